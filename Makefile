@@ -24,7 +24,7 @@ demo: $(SETUP)  ## Pre-train, transfer, evaluate, predict and export a small ViT
 
 test: $(SETUP)  ## Run the default test suite (about 17 min on 2 cores).
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
-	  --no-grappler -m "not slow"
+	  --no-grappler --durations=10 -m "not slow"
 
 test-all: $(SETUP)  ## Run everything, the longer proofs too.
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
@@ -60,11 +60,11 @@ bench: $(SETUP)  ## Time ViT-B/16 against KerasHub and the machine's matrix rate
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	$(BIN)/python benchmarks/compare.py
 
-docs: $(SETUP)  ## Build the documentation into site/; every link and name is checked.
+docs: $(SETUP)  ## Build the documentation into build/site; every link and name is checked.
 	$(BIN)/python -m pip install --quiet --editable ".[docs]"
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
-	@echo "Open site/index.html"
+	$(BIN)/python docs/site_pages.py
+	@echo "Open build/site/index.html"
 
 clean:  ## Remove what the other targets made.
-	rm -rf $(VENV) build dist demo site *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist demo *.egg-info .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,12 +18,17 @@ import scipy.stats
 
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data import DataSpec
-from keras_vit.training.decisions.finding import find_decision
-from keras_vit.training.decisions.scores import MAX_TRAINING, Scores, compute_scores, leverages_of
 from keras_vit.training.evaluation.calibration import calibration_of
 from keras_vit.training.evaluation.features import default_cache
 from keras_vit.training.evaluation.temperature import scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.training.trust.calibration_bound import find_decision
+from keras_vit.training.trust.calibration_scores import (
+    MAX_TRAINING,
+    Scores,
+    compute_scores,
+    leverages_of,
+)
 from keras_vit.utils.text_tables import markdown_table
 
 TARGETS = (0.01, 0.02, 0.05, 0.10)
@@ -105,14 +110,13 @@ def _half(classifier, known, trained, target, random):
     labels = classifier.description.labels
     settings = DecisionSettings(max_error=target, confidence=CONFIDENCE)
     try:
-        found = find_decision(classifier.model, labels, found_on, trained, settings)
+        decision = find_decision(labels, found_on, trained, settings)
     except ValueError:
         return None
-    decision = found.decision
     parts = []
     for part in (found_on, measured_on):
         probabilities = scaled_probabilities(part.logits, decision.temperature)
-        familiar = leverages_of(part.features, found.arrays) <= decision.largest_leverage
+        familiar = leverages_of(part.features, decision.arrays) <= decision.largest_leverage
         is_right = probabilities.argmax(axis=1) == part.labels
         parts.append((probabilities.max(axis=1), is_right, familiar, probabilities))
     confidence, is_right, familiar, probabilities = parts[1]

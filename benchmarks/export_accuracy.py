@@ -37,13 +37,13 @@ def main():
     )
     arguments = parser.parse_args()
 
-    from keras_vit.classifier_folder import load_classifier
-    from keras_vit.export import artefacts, comparison
-    from keras_vit.export.publish import answering_or_plain
+    from keras_vit.export import load_artefact
+    from keras_vit.export.check import size_of
+    from keras_vit.models.opening import open_model
     from keras_vit.training.data import evaluation_batches, open_source
 
-    classifier = load_classifier(arguments.classifier)
-    classifier = answering_or_plain(classifier, None if arguments.decisions else "off")
+    opened = open_model(arguments.classifier)
+    classifier = (opened if arguments.decisions else opened.without_unknown()).classifier()
     source = open_source(arguments.data, data_dir=arguments.data_dir, holdout=0.0)
     unknown = sorted(set(source.class_names) - set(classifier.class_names))
     if unknown:
@@ -62,10 +62,7 @@ def main():
             samples = _samples(batches("train"), classifier, pathlib.Path(folder) / "samples")
             reports = export_all(classifier, samples, pathlib.Path(folder))
             paths = {name: report.path for name, report in reports.items()}
-        runners = {
-            name: artefacts.load_artefact(path).model.predict_on_batch
-            for name, path in paths.items()
-        }
+        runners = {name: load_artefact(path).model.predict_on_batch for name, path in paths.items()}
         correct = dict.fromkeys(("Keras", *runners), 0)
         seconds = dict.fromkeys(runners, 0.0)
         agreed = dict.fromkeys(runners, 0)
@@ -85,7 +82,7 @@ def main():
                 agreed[name] += int((answers == expected).sum())
             timed += len(labels) if count < TIMED else 0
             count += len(labels)
-        sizes = {name: comparison.size_of(path) for name, path in paths.items()}
+        sizes = {name: size_of(path) for name, path in paths.items()}
 
     accuracy = {name: 100 * hits / count for name, hits in correct.items()}
     print(f"{arguments.classifier} on {count} images of {arguments.data} ({split})")

@@ -101,7 +101,7 @@ def export_all(classifier, samples, folder, batch_size=1, formats=COMPARED):
         formats: Names of the formats.
     """
     import keras_vit.export
-    from keras_vit.export.all_formats import FORMATS
+    from keras_vit.export.formats import FORMATS
 
     reports = {}
     for format_name in formats:
@@ -126,7 +126,7 @@ def export_all(classifier, samples, folder, batch_size=1, formats=COMPARED):
 
 def in_bfloat16(path):
     """Returns an OpenVINO model as a function, in bfloat16."""
-    from keras_vit.export.openvino_folder import openvino_core
+    from keras_vit.export.openvino import openvino_core
 
     precision = {"INFERENCE_PRECISION_HINT": "bf16"}
     model = openvino_core().compile_model(os.path.join(path, "model.xml"), "CPU", precision)

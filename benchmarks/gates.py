@@ -12,14 +12,8 @@ import argparse
 
 import numpy as np
 
-from keras_vit.training.comparison.gates import FAILS, HOLDS, UNCLEAR, judge, parse_gates
-from keras_vit.training.comparison.measures import (
-    Outcomes,
-    calibration_difference,
-    difference,
-    share,
-)
-from keras_vit.training.comparison.paired import Pairs
+from keras_vit.training.trust.gates import FAILS, HOLDS, UNCLEAR, judge, parse_gates
+from keras_vit.training.trust.paired import Pairs, difference, share
 from keras_vit.utils.text_tables import markdown_table
 
 CLASSES = 10
@@ -45,10 +39,6 @@ def main() -> None:
         rows.append(row(gate, "equal", count, by_class(count, 0.0), rng, few))
         limit = by_class(count, 0.03)
         rows.append(row(gate, "one class 3 points worse", count, limit, rng, few))
-    for count in (1000, 10_000):
-        gate, worse = "calibration_error < 1", calibration(count, 0.01)
-        rows.append(row(gate, "1 point worse", count, worse, rng, few))
-        rows.append(row(gate, "equal", count, calibration(count, 0.0), rng, few))
     print(markdown_table(rows))
 
 
@@ -96,20 +86,6 @@ def by_class(count, worse, flips=0.02):
             counts = rng.multinomial(size, shares).tolist()
             measures.append(difference("class_recall", Pairs(*counts), str(number)))
         return measures
-
-    return draw
-
-
-def calibration(count, worse):
-    """Returns a function that draws answers of an OLD that is calibrated and a NEW that is not."""
-
-    def draw(rng):
-        true = rng.uniform(0.5, 0.95, count)
-        names = np.zeros(count, object)
-        old = Outcomes(names, true, rng.random(count) < true)
-        new = Outcomes(names, true + 0.03 + worse, rng.random(count) < true)
-        shifted = Outcomes(names, true + 0.03, old.right)
-        return [calibration_difference(shifted, new)]
 
     return draw
 

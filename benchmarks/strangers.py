@@ -20,13 +20,13 @@ from keras_vit.images.decoding import read_image
 from keras_vit.images.listing import image_files
 from keras_vit.models.rebuild import feature_model
 from keras_vit.training.data import DataSpec
-from keras_vit.training.decisions.scores import (
+from keras_vit.training.evaluation.features import default_cache
+from keras_vit.training.trust.calibration_scores import (
     MAX_TRAINING,
     compute_scores,
     leverage_arrays,
     leverages_of,
 )
-from keras_vit.training.evaluation.features import default_cache
 from keras_vit.utils.text_tables import markdown_table
 
 REFUSED = 0.01  # The share of known photos.

@@ -1,8 +1,10 @@
-"""Pages of the site that do not lie in docs/: README, examples, commands, Python reference.
+"""The site of the documentation, built in build/site by Zensical: `make docs`.
 
-mkdocs.yml names this file as a hook. Commands are written from their argparse definitions, and the
-reference names what the packages list in `__init__.pyi` or `__all__`; mkdocstrings fills in the
-docstrings, whose examples `Examples` marks as code.
+Pages of docs/ are copied with README, the examples and the like; commands are written from their
+argparse definitions, and the reference names what the packages list in `__init__.pyi` or
+`__all__`. mkdocstrings fills in the docstrings, whose examples `Examples` marks as code.
+
+python docs/site_pages.py
 """
 
 import argparse
@@ -13,21 +15,26 @@ import pathlib
 import posixpath
 import re
 import shutil
+import subprocess
+import sys
 import textwrap
 
 import griffe
-from mkdocs.structure.files import File
-from mkdocs.utils import get_relative_url
+import yaml
 
 from keras_vit.command_line import COMMANDS, command_type, help_texts
-from keras_vit.export.all_formats import FORMATS
+from keras_vit.export.formats import FORMATS
 from keras_vit.utils.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
 
 EXAMPLES = sorted(
     file for file in (ROOT / "examples").iterdir() if file.suffix in (".py", ".ipynb")
 )
+
+# With it the search runs on pages that are opened as files, where browsers have no workers.
+SHIM = "https://unpkg.com/iframe-worker/shim"
 
 # Pages of the site by their files outside docs/.
 OTHER_PAGES = {
@@ -40,9 +47,6 @@ OTHER_PAGES = {
     "paper/claims/README.md": "paper/claims/README.md",
     **{f"examples/{file.name}": f"examples/{file.stem}.md" for file in EXAMPLES},
 }
-
-# With it the search runs on pages that are opened as files, where browsers have no workers.
-SHIM = "https://unpkg.com/iframe-worker/shim"
 
 # Title, and modules of which all public names are shown; other modules show what they export.
 PACKAGES = {
@@ -69,18 +73,26 @@ PACKAGES = {
 OUTSIDE = ("training", "export")
 
 
-def on_startup(**_):
-    """Copies the sources into the shape of the installed package, which mkdocstrings reads."""
-    folder = ROOT / "build" / "reference"
-    shutil.rmtree(folder, ignore_errors=True)
-    for name in ("keras_vit", *OUTSIDE):
-        copy = folder / ("keras_vit" if name == "keras_vit" else f"keras_vit/{name}")
+def main():
+    """Writes the pages and their configuration, and builds the site: a wrong link is an error."""
+    for folder in (BUILD / "pages", BUILD / "reference"):
+        shutil.rmtree(folder, ignore_errors=True)
+    for name in ("keras_vit", *OUTSIDE):  # In the shape of the installed package.
+        copy = BUILD / "reference" / ("keras_vit" if name == "keras_vit" else f"keras_vit/{name}")
         ignored = shutil.ignore_patterns("__pycache__", "weights")
         shutil.copytree(ROOT / name, copy, ignore=ignored)
-
-
-def on_config(config):
-    """Adds the pages of the examples, commands and packages to the navigation."""
+    ignored = shutil.ignore_patterns("*.py", "__pycache__")
+    shutil.copytree(ROOT / "docs", BUILD / "pages", ignore=ignored)
+    pages = {f"docs/{file.name}": file.name for file in (ROOT / "docs").glob("*.md")} | OTHER_PAGES
+    texts = {uri: site_links(page_of_file(ROOT / name), name, uri) for name, uri in pages.items()}
+    texts["commands/index.md"] = commands_index()
+    texts |= {f"commands/{name}.md": command_page(name) for name in COMMANDS}
+    texts["reference/index.md"] = reference_index()
+    texts |= {reference_page(name): package_page(name) for name in PACKAGES}
+    for uri, text in texts.items():
+        (BUILD / "pages" / uri).parent.mkdir(parents=True, exist_ok=True)
+        (BUILD / "pages" / uri).write_text(text, encoding="utf-8")
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     following = {
         "examples/index.md": [
             {file.stem.replace("_", " ").capitalize(): f"examples/{file.stem}.md"}
@@ -91,48 +103,29 @@ def on_config(config):
             {title: reference_page(name)} for name, (title, _) in PACKAGES.items()
         ],
     }
-    for item in config.nav:
+    for item in config["nav"]:
         for title, page in item.items():
             if isinstance(page, str) and page in following:
                 item[title] = [page, *following[page]]
-    return config
+    (BUILD / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    command = ["zensical", "build", "--clean", "--strict", "--config-file", BUILD / "mkdocs.yml"]
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False)
+    for page in (BUILD / "site").rglob("*.html"):  # The site brings its own copy of the shim.
+        up = "../" * (len(page.relative_to(BUILD / "site").parts) - 1)
+        text = page.read_text(encoding="utf-8").replace(SHIM, f"{up}iframe_worker.js")
+        page.write_text(text, encoding="utf-8")
+    return done.returncode
 
 
-def on_files(files, config):
-    """Adds the pages."""
-    pages = {page: page_of_file(ROOT / name) for name, page in OTHER_PAGES.items()}
-    pages["commands/index.md"] = commands_index()
-    pages |= {f"commands/{name}.md": command_page(name) for name in COMMANDS}
-    pages["reference/index.md"] = reference_index()
-    pages |= {reference_page(name): package_page(name) for name in PACKAGES}
-    for uri, text in pages.items():
-        files.append(File.generated(config, uri, content=text))
-    return files
-
-
-def on_post_template(output_content, template_name, config):
-    """Takes the script that the plugin `offline` needs from the site, as `on_post_page`."""
-    return output_content.replace(SHIM, "iframe_worker.js")
-
-
-def on_post_page(output, page, config):
-    """Takes the script that the plugin `offline` needs from the site."""
-    return output.replace(SHIM, get_relative_url("iframe_worker.js", page.url))
-
-
-def on_page_markdown(markdown, page, **_):
-    """Leads links between files of the repository to their pages on the site."""
-    here = page.file.src_uri
-    source = {uri: name for name, uri in OTHER_PAGES.items()}.get(here, f"docs/{here}")
+def site_links(text, name, uri):
+    """Returns the text of a file whose links lead to the pages of the site."""
 
     def of_site(match):
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))
-        uri = OTHER_PAGES.get(target, target.removeprefix("docs/"))
-        return f"]({posixpath.relpath(uri, posixpath.dirname(here) or '.')}"
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), match[1]))
+        page = OTHER_PAGES.get(target, target.removeprefix("docs/"))
+        return f"]({posixpath.relpath(page, posixpath.dirname(uri) or '.')}"
 
-    if source.startswith(("docs/commands/", "docs/reference/")):
-        return markdown
-    return re.sub(r"\]\((?!\w+:|#)([^)#\s]+)", of_site, markdown)
+    return re.sub(r"\]\((?!\w+:|#)([^)#\s]+)", of_site, text)
 
 
 def page_of_file(file):
@@ -146,7 +139,7 @@ def page_of_file(file):
 def _cell_of_notebook(cell):
     source = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
-        return source
+        return re.sub(r"(?m)^\[!\[.*\n?", "", source)  # Badges are pictures of other hosts.
     parts = [_code("python", source)]
     for output in cell["outputs"]:
         data = output.get("data", {})
@@ -256,7 +249,7 @@ def reference_index():
 
 def public_names(package):
     """Returns the names that a package exports, except for packages and models by name."""
-    folder = ROOT / "build" / "reference" / package.replace(".", "/")
+    folder = BUILD / "reference" / package.replace(".", "/")
     if folder.with_suffix(".py").exists():
         source = folder.with_suffix(".py").read_text(encoding="utf-8")
         return [
@@ -318,7 +311,7 @@ def models_by_name():
 
 
 def exports_by_format():
-    """Returns a part for each function of an export format: made from classes, as the models."""
+    """Returns a part for each function of an export format, with the options of its class."""
     import keras_vit.export
 
     parts = []
@@ -328,5 +321,10 @@ def exports_by_format():
             f"## keras_vit.export.{name} {{#keras_vit.export.{name}}}",
             f"```python\n{name}{inspect.signature(function)}\n```",
             inspect.getdoc(function),
+            inspect.getdoc(FORMATS[name]),
         ]
     return parts
+
+
+if __name__ == "__main__":
+    sys.exit(main())

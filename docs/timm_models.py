@@ -25,7 +25,7 @@ from timm.models import resnetv2
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import build_arguments
+from keras_vit.checkpoints.checkpoint_description import shown_by
 from keras_vit.checkpoints.load import load_opened
 
 PAGE = pathlib.Path(__file__).parent / "checkpoints.md"
@@ -133,7 +133,7 @@ def check(name: str) -> Result:
         del theirs
         try:
             checkpoint = open_checkpoint(folder)
-            arguments = build_arguments(checkpoint)
+            arguments = shown_by(checkpoint)
         except ValueError as error:
             return Result(name, refusal=str(error).replace(f" {folder}", " the folder"))
         found = {fact: getattr(arguments.config, fact) for fact in facts}

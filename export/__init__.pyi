@@ -1,19 +1,15 @@
 from .artefacts import (
     load_artefact as load_artefact,
 )
-from .comparison import (
+from .check import (
     ExportReport as ExportReport,
+    verify as verify,
 )
 from .conversion import (
     convert as convert,
 )
-from .export_functions import (
-    html as html,
-    onnx as onnx,
-    openvino as openvino,
-    saved_model as saved_model,
-    tflite as tflite,
-)
-from .verification import (
-    verify as verify,
-)
+from .html import html as html
+from .onnx import onnx as onnx
+from .openvino import openvino as openvino
+from .saved_model import saved_model as saved_model
+from .tflite import tflite as tflite

@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import PIL.Image
+import PIL.ImageOps
 
 from keras_vit.classifier import Classifier
+from keras_vit.images.transcoding import to_rgb
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import check_holds_one_model
 from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 from keras_vit.utils.safe_text import for_line
 
-from .all_formats import format_of
-from .export_format import OpenedExport, Signature
-from .pillow_pixels import with_size
+from .formats import OpenedExport, Signature, format_of
 from .texts import check_texts, read_facts
 
 _CHANNELS = 3
@@ -114,6 +115,27 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
         raise
     except Exception as error:  # Each runtime raises different errors.
         raise ValueError(f"{path} cannot be opened as an export. {reason_of(error)}") from error
+
+
+def read_pixels(path: Any, formats: tuple[str, ...] | None = None) -> np.ndarray:
+    """Returns an image file's pixels as Pillow decodes them: uint8 `(H, W, 3)`, upright.
+
+    Args:
+        path: The file, or its path.
+        formats: The formats that it may have, by Pillow's names; by default any.
+    """
+    with PIL.Image.open(path, formats=formats) as image:
+        return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
+
+
+def with_size(pixels: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
+    """Returns pixels resized by Pillow, with antialiasing; unchanged if the size is None."""
+    if size is None or pixels.shape[:2] == tuple(size):
+        return pixels
+    height, width = size
+    return np.asarray(
+        PIL.Image.fromarray(pixels).resize((width, height), PIL.Image.Resampling.BILINEAR)
+    )
 
 
 def open_export(path: str | os.PathLike) -> OpenedExport:

@@ -1,4 +1,4 @@
-"""Images on which an export is compared with its Keras model."""
+"""Images on which an export is compared with its Keras model, and those that it then holds."""
 
 from __future__ import annotations
 
@@ -9,21 +9,31 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
+from PIL import Image
 
 from keras_vit.classifier import Classifier
+from keras_vit.description.without_paths import last_part
 from keras_vit.images.decoding import apply_preprocessing, read_image
 from keras_vit.images.listing import image_files
 from keras_vit.images.samples import (
     NUM_SYNTHETIC,
+    at_model_size,
+    describe_samples,
     encoded_png,
     own_samples,
     read_images,
+    sample_count,
+    sample_files,
     synthetic_images,
 )
+
+from .artefacts import with_size
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256
 
+NUM_SAMPLES = 3  # Images that an export holds.
+LONGEST_SIDE = 128  # Pixels of these; larger images are shrunk, for the size of the export.
 
 SYNTHETIC = (
     f"Checked on {NUM_SYNTHETIC} synthetic images, as the classifier has no samples: "
@@ -59,12 +69,20 @@ def found_check_images(
     with tempfile.TemporaryDirectory() as folder:
         notes: tuple[str, ...] = ()
         if not found and check_images is None:
-            found, notes = folder, (SYNTHETIC,)
-            for number, image in enumerate(synthetic_images()):
-                pathlib.Path(folder, f"{number}.png").write_bytes(encoded_png(image))
+            found, notes = written_images(folder, synthetic_images()), (SYNTHETIC,)
         files = image_files(found)
         step = max(len(files) / MAX_CHECK_IMAGES, 1)
         yield [files[int(n * step)] for n in range(min(len(files), MAX_CHECK_IMAGES))], notes
+
+
+def written_images(folder: str | os.PathLike, images: Iterable[np.ndarray]) -> list[str]:
+    """Returns PNG files of images, uint8 `(H, W, 3)`, in a folder."""
+    files = []
+    for number, image in enumerate(images):
+        path = pathlib.Path(folder, f"{number}.png")
+        path.write_bytes(encoded_png(image))
+        files.append(str(path))
+    return files
 
 
 def load_images(
@@ -83,3 +101,41 @@ def load_images(
         apply_preprocessing(image, classifier.preprocessing) for image in read_images(files, read)
     )
     return np.stack([np.asarray(image) for image in images])
+
+
+def golden_files(
+    folder: str | os.PathLike,
+    classifier: Classifier,
+    samples: str | int | None = None,
+    input_size: tuple[int, int] | None = None,
+) -> tuple[list[str], bool, str]:
+    """Writes the images that an export will hold.
+
+    Args:
+        folder: An empty folder for them.
+        classifier: The exported classifier.
+        samples: The option of the export.
+        input_size: The only size of pixels that the export takes, if it has one.
+
+    Returns:
+        PNG files of photos, or of synthetic images where there are none; whether they are
+        synthetic; and the sentence about photos among them.
+
+    Raises:
+        ValueError: If a photo cannot be read, or a number is asked for and there are none.
+    """
+    known = classifier.preprocessing
+    found = sample_files(samples, classifier.folder, NUM_SAMPLES)
+    photos = [_shrunk(at_model_size(photo, known)) for photo in read_images(found)]
+    images = [with_size(image, input_size) for image in photos or synthetic_images()]
+    is_folder = samples is not None and sample_count(samples) is None
+    of = f"of {last_part(str(samples))}" if is_folder else "of the classifier's samples"
+    size = photos[0].shape[:2] if photos else known.image_size
+    line = describe_samples(len(photos), of, size, "with the export")
+    return written_images(folder, images), not photos, line
+
+
+def _shrunk(image):
+    result = Image.fromarray(image)
+    result.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    return np.asarray(result)

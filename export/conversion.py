@@ -11,21 +11,24 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.checkpoint import POSITIONS, SAFETENSORS
+from keras_vit.checkpoints.code_bases import hugging_face, timm
+from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
+from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE, PREPROCESSOR
+from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.formats import write_safetensors
-from keras_vit.checkpoints.metadata import NAMES_LEFT_OUT, PREPROCESSOR
-from keras_vit.checkpoints.save import facts_of, save_checkpoint, stored_arrays
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
+from keras_vit.checkpoints.save import note_of, save_checkpoint, stored_arrays
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels
-from keras_vit.description.licences import CARD, card_header
+from keras_vit.description.licences import card_header
 from keras_vit.description.tasks import DEFAULT_THRESHOLD
 from keras_vit.images.samples import describe_samples, read_images, sample_files
 from keras_vit.models.opened_model import OpenedModel
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
+    CARD,
     CONFIG,
     MODEL,
     atomic_folder,
@@ -35,8 +38,7 @@ from keras_vit.utils.files import (
     check_space,
 )
 
-from . import other_code_bases
-from .options import CONVERSION_FORMATS
+from .formats import CONVERSION_FORMATS
 
 # Files by which an older folder is recognised, before it is overwritten.
 _MARKERS = {
@@ -114,7 +116,7 @@ def convert(
     Args:
         source: A file or folder.
         destination: The file or folder to write, atomically.
-        to: A key of `options.CONVERSION_FORMATS`; by default it follows from the suffix of the
+        to: A key of `formats.CONVERSION_FORMATS`; by default it follows from the suffix of the
             destination, and is a classifier's folder without one. "timm" without a suffix is
             a folder, which has the class names and the preprocessing too.
         num_heads: Attention heads, for files that do not show them and have no size of the
@@ -157,11 +159,6 @@ def convert(
         photos = read_images(sample_files(samples, converted.weights.folder))
         converted = dataclasses.replace(converted, photos=tuple(photos))
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
-    if converted.description.decision is not None:
-        notes.append(
-            "the decision of keras-vit calibrate is left out: no image is unknown there, and "
-            "probabilities are without its temperature"
-        )
     if converted.class_names and converted.description.labels.is_multilabel:
         notes += _MULTILABEL_NOTES[name]
         if name == "classifier" and converted.description.labels.thresholds is None:
@@ -190,6 +187,12 @@ def read(
     )
     model, more_notes = opened.to_model()
     notes, names = [*opened.description.notes, *more_notes], opened.class_names
+    if opened.description.labels.abstains:
+        opened = opened.without_unknown()
+        notes.append(
+            'the answer "unknown" is left out, and probabilities are without the temperature of '
+            "keras-vit calibrate"
+        )
     if opened.image_size != opened.description.image_size:
         notes.append(
             f"the processor's images of {opened.image_size} pixels became the model's "
@@ -257,13 +260,12 @@ def _write_official(converted, destination, overwrite):
 def _noted(converted):
     """What only this package reads in a file of weights: the description without class names."""
     known = converted.description
-    described = dataclasses.replace(known, labels=Labels(task=known.labels.task))
-    return {"description": described.to_json()}
+    return dataclasses.replace(known, labels=Labels(task=known.labels.task))
 
 
 def _write_timm(converted, destination, overwrite):
     config = _plain_config(converted.model)
-    arguments = other_code_bases.timm_arguments(config)
+    arguments = timm.timm_arguments(config)
     model = converted.model
     arrays = _with_positions(stored_arrays(model, TIMM), config, model, TIMM)
     if config.num_registers:
@@ -281,7 +283,7 @@ def _write_timm(converted, destination, overwrite):
     if config.norm_epsilon != 1e-6:
         notes.append(f"create the timm model with LayerNorm's epsilon {config.norm_epsilon}")
     if destination.name.endswith(CONVERSION_FORMATS["timm"]):
-        write_safetensors(destination, arrays, {**facts_of(model), **_noted(converted)})
+        write_safetensors(destination, arrays, _noted(converted))
         if arguments:
             given = ", ".join(
                 f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
@@ -289,7 +291,7 @@ def _write_timm(converted, destination, overwrite):
             )
             notes.insert(0, f"create the timm model with {given}")
         return [_WITHOUT_NAMES, *notes]
-    described, more_notes = other_code_bases.timm_json(
+    described, more_notes = timm.timm_json(
         config, converted.preprocessing, model.input_shape[-1], converted.class_names
     )
     described["pretrained_cfg"]["license"] = converted.description.licence
@@ -301,11 +303,11 @@ def _write_timm(converted, destination, overwrite):
 def _write_hugging_face(converted, destination, overwrite):
     model = converted.model
     config = _plain_config(model)
-    model_type = other_code_bases.hugging_face_type(config)
+    model_type = hugging_face.hugging_face_type(config)
     _, height, width, channels = model.input_shape
-    processor, notes = other_code_bases.preprocessor_json(converted.preprocessing, channels)
+    processor, notes = hugging_face.preprocessor_json(converted.preprocessing, channels)
     files = {
-        CONFIG: other_code_bases.config_json(
+        CONFIG: hugging_face.config_json(
             config,
             (height, width),
             channels,
@@ -318,7 +320,7 @@ def _write_hugging_face(converted, destination, overwrite):
     prefix = f"{model_type}." if converted.class_names else ""
     arrays = _with_positions(stored_arrays(model, HUGGING_FACE), config, model, HUGGING_FACE)
     if model_type.startswith("dinov2"):
-        arrays = other_code_bases.dinov2_arrays(arrays, config)
+        arrays = hugging_face.dinov2_arrays(arrays, config)
     arrays = {
         name if "classifier." in name else f"{prefix}{name}": array
         for name, array in arrays.items()
@@ -334,7 +336,7 @@ def _write_folder(destination, to, files, arrays, converted, overwrite):
         (folder / CARD).write_text(card, encoding="utf-8")
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        write_safetensors(folder / SAFETENSORS, arrays, facts_of(converted.model))
+        write_safetensors(folder / SAFETENSORS, arrays, note_of(converted.model))
 
 
 def _with_positions(arrays, config, model, layout):

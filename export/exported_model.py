@@ -9,18 +9,37 @@ import numpy as np
 from keras import ops
 
 from keras_vit import configs
+from keras_vit.images.decoding import scale
+from keras_vit.images.resizing import resize_batch
 from keras_vit.inspection.rollouts import RolloutModel
 from keras_vit.models.rebuild import computes_in_float32
 from keras_vit.preprocessing import Preprocessing
 
-from .export_format import OUTPUTS
-from .pixels import PixelPreprocessing
+from .formats import OUTPUTS
 
 PIXELS = "pixel_preprocessing"  # Name of the layer.
 
 FEATURES, ATTENTION = OUTPUTS
 
 _LARGEST = float(np.finfo("float32").max)
+
+
+class PixelPreprocessing(keras.layers.Layer):
+    """uint8 images `(B, H, W, C)` to a model's input, as evaluation resizes and scales them."""
+
+    def __init__(self, preprocessing: Preprocessing, **kwargs):
+        super().__init__(trainable=False, **kwargs)
+        self.preprocessing = preprocessing
+
+    def call(self, images):
+        values = resize_batch(ops.cast(images, "float32"), self.preprocessing)
+        # Known sizes; TFLite has no operation that only states them.
+        values = ops.reshape(values, (-1, *self.preprocessing.image_size, images.shape[3]))
+        return scale(values, self.preprocessing.value_range)
+
+    def compute_output_spec(self, images):
+        shape = (images.shape[0], *self.preprocessing.image_size, images.shape[3])
+        return keras.KerasTensor(shape, "float32")
 
 
 def exported_model(

@@ -8,10 +8,10 @@ import datetime
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterator
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_vit._version import __version__
@@ -22,15 +22,10 @@ from keras_vit.description.without_paths import without_paths
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
 
-from .check_images import found_check_images
-from .comparison import ExportReport
-from .export_format import ExportFormat, QuantizedFormat, import_export_package
-from .golden import with_answers
-from .golden_images import golden_images, golden_json
-from .keras_comparison import compare_with_keras
-from .part_checksums import checksums_json
+from .check import ExportReport, checksums, compare_with_keras, golden_json, size_of
+from .check_images import found_check_images, golden_files
+from .formats import ExportFormat, QuantizedFormat, import_export_package
 from .texts import CHECK, CHECKSUMS, GOLDEN, ORIGIN
-from .verification import answers_to_golden
 
 
 def write_export(
@@ -63,45 +58,49 @@ def write_export(
 
 def _written(export, classifier, path, files, notes):
     """The report of an export that is written and checked."""
-    format_type, classifier = type(export), classifier.answering
-    photos, line = golden_images(classifier, export.samples)
-    with new_output(path, format_type, overwrite=export.overwrite) as partial:
+    format_type = type(export)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        new_output(path, format_type, overwrite=export.overwrite) as partial,
+    ):
+        size = getattr(export, "input_size", None)  # Only some formats have a fixed one.
+        golden, synthetic, line = golden_files(scratch, classifier, export.samples, size)
         written = export.write(partial, classifier, files)
-        texts = texts_of(classifier, photos, written.input_size)
-        if export.has_integers:
-            answers = answers_to_golden(partial, texts[GOLDEN], classifier.preprocessing)
-            texts[GOLDEN] = with_answers(texts[GOLDEN], answers)
-        export.add_texts(partial, texts)
-        report = check_export(
+        model_bytes = partial.stat().st_size
+        export.add_texts(partial, texts_of(classifier))
+        report, answers = compare_with_keras(
             partial,
-            path,
             {"": classifier, **written.variants},
             written.check_files,
-            minimum_agreement=export.least_agreement,
-            notes=(*notes, *written.notes, f"{line[0].upper()}{line[1:]}."),
+            (*notes, *written.notes, f"{line[0].upper()}{line[1:]}."),
+            golden=golden,
         )
-        if export.has_integers and classifier.description.decision is not None:
+        if report.agreement < export.least_agreement:
+            answer = "labels" if classifier.task == MULTILABEL else "first class"
+            raise ValueError(
+                f"An export must have the Keras model's {answer} on {export.least_agreement:.1%} "
+                "of the check images, else it is removed; more check images measure this better. "
+                f"Received: {report.agreement:.1%} of {report.num_images} images"
+            )
+        if export.has_integers and classifier.description.labels.abstains:
             stay = (
                 f"{report.agreement:.1%} of the answers are the same as in Keras, unknown "
                 "included. The bound on the errors was not tested on this export."
             )
             report = dataclasses.replace(report, notes=(*report.notes, stay))
+        export.add_texts(partial, {GOLDEN: golden_json(golden, answers, synthetic=synthetic)})
+        report = dataclasses.replace(report, path=os.fspath(path), size=size_of(partial))
         export.add_texts(partial, {CHECK: report.to_text()})
-        export.add_texts(partial, {CHECKSUMS: checksums_json(format_type, partial)})
+        parts = checksums(partial, export.open(partial).texts, model_bytes)
+        export.add_texts(partial, {CHECKSUMS: json.dumps(parts, indent=2) + "\n"})
     return report
 
 
-def texts_of(
-    classifier: Classifier,
-    photos: Sequence[np.ndarray] = (),
-    input_size: tuple[int, int] | None = None,
-) -> dict[str, str]:
-    """Returns the texts of an export by their names, except for its check and checksums.
+def texts_of(classifier: Classifier) -> dict[str, str]:
+    """Returns what an export knows of its classifier: texts by their names.
 
     Args:
         classifier: The exported classifier.
-        photos: The golden samples; synthetic images are taken where there are none.
-        input_size: The only size of pixels that the export takes, if it has one.
     """
     origin = {
         "made_by": f"keras_vit {__version__}",
@@ -115,7 +114,6 @@ def texts_of(
     return {
         **description_texts.texts_of(classifier.description),
         ORIGIN: json.dumps(origin, indent=2) + "\n",
-        GOLDEN: golden_json(classifier, photos, input_size),
     }
 
 
@@ -157,43 +155,6 @@ def new_output(
     with atomic_write(path) as partial:
         yield partial
         check_output(path, format_type, overwrite=overwrite)
-
-
-def check_export(
-    partial: pathlib.Path,
-    path: str | os.PathLike,
-    classifiers: Mapping[str, Classifier],
-    files: Sequence[str],
-    *,
-    minimum_agreement: float,
-    notes: Sequence[str] = (),
-) -> ExportReport:
-    """Compares a new export with its Keras model; raises if they disagree too often.
-
-    Args:
-        partial: The export, at its temporary path.
-        path: Its final path, for the report.
-        classifiers: See `compare_with_keras`.
-        files: Image files.
-        minimum_agreement: Least agreement with the Keras model; see `SignatureCheck`.
-        notes: Remarks for the user, kept in the report.
-
-    Returns:
-        The `ExportReport`.
-
-    Raises:
-        ValueError: If the export cannot be run, or agrees on too few images.
-    """
-    report = compare_with_keras(partial, classifiers, files, notes)
-    if report.agreement < minimum_agreement:
-        is_multilabel = any(classifier.task == MULTILABEL for classifier in classifiers.values())
-        answer = "labels" if is_multilabel else "first class"
-        raise ValueError(
-            f"An export must have the Keras model's {answer} on {minimum_agreement:.1%} of "
-            "the check images, else it is removed; more check images measure this better. "
-            f"Received: {report.agreement:.1%} of {report.num_images} images"
-        )
-    return dataclasses.replace(report, path=os.fspath(path))
 
 
 def check_model_size(model: keras.Model, format_type: type[ExportFormat]) -> None:

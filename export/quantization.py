@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.answering import ANSWERS, LEVERAGE
 from keras_vit.classifier import Classifier
+from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.images.listing import image_files
 from keras_vit.images.samples import read_images
 
+from .artefacts import with_size
 from .check_images import load_images
 from .exported_model import PIXELS
-from .pillow_pixels import with_size
 
 # Calibration only needs the ranges of the activations.
 MAX_CALIBRATION_IMAGES = 128
 
-# In names of operations. Preprocessing and the decision stay in float, as do the first and the last
+# In names of operations. Preprocessing and "unknown" stay in float, as do the first and the last
 # layer, as is usual: for ViT-B/16 they add 5% to the bytes and 1% to the work, and remove a quarter
 # of the error or more.
 FLOAT_LAYERS = f"(root_conv|patch_embedding|predictions|token_head|{LEVERAGE}|{ANSWERS}|{PIXELS})"

@@ -21,7 +21,7 @@ GOLDEN = "golden.json"  # Golden samples; see `golden.py`.
 CHECK = "check.json"  # The report of the check after the export.
 CHECKSUMS = "checksums.json"  # SHA-256 of all other parts; see `part_checksums.py`.
 TFLITE_LABELS = "labels.txt"  # Class names in a TFLite file, whose metadata refer to it.
-NAMES = (*description_texts.TEXTS, ORIGIN, GOLDEN, CHECK, CHECKSUMS)
+NAMES = (*description_texts.EXPORT_TEXTS, ORIGIN, GOLDEN, CHECK, CHECKSUMS)
 
 
 def read_facts(texts: Mapping[str, str]) -> tuple[Description, dict[str, Any]]:

@@ -20,20 +20,19 @@ import numpy as np
 
 from keras_vit import images as image_formats
 from keras_vit.description import (
+    UNKNOWN,
     Description,
     Labels,
     check_class_names,
     completed,
     held_description,
 )
-from keras_vit.description.decision import UNKNOWN
 from keras_vit.description.tasks import MULTICLASS
 from keras_vit.images.listing import PATHS, as_image, as_images
 from keras_vit.images.transcoding import decode_with_pillow
 from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import DECISION
 
 if TYPE_CHECKING:
     import keras
@@ -47,7 +46,8 @@ class Classifier:
     """A model with its class names and the preprocessing of its images.
 
     Args:
-        model: A Keras model from images `(B, H, W, C)` to probabilities `(B, K)`.
+        model: A Keras model from images `(B, H, W, C)` to probabilities `(B, K)`, or `(B, K + 1)`
+            if it is calibrated and may answer "unknown", its last output.
         class_names: The K names, in the order of the model's outputs.
         preprocessing: The preprocessing from an image to the model's input.
         recipe: Everything needed to repeat the training.
@@ -110,48 +110,8 @@ class Classifier:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The K names, in the order of the model's outputs."""
+        """The K names of the classes, in the order of the model's outputs; without "unknown"."""
         return self.description.labels.names or ()
-
-    @property
-    def known_classes(self) -> tuple[str, ...]:
-        """The names of the classes that images have: all but "unknown"."""
-        decision = self.description.decision
-        if decision is None or not decision.in_outputs:
-            return self.class_names
-        return self.class_names[:-1]
-
-    @functools.cached_property
-    def answering(self) -> Classifier:
-        """The classifier whose model has the class "unknown" of its decision, as exports have.
-
-        Itself without a decision, and if its model has them already.
-
-        Raises:
-            ValueError: If the decision was made for another head, or its arrays are missing.
-        """
-        decision = self.description.decision
-        if decision is None or decision.in_outputs:
-            return self
-        from keras_vit.answering import answering_model, with_unknown_class
-
-        model = answering_model(self.model, decision, self.decision_arrays)
-        description = with_unknown_class(self.description)
-        return Classifier.of(model, description, self.recipe, self.folder)
-
-    @property
-    def decision_arrays(self) -> Mapping[str, np.ndarray]:
-        """The arrays of the leverage in its decision; {} where no image is recognised as strange.
-
-        Raises:
-            ValueError: If they are missing.
-        """
-        decision = self.description.decision
-        if decision is None or decision.largest_leverage is None:
-            return {}
-        from keras_vit.checkpoints.formats import load_arrays
-
-        return load_arrays(required(self.folder, "folder") / DECISION)
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -231,9 +191,6 @@ class Classifier:
                 "top and batch_size must be at least 1. "
                 f"Received: top={top}, batch_size={batch_size}"
             )
-        if self.answering is not self:
-            yield from self.answering.stream(paths, top, batch_size)
-            return
         few = _FEW_IMAGES if operator.length_hint(paths) <= _FEW_IMAGES else 0
         numbered = enumerate(paths)
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
@@ -285,18 +242,18 @@ class Classifier:
         return image_formats.decoding.decode_file(encoded, max_pixels, known, compiled=compiled)
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the model's outputs `(B, K)` for B inputs of `input_of`."""
+        """Returns the model's outputs `(B, K)` or `(B, K + 1)` for B inputs of `input_of`."""
         if len({image.shape for image in inputs}) == 1:
             return predict_batch(self.model, np.stack(inputs))
         # Images of several sizes, which the model resizes itself.
         return np.concatenate([predict_batch(self.model, image[np.newaxis]) for image in inputs])
 
     def prediction(self, path: str, probabilities: np.ndarray, top: int = 5) -> Prediction:
-        """Returns the `Prediction` of an image from its row `(K,)` of `probabilities`."""
+        """Returns the `Prediction` of an image from its row of `probabilities`."""
         if not np.isfinite(probabilities).all():
             return Prediction(path, [], "The model's probabilities are not finite numbers.")
-        decision, names, is_unknown = self.description.decision, self.class_names, False
-        if decision is not None and decision.in_outputs:
+        names, may_abstain, is_unknown = self.class_names, self.description.labels.abstains, False
+        if may_abstain:
             (probabilities,), (is_unknown,) = split_answers(probabilities[np.newaxis])
         order = highest(probabilities, top)
         best = [(names[k], float(probabilities[k])) for k in order]
@@ -305,7 +262,7 @@ class Classifier:
             above = np.flatnonzero(probabilities > self._limits)
             given = above[highest(probabilities[above], len(above))]
         labels = (UNKNOWN,) if is_unknown else tuple(names[k] for k in given)
-        return Prediction(path, best, None, labels, None if decision is None else labels[0])
+        return Prediction(path, best, None, labels, labels[0] if may_abstain else None)
 
     def _read(self, image, compiled):
         """Returns an image as the model's input, or the reason why it cannot be read."""
@@ -340,21 +297,22 @@ def described_fully(description, model, labels, preprocessing):
             "The description of a classifier must have class names and a preprocessing. "
             f"Received: {description}"
         )
-    check_classifier(labels.names, model, preprocessing)
     labels = dataclasses.replace(labels, thresholds=labels.limits)
     whole = dataclasses.replace(description, labels=labels, preprocessing=preprocessing)
-    return completed(whole, held_description(model))
+    whole = completed(whole, held_description(model))
+    check_classifier(whole.labels, model, preprocessing)
+    return whole
 
 
 def check_classifier(
-    class_names: Sequence[str],
+    labels: Labels,
     model: keras.Model | None = None,
     preprocessing: Preprocessing | None = None,
 ) -> None:
     """Checks what a classifier's folder needs, before there is one.
 
     Args:
-        class_names: The names of the classes.
+        labels: The classes.
         model: The model, with or without its last activation; or None.
         preprocessing: The preprocessing of its images; needed with a model.
 
@@ -362,17 +320,17 @@ def check_classifier(
         ValueError: If a class name cannot be a line of text or there is one twice, or the model
             does not fit the names and the preprocessing.
     """
-    check_class_names(class_names)
+    check_class_names(labels.output_names)
     if model is not None and preprocessing is not None:
-        _check_shapes(model, len(class_names), preprocessing)
+        _check_shapes(model, labels.output_names, preprocessing)
 
 
-def _check_shapes(model, num_classes, preprocessing):
+def _check_shapes(model, names, preprocessing):
     outputs = tuple(model.output_shape)
-    if len(outputs) != 2 or outputs[1] != num_classes:
+    if len(outputs) != 2 or outputs[1] != len(names):
         raise ValueError(
             "The model must give one probability for each class name. Received: "
-            f"{num_classes} names, a model with outputs of shape {outputs}"
+            f"{len(names)} names, a model with outputs of shape {outputs}"
         )
     inputs, image_size = tuple(model.input_shape), preprocessing.image_size
     if len(inputs) != 4 or any(

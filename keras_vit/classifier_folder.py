@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
@@ -13,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.keras_archive import read_model
+from keras_vit.checkpoints.hdf5 import read_model
 from keras_vit.checkpoints.weight_sources import classifier_folder
 from keras_vit.classifier import Classifier, described_fully
 from keras_vit.description import (
@@ -23,19 +22,18 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.description.description_texts import description_of_folder, texts_of
+from keras_vit.description.description_texts import TEXTS, description_of_folder, texts_of
 from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
 from keras_vit.images.listing import as_images
 from keras_vit.images.samples import pixels_of, write_samples
 from keras_vit.prediction import array_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
+    CARD,
     CLASSES,
     DESCRIPTION,
     HISTORY,
     MODEL,
-    MODEL_CARD,
-    PREPROCESSING,
     RECIPE,
     atomic_folder,
     check_folder,
@@ -46,13 +44,19 @@ from keras_vit.utils.files import (
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.safe_text import for_markdown
 
-# For model cards.
+# For cards.
+THIS_FOLDER = "THIS FOLDER"  # In lines that load the classifier.
 LOADING = (
     f'`keras.saving.load_model("{MODEL}")` reads the model alone, once `import keras_vit` has '
     "registered its layers."
 )
 
-FILES = (MODEL, DESCRIPTION, CLASSES, PREPROCESSING, RECIPE, HISTORY, MODEL_CARD)
+# What other weights need, for errors.
+_OTHERS = (
+    "keras_vit.build(weights=...) reads weights alone, keras-vit convert makes a classifier of them"
+)
+
+FILES = (MODEL, DESCRIPTION, CLASSES, RECIPE, HISTORY, CARD)
 
 
 def load_classifier(folder: str | os.PathLike) -> Classifier:
@@ -79,10 +83,11 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
     """
     if not folder.is_dir():
         raise ValueError(
-            f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}"
+            f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}; "
+            f"{_OTHERS if folder.exists() else 'hf:OWNER/NAME is a repository of the Hub'}"
         )
     keras_model = model_in(folder)
-    missing = [name for name in (CLASSES, PREPROCESSING) if not (folder / name).is_file()]
+    missing = [name for name in (DESCRIPTION, CLASSES) if not (folder / name).is_file()]
     if keras_model is None:
         missing.insert(0, MODEL)
     if missing == [CLASSES] and "objective" in _read_recipe(folder / RECIPE):
@@ -93,7 +98,7 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
     if missing or keras_model is None:
         raise ValueError(
             f"A classifier is a folder with {', '.join(FILES)}. "
-            f"Missing in {folder}: {', '.join(missing)}"
+            f"Missing in {folder}: {', '.join(missing)}; {_OTHERS}"
         )
     # The small files first, so that an error in them appears before the model is read.
     known = description_of_folder(folder)
@@ -130,7 +135,7 @@ def save_classifier(
 
     Args:
         folder: The folder to write. It appears at the end, in one rename.
-        model: A model from images `(B, H, W, C)` to probabilities `(B, K)`.
+        model: A model from images `(B, H, W, C)` to probabilities, as for `Classifier`.
         class_names: The K names, in the order of the model's outputs.
         preprocessing: The preprocessing from an image to the model's input; by default the one
             of the weights that the model was built with, if they state one.
@@ -139,7 +144,7 @@ def save_classifier(
             `Classifier.predict`.
         recipe: Everything needed to repeat the training; types that JSON has.
         history: Rows of `history.csv`, each a mapping from column to value.
-        model_card: The text of `model_card.md`; a short one by default.
+        model_card: The text of `README.md`; a short one by default.
         overwrite: Whether to replace an older classifier.
         task: See `Classifier`.
         thresholds: See `Classifier`.
@@ -180,18 +185,20 @@ def write_files(
     history: Sequence[Mapping[str, Any]] = (),
     model_card: str = "",
 ) -> None:
-    """Writes a classifier's files into a folder that exists.
-
-    Its decision is left out, as its arrays are in another folder, if anywhere.
-    """
-    description = dataclasses.replace(classifier.description, decision=None)
-    with described(classifier.model, description):
-        classifier.model.save(folder / MODEL)
-    for name, text in texts_of(description).items():
-        write_text(folder / name, text)
-    write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
+    """Writes a classifier's files into a folder that exists."""
+    write_model(folder, classifier)
     write_history(folder / HISTORY, history)
-    write_text(folder / MODEL_CARD, model_card or _short_card(classifier))
+    write_text(folder / CARD, model_card or _short_card(classifier))
+
+
+def write_model(folder: pathlib.Path, classifier: Classifier) -> None:
+    """Writes a classifier's model, description and recipe into a folder that exists."""
+    with described(classifier.model, classifier.description):
+        classifier.model.save(folder / MODEL)
+    texts = texts_of(classifier.description)
+    for name in TEXTS:
+        write_text(folder / name, texts[name])
+    write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
 
 
 def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> None:
@@ -209,7 +216,7 @@ def _short_card(classifier):
         f"An image classifier with {len(classifier.class_names)} classes: {names}{more}."
         f"{' An image may have several.' if classifier.task == MULTILABEL else ''}\n\n"
         f"Images are {height}x{width} pixels. Load it with "
-        f"`keras_vit.load_classifier(folder)`. {LOADING}\n"
+        f'`keras_vit.load_classifier("{THIS_FOLDER}")`. {LOADING}\n'
     )
 
 

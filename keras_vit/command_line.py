@@ -50,7 +50,6 @@ COMMANDS = {
     "embed": "Embed",
     "few-shot": "FewShot",
     "records": "RecordsCommand",
-    "reproduce": "Reproduce",
     "inspect": "Inspect",
     "export": "Export",
     "verify": "Verify",

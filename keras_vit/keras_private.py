@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 
 import keras
 from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.saving import saving_lib
+
+# The guards of `load_model` against links, other files and arrays that are not stored.
+from keras.src.saving.saving_lib import safe_get_h5_dataset as safe_get_h5_dataset
 
 # `fit` counts batches, and an optimizer step may take several: the trainer wraps the adapter
 # that Keras would choose for the data in one that counts steps.
@@ -163,23 +167,16 @@ def at_most(numbers: int) -> Iterator[None]:
 _ONE_AT_A_TIME = RLock()
 
 
-def load_keras_model(
-    config: dict[str, Any],
-    most: int,
-    variables: Callable[[str], Mapping[str, Any]],
-    has_path: Callable[[str], bool],
-) -> keras.Model:
-    """Returns the model of a `.keras` file whose arrays are read by other code, in safe mode.
+def load_keras_model(config: dict[str, Any], weights: str | io.BytesIO, most: int) -> keras.Model:
+    """Returns the model of a `.keras` file in safe mode, as `keras.saving.load_model` does.
 
-    `keras.saving.load_model` opens the arrays with the C library of HDF5, which a damaged file
-    can crash. No public function takes arrays that are read already.
+    That compiles the models within the model too, whose losses may be of a user, and takes the
+    memory that a config asks for.
 
     Args:
         config: The content of `config.json`.
+        weights: The file of the weights, or its content.
         most: Numbers that its weights may have in all.
-        variables: Returns a layer's arrays by their names in the file, {} if there are none. Its
-            argument is the path of the layer, such as "layers/dense".
-        has_path: Returns whether the file has a path.
 
     Raises:
         ValueError: If the config is no model or has more numbers, or the arrays do not fit it.
@@ -188,15 +185,16 @@ def load_keras_model(
     text = json.dumps(_without_compiling(config))
     with at_most(most):
         model = saving_lib._model_from_config(text, None, compile=False, safe_mode=True)
-    saving_lib._load_state(
-        model,
-        weights_store=_Store(variables, has_path),
-        assets_store=None,
-        inner_path="",
-        visited_saveables=set(),
-        failed_saveables=set(),
-        error_msgs=failed,
-    )
+    with contextlib.closing(saving_lib.H5IOStore(weights)) as store:
+        saving_lib._load_state(
+            model,
+            weights_store=store,
+            assets_store=None,
+            inner_path="",
+            visited_saveables=set(),
+            failed_saveables=set(),
+            error_msgs=failed,
+        )
     if failed:
         layer, error = next(iter(failed.values()))
         raise ValueError(
@@ -216,13 +214,3 @@ def _without_compiling(config):
         return config
     left_out = "compile_config" if "class_name" in config else None
     return {key: _without_compiling(value) for key, value in config.items() if key != left_out}
-
-
-class _Store(saving_lib.H5IOStore):
-    """The arrays of a file, as the class that Keras asks for; nothing of that class is used."""
-
-    def __init__(self, variables, has_path):
-        self.get, self.has_path = variables, has_path
-
-    def __bool__(self):
-        return True

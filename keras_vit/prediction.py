@@ -21,8 +21,8 @@ class Prediction(NamedTuple):
         error: Why the image could not be read or classified, or None.
         labels: The predicted classes, the most likely first: the first of `top`, or with a
             multi-label classifier each class whose probability is above its threshold.
-        answer: The answer of a classifier that may answer "unknown": the first of `top`, a parent
-            or "unknown"; None of any other classifier.
+        answer: The answer of a classifier that may answer "unknown": the first of `top`, or
+            "unknown"; None of any other classifier.
     """
 
     path: str
@@ -56,7 +56,7 @@ def split_answers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the probabilities of the classes, and which images are unknown.
 
     Args:
-        rows: Outputs of an answering model, `(N, K + 1)`.
+        rows: Outputs of a calibrated model, `(N, K + 1)`.
 
     Returns:
         Calibrated probabilities `(N, K)`, and bool `(N,)`.

@@ -1,6 +1,6 @@
 """Pre-training data and compute of models, and the compute of the paper's Table 6.
 
-python paper/pretraining.py     # Our count of Table 6 beside the paper's.
+python paper/pretraining.py     # Our count of Table 6 next to the paper's.
 """
 
 from __future__ import annotations

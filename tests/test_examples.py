@@ -52,7 +52,7 @@ WRITTEN = {
     "finetune_with_fit": "digits-classifier/model.keras",
     "nearest_images": "nearest.png",
     "attention_on_a_photo": "attention.png",
-    "several_labels": "runs/labels/task.json",
+    "several_labels": "runs/labels/description.json",
 }
 
 

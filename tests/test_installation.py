@@ -67,14 +67,14 @@ def test_a_checkout_imports_its_own_folders_without_an_editable_installation():
     program = (
         "import sys, importlib.util, keras_vit\n"
         "sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in str(f).lower()]\n"
-        "for name in ('keras_vit.training.settings', 'keras_vit.export.options'):\n"
+        "for name in ('keras_vit.training.settings', 'keras_vit.export.formats'):\n"
         "    print(importlib.util.find_spec(name).origin)"
     )
     found = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.splitlines()
     settings = ROOT / "training" / "settings" / "__init__.py"
-    assert found == [str(settings), str(ROOT / "export" / "options.py")]
+    assert found == [str(settings), str(ROOT / "export" / "formats.py")]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from keras_vit.description.licences import card_header, licence_in_card, without
 from keras_vit.export import convert
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_classes
 
@@ -97,7 +97,7 @@ def test_a_fine_tuned_classifier_and_its_exports_carry_the_licence(model, tmp_pa
     )
     done = finetune(data, tmp_path / "pets", settings, log=lambda line: None)
     assert done.classifier.description.licence == "cc-by-nc-4.0"
-    card = (tmp_path / "pets" / "model_card.md").read_text()
+    card = (tmp_path / "pets" / "README.md").read_text()
     assert "Licence of the starting weights: cc-by-nc-4.0." in card
     keras_vit.export.onnx(tmp_path / "pets", tmp_path / "pets.onnx", minimum_agreement=0)
     assert load_artefact(tmp_path / "pets.onnx").description.licence == "cc-by-nc-4.0"

@@ -107,16 +107,14 @@ NOT_RUN = {
     "pip install ": "installs packages",
     "model_signing ": "a command of another package",
     ".venv/bin/pre-commit ": "changes the checkout",
-    "python docs/architecture.py": "tests/test_layout.py runs it",
     "python examples/": "tests/test_examples.py runs them",
     "python benchmarks/": "a program that runs for minutes or needs other data",
+    "python paper/": "tests/paper/ run them",
     "python train.py": "the reader's own program",
     "TPU_NAME=": "needs a TPU",
     "gcloud ": "needs a TPU",
-    "CUDA_VISIBLE_DEVICES=": "needs two GPUs",
     "TF_CONFIG=": "needs several machines",
     "export TF_CONFIG=": "needs several machines",
-    "for index in ": "several workers; tests/training/trainer/test_exactness.py",
     "docker ": "needs Docker",
     "keras-vit check photos --weights vit_mini4_cifar10 --strict": "exit code 1; test_check.py",
     "keras-vit finetune --data photos --labels labels.csv ": "takes files that a browser saves",
@@ -124,22 +122,17 @@ NOT_RUN = {
     "python examples/beam_predict.py": "needs Beam; tests/test_examples.py",
     "curl ": "needs TensorFlow Serving",
     "python -m pytest ": "runs tests",
-    "keras-vit scaling ": "needs results of several pre-trainings; tests/commands/test_scaling.py",
     "keras-vit evaluate ViT-Mini/4 --weights vit_mini4_cifar10 --protocol ": "downloads ImageNet",
     "keras-vit finetune --data photos --output runs/photos --strategy ": "needs several devices",
     "KERAS_BACKEND=jax keras-vit ": "another backend; tests/test_jax_backend.py",
 }
 
 # Languages of other programs, which each page explains; "py" is the code of other libraries.
-LANGUAGES_NOT_RUN = ("html", "js", "kotlin", "py", "swift", "yaml")
+LANGUAGES_NOT_RUN = ("kotlin", "py")
 
 # Python blocks that do not run here: a line of each, and the reason.
 BLOCKS_NOT_RUN = {
-    "dispatcher.join()": "waits for other machines; tests/training/data/test_data_service.py",
-    'os.environ["KERAS_BACKEND"] = "jax"': "another backend; tests/test_jax_backend.py",
     "datasets.load_dataset(": "downloads data; tests/training/data/test_source.py",
-    "import pandas": "needs pandas; tests/training/data/test_in_memory.py",
-    "grpc.insecure_channel": "needs TensorFlow Serving",
     "# training/settings/declared.py": "parts of two files",
     "class Count(Command)": "a part of a file",
 }
@@ -189,7 +182,7 @@ def examples_of(page, used):
         else:
             known = ("text", *LANGUAGES_NOT_RUN)
             assert language in known, f"{name} is {language or 'without a language'}"
-    if page.startswith("docs/coming_from/"):  # Their tables have calls of ours, too.
+    if page == "docs/coming_from.md":  # Its tables have calls of ours, too.
         rows = [line.split("|", 2)[2] for line in text.splitlines() if line.startswith("| ")]
         for code in re.findall(r"`([^`]+)`", "\n".join(rows)):
             if code.startswith("keras_vit."):

@@ -10,10 +10,9 @@ import pytest
 from PIL import Image
 
 from keras_vit.command_line import main
-from keras_vit.training.comparison.gates import HOLDS, Verdict, parse_gates
-from keras_vit.training.comparison.measures import Measure
 from keras_vit.training.data.tables import read_table, table_lines
-from keras_vit.training.run.repeated_run import DIFFERENT, Reproduction
+from keras_vit.training.trust.gates import HOLDS, Verdict, parse_gates
+from keras_vit.training.trust.paired import Measure
 from keras_vit.utils.safe_text import for_csv, for_json, for_line, for_markdown, for_output
 from keras_vit.utils.text_tables import align_columns, markdown_table
 
@@ -102,7 +101,6 @@ def test_a_class_or_a_file_ends_no_line_of_a_table_or_a_result():
     texts = [
         align_columns([("class", "images"), (name, "3")]).splitlines()[1:],
         str(Verdict(gate, HOLDS, measure)).splitlines(),
-        str(Reproduction(DIFFERENT, (name,))).splitlines()[1:],
     ]
     for lines in texts:
         (line,) = lines

@@ -39,21 +39,17 @@ def folder(model, tmp_path_factory):
     return folder
 
 
-def test_task_thresholds_and_activation_are_one_small_file(folder):
-    assert json.loads((folder / "task.json").read_text()) == {
-        "task": "multilabel",
-        "activation": "sigmoid",
-        "thresholds": {"cat": 0.5, "dog": 0.1, "sea": 0.7},
-    }
+def test_task_and_thresholds_are_in_the_description(folder):
+    labels = json.loads((folder / "description.json").read_text())["labels"]
+    assert (labels["task"], labels["thresholds"]) == ("multilabel", [0.5, 0.1, 0.7])
     classifier = load_classifier(folder)
     assert (classifier.task, classifier.thresholds) == ("multilabel", (0.5, 0.1, 0.7))
 
 
-def test_one_class_an_image_has_no_such_file(tmp_path):
+def test_one_class_an_image_has_no_thresholds(tmp_path):
     config = tiny_config()
     plain = keras_vit.build(config, input_shape=(8, 8, 3), classes=3)
     save_classifier(tmp_path / "plain", plain, NAMES, PREPROCESSING)
-    assert not (tmp_path / "plain" / "task.json").exists()
     classifier = load_classifier(tmp_path / "plain")
     assert (classifier.task, classifier.thresholds) == ("multiclass", None)
     Image.new("RGB", (9, 9)).save(tmp_path / "image.png")
@@ -76,21 +72,19 @@ def test_the_labels_of_an_image_are_those_above_their_thresholds(folder, tmp_pat
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"task": "regression"}, 'must have the task "multilabel"'),
-        ({"activation": "softmax"}, 'and the activation "sigmoid"'),
-        ({"thresholds": {"cat": 0.5}}, "a threshold, a number, for each of the 3 classes"),
-        ({"thresholds": {"cat": 0.5, "dog": 0.5, "cow": 0.5}}, "a threshold, a number"),
-        ({"thresholds": {"cat": 0.5, "dog": 0.5, "sea": 1.5}}, r"probabilities in \[0, 1\)"),
-        ({"thresholds": {"cat": 0.5, "dog": 0.5, "sea": "0.5"}}, "a threshold, a number"),
-        ({"thresholds": [0.5, 0.5, 0.5]}, "thresholds must be an object"),
+        ({"task": "regression"}, "regression"),
+        ({"thresholds": [0.5]}, "Thresholds must be probabilities"),
+        ({"thresholds": [0.5, 0.5, 1.5]}, r"probabilities in \[0, 1\)"),
+        ({"thresholds": {"cat": 0.5}}, "thresholds"),
     ],
     ids=str,
 )
 def test_a_damaged_file_is_one_line(folder, tmp_path, content, message):
-    path = folder / "task.json"
+    path = folder / "description.json"
     whole = path.read_text()
+    described = json.loads(whole)
     try:
-        path.write_text(json.dumps({**json.loads(whole), **content}))
+        path.write_text(json.dumps({**described, "labels": {**described["labels"], **content}}))
         with pytest.raises(ValueError, match=message):
             load_classifier(folder)
     finally:

@@ -6,18 +6,16 @@ from . import (
 from .data.spec import (
     DataSpec as DataSpec,
 )
-from .run.classifier_jobs import (
-    finetune as finetune,
-    pretrain as pretrain,
-)
 from .run.distillation import (
     DistillationTrainer as DistillationTrainer,
 )
+from .run.finetune import (
+    finetune as finetune,
+    pretrain as pretrain,
+    pretrain_masked_patches as pretrain_masked_patches,
+)
 from .run.folder import (
     Checkpoints as Checkpoints,
-)
-from .run.masked_patches import (
-    pretrain_masked_patches as pretrain_masked_patches,
 )
 from .settings import (
     DecisionSettings as DecisionSettings,

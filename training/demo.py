@@ -20,7 +20,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.features import extract
-from keras_vit.training.run.classifier_jobs import finetune, pretrain
+from keras_vit.training.run.finetune import finetune, pretrain
 from keras_vit.training.run.transfer import build_model, find_start
 from keras_vit.utils.fields import required
 from keras_vit.utils.optional_packages import import_optional

@@ -9,19 +9,28 @@ import itertools
 import os
 import pathlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from keras_vit.checkpoints.config_json import (
-    check_family,
-    check_model_type,
-    check_stated,
-    facts_of_config,
-    read_json,
+from keras_vit.checkpoints.code_bases import hugging_face, keras_hub
+from keras_vit.checkpoints.code_bases.files_beside import WeightFiles, read_json
+from keras_vit.checkpoints.code_bases.hugging_face import (
+    HUGGING_FACE,
+    HUGGING_FACE_CLIP,
+    HUGGING_FACE_DINOV2,
+    HUGGING_FACE_DINOV3,
 )
-from keras_vit.checkpoints.facts import Facts
+from keras_vit.checkpoints.code_bases.keras_hub import KERAS_HUB, KERAS_HUB_DEIT
+from keras_vit.checkpoints.code_bases.layouts import Layout
+from keras_vit.checkpoints.code_bases.official import BIT, OFFICIAL
+from keras_vit.checkpoints.code_bases.own import KERAS
+from keras_vit.checkpoints.code_bases.timm import TIMM, TIMM_BIT
+from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
+from keras_vit.checkpoints.code_bases.vit_keras import VIT_KERAS
 from keras_vit.checkpoints.formats import (
+    FileContent,
     StoredArray,
     computed_array,
     open_zip,
@@ -31,20 +40,10 @@ from keras_vit.checkpoints.formats import (
     read_values,
 )
 from keras_vit.checkpoints.hdf5 import read_keras_archive, read_keras_h5
-from keras_vit.checkpoints.keras_names import KERAS_HUB, KERAS_HUB_DEIT, VIT_KERAS
-from keras_vit.checkpoints.layouts import KERAS, Layout
-from keras_vit.checkpoints.official_names import BIT, OFFICIAL
-from keras_vit.checkpoints.torch_names import (
-    HUGGING_FACE,
-    HUGGING_FACE_CLIP,
-    HUGGING_FACE_DINOV2,
-    HUGGING_FACE_DINOV3,
-    TIMM,
-    TIMM_BIT,
-    TORCHVISION,
-)
-from keras_vit.configs import ViTConfig
+from keras_vit.configs import UNSEEN_FIELDS, ViTConfig, checked_fields
 from keras_vit.configs.recognition import layer_shapes, shows_swiglu
+from keras_vit.configs.resnet_configs import EpsilonIn
+from keras_vit.description import Description
 from keras_vit.utils.files import CONFIG, MODEL, WEIGHTS, path_inside
 
 # In the order in which a file is compared with them.
@@ -85,9 +84,6 @@ _WRAPPERS = re.compile(
 
 POSITIONS, REGISTERS = "position_embedding/embedding", "registers/tokens"
 
-# The MLP of a block as big_vision names it.
-_BIG_VISION_BLOCK = re.compile(r"Transformer/encoderblock\w*/MlpBlock_0/")
-
 # More than any model has.
 _MAX_PARTS = 1000
 _MAX_BLOCKS = 1000
@@ -101,7 +97,10 @@ class Checkpoint:
         path: The file or folder.
         layout: The layout of its names.
         arrays: Its arrays by canonical name.
-        facts: What the file, its config and its code base state.
+        fields: Fields of `ViTConfig` that the file, its config and its code base state.
+        stated: What else they state: the description that this package noted in the file, or
+            the grid and the image size in the config.
+        is_noted: Whether this package wrote a description into the file.
         config: The object in the `config.json` in the file or beside it; {} without one.
         assumed: Names of the fields that the code base's models usually have, while the file
             does not state it.
@@ -112,15 +111,17 @@ class Checkpoint:
     path: pathlib.Path
     layout: Layout
     arrays: dict[str, StoredArray]
-    facts: Facts
-    config: dict[str, Any]
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    stated: Description = Description()
+    is_noted: bool = False
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     class_token_has_row: bool = True
     notes: tuple[str, ...] = ()
 
     def states(self, field: str) -> bool:
         """Returns whether the file or its code base determines a field of the config."""
-        return field in self.facts.fields and field not in self.assumed
+        return field in self.fields and field not in self.assumed
 
     def position_rule(self, given: str | None = None) -> str:
         """Returns the rule by which positions are resized, a key of `RULES`.
@@ -129,14 +130,20 @@ class Checkpoint:
             given: None for the rule of the file's code base, or the name of a rule. "bicubic"
                 is Hugging Face's own bicubic rule for its files.
         """
-        own = self.facts.fields.get("position_resize") or ViTConfig.position_resize
+        own = self.fields.get("position_resize") or ViTConfig.position_resize
         is_own = given == "bicubic" and self.layout.position_resize == "bicubic_torch"
         return own if given is None or is_own else given
 
     @property
-    def folder(self) -> pathlib.Path:
-        """The folder with the weights and what describes them."""
-        return self.path if self.path.is_dir() else self.path.parent
+    def files(self) -> WeightFiles:
+        """What its code base reads."""
+        return WeightFiles(self.path, self.config, self.shapes)
+
+    @property
+    def epsilon_in(self) -> EpsilonIn:
+        """How the kernels of a hybrid's ResNet are standardised."""
+        stem = getattr(self.stated.config, "resnet", None)
+        return self.layout.epsilon_in if stem is None else stem.epsilon_in
 
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...] | None]:
@@ -156,16 +163,12 @@ class Checkpoint:
 
     @property
     def has_fixed_positions(self) -> bool:
-        """Whether positions are the sines and cosines that big_vision leaves out of files.
-
-        Its files without a position table have them (`posemb="sincos2d"`) and the names of its
-        modules. Files of `save_checkpoint` without a table are of models without positions and
-        have the names of the published files.
-        """
+        """Whether positions are the sines and cosines that big_vision leaves out of files."""
+        mark = self.layout.fixed_positions
         return (
-            self.layout is OFFICIAL
+            mark is not None
             and not any(layer.startswith("position_embedding") for layer in self.shapes)
-            and any(_BIG_VISION_BLOCK.search(array.name) for array in self.arrays.values())
+            and any(re.search(mark, array.name) for array in self.arrays.values())
         )
 
     @property
@@ -198,14 +201,15 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     """
     path = pathlib.Path(path)
     beside = read_json((path if path.is_dir() else path.parent) / CONFIG)
-    check_family(beside, path)
+    for base in (hugging_face, keras_hub):
+        base.check_family(beside, path)
     if path.is_dir() and any((path / name).is_file() for name in ADAPTER):
         raise adapter_error(path)
-    stored, facts, config = _read(path)
+    content = _read(path)
+    stored, config = content.arrays, content.config or beside
     if any(_ADAPTED.search(name) for name in stored):
         raise adapter_error(path)
-    config = config or beside
-    layouts = _LAYOUTS_OF_KERAS.get(facts.keras_version, LAYOUTS)
+    layouts = _LAYOUTS_OF_KERAS.get(content.keras_version, LAYOUTS)
     for (arrays, taken), layout in itertools.product(_without_prefixes(stored), layouts):
         names = layout.canonical_names(arrays)
         if names is None:
@@ -221,29 +225,27 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
                 notes.append(f"{what} was left out")
                 names = {name: names[name] for name in names.keys() - left_out}
         _check_features(path, layout, names.values())
-        known = {"gelu": layout.gelu, "norm_epsilon": layout.norm_epsilon}
         renamed = _joined(path, layout, _unstacked(path, layout, _renamed(path, arrays, names)))
         checkpoint = Checkpoint(
             path=path,
             layout=layout,
             arrays=_with_unread_tokens(layout, renamed),
-            facts=facts,
             config=config,
             # big_vision adds positions before it adds the class token, and has this name then.
             class_token_has_row=not any(f"{p}pos_embedding" in names for p in layout.prefixes),
             notes=tuple(notes),
         )
         _check_ranks(path, checkpoint.shapes)
-        stated = facts.over(facts_of_config(layout, config, path, checkpoint.shapes))
-        if shows_swiglu(checkpoint.shapes):
-            stated = Facts({"gelu": "swiglu"}).over(stated)
-        _check_range(stated, path)
-        check_stated(layout, names, stated, path)
-        assumed = tuple(known.keys() - stated.fields.keys()) if layout.models_vary else ()
-        rule = _position_resize(checkpoint, arrays)
-        facts = stated.over(Facts({**known, "position_resize": rule}))
-        return dataclasses.replace(checkpoint, facts=facts, assumed=assumed)
-    check_model_type(config, path)
+        files = dataclasses.replace(checkpoint.files, names=tuple(arrays), wrapper=content.wrapper)
+        fields, stated, assumed = _stated(layout, files, content.note)
+        return dataclasses.replace(
+            checkpoint,
+            fields=fields,
+            stated=stated,
+            is_noted=content.note is not None,
+            assumed=assumed,
+        )
+    hugging_face.check_model_type(config, path)
     for layout in LAYOUTS:
         _check_features(path, layout, stored)
     some = ", ".join(sorted(stored)[:3])
@@ -287,28 +289,39 @@ def adapter_error(source: object) -> ValueError:
     )
 
 
-def _position_resize(checkpoint, names):
-    """The rule by which the code base of a file resizes positions."""
-    layout, config = checkpoint.layout, checkpoint.config
-    if layout is HUGGING_FACE_DINOV2:
-        has_registers = "registers" in checkpoint.shapes
-        if has_registers or config.get("model_type") == "dinov2_with_registers":
-            return "bicubic"
-    if layout is TIMM and "architecture" not in config:
-        if any(name.endswith("mask_token") for name in names):  # Meta's DINOv2.
-            return "bicubic" if "registers" in checkpoint.shapes else "bicubic_dinov2"
-        if checkpoint.facts.wrapper == "model":  # The code of DeiT and MAE.
-            return "bicubic_torch"
-    return layout.position_resize
-
-
-def _check_range(facts, path):
-    """Raises ValueError if a number of the numerics is out of range."""
-    epsilon, heads = (facts.fields.get(name) for name in ("norm_epsilon", "num_heads"))
-    if not (epsilon is None or 0 < epsilon < 1):
-        raise ValueError(f"norm_epsilon must be between 0 and 1. Received: {epsilon} in {path}")
-    if not (heads is None or 0 < heads < 2**31):
-        raise ValueError(f"num_heads must be positive. Received: num_heads={heads} in {path}")
+def _stated(layout, files, note):
+    """Fields of the config, the description, and the names of fields that are assumed."""
+    fields, stated = layout.stated(files)
+    if shows_swiglu(files.shapes):
+        fields["gelu"] = "swiglu"
+    if note is not None:
+        known = vars(note.config) if note.config else {}
+        fields |= {name: known[name] for name in UNSEEN_FIELDS if name in known}
+        parts = {
+            name: getattr(note, name) or getattr(stated, name)
+            for name in ("position_grid", "input_shape")
+        }
+        stated = dataclasses.replace(note, **parts)
+    usual = {"gelu": layout.gelu, "norm_epsilon": layout.norm_epsilon}
+    assumed = tuple(usual.keys() - fields.keys()) if layout.models_vary else ()
+    fields = {**usual, "position_resize": layout.position_resize, **fields}
+    try:
+        fields = checked_fields({k: v for k, v in fields.items() if v is not None})
+        epsilon, heads = fields.get("norm_epsilon"), fields.get("num_heads")
+        if not (epsilon is None or 0 < epsilon < 1):
+            raise ValueError(f"norm_epsilon must be between 0 and 1. Received: {epsilon}")
+        if not (heads is None or 0 < heads < 2**31):
+            raise ValueError(f"num_heads must be positive. Received: num_heads={heads}")
+    except ValueError as error:
+        raise ValueError(f"{error} in {files.path}") from error
+    if layout.needed is not None:
+        mark, field = layout.needed
+        if field not in fields and any(re.search(mark, name) for name in files.names):
+            raise ValueError(
+                "Files of DINOv3 and timm's Eva must have their config.json beside them, which "
+                f"shows {field}. Received: {files.path}"
+            )
+    return fields, stated, assumed
 
 
 def _check_ranks(path, shapes):
@@ -330,24 +343,22 @@ def _check_features(path, layout, names):
 
 
 def _read(path):
-    """The arrays, facts and config in a file, or in all files of a folder or index."""
+    """The content of a file, or of all files of a folder or index."""
     if not path.exists():
         raise FileNotFoundError(f"A checkpoint must be a file that exists. Received: {path}")
-    arrays: dict[str, StoredArray] = {}
-    facts = Facts()
-    config: dict[str, Any] = {}
+    whole = None
     for file in _weight_files(path):
-        more, facts_of_file, config_of_file = _read_file(file)
-        twice = arrays.keys() & more.keys()
-        if twice:
+        part = _read_file(file)
+        if whole is None:
+            whole = part
+            continue
+        if twice := whole.arrays.keys() & part.arrays.keys():
             raise ValueError(
                 "The files of a checkpoint must hold every array once. "
                 f"Received: {sorted(twice)[0]} in {file} and in another one"
             )
-        arrays.update(more)
-        facts = facts_of_file.over(facts)
-        config.update(config_of_file)
-    return arrays, facts, config
+        whole = whole._replace(arrays=whole.arrays | part.arrays, note=whole.note or part.note)
+    return whole
 
 
 def _weight_files(path):
@@ -384,22 +395,22 @@ def _parts(index):
     return files
 
 
-def _read_file(path):
-    """The arrays, facts and config in one file; its first bytes and entries give the format."""
+def _read_file(path) -> FileContent:
+    """The content of one file; its first bytes and entries give the format."""
     with open(path, "rb") as file:
         start = file.read(16)
     if start.startswith(b"\x89HDF\r\n\x1a\n"):
-        return *read_keras_h5(path), {}
+        return read_keras_h5(path)
     if start.startswith(b"PK\x03\x04"):
         with open_zip(path) as archive:
             names = archive.namelist()
             if WEIGHTS in names:
                 return read_keras_archive(path, archive)
             if not any(name.endswith("data.pkl") for name in names):
-                return *read_npz(path, archive), {}
-        return *read_torch(path), {}
+                return read_npz(path, archive)
+        return read_torch(path)
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= os.path.getsize(path):
-        return *read_safetensors(path), {}
+        return read_safetensors(path)
     reason = "it is none of them"
     if not start:
         reason = "it is empty"

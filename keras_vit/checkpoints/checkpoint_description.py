@@ -8,26 +8,15 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import Checkpoint
-from keras_vit.checkpoints.layouts import KERAS
-from keras_vit.checkpoints.metadata import (
-    described_in,
-    origin_of_numerics,
-    origin_of_positions,
-    read_metadata,
-)
-from keras_vit.checkpoints.official_names import OFFICIAL
+from keras_vit.checkpoints.code_bases.files_beside import found
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
 from keras_vit.configs.config_comparison import check_agrees, paper_name
 from keras_vit.configs.recognition import config_of_shapes, is_shown_by_shapes, num_classes
-from keras_vit.description import Description
+from keras_vit.description import Description, Labels
+from keras_vit.description.licences import licence_in_card, licence_name
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
-
-_GAP_NOTE = (
-    "the head reads the mean over patches; a file does not show big_vision's "
-    'pool_type="0" and "none", which no model here has'
-)
 
 
 def describe_checkpoint(
@@ -56,27 +45,30 @@ def describe_checkpoint(
             no file and was not given.
     """
     given = None if model is None else configs.resolve(model)
+    is_noted = _is_whole(checkpoint)
     kernel = checkpoint.shapes.get("patch_embedding")
     if model is not None and kernel and kernel[-1] != configs.resolve(model).width:
         check_agrees(model, weights, None)
-    noted = described_in(checkpoint) if checkpoint.layout is KERAS else None
-    if noted is not None and noted.config is not None:
-        shown = build_arguments(checkpoint)
-        if model is not None:
-            check_agrees(model, weights, shown.config)
-    elif given is None or is_shown_by_shapes(given):
-        shown = _shown(checkpoint, given, image_size, source_size, num_heads, gelu)
+    if is_noted or given is None or is_shown_by_shapes(given):
+        heads = num_heads or getattr(given, "num_heads", None)
+        try:
+            shown = shown_by(checkpoint, heads, source_size, gelu)
+        except ValueError:
+            height, width = image_size or (None, None)
+            if height is None or width is None or source_size is not None:
+                raise
+            shown = shown_by(checkpoint, heads, (height, width), gelu)
         if model is not None:
             check_agrees(model, weights, shown.config)
     else:
         names = ("gelu", "norm_epsilon", "position_resize")
-        fields = checkpoint.facts.fields
-        known = {name: fields[name] for name in names if name in fields}
+        known = {name: checkpoint.fields[name] for name in names if name in checkpoint.fields}
         shown = Description(config=dataclasses.replace(given, **known), input_shape=(None, None, 3))
     config = shown.config
-    numerics = checkpoint.path.name if noted is not None else origin_of_numerics(checkpoint)
-    beside = read_metadata(checkpoint, shown.image_size or DEFAULT_SIZE, shown.classes)
-    is_given = gelu is not None and noted is None and not checkpoint.states("gelu")
+    origins = _origins(checkpoint)
+    beside = read_images(checkpoint, shown.image_size or DEFAULT_SIZE, shown.classes)
+    if gelu is not None and not is_noted and not checkpoint.states("gelu"):
+        origins["gelu"] = "--gelu"
     return dataclasses.replace(
         beside,
         name=paper_name(config) or "ViT",
@@ -84,12 +76,7 @@ def describe_checkpoint(
         input_shape=shown.input_shape,
         position_grid=shown.position_grid,
         classes=shown.classes,
-        origins={
-            **beside.origins,
-            "gelu": "--gelu" if is_given else numerics,
-            "norm_epsilon": numerics,
-            "position_resize": origin_of_positions(checkpoint),
-        },
+        origins={**beside.origins, **origins},
         notes=(*shown.notes, *beside.notes),
     )
 
@@ -112,7 +99,7 @@ def describe_for(
     kernel = shapes.get("root_conv") or shapes.get("patch_embedding")
     classes = num_classes(shapes)
     try:
-        beside = read_metadata(checkpoint, image_size or DEFAULT_SIZE, classes)
+        beside = read_images(checkpoint, image_size or DEFAULT_SIZE, classes)
     except ValueError as error:  # Weights are right also where images are prepared otherwise.
         beside = Description(origins={"pixels": str(error)})
     if kernel and kernel[2] != 3:
@@ -120,41 +107,82 @@ def describe_for(
     if isinstance(config, ViTConfig):
         changes: dict[str, Any] = {"position_resize": checkpoint.position_rule(position_resize)}
         config = dataclasses.replace(config, **changes)
-    numerics = origin_of_numerics(checkpoint)
+    origins = _origins(checkpoint)
+    if position_resize:
+        origins["position_resize"] = "given"
     return dataclasses.replace(
         beside,
         name="",
         config=config,
         input_shape=(None, None, kernel[2]) if kernel else None,
-        position_grid=checkpoint.facts.position_grid,
+        position_grid=checkpoint.stated.position_grid,
         classes=classes,
-        origins={
-            "gelu": numerics,
-            "norm_epsilon": numerics,
-            "position_resize": "given" if position_resize else origin_of_positions(checkpoint),
-            **beside.origins,
-        },
+        origins={**origins, **beside.origins},
     )
 
 
-def _shown(checkpoint, given, image_size, source_size, num_heads, gelu):
-    """The model that names and shapes of a file show; what they leave open, as given."""
-    num_heads = num_heads or getattr(given, "num_heads", None)
-    if checkpoint.layout is KERAS:
-        gelu = gelu or getattr(given, "gelu", None)
-    try:
-        shown = build_arguments(checkpoint, num_heads, source_size, gelu)
-    except ValueError:
-        if image_size is None or None in image_size or source_size is not None:
-            raise
-        shown = build_arguments(checkpoint, num_heads, image_size, gelu)
-    config = shown.config
-    if isinstance(config, ViTConfig) and len(set(config.patch_sizes)) == 1:
-        config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
-    return dataclasses.replace(shown, config=config)
+def read_images(
+    checkpoint: Checkpoint, image_size: tuple[int, int], classes: int | None
+) -> Description:
+    """Returns the preprocessing, the labels and the licence in or beside a checkpoint.
+
+    What is unknown is None, and the origin of "pixels" names the file that is missing.
+
+    Args:
+        checkpoint: The weights.
+        image_size: Pixels (height, width) of the model's input.
+        classes: Classes of their head, or None without a head.
+
+    Raises:
+        ValueError: If no `Preprocessing` prepares images in the same way.
+    """
+    stated, layout = checkpoint.stated, checkpoint.layout
+    is_prepared = stated.preprocessing is not None
+    if checkpoint.is_noted and not layout.numbered and (is_prepared or "pixels" in stated.origins):
+        return _noted(checkpoint, classes)
+    beside = layout.images(checkpoint.files, image_size, classes)
+    if beside.preprocessing is None and is_prepared:
+        return _noted(checkpoint, classes)
+    if checkpoint.is_noted:
+        if stated.labels.is_multilabel:
+            labels = dataclasses.replace(beside.labels, task=stated.labels.task)
+            beside = dataclasses.replace(beside, labels=labels)
+        return beside
+    places = (checkpoint.config.get("pretrained_cfg"), checkpoint.config)
+    named = (licence_name(place.get("license")) for place in places if isinstance(place, dict))
+    licence = licence_in_card(checkpoint.files.folder) or next(filter(None, named), None)
+    return beside if licence is None else dataclasses.replace(beside, licence=licence)
 
 
-def build_arguments(
+def _noted(checkpoint, classes):
+    """What this package noted in a file of weights."""
+    stated, labels = checkpoint.stated, checkpoint.stated.labels
+    if stated.preprocessing is None:
+        return found("the source did not hold it", labels=Labels(task=labels.task))
+    if labels.names is not None and len(labels.names) != classes:  # Names for another head.
+        labels = Labels(task=labels.task)
+    origins = found(f"noted in {checkpoint.path.name}").origins
+    return dataclasses.replace(stated, labels=labels, origins=origins, notes=())
+
+
+def _origins(checkpoint):
+    """Where the numerics and the rule of positions are from."""
+    layout, file = checkpoint.layout, checkpoint.path.name
+    numerics = "config.json" if checkpoint.config else f"usual for {layout.name}"
+    positions = "assumed" if layout.numbered else f"the rule of {layout.name}"
+    if checkpoint.is_noted:
+        positions = f"noted in {file}"
+    if _is_whole(checkpoint):
+        numerics = file
+    return {"gelu": numerics, "norm_epsilon": numerics, "position_resize": positions}
+
+
+def _is_whole(checkpoint):
+    """Whether the file holds the description of its model, which its arrays are named by."""
+    return checkpoint.layout.numbered and checkpoint.stated.config is not None
+
+
+def shown_by(
     checkpoint: Checkpoint,
     num_heads: int | None = None,
     image_size: tuple[int, int] | None = None,
@@ -176,7 +204,7 @@ def build_arguments(
         ValueError: If it is not of a model of this package, or its heads, GELU or grid cannot
             be known, or are not those given.
     """
-    shapes, fields = checkpoint.shapes, dict(checkpoint.facts.fields)
+    shapes, fields = checkpoint.shapes, dict(checkpoint.fields)
     for fact, given in (("num_heads", num_heads), ("gelu", gelu)):
         known = fields.get(fact) if checkpoint.states(fact) else None
         if None not in (known, given) and known != given:
@@ -185,21 +213,20 @@ def build_arguments(
                 f"{checkpoint.path}"
             )
         fields[fact] = given if known is None else known
-    noted = described_in(checkpoint) if checkpoint.layout is KERAS else None
-    if noted is not None and noted.config is not None:
-        return dataclasses.replace(noted, classes=num_classes(shapes), notes=())
+    if _is_whole(checkpoint):
+        return dataclasses.replace(checkpoint.stated, classes=num_classes(shapes), notes=())
     try:
         config, notes = config_of_shapes(
             shapes,
             fields,
-            epsilon_in=checkpoint.facts.epsilon_in or checkpoint.layout.epsilon_in,
+            epsilon_in=checkpoint.epsilon_in,
             has_paper_sizes=not checkpoint.layout.models_vary,
         )
     except ValueError as error:
         raise ValueError(f"{error} in {checkpoint.path}") from error
-    is_official_gap = checkpoint.layout is OFFICIAL and getattr(config, "classifier", None) == "gap"
-    if is_official_gap and num_classes(shapes) and "classifier" not in fields:
-        notes = (*notes, _GAP_NOTE)
+    is_gap = getattr(config, "classifier", None) == "gap" and "classifier" not in fields
+    if is_gap and checkpoint.layout.gap_note and num_classes(shapes):
+        notes = (*notes, checkpoint.layout.gap_note)
     if "norm_epsilon" in checkpoint.assumed and isinstance(config, ViTConfig):
         notes = (
             *notes,
@@ -207,6 +234,8 @@ def build_arguments(
             f"{config.norm_epsilon} and {config.classifier!r} were assumed, as in most of "
             f"{checkpoint.layout.name}; its config.json states them",
         )
+    if isinstance(config, ViTConfig) and len(set(config.patch_sizes)) == 1:
+        config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
     kernel = shapes.get("root_conv") or shapes.get("patch_embedding") or ()
     size = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
     if isinstance(config, ViTConfig):
@@ -228,7 +257,7 @@ def _image_size(checkpoint, config, image_size):
     if config.position_embedding == "none":
         if image_size:
             return image_size
-        if not (grid := checkpoint.facts.position_grid):
+        if not (grid := checkpoint.stated.position_grid):
             raise ValueError(
                 "The image size (image_size, --image-size) must be given where neither the arrays "
                 f"nor config.json show it. Received: {checkpoint.path}"
@@ -245,7 +274,7 @@ def _image_size(checkpoint, config, image_size):
             "A checkpoint must hold position embeddings of shape (1, rows, D). "
             f"Received: {checkpoint.path} with {table or 'none'}{hint}"
         )
-    known = config.grid(image_size) if image_size else checkpoint.facts.position_grid
+    known = config.grid(image_size) if image_size else checkpoint.stated.position_grid
     try:
         _, grid = find_grid(table[1], checkpoint.prefix_row_counts, known)
     except ValueError as error:
@@ -262,13 +291,9 @@ def _stated_size(checkpoint, config, grid):
 
     They may be no multiple of the patch; the model cuts the rest off.
     """
-    noted = checkpoint.facts.noted.get("description")
-    shape = noted.get("input_shape") if isinstance(noted, dict) else None
-    for stated in (checkpoint.facts.image_size, shape):
-        size = tuple(stated[:2]) if isinstance(stated, list | tuple) else ()
-        is_known = len(size) == 2 and all(isinstance(side, int) for side in size)
-        if is_known and config.grid(size) == tuple(grid):
-            return size
+    size = checkpoint.stated.image_size
+    if size is not None and config.grid(size) == tuple(grid):
+        return size
     stride = config.resnet.stride if config.resnet else 1
     down, across = config.patch_sizes
     return (grid[0] * down * stride, grid[1] * across * stride)

@@ -12,12 +12,12 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
-from keras_vit.checkpoints.facts import Facts
+from keras_vit.description import Description
 from keras_vit.utils.files import atomic_write
 from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.optional_packages import import_optional
@@ -47,6 +47,24 @@ class StoredArray:
     open: Callable[[], contextlib.AbstractContextManager[ReadValue]]
     key: Any
     block: int | None = None
+
+
+class FileContent(NamedTuple):
+    """What is in a file of weights.
+
+    Args:
+        arrays: Its arrays by name.
+        note: The description that this package wrote into the file, or None.
+        config: The object in its `config.json`.
+        keras_version: 2 or 3 for HDF5 files of Keras; 0 for others.
+        wrapper: The key of a PyTorch file under which the state dict is, or "".
+    """
+
+    arrays: dict[str, StoredArray]
+    note: Description | None = None
+    config: dict[str, Any] = {}
+    keras_version: int = 0
+    wrapper: str = ""
 
 
 def computed_array(
@@ -130,15 +148,17 @@ def weight_dtype(path, name: str, dtype: np.dtype | str) -> np.dtype:
     )
 
 
-def _noted_facts(path, text: str | bytes, key: str | None = None) -> Facts:
-    """Facts in a note that this package wrote into a file, JSON; none for any other note."""
-    if key is not None and key not in str(text):
-        return Facts()
+def _note(path, text: str | bytes | None) -> Description | None:
+    """The description that this package wrote into a file, JSON; None for any other note."""
+    if not text or _NOTE not in str(text):
+        return None
     try:
-        note = parse_json(text, "the note")
-        return Facts.from_note(note if key is None else note[key])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Description.from_json(parse_json(text, "the note")[_NOTE], "the note")
+    except (ValueError, KeyError, TypeError) as error:
         raise damaged_file("The note of keras-vit in a checkpoint", path, error) from error
+
+
+_NOTE = "keras_vit"
 
 
 def damaged_file(kind: str, path, reason: object) -> ValueError:
@@ -174,17 +194,14 @@ _DAMAGE = (
 )
 
 
-def read_npz(path, archive: zipfile.ZipFile | None = None) -> tuple[dict[str, StoredArray], Facts]:
-    """Returns the arrays of an archive by name, and facts about them, without reading values.
+def read_npz(path, archive: zipfile.ZipFile | None = None) -> FileContent:
+    """Returns the arrays of an archive and its note, without reading values.
 
     Every header is read and compared with the archive's directory.
 
     Args:
         path: A file that `numpy.savez` or `write_npz` wrote.
         archive: The open file, or None.
-
-    Returns:
-        The arrays, and the notes of `write_npz` (empty for other writers).
 
     Raises:
         ValueError: If the file is no such archive, truncated or otherwise damaged, holds
@@ -204,7 +221,7 @@ def read_npz(path, archive: zipfile.ZipFile | None = None) -> tuple[dict[str, St
         dtype = weight_dtype(path, name, stored)
         arrays[name] = StoredArray(name, shape, dtype, reader, (name, dtype))
     _check_arrays(path, arrays)
-    return arrays, _noted_facts(path, archive.comment, "keras_vit")
+    return FileContent(arrays, _note(path, archive.comment))
 
 
 def load_arrays(path, bytes_beside: int = 0) -> dict[str, np.ndarray]:
@@ -238,14 +255,14 @@ def check_npz(path) -> None:
         _check_sums(path, archive, _NPZ)
 
 
-def write_npz(path, arrays: dict[str, np.ndarray], notes: dict) -> None:
+def write_npz(path, arrays: dict[str, np.ndarray], note: Description | None = None) -> None:
     """Writes an archive atomically, as `numpy.savez` does except for its comment.
 
     Args:
         path: The file to write.
         arrays: Values by name.
-        notes: Facts for which the layout has no array, JSON. They are kept in the archive's
-            comment, which other readers of `.npz` ignore.
+        note: What the model is, as the arrays do not show all of it. It is kept in the
+            archive's comment, which other readers of `.npz` ignore.
     """
     with atomic_write(path) as partial, zipfile.ZipFile(partial, "w") as archive:
         for name, array in arrays.items():
@@ -253,7 +270,8 @@ def write_npz(path, arrays: dict[str, np.ndarray], notes: dict) -> None:
             entry = zipfile.ZipInfo(f"{name}.npy")
             with archive.open(entry, "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
-        archive.comment = json.dumps({"keras_vit": notes}).encode()
+        if note is not None:
+            archive.comment = json.dumps({_NOTE: note.to_json()}).encode()
 
 
 @contextlib.contextmanager
@@ -333,8 +351,8 @@ _SAFETENSORS_DTYPES = {
 }
 
 
-def read_safetensors(path) -> tuple[dict[str, StoredArray], Facts]:
-    """Returns the arrays of a file by name, and noted facts, without reading the values.
+def read_safetensors(path) -> FileContent:
+    """Returns the arrays of a file and its note, without reading the values.
 
     The package safetensors checks the header.
 
@@ -359,15 +377,15 @@ def read_safetensors(path) -> tuple[dict[str, StoredArray], Facts]:
                 word = view.get_dtype()
                 dtype = weight_dtype(path, name, _SAFETENSORS_DTYPES.get(word, word))
                 arrays[name] = StoredArray(name, tuple(view.get_shape()), dtype, reader, name)
-            notes = (file.metadata() or {}).get("keras_vit", "{}")
+            note = (file.metadata() or {}).get(_NOTE)
     except safetensors.SafetensorError as error:
         raise damaged_file("A .safetensors file", path, error) from error
     _check_arrays(path, arrays)
-    return arrays, _noted_facts(path, notes)
+    return FileContent(arrays, note and _note(path, f'{{"{_NOTE}": {note}}}'))
 
 
-def write_safetensors(path, arrays: dict[str, np.ndarray], facts: dict) -> None:
-    """Writes a file atomically; the facts go into its metadata.
+def write_safetensors(path, arrays: dict[str, np.ndarray], note: Description | None = None) -> None:
+    """Writes a file atomically; the note, what the model is, goes into its metadata.
 
     Raises:
         ImportError: If the package safetensors is not installed.
@@ -375,7 +393,9 @@ def write_safetensors(path, arrays: dict[str, np.ndarray], facts: dict) -> None:
     safetensors = import_optional("safetensors.numpy", "Writing .safetensors", "convert")
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     # Readers in transformers ask for "format".
-    metadata = {"format": "pt", "keras_vit": json.dumps(facts)}
+    metadata = {"format": "pt"}
+    if note is not None:
+        metadata[_NOTE] = json.dumps(note.to_json())
     with atomic_write(path) as partial:
         safetensors.save_file(arrays, partial, metadata)
 
@@ -386,8 +406,8 @@ def write_safetensors(path, arrays: dict[str, np.ndarray], facts: dict) -> None:
 _WRAPPERS = ("state_dict", "model", "model_state", "state_dict_ema", "model_ema")
 
 
-def read_torch(path) -> tuple[dict[str, StoredArray], Facts]:
-    """Returns the arrays of a `.bin` or `.pth` file by name, and the `wrapper` of its state dict.
+def read_torch(path) -> FileContent:
+    """Returns the arrays of a `.bin` or `.pth` file, and the key of its state dict.
 
     PyTorch's weights-only loading runs no code of the file and maps the values into memory,
     so the file stays open as long as the arrays exist.
@@ -427,7 +447,7 @@ def read_torch(path) -> tuple[dict[str, StoredArray], Facts]:
         dtype = weight_dtype(path, name, dtypes.get(tensor.dtype, str(tensor.dtype)))
         arrays[name] = StoredArray(name, tuple(tensor.shape), dtype, reader, name)
     _check_arrays(path, arrays)
-    return arrays, Facts(wrapper=wrapper)
+    return FileContent(arrays, wrapper=wrapper)
 
 
 def _kind_of(tensor):

@@ -1,59 +1,64 @@
 """Keras's HDF5 files and `.keras` archives.
 
-Keras itself finds a layer by its class and a counter, so that one layer more or less
-shifts all others. The names of layers are in the file as well, and they are our format.
+h5py reads them behind Keras's guards, which refuse links, arrays in other files and arrays that
+declare far more than is stored. Keras itself finds a layer by its class and a counter, so that one
+layer more or less shifts all others. The names of layers are in the file as well, and they are our
+format.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import math
+import importlib
+import io
+import json
 import os
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
+import h5py
+import keras
 import ml_dtypes
 import numpy as np
 
-from keras_vit.checkpoints.facts import Facts
+from keras_vit.checkpoints.code_bases.keras_hub import HUB_BACKBONES, HUB_CLASSIFIERS
 from keras_vit.checkpoints.formats import (
+    FileContent,
     StoredArray,
     check_declared_size,
     damaged_file,
     weight_dtype,
 )
-from keras_vit.checkpoints.hdf5_structure import (
-    Hdf5Array,
-    Hdf5File,
-    open_hdf5,
-    open_weights_entry,
-)
+from keras_vit.description import Description
+from keras_vit.keras_private import load_keras_model, safe_get_h5_dataset
 from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS
 from keras_vit.utils.json_files import parse_json
-
-_ENTRIES = set(UNPACKED_MODEL)
 
 # Bytes that the entries of an archive may declare beyond the file's size; Keras does not
 # compress.
 _FREE_BYTES = 2**20
 _MAX_CONFIG_BYTES = 16 * 2**20
 
-# Layers that a config may have: some without weights in addition to the layers with weights.
-_FREE_LAYERS = 1000
-_LAYERS_PER_ARRAY = 4
+# Objects that a config may have: layers, with their initialisers, and some without weights.
+_FREE_OBJECTS = 1000
+_OBJECTS_PER_ARRAY = 16
+
+# Numbers that a model may have in addition to twice as many as its file: the seeds of layers, and
+# LoRA's factors, which Keras adds to the kernel when it saves.
+_FREE_NUMBERS = 2**20
 
 ENTRY = "description"  # Key of a layer's variable that is a fact, not a weight.
-_MAX_DESCRIPTION = 2**24  # Bytes; most of them are names of classes.
 
-# The models that are read: functional ones, and KerasHub's classifiers and backbones.
+# What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
+_TRAINER = "keras_vit>Trainer"
+
+# Models whose weights are read in addition to KerasHub's.
 _FUNCTIONAL = "Functional"
-HUB_CLASSIFIERS = ("ViTImageClassifier", "DeiTImageClassifier")
-HUB_BACKBONES = ("ViTBackbone", "DeiTBackbone")
 
 
-def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredArray], Facts]:
-    """Returns the arrays of a file by name, and facts about them, without reading the values.
+def read_keras_h5(path, content: bytes | None = None) -> FileContent:
+    """Returns the arrays of a file and what it notes, without reading the values.
 
     Args:
         path: A file of `model.save_weights`, of Keras 3 or 2.
@@ -61,8 +66,8 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
 
     Returns:
         The arrays by the path of layer names and the variable's number in its layer, such
-        as "encoder_block_0/attention/query/0", for Keras 2 the variable's name; and facts:
-        the `keras_version`, 2 or 3, and what the description in the file states.
+        as "encoder_block_0/attention/query/0", for Keras 2 the variable's name; the version,
+        and the description that our models write.
 
     Raises:
         ValueError: If the file is damaged, is no weights file of Keras, or refers to other
@@ -71,59 +76,47 @@ def read_keras_h5(path, content: bytes | None = None) -> tuple[dict[str, StoredA
 
     @contextlib.contextmanager
     def reader():
-        with open_hdf5(path, content) as file:
-            yield lambda key: file.read(key[0]).view(key[1])
+        with _opened(path, content) as file:
+            yield lambda key: _value(path, file, *key)
 
-    description = None
+    note = None
     arrays: dict[str, StoredArray] = {}
-    with open_hdf5(path, content) as file:
-        version, named = _named_arrays(file)
-        for name, array in named:
+    with _opened(path, content) as file:
+        with _one_error(path):
+            version, named = _named_arrays(file, _arrays(path, file, content))
+        for name, array in named.items():
             if name.endswith(f"/{ENTRY}"):
-                text = _fact(path, file, array).tobytes()
-                description = parse_json(text, name)
-            elif name in arrays:
-                raise ValueError(
-                    "The layers of a .weights.h5 must have different names. "
-                    f"Received: {path} with two arrays {name}"
-                )
-            else:
-                arrays[name] = _stored_array(path, name, array, reader)
+                text = _value(path, file, array.name, np.dtype("uint8")).tobytes()
+                with _one_error(path):
+                    note = Description.from_json(parse_json(text, name), name)
+                continue
+            is_bfloat16 = array.dtype.itemsize == 2 and array.attrs.get("dtype") == "bfloat16"
+            stored = np.dtype(ml_dtypes.bfloat16) if is_bfloat16 else array.dtype
+            dtype = weight_dtype(path, name, stored)
+            arrays[name] = StoredArray(name, array.shape, dtype, reader, (array.name, dtype))
     if not arrays:
         raise ValueError(
             "A .weights.h5 must be written by `save_weights` of a functional model in Keras. "
             f"Received: {path} without the group 'layers'"
         )
-    declared = sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays.values())
-    check_declared_size(path, declared, os.path.getsize(path) if content is None else len(content))
-    try:
-        facts = Facts() if description is None else Facts.from_description(description)
-    except ValueError as error:
-        raise damaged_file("A .weights.h5", path, error) from error
-    return arrays, dataclasses.replace(facts, keras_version=version)
+    return FileContent(arrays, note, keras_version=version)
 
 
-def read_keras_archive(
-    path, archive: zipfile.ZipFile
-) -> tuple[dict[str, StoredArray], Facts, dict[str, Any]]:
-    """Returns the arrays, facts and config of a `.keras` file; no object in it is made.
+def read_keras_archive(path, archive: zipfile.ZipFile) -> FileContent:
+    """Returns the arrays, note and config of a `.keras` file; no object in it is made.
 
     Args:
         path: The file.
         archive: The open file.
 
-    Returns:
-        What `read_keras_h5` returns, and the content of `config.json`.
-
     Raises:
         ValueError: If the file is damaged, or of another model than one of `keras_vit.build`
             or of `HUB_CLASSIFIERS` and `HUB_BACKBONES`.
     """
-    try:
+    with _one_error(path, "A .keras file"):
         config = parse_json(_entry(archive, CONFIG, _MAX_CONFIG_BYTES), CONFIG)
-    # zipfile raises nearly anything on a damaged archive.
-    except Exception as error:
-        raise damaged_file("A .keras file", path, error) from error
+        # Keras does not compress it.
+        content = _entry(archive, WEIGHTS, os.path.getsize(path))
     kind = config.get("class_name") if isinstance(config, dict) else None
     known = (*HUB_CLASSIFIERS, *HUB_BACKBONES)
     if kind not in (*known, _FUNCTIONAL):
@@ -132,72 +125,69 @@ def read_keras_archive(
             f"{', '.join(known)}; another model is read by "
             f"keras.saving.load_model. Received: {path}, a {kind}"
         )
-    try:
-        # Keras does not compress it.
-        content = _entry(archive, WEIGHTS, os.path.getsize(path))
-    except Exception as error:
-        raise damaged_file("A .keras file", path, error) from error
-    return *read_keras_h5(path, content), config
+    return read_keras_h5(path, content)._replace(config=config)
 
 
-class LayerVariables:
-    """The variables of a file by the path of their layer, as Keras saves a model.
+def read_model(path: str | os.PathLike) -> keras.Model:
+    """Returns the model of a `.keras` file, or of a folder of its entries, read in safe mode.
 
-    Args:
-        file: The open file.
+    Raises:
+        ValueError: If the file cannot be read as a Keras model, has content that Keras does
+            not write, or has weights that are not finite.
     """
+    try:
+        config, weights, stored = check_keras_archive(path)
+        is_trainer = config.get("registered_name") == _TRAINER
+        if is_trainer:  # By name, as training/ is built on this file.
+            importlib.import_module("keras_vit.training.trainer.trainer")
+        model = load_keras_model(config, weights, 2 * stored + _FREE_NUMBERS)
+        model = model.model if is_trainer else model
+    except Exception as error:  # Keras raises errors of many types for a damaged file.
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"{path} cannot be read as a Keras model: {reason[0]}") from error
+    for weight in model.weights:
+        if not np.isfinite(np.asarray(weight).astype("float32")).all():
+            raise ValueError(
+                "Weights must be finite numbers. "
+                f"Received: {path} with NaN or infinity in {weight.path}"
+            )
+    return model
 
-    def __init__(self, file: Hdf5File):
-        self._file = file
-        self._layers: dict[str, dict[str, Hdf5Array]] = {}
-        for keys, array in file.arrays.items():
-            if keys[-2:-1] == ("vars",):
-                self._layers.setdefault("/".join(keys[:-2]), {})[keys[-1]] = array
 
-    def values(self, path: str) -> dict[str, np.ndarray]:
-        """Returns the values of a layer's variables by their names; {} if it has none."""
-        return {
-            name: self._file.read(array).view(_dtype_of(array))
-            for name, array in self._layers.get(path, {}).items()
-        }
-
-    def has_path(self, path: str) -> bool:
-        """Returns whether the file has a group of this path."""
-        return tuple(path.split("/")) in self._file.groups
-
-
-def check_keras_archive(path) -> tuple[dict[str, Any], int]:
+def check_keras_archive(path) -> tuple[dict[str, Any], str | io.BytesIO, int]:
     """Checks a `.keras` file, or a folder of its entries, of unknown origin before Keras opens it.
 
     Returns:
-        The content of `config.json`, and the count of all numbers in the arrays.
+        The content of `config.json`, the file of the weights, and the count of all numbers in
+        its arrays.
 
     Raises:
         ValueError: If the archive is damaged, has other entries than Keras writes (such as
-            paths that lead elsewhere), declares far more bytes than it holds, has far more
-            layers than arrays, or its weights lie in other files.
+            paths that lead elsewhere), declares far more bytes than it holds, has far more objects
+            than arrays, or its weights lie in other files.
     """
-    try:
+    weights: str | io.BytesIO
+    content = None
+    with _one_error(path, "A .keras file"):
         if os.path.isdir(path):
-            file_bytes = os.path.getsize(os.path.join(path, WEIGHTS))
-            content = _bounded_file(os.path.join(path, CONFIG))
+            weights = os.path.join(path, WEIGHTS)
+            with open(os.path.join(path, CONFIG), "rb") as stream:
+                config = parse_json(stream.read(_MAX_CONFIG_BYTES), CONFIG)
         else:
-            file_bytes, content = _checked_entries(path)
-        config = parse_json(content, CONFIG)
-        with open_weights_entry(path) as file:
-            arrays = file.arrays.values()
-        sizes = [math.prod(array.shape or ()) for array in arrays]
-        declared = sum(
-            size * array.dtype.itemsize for size, array in zip(sizes, arrays, strict=True)
-        )
-        check_declared_size(path, declared, file_bytes)
-        layers = _num_layers(config)
-        if layers > _FREE_LAYERS + _LAYERS_PER_ARRAY * len(arrays):
-            raise ValueError(f"it has {layers:,} layers and {len(arrays):,} arrays")
-        return config, sum(sizes)
-    # zipfile raises nearly anything on a damaged archive.
-    except Exception as error:
-        raise damaged_file("A .keras file", path, error) from error
+            with zipfile.ZipFile(path) as archive:
+                names = sorted(archive.namelist())
+                if names != sorted(UNPACKED_MODEL):
+                    raise ValueError(f"it must hold {UNPACKED_MODEL} alone, not {names[:5]}")
+                config = parse_json(_entry(archive, CONFIG, _MAX_CONFIG_BYTES), CONFIG)
+                content = _entry(archive, WEIGHTS, os.path.getsize(path) + _FREE_BYTES)
+                weights = io.BytesIO(content)
+        with _opened(weights if content is None else path, content) as file:
+            arrays = _arrays(path, file, content)
+            numbers = sum(array.size for array in arrays.values())
+        objects = json.dumps(config).count('"class_name"')
+        if objects > _FREE_OBJECTS + _OBJECTS_PER_ARRAY * len(arrays):
+            raise ValueError(f"it has {objects:,} objects and {len(arrays):,} arrays")
+    return config, weights, numbers
 
 
 def has_own_layers(path) -> bool:
@@ -209,39 +199,6 @@ def has_own_layers(path) -> bool:
         return False
 
 
-def _checked_entries(path):
-    """The bytes of an archive, and its config, once all of its entries have been read."""
-    with zipfile.ZipFile(path) as archive:
-        file_bytes = os.path.getsize(path)
-        entries = archive.infolist()
-        names = [entry.filename for entry in entries]
-        if sorted(names) != sorted(_ENTRIES):
-            raise ValueError(f"it must hold {sorted(_ENTRIES)} alone, not {sorted(names)[:5]}")
-        declared = sum(entry.file_size for entry in entries)
-        if declared > file_bytes + _FREE_BYTES:
-            raise ValueError(f"it declares {declared:,} bytes and has {file_bytes:,}")
-        for entry in entries:
-            with archive.open(entry) as stream:
-                while stream.read(2**24):  # To its end, where the checksum is compared.
-                    pass
-        return file_bytes, _entry(archive, CONFIG, _MAX_CONFIG_BYTES)
-
-
-def _bounded_file(path):
-    if os.path.getsize(path) > _MAX_CONFIG_BYTES:
-        raise ValueError(f"{CONFIG} has {os.path.getsize(path):,} bytes")
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _num_layers(config):
-    """Layers of a model and of the models in it."""
-    inner = config if isinstance(config, list) else config.values()
-    count = sum(_num_layers(value) for value in inner if isinstance(value, (dict, list)))
-    layers = config.get("layers") if isinstance(config, dict) else None
-    return count + (len(layers) if isinstance(layers, list) else 0)
-
-
 def _entry(archive, name, max_bytes):
     entry = archive.getinfo(name)
     if entry.file_size > max_bytes:
@@ -249,56 +206,75 @@ def _entry(archive, name, max_bytes):
     return archive.read(entry)
 
 
-def _named_arrays(file: Hdf5File):
-    """The version of Keras that wrote a file, and its arrays with their names."""
-    arrays = file.arrays.items()
-    roots: list[tuple[str, ...]] = [("model_weights",), ()]
-    root = next(keys for keys in roots if keys in file.groups)
-    if {"layer_names", "layer_names0"} & set(file.groups[root]):
-        # By the names of the layer and of the variable.
-        inner = [(keys[len(root) :], array) for keys, array in arrays if keys[: len(root)] == root]
-        return 2, [("/".join(keys).removesuffix(":0"), array) for keys, array in inner]
-    return 3, _keras_3_arrays(file)
+@contextlib.contextmanager
+def _one_error(path, kind="A .weights.h5"):
+    """Turns the errors of h5py and zipfile, which may be of any kind, into one."""
+    try:
+        yield
+    except Exception as error:
+        raise damaged_file(kind, path, error) from error
 
 
-def _keras_3_arrays(file):
-    """Yields the arrays of Keras 3 by name: names of layers and a number.
+@contextlib.contextmanager
+def _opened(path, content: bytes | None) -> Iterator[h5py.File]:
+    with _one_error(path):
+        file = h5py.File(path if content is None else io.BytesIO(content), "r")
+    with file:
+        yield file
 
-    A layer is a group whose group "vars" holds its variables by number; the group has the
-    layer's name, where Keras kept it, as an attribute.
+
+def _arrays(path, file: h5py.File, content: bytes | None) -> dict[str, h5py.Dataset]:
+    """The arrays of a file by their names, once each is known to lie in the file."""
+    links: dict[str, Any] = {}
+    file.visititems_links(links.__setitem__)  # Visits a group once, whatever leads to it.
+    arrays = {
+        name: safe_get_h5_dataset(file, name)
+        for name, link in links.items()
+        if not isinstance(link, h5py.HardLink) or not isinstance(file[name], h5py.Group)
+    }
+    declared = sum(array.size * array.dtype.itemsize for array in arrays.values())
+    check_declared_size(
+        path, declared, os.path.getsize(file.filename) if content is None else len(content)
+    )
+    return arrays
+
+
+def _value(path, file, name, dtype):
+    with _one_error(path):
+        return file[name][...].view(dtype)
+
+
+def _named_arrays(file, arrays):
+    """The version of Keras that wrote a file, and its arrays with their names.
+
+    In Keras 3 a layer is a group whose group "vars" holds its variables by number; the group has
+    the layer's name, where Keras kept it, as an attribute.
     """
-    names: dict[tuple[str, ...], str] = {("layers",): ""}
+    root = file.get("model_weights", file)
+    if {"layer_names", "layer_names0"} & set(root.attrs):
+        # By the names of the layer and of the variable.
+        start = "" if root is file else "model_weights/"
+        return 2, {
+            name.removeprefix(start).removesuffix(":0"): array
+            for name, array in arrays.items()
+            if name.startswith(start)
+        }
 
     def name_of(keys):
-        if keys not in names:
-            name = file.groups.get((*keys, "vars"), {}).get("name") or keys[-1]
-            names[keys] = f"{name_of(keys[:-1])}{name}/"
-        return names[keys]
+        if len(keys) == 1:
+            return ""
+        inside = file["/".join(keys)].get("vars")
+        name = keys[-1] if inside is None else inside.attrs.get("name", keys[-1])
+        return f"{name_of(keys[:-1])}{name}/"
 
-    for keys, array in file.arrays.items():
+    named = {}
+    for path, array in arrays.items():
+        keys = path.split("/")
         # States of dropout's random numbers and of the optimizers of inner models are no weights.
-        is_weight = keys[-2:-1] == ("vars",) and not {"seed_generator", "optimizer"} & set(keys)
+        is_weight = keys[-2:-1] == ["vars"] and not {"seed_generator", "optimizer"} & set(keys)
         if keys[0] == "layers" and len(keys) > 2 and is_weight:
-            yield f"{name_of(keys[:-2])}{keys[-1]}", array
-
-
-def _stored_array(path, name, array, reader):
-    dtype = weight_dtype(path, name, _dtype_of(array))
-    if array.shape is None:
-        raise ValueError(
-            f"A .weights.h5 must hold arrays with values. Received: {path} with an empty {name}"
-        )
-    return StoredArray(name, array.shape, dtype, reader, (array, dtype))
-
-
-def _dtype_of(array: Hdf5Array) -> np.dtype:
-    is_bfloat16 = array.dtype.itemsize == 2 and array.attributes.get("dtype") == "bfloat16"
-    return np.dtype(ml_dtypes.bfloat16) if is_bfloat16 else array.dtype
-
-
-def _fact(path, file, array):
-    """The values of an array that is a fact, whole numbers."""
-    values = file.read(array) if math.prod(array.shape or ()) <= _MAX_DESCRIPTION else None
-    if values is None or values.dtype.kind not in "iu":
-        raise damaged_file("A .weights.h5", path, "a fact about the model is no list of numbers")
-    return values
+            name = name_of(keys[:-2]) + keys[-1]
+            if name in named:
+                raise ValueError(f"two layers have an array {name}")
+            named[name] = array
+    return 3, named

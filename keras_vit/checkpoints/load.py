@@ -179,7 +179,7 @@ def _warn(report, checkpoint, model):
             '(posemb="sincos2d"), and the model has none.',
             stacklevel=4,
         )
-    ours, theirs = unseen_fields(model), checkpoint.facts.fields
+    ours, theirs = unseen_fields(model), checkpoint.fields
     differ = [fact for fact in ours if fact in theirs and theirs[fact] != ours[fact]]
     if differ:
         warnings.warn(

@@ -18,9 +18,9 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.checkpoint import POSITIONS, Checkpoint
+from keras_vit.checkpoints.code_bases.layouts import Rule, Shape
 from keras_vit.checkpoints.completion import complete
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
-from keras_vit.checkpoints.layouts import Rule, Shape
 from keras_vit.checkpoints.resize import (
     Grid,
     adapt_input_channels,
@@ -30,6 +30,7 @@ from keras_vit.checkpoints.resize import (
 )
 from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
 from keras_vit.configs.blocks import UNSEEN_BLOCK_FIELDS
+from keras_vit.configs.model_table import LEVERAGE
 from keras_vit.configs.position_resize import RULES
 from keras_vit.configs.recognition import config_of, layer_shapes, similar_models
 from keras_vit.description import description_layer, held_description, set_description
@@ -131,7 +132,7 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
     """
     variables = weights_by_path(model)
     if POSITIONS in variables:
-        known = options.position_grid or checkpoint.facts.position_grid
+        known = options.position_grid or checkpoint.stated.position_grid
         checkpoint = complete(checkpoint, layer_of(model, POSITIONS).grid, known)
     layout, arrays = checkpoint.layout, checkpoint.arrays
     rules = layout.rules_of_model(variables)
@@ -240,12 +241,15 @@ def read_match(match: Match, dtypes: Mapping[str, np.dtype]) -> dict[str, np.nda
 def weights_by_path(model: keras.Model) -> dict[str, Any]:
     """Returns a model's weights by path, such as "encoder_block_0/mlp/dense_1/kernel".
 
+    The weights of the class "unknown" belong to no checkpoint and are left out.
+
     Raises:
         ValueError: If two weights have the same path.
     """
-    weights = {weight.path: weight for weight in model.weights}
-    if len(weights) < len(model.weights):
-        counts = collections.Counter(weight.path for weight in model.weights)
+    named = [weight for weight in model.weights if not weight.path.startswith(f"{LEVERAGE}/")]
+    weights = {weight.path: weight for weight in named}
+    if len(weights) < len(named):
+        counts = collections.Counter(weight.path for weight in named)
         double = sorted(path for path, count in counts.items() if count > 1)[:MAX_LISTED]
         raise ValueError(
             f"The layers of a model must have different names. Received: twice {double}"
@@ -478,7 +482,7 @@ def _grid_in_file(checkpoint, rows, prefix_counts, model_grid, options):
     """The rows in front and the grid of a table; see `find_grid`."""
     known = options.position_grid
     if known is None:
-        known = checkpoint.facts.position_grid
+        known = checkpoint.stated.position_grid
     try:
         return find_grid(rows, prefix_counts, known, model_grid)
     except ValueError as error:

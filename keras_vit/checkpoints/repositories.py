@@ -15,16 +15,17 @@ from keras_vit.checkpoints.checkpoint import (
     SAFETENSORS,
     adapter_error,
 )
-from keras_vit.checkpoints.config_json import check_family, check_model_type, read_json
-from keras_vit.checkpoints.metadata import KERAS_HUB_PREPROCESSOR, PREPROCESSOR, PROCESSOR
+from keras_vit.checkpoints.code_bases import hugging_face, keras_hub
+from keras_vit.checkpoints.code_bases.files_beside import read_json
+from keras_vit.checkpoints.code_bases.hugging_face import PREPROCESSOR, PROCESSOR
+from keras_vit.checkpoints.code_bases.keras_hub import KERAS_HUB_PREPROCESSOR
 from keras_vit.description.description_texts import TEXTS
-from keras_vit.description.licences import CARDS
-from keras_vit.hub import hugging_face
+from keras_vit.hub import downloads
 from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import (
+    CARD,
     CONFIG,
-    DECISION,
     HISTORY,
     MODEL,
     RECIPE,
@@ -34,8 +35,8 @@ from keras_vit.utils.files import (
 
 # Beside the weights: of transformers and timm, of KerasHub, of this package, of all.
 _BESIDE = (
-    CONFIG, PREPROCESSOR, PROCESSOR, KERAS_HUB_PREPROCESSOR, *TEXTS, RECIPE, HISTORY, DECISION,
-    *CARDS,
+    CONFIG, PREPROCESSOR, PROCESSOR, KERAS_HUB_PREPROCESSOR, *TEXTS, RECIPE, HISTORY,
+    CARD,
 )  # fmt: skip
 # The weights, the first that a repository has: one file, or an index and its parts.
 _WEIGHTS = (MODEL, SAFETENSORS, INDEX, WEIGHTS)
@@ -79,7 +80,7 @@ def cached_name(name: object) -> str | None:
     repository = _parsed(name)
     if repository is None:
         return None
-    held = hugging_face.cached(repository, choose_files, READ_FILES)
+    held = downloads.cached(repository, choose_files, READ_FILES)
     return None if held is None else str(held[0])
 
 
@@ -94,7 +95,7 @@ def _parsed(name):
 def _download(text: str) -> tuple[RepositoryName, pathlib.Path]:
     repository = required(RepositoryName.parse(text), "the name of a repository")
     choose = functools.partial(choose_files, repository=text)
-    return hugging_face.download(repository, choose, READ_FILES, _check_config)
+    return downloads.download(repository, choose, READ_FILES, _check_config)
 
 
 def choose_files(names: Sequence[str], repository: str = "") -> tuple[list[str], list[str]]:
@@ -132,5 +133,6 @@ def choose_files(names: Sequence[str], repository: str = "") -> tuple[list[str],
 def _check_config(folder):
     """Raises ValueError if the config is of a model that is not known, before its weights come."""
     config = read_json(folder / CONFIG)
-    check_family(config, folder)
-    check_model_type(config, folder)
+    for base in (hugging_face, keras_hub):
+        base.check_family(config, folder)
+    hugging_face.check_model_type(config, folder)

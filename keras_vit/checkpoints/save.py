@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping
-from typing import Any
 
 import keras
 import numpy as np
 
+from keras_vit.checkpoints.code_bases.layouts import Layout
+from keras_vit.checkpoints.code_bases.official import BIT, OFFICIAL
 from keras_vit.checkpoints.formats import write_npz
-from keras_vit.checkpoints.layouts import Layout
-from keras_vit.checkpoints.match import (
-    position_grid,
-    position_rule,
-    unseen_fields,
-    weights_by_path,
-)
-from keras_vit.checkpoints.official_names import BIT, OFFICIAL
-from keras_vit.configs import ViTConfig, classifier_layer
+from keras_vit.checkpoints.match import weights_by_path
 from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
 from keras_vit.configs.recognition import config_of
-from keras_vit.description.tasks import MULTILABEL, task_of_model
+from keras_vit.description import Description, Labels, held_description
 
 
 def save_checkpoint(
-    model: keras.Model, path: str | os.PathLike, facts: Mapping[str, Any] | None = None
+    model: keras.Model, path: str | os.PathLike, description: Description | None = None
 ) -> None:
     """Writes the weights to an `.npz` in the official layout, atomically.
 
     Names and shapes are as in the published files, BiT's for a BiT ResNet, so that the
     official code, timm and big_vision read it; variants without published weights have
-    names of the same style. Values keep their bits. The layout has no array for the grid of
-    the position embeddings, where they are added, the form of GELU, LayerNorm's epsilon and
-    how a hybrid's kernels are standardised: they are in the comment of the archive, which
-    other readers ignore and `load_checkpoint` and `build` read.
+    names of the same style. Values keep their bits. What the layout has no array for, such as
+    the form of GELU, is in the comment of the archive, which other readers ignore and
+    `load_checkpoint` and `build` read.
 
     Args:
         model: A model of `keras_vit.build`.
         path: The file to write; must end in ".npz".
-        facts: More facts for the comment, such as the range of the pixels.
+        description: What the comment holds; by default what the model holds, without the
+            preprocessing.
 
     Raises:
         ValueError: If the layout has no name for a variable or no model with the same forward
@@ -58,7 +49,7 @@ def save_checkpoint(
     write_npz(
         path,
         stored_arrays(model, BIT if is_bit else OFFICIAL),
-        {**facts_of(model), **(facts or {})},
+        note_of(model) if description is None else description,
     )
 
 
@@ -112,30 +103,16 @@ def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:
     }
 
 
-def facts_of(model: keras.Model) -> dict[str, Any]:
-    """Returns what arrays do not show, as types of JSON; `Facts.from_note` reads it.
+def note_of(model: keras.Model) -> Description:
+    """Returns what the arrays of a model do not show, in a description without images.
 
-    Fields of the blocks, features and `position_embedding_at` (these two only where they are not
-    the paper's), `position_grid`, `position_resize`, a hybrid's `epsilon_in`, and of a head its
-    `classifier` and the `task` of a sigmoid.
+    The preprocessing and the names of the classes belong to the files beside weights.
     """
-    usual = {name: getattr(ViTConfig, name) for name in (*UNSEEN_FEATURES, "position_embedding_at")}
-    facts: dict[str, Any] = {
-        name: value if isinstance(value, str | int | float) else dataclasses.asdict(value)
-        for name, value in unseen_fields(model).items()
-        if name not in usual or value != usual[name]
-    }
-    grid = position_grid(model)
-    if grid:
-        facts["position_grid"] = list(grid)
-        if rule := position_rule(model):
-            facts["position_resize"] = rule
-    with contextlib.suppress(ValueError):  # A model of other layers.
-        config = config_of(model)
-        if stem := getattr(config, "resnet", None):
-            facts["epsilon_in"] = stem.epsilon_in
-        if classifier_layer({layer.name: layer for layer in model.layers}) is not None:
-            facts["classifier"] = getattr(config, "classifier", None)
-            if task_of_model(model) == MULTILABEL:
-                facts["task"] = MULTILABEL
-    return facts
+    held = held_description(model)
+    return dataclasses.replace(
+        held,
+        preprocessing=None,
+        labels=Labels(task=held.labels.task),
+        origins={},
+        notes=(),
+    )

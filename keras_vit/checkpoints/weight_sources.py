@@ -103,6 +103,7 @@ def _name_of(model, weights):
     for name, config in configs.MODELS.items():
         if model in (name, config):
             return name
+    configs.resolve(model)  # Names the nearest.
     raise ValueError(
         "Official weights are for the models of keras_vit.list_models(); another config "
         f"needs a path. Received: weights={weights!r} for {model}"

@@ -15,7 +15,7 @@ from keras_vit.utils.fields import REQUIRED, changed, part, setting
 class Calibrate(Command):
     """Find when a classifier answers and when it answers "unknown", from held-out images.
 
-    The decision is kept in the classifier's folder: predict, evaluate, serve and export use it.
+    "unknown" becomes the last output of the model in the folder, and of its exports.
     """
 
     model: str = setting(
@@ -42,8 +42,8 @@ class Calibrate(Command):
     def run(self) -> int:
         """Calibrates and prints what holds."""
         self.data.check_given()
-        from keras_vit.training.decisions.classifier_decision import calibrate
         from keras_vit.training.evaluation.features import default_cache
+        from keras_vit.training.trust.calibrated_classifier import calibrate
 
         calibrate(
             self.model,

@@ -1,4 +1,4 @@
-"""`keras-vit check`: wrong labels, copies, shortcuts and odd images among labelled photos."""
+"""`keras-vit check`: wrong labels, copies and shortcuts among labelled photos."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _DATA = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check(Command):
-    """Check labelled photos before training: labels, copies, shortcuts, odd images.
+    """Check labelled photos before training: labels, copies, shortcuts, unreadable files.
 
     It changes and deletes nothing. check.html shows the findings and saves labels.csv and
-    exclude.txt; split.csv keeps copies and groups together. With --strict the exit code is 1 if a
-    file cannot be read, copies lie in different parts of the data or have different labels, there
-    is a shortcut, a photo was turned twice, or more than 1% of the labels are estimated to be
-    wrong.
+    exclude.txt; findings.csv has them for programs; split.csv keeps copies and groups together.
+    With --strict the exit code is 1 if a file cannot be read, copies lie in different parts of the
+    data or have different labels, there is a shortcut, or more than 1% of the labels are estimated
+    to be wrong.
     """
 
     photos: str = setting(
@@ -67,7 +67,7 @@ class Check(Command):
 
     def run(self) -> int:
         """Checks the photos, prints the summary and writes the files."""
-        from keras_vit.training.checks import check_photos
+        from keras_vit.training.trust import check_photos
 
         check_output(self.output, self.photos)
         report = check_photos(
@@ -85,7 +85,7 @@ class Check(Command):
         print(report)
         for path in report.written:
             print(f"written {path}")
-        if self.strict:
-            for line in report.exceeded:
-                print(f"strict  {line}")
-        return int(self.strict and bool(report.exceeded))
+        exceeded = report.exceeded() if self.strict else []
+        for line in exceeded:
+            print(f"strict  {line}")
+        return int(bool(exceeded))

@@ -40,12 +40,14 @@ class Compare(Command):
         unit="GATES",
     )
     batch_size: int = shared_arguments.batch_size()
-    output: str = setting("compare", "the folder of the files, new or empty", unit="DIR")
+    output: str | None = setting(
+        None, "write the images that only one of the two has right, a new .csv", unit="FILE"
+    )
 
     def run(self) -> int:
-        """Compares, prints the summary and writes the files."""
+        """Compares, prints the summary and writes the file."""
         self.data.check_given()
-        from keras_vit.training.comparison import compare_classifiers
+        from keras_vit.training.trust import compare_classifiers
 
         found = compare_classifiers(
             self.old,
@@ -58,6 +60,6 @@ class Compare(Command):
             progress=True,
         )
         print(found)
-        for path in found.written:
-            print(f"written {path}")
+        if self.output:
+            print(f"written {self.output}")
         return found.exit_code

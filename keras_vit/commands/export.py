@@ -6,8 +6,7 @@ import dataclasses
 from typing import Any
 
 from keras_vit.commands import Command
-from keras_vit.export.all_formats import FORMATS, any_of
-from keras_vit.export.export_format import ExportFormat
+from keras_vit.export.formats import FORMATS, ExportFormat, any_of
 from keras_vit.utils.fields import REQUIRED, check_given, field_info, flag_of, part, setting
 
 

@@ -29,7 +29,7 @@ class Finetune(Command):
 
     def run(self) -> int:
         """Fine-tunes; returns 130 or 143 if a signal stopped it."""
-        from keras_vit.training.run.classifier_jobs import FineTune
+        from keras_vit.training.run.job import Job
 
         if self.folds is not None and not self.dry_run:
             return self._run_folds(self.folds)
@@ -37,7 +37,7 @@ class Finetune(Command):
         data = self.data
         if self.folds is not None:
             data = dataclasses.replace(data, fold=(1, self.folds))
-        return run_job(FineTune(data, options, self.settings), dry_run=self.dry_run)
+        return run_job(Job(data, options, self.settings), dry_run=self.dry_run)
 
     def _run_folds(self, folds: int) -> int:
         from keras_vit.training.run.folds import finetune_folds

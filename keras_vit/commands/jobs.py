@@ -31,13 +31,14 @@ def run_job(job: Any, *, dry_run: bool) -> int:
         job: A `keras_vit.training.run.job.Job`.
         dry_run: Whether its plan is printed instead.
     """
-    from keras_vit.training.run.loop import Interrupted
-
     if dry_run:
         print(job.dry_run())
         return 0
+    from keras_vit.training.run.finetune import run
+    from keras_vit.training.run.loop import Interrupted
+
     output = os.fspath(job.options.output)
-    parts = ["keras-vit", *job.settings_type.command.split(), "--output", output, "--resume"]
+    parts = ["keras-vit", *job.settings.command.split(), "--output", output, "--resume"]
     command = shlex.join(parts)
 
     def advice():
@@ -46,7 +47,7 @@ def run_job(job: Any, *, dry_run: bool) -> int:
 
     try:
         with named_disk_errors(job.folder.path, advice):
-            job.run()
+            run(job)
     except Interrupted as stop:
         return report_stop(stop, command)
     return 0

@@ -101,7 +101,7 @@ class Predict(Command):
         classifier = open_classifier(self.model)
         predictions = classifier.stream(files, self.top, self.batch_size)
         failed: list = []
-        column = None if classifier.description.decision is None else ANSWER
+        column = ANSWER if classifier.description.labels.abstains else None
         column = LABELS if classifier.task == MULTILABEL else column
         WRITERS[self.format](_checked(predictions, failed, self.strict), column)
         for prediction in failed:

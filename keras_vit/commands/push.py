@@ -67,15 +67,13 @@ class Push(Command):
         from keras_vit.checkpoints.hdf5 import check_keras_archive
         from keras_vit.checkpoints.weight_sources import classifier_folder
         from keras_vit.description.description_texts import TEXTS, description_of_folder
-        from keras_vit.description.licences import CARD
         from keras_vit.description.without_paths import without_paths
         from keras_vit.images.listing import image_files
-        from keras_vit.training.run.hub_card import hub_card
+        from keras_vit.training.run.card import hub_card
         from keras_vit.utils.files import (
+            CARD,
             CLASSES,
-            DECISION,
             HISTORY,
-            MODEL_CARD,
             RECIPE,
             SAMPLES,
             UNPACKED_MODEL,
@@ -95,7 +93,7 @@ class Push(Command):
             with zipfile.ZipFile(model) as archive:
                 for name in UNPACKED_MODEL:
                     archive.extract(name, folder)
-        for name in (*TEXTS, HISTORY, DECISION):
+        for name in (*TEXTS, HISTORY):
             if (classifier / name).is_file():
                 shutil.copyfile(classifier / name, folder / name)
         recipe = {}
@@ -107,11 +105,11 @@ class Push(Command):
             (folder / SAMPLES).mkdir()
             for photo in image_files(classifier / SAMPLES):
                 shutil.copyfile(photo, folder / SAMPLES / pathlib.Path(photo).name)
-        cards = [path for name in (MODEL_CARD, CARD) if (path := classifier / name).is_file()]
+        card = classifier / CARD
         text = hub_card(
             description_of_folder(classifier),
             recipe,
-            cards[0].read_text(encoding="utf-8") if cards else "",
+            card.read_text(encoding="utf-8") if card.is_file() else "",
             repository=self.repository,
             datasets=self.dataset,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command
-from keras_vit.export.options import VERIFY_SECONDS
+from keras_vit.export.formats import VERIFY_SECONDS
 from keras_vit.utils.fields import POSITIVE_NUMBER, REQUIRED, setting
 
 
@@ -14,7 +14,7 @@ class Verify(Command):
     """Check an export in its own runtime, on this machine.
 
     Its parts must have the SHA-256 that they had when they were written. Without --classifier the
-    export's own golden samples are used: images with the probabilities that the Keras model gave.
+    export's own golden samples are used: images with the probabilities that it gave when written.
     Exit code: 0 if all agree, 2 if not, with one line that says what differs.
     """
 

@@ -26,6 +26,7 @@ from keras_vit.utils.nearest_names import nearest_names, our_word
 CLASSIFIER_LAYERS = ("class_token_head", "distillation_token_head", "predictions")
 # The head that transfer learning replaces: these and the hidden layer of pre-training.
 HEAD_LAYERS = ("pre_logits", *CLASSIFIER_LAYERS)
+LEVERAGE, ANSWERS = "leverage", "unknown_class"  # The layers of the class "unknown".
 
 # Representations of an image. "pre_logits": the input of the head, as in the official
 # few-shot evaluator. "token": the class token. "avg": the mean over the patch tokens.

@@ -1,6 +1,7 @@
 """Descriptions of models: config, preprocessing, classes, and the origin of each fact."""
 
 from keras_vit.description.class_labels import (
+    UNKNOWN,
     Labels,
     check_class_names,
 )
@@ -11,6 +12,7 @@ from keras_vit.description.description import (
 )
 from keras_vit.description.of_models import (
     LAYER,
+    abstains,
     completed,
     describe,
     described,
@@ -23,6 +25,8 @@ __all__ = [
     "Description",
     "LAYER",
     "Labels",
+    "UNKNOWN",
+    "abstains",
     "check_class_names",
     "completed",
     "describe",

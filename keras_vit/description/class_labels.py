@@ -17,6 +17,8 @@ from keras_vit.description.tasks import (
 )
 from keras_vit.utils.json_files import check_fields
 
+UNKNOWN = "unknown"  # The output that stands for no answer, behind the classes.
+
 _MAX_LISTED = 3  # Names in an error.
 
 
@@ -25,19 +27,21 @@ class Labels:
     """The classes of a classifier, and how many of them an image may have.
 
     Args:
-        names: The K names, in the order of the model's outputs; None if they are unknown.
+        names: The K names, in the order of the model's outputs; None if they are not known.
         task: "multiclass" if an image has one class, "multilabel" if it may have several.
         thresholds: Multi-label only: the probability above which an image has each label, K
             numbers in [0, 1); None stands for 0.5 each.
+        abstains: Whether the model has one output more, the last, for "unknown".
 
     Raises:
-        ValueError: If the task is unknown, thresholds do not fit it or the names, or a name of
-            a label holds the separator of labels.
+        ValueError: If the task is unknown, thresholds or `abstains` do not fit it or the names,
+            or a name of a label holds the separator of labels.
     """
 
     names: tuple[str, ...] | None = None
     task: str = MULTICLASS
     thresholds: tuple[float, ...] | None = None
+    abstains: bool = False
 
     def __post_init__(self):
         names, thresholds = self.names, self.thresholds
@@ -46,6 +50,10 @@ class Labels:
         if self.task == MULTICLASS and thresholds is not None:
             raise ValueError(
                 f"Thresholds are for task={MULTILABEL!r}. Received: {len(thresholds)} of them"
+            )
+        if self.is_multilabel and self.abstains:
+            raise ValueError(
+                f'The answer "{UNKNOWN}" is for one class an image. Received: task={self.task!r}'
             )
         if names is not None:
             object.__setattr__(self, "names", tuple(names))
@@ -66,6 +74,11 @@ class Labels:
         return self.task == MULTILABEL
 
     @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of all outputs: the classes, and "unknown" if there is this answer."""
+        return (*(self.names or ()), *([UNKNOWN] if self.abstains else []))
+
+    @property
     def activation(self) -> str:
         """Activation of the model's last layer."""
         return ACTIVATIONS[self.task]
@@ -80,7 +93,8 @@ class Labels:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Labels:
         """Returns the labels whose fields are given."""
-        check_fields(content, {"names": list, "task": str, "thresholds": list}, "labels")
+        fields = {"names": list, "task": str, "thresholds": list, "abstains": bool}
+        check_fields(content, fields, "labels")
         return cls(**content)
 
 

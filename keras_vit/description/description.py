@@ -19,7 +19,6 @@ from keras_vit.configs.costs import Cost
 from keras_vit.configs.counting import cost_of
 from keras_vit.configs.recognition import config_of_json
 from keras_vit.description.class_labels import Labels
-from keras_vit.description.decision import Decision
 from keras_vit.description.licences import UNKNOWN
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.utils.json_files import changed_fields, check_fields, parse_json
@@ -39,7 +38,8 @@ class Description:
         input_shape: `(height, width, channels)` of its images; a side is None where any size
             fits, the whole is None where it is unknown.
         position_grid: Patches (down, across) that its tables of positions are for; None without.
-        classes: Outputs of its head; None without a head, 0 if the output is the head's input.
+        classes: Outputs of its head, without "unknown"; None without a head, 0 if the output is
+            the head's input.
         preprocessing: How an image becomes the model's input; None if that is unknown.
         labels: The names of the classes and the task.
         origins: Where "pixels" (their range), "evaluation" (the resize), "gelu",
@@ -47,7 +47,6 @@ class Description:
             repository that the weights, or those that its training started from, are from.
         licence: The licence of the weights, or of those that its training started from, as their
             source states it.
-        decision: When the classifier answers, as `keras-vit calibrate` found it; None without.
         notes: A sentence for each assumption and each difference from the source.
 
     Raises:
@@ -68,7 +67,6 @@ class Description:
     labels: Labels = Labels()
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
     licence: str = UNKNOWN
-    decision: Decision | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -189,8 +187,6 @@ class Description:
         fields = changed_fields(self)
         if self.config is not None:
             fields["config"] = {"type": type(self.config).__name__, **fields["config"]}
-        if self.decision is not None:
-            fields["decision"] = self.decision.to_json()
         return fields
 
     @classmethod
@@ -234,14 +230,12 @@ _FIELDS = {
     "labels": dict,
     "origins": dict,
     "licence": str,
-    "decision": dict,
     "notes": list,
 }
 _READERS: dict[str, Callable[[Any], Any]] = {
     "config": config_of_json,
     "preprocessing": Preprocessing.from_fields,
     "labels": Labels.from_json,
-    "decision": Decision.from_json,
 }
 
 

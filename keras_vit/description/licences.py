@@ -6,12 +6,10 @@ import pathlib
 import re
 from typing import Any
 
-from keras_vit.utils.files import MODEL_CARD
+from keras_vit.utils.files import CARD
 
 APACHE = "apache-2.0"  # As in model cards: of the official weights and of those in the package.
 UNKNOWN = "unknown"  # Where none is stated; the Hub's name for that, too.
-CARD = "README.md"  # The card in folders of other code bases and in repositories.
-CARDS = (CARD, MODEL_CARD)
 _MOST = 2**16  # Bytes of a card that are read.
 _HEADER = re.compile(r"---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|$)", re.DOTALL)
 _NAME = re.compile(r"[\w.+-]{1,64}")
@@ -27,22 +25,19 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
 
     Of the licence "other" it is the field `license_name`.
     """
-    for name in CARDS:
-        try:
-            with open(folder / name, "rb") as file:
-                text = file.read(_MOST).decode("utf-8", errors="replace")
-        except OSError:
-            continue
-        header = _HEADER.match(text)
-        lines = header[1] if header else ""
-        fields = dict(re.findall(r"^(license|license_name):[ \t]*(.*?)[ \t\r]*$", lines, re.M))
-        names = [fields.get(field, "").strip("'\"") for field in ("license", "license_name")]
-        if names[0] == "other" and names[1]:
-            names = names[1:]
-        licence = licence_name(names[0])
-        if licence not in (None, UNKNOWN):
-            return licence
-    return None
+    try:
+        with open(folder / CARD, "rb") as file:
+            text = file.read(_MOST).decode("utf-8", errors="replace")
+    except OSError:
+        return None
+    header = _HEADER.match(text)
+    lines = header[1] if header else ""
+    fields = dict(re.findall(r"^(license|license_name):[ \t]*(.*?)[ \t\r]*$", lines, re.M))
+    names = [fields.get(field, "").strip("'\"") for field in ("license", "license_name")]
+    if names[0] == "other" and names[1]:
+        names = names[1:]
+    licence = licence_name(names[0])
+    return None if licence == UNKNOWN else licence
 
 
 def hub_licence(licence: str) -> dict[str, str]:

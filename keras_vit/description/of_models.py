@@ -79,13 +79,15 @@ def _describe_model(model):
         described, name=model.name, input_shape=(height, width, channels)
     )
     _with_cost(described)
-    if described.classes is None and described.parameters != model.count_params():
+    of_unknown = [layer.count_params() for layer in model.layers if _is_of_unknown(layer)]
+    parameters = model.count_params() - sum(of_unknown)
+    if described.classes is None and described.parameters != parameters:
         described = dataclasses.replace(described, classes=0)  # With the pooling of its head.
-    if described.parameters != model.count_params():
+    if described.parameters != parameters:
         missing = _missing_layers(config, {layer.name for layer in model.layers})
         raise ValueError(
             "Only whole models of keras_vit.build can be described, with or without their head and "
-            f"without additional layers. Received: a model with {model.count_params():,} "
+            f"without additional layers. Received: a model with {parameters:,} "
             f"parameters, of which {described.parameters:,} are "
             f"{config.architecture}'s" + (f"; it lacks {', '.join(missing[:3])}" if missing else "")
         )
@@ -151,6 +153,8 @@ def held_description(model: Any) -> Description:
         labels = Labels()
     if layers and labels.task == MULTICLASS and labels.names is None:
         labels = Labels(task=task_of_model(model))
+    if abstains(model):
+        labels = dataclasses.replace(labels, abstains=True)
     shape, grid = _images_shape(model, layer), described.position_grid
     if grid is None and isinstance(described.config, ViTConfig) and shape and None not in shape:
         grid = described.config.grid(shape[:2])
@@ -162,7 +166,7 @@ def held_description(model: Any) -> Description:
         name=described.name or getattr(model, "name", ""),
         input_shape=shape,
         position_grid=grid,
-        classes=outputs[-1] if outputs else None,
+        classes=outputs[-1] - labels.abstains if outputs else None,
         preprocessing=preprocessing,
         labels=labels,
     )
@@ -173,14 +177,24 @@ def _description_of_text(text, path):
     return Description.from_json(json.loads(text), f"the layer {path}")
 
 
+def abstains(model: Any) -> bool:
+    """Returns whether a Keras model's last output is "unknown", by its layer `UnknownClass`."""
+    return any(map(_is_of_unknown, getattr(model, "layers", ())))
+
+
+def _is_of_unknown(layer):
+    return getattr(layer, "is_of_unknown", False)
+
+
 def set_description(model: Any, description: Description) -> None:
     """Makes a model of this package hold a description; others have no place for one.
 
-    Its decision is left out: the arrays of it lie beside the model.
+    Whether it answers with "unknown" is left out: its layers show it.
     """
     layer = description_layer(model)
     if layer is not None:
-        layer.content = dataclasses.replace(description, decision=None).to_json()
+        labels = dataclasses.replace(description.labels, abstains=False)
+        layer.content = dataclasses.replace(description, labels=labels).to_json()
 
 
 @contextlib.contextmanager
@@ -211,13 +225,19 @@ def completed(description: Description, held: Description) -> Description:
             "The description must match the model. "
             f"Received: a description of {description.config}, a model of {held.config}"
         )
+    classes, labels = held.classes, description.labels
+    if held.labels.abstains:
+        labels = dataclasses.replace(labels, abstains=True)
+    elif classes and labels.abstains:
+        classes -= 1  # An export, whose layers are not known.
     return dataclasses.replace(
         description,
         name=description.name or held.name,
         config=description.config or held.config,
         input_shape=held.input_shape,
         position_grid=held.position_grid,
-        classes=held.classes,
+        classes=classes,
+        labels=labels,
     )
 
 

@@ -11,9 +11,9 @@ from keras_vit.utils.optional_packages import import_optional
 
 _LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 _REASONS = {
-    401: "the server knows no such repository for this user: the name is wrong, or it is private",
+    401: "the server knows no such repository of a model: the name is wrong, or it is private",
     403: "the token has no rights for this",
-    404: "there is no such repository, or it is private",
+    404: "there is no such repository of a model, or it is private",
     429: "the server is asked too often; try again later",
     507: "the account has no space left there",
 }

@@ -82,12 +82,11 @@ def upload(given: Upload) -> str:
                 "The repository must be private: change it in its settings, or push without "
                 f"--private. Received: {given.name}, which everybody may see"
             )
-        files = given.files
-        there = {file.rfilename for file in found.siblings or ()}
-        changes = [hub.CommitOperationAdd(name, given.folder / name) for name in files]
-        gone = sorted(there & set(given.replaced) - files.keys())
-        changes += [hub.CommitOperationDelete(name) for name in gone]
-        commit = api.create_commit(
-            given.name, changes, commit_message="Push of keras-vit", parent_commit=found.sha
+        commit = api.upload_folder(
+            repo_id=given.name,
+            folder_path=given.folder,
+            delete_patterns=list(given.replaced),
+            commit_message="Push of keras-vit",
+            parent_commit=found.sha,
         )
     return str(commit.commit_url)

@@ -47,8 +47,10 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
             for other in filter(is_no_file, others):
                 print(for_line(f"keras-vit: left out {other}: {NO_FILE}"), file=sys.stderr)
             files += sorted(inside)
-        elif path.exists():
+        elif path.is_file():
             files.append(str(path))
+        elif path.exists():  # Opening a pipe would wait for ever.
+            raise ValueError(f"An image must be a regular file. Received: {path}. {NO_FILE}")
         else:
             raise ValueError(f"An image must be an existing file or folder. Received: {path}")
     return files

@@ -29,6 +29,8 @@ class Leverage(keras.layers.Layer):
         `(B, 1)`, float32.
     """
 
+    is_of_unknown = True  # Not a part of the architecture; see `keras_vit.description.abstains`.
+
     def __init__(self, **kwargs):
         super().__init__(**{"autocast": False, "trainable": False, **kwargs})
 
@@ -70,6 +72,8 @@ class UnknownClass(keras.layers.Layer):
     Output shape:
         `(B, K + 1)`, float32.
     """
+
+    is_of_unknown = True
 
     def __init__(self, temperature=1.0, threshold=0.0, largest_leverage=None, **kwargs):
         super().__init__(**{"autocast": False, "trainable": False, **kwargs})

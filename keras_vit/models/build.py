@@ -13,7 +13,6 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import find_released
-from keras_vit.checkpoints.layouts import KERAS
 from keras_vit.checkpoints.match import weights_by_path
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.config_comparison import paper_name
@@ -212,7 +211,7 @@ def _warn_of_range(opened):
     known, origin = opened.description.preprocessing, opened.description.origin_of("pixels")
     if known is None:
         # Weights that were saved by hand, without a folder.
-        if opened.checkpoint is None or opened.checkpoint.layout is KERAS:
+        if opened.checkpoint is None or opened.checkpoint.layout.numbered:
             return
         text = f"does not state the range of its pixels ({origin})"
     elif known.value_range == (-1.0, 1.0):

@@ -27,6 +27,11 @@ def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
     """
     if isinstance(model, Classifier):
         return model
+    if not isinstance(model, (str, os.PathLike)):
+        raise TypeError(
+            "A classifier is a Classifier or its folder, which keras_vit.save_classifier(folder, "
+            f"model, class_names) writes. Received: {type(model).__name__}"
+        )
     if os.path.exists(model):
         path = find_weights(model, None, (None, None))
         if isinstance(path, pathlib.Path) and model_in(path) is None and is_export(path):
@@ -38,7 +43,7 @@ def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
 
 def is_export(path: pathlib.Path) -> bool:
     """Returns whether a path looks like an export of this package."""
-    formats = importlib.import_module("keras_vit.export.all_formats")
+    formats = importlib.import_module("keras_vit.export.formats")
     try:
         formats.format_of(path)
     except ValueError:
@@ -49,7 +54,7 @@ def is_export(path: pathlib.Path) -> bool:
 def runs_without_tensorflow(anything: str | os.PathLike) -> bool:
     """Returns whether something is an export whose runtime is not TensorFlow."""
     path = pathlib.Path(anything)
-    formats = importlib.import_module("keras_vit.export.all_formats")
+    formats = importlib.import_module("keras_vit.export.formats")
     try:
         return model_in(path) is None and not formats.format_of(path).runs_in_tensorflow
     except ValueError:

@@ -16,9 +16,9 @@ from keras_vit.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import (
     DEFAULT_SIZE,
 )
+from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
-from keras_vit.checkpoints.metadata import NAMES_LEFT_OUT
 from keras_vit.checkpoints.official_weights import download
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.classifier import Classifier
@@ -27,11 +27,12 @@ from keras_vit.configs.config_comparison import without_hidden_layer
 from keras_vit.configs.recognition import layer_shapes
 from keras_vit.description import (
     Description,
+    abstains,
     held_description,
     set_description,
 )
 from keras_vit.models.functional import build_model
-from keras_vit.models.rebuild import copy_weights
+from keras_vit.models.rebuild import copy_weights, without_unknown
 from keras_vit.preprocessing import (
     Preprocessing,
 )
@@ -161,12 +162,21 @@ class OpenedModel:
                 f"with numbers, in its classes.txt. Received: {self.source}, {why}"
             )
         size = image_size or self.image_size
-        model, _ = self.to_model(size)
-        preprocessing = self.preprocessing_for(size)
-        description = dataclasses.replace(self.description, preprocessing=preprocessing)
-        if model is not self.model:  # A decision is of the model that found it.
-            description = dataclasses.replace(description, decision=None)
+        preprocessing, opened, model = self.preprocessing_for(size), self, self.model
+        if model is None or size not in (None, self.description.image_size):
+            opened = self.without_unknown()  # The bound is of the model that it was found with.
+            model, _ = opened.to_model(size)
+        description = dataclasses.replace(opened.description, preprocessing=preprocessing)
         return Classifier.of(model, description, self.recipe, self.folder)
+
+    def without_unknown(self) -> OpenedModel:
+        """Returns the model without "unknown", as a changed model has it; an export keeps it."""
+        if not abstains(self.model):
+            return self
+        labels = dataclasses.replace(self.description.labels, abstains=False)
+        description = dataclasses.replace(self.description, labels=labels)
+        model = without_unknown(self.model)
+        return dataclasses.replace(self, model=model, description=description)
 
     def preprocessing_for(
         self, image_size: tuple[int, int] | None = None, evaluation: str | None = None
@@ -238,7 +248,8 @@ class OpenedModel:
     ) -> tuple[Any, tuple[str, ...]]:
         """Returns the model with its weights, and a sentence for each part left out.
 
-        Its head gives probabilities; without a head the output is what the head would read.
+        Its head gives probabilities of the classes, without "unknown"; without a head the output
+        is what the head would read.
 
         Args:
             image_size: Pixels (height, width); the weights' by default.
@@ -248,7 +259,7 @@ class OpenedModel:
         """
         known = self.description
         if self.model is not None and image_size in (None, known.image_size):
-            return self.model, ()
+            return without_unknown(self.model), ()
         config, shapes = known.config, self.checkpoint.shapes if self.checkpoint else {}
         if config is None:
             raise ValueError(
@@ -307,8 +318,7 @@ class OpenedModel:
             position_grid=held.position_grid,
             classes=held.classes,
             preprocessing=preprocessing,
-            labels=labels,
-            decision=None,
+            labels=dataclasses.replace(labels, abstains=held.labels.abstains),
         )
 
 

@@ -18,10 +18,10 @@ from keras_vit.checkpoints.checkpoint_description import (
     describe_checkpoint,
     describe_for,
 )
-from keras_vit.checkpoints.hdf5 import has_own_layers
-from keras_vit.checkpoints.keras_archive import read_model
+from keras_vit.checkpoints.code_bases.official import OFFICIAL
+from keras_vit.checkpoints.code_bases.own import read_folder
+from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
 from keras_vit.checkpoints.match import set_position_rule
-from keras_vit.checkpoints.metadata import read_folder, usual_resize
 from keras_vit.checkpoints.repositories import fixed_name
 from keras_vit.checkpoints.weight_sources import find_weights
 from keras_vit.classifier_folder import read_classifier
@@ -44,7 +44,7 @@ from keras_vit.preprocessing import (
     describe_resize,
     value_range,
 )
-from keras_vit.utils.files import CLASSES, MODEL, PREPROCESSING, RECIPE, model_in
+from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in
 from keras_vit.utils.json_files import read_json
 
 _FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
@@ -246,16 +246,17 @@ def _with_normalization(opened, normalization):
     known, notes = described.preprocessing, described.notes
     origins = {**described.origins, "pixels": f"--normalization {normalization}"}
     if known is None:
-        layout = opened.checkpoint.layout.name if opened.checkpoint else ""
-        known = usual_resize(layout, described.image_size or DEFAULT_SIZE)
+        layout = opened.checkpoint.layout if opened.checkpoint else OFFICIAL
+        known = layout.usual_resize(described.image_size or DEFAULT_SIZE)
         resize = describe_resize(known)
         notes += (f"{described.origin_of('evaluation')}: the usual resize was assumed ({resize})",)
-        origins["evaluation"] = f"the usual of {layout or 'the official code'}"
+        origins["evaluation"] = f"the usual of {layout.name}"
     elif known.value_range != given:
         before = f"{describe_range(known.value_range)}, {described.origin_of('pixels')}"
         origins["pixels"] += f" instead of {before}"
     if known.value_range != given:
-        described = dataclasses.replace(described, decision=None)
+        opened = opened.without_unknown()
+        described = dataclasses.replace(described, labels=opened.description.labels)
     known = dataclasses.replace(known, value_range=given)
     described = dataclasses.replace(described, preprocessing=known, origins=origins, notes=notes)
     return dataclasses.replace(opened, description=described)
@@ -327,7 +328,7 @@ def _of_model(weights, model, description, recipe=None):
     """A Keras model with the description in the files beside it."""
     described = completed(description, held_description(model))
     name = (recipe or {}).get("model") or paper_name(described.config) or described.name
-    origins = {**dict.fromkeys(_FACTS[:2], PREPROCESSING), **dict.fromkeys(_FACTS[2:], MODEL)}
+    origins = {**dict.fromkeys(_FACTS[:2], DESCRIPTION), **dict.fromkeys(_FACTS[2:], MODEL)}
     described = dataclasses.replace(
         described, name=name, origins={**origins, **description.origins}
     )

@@ -5,6 +5,8 @@ inference_model(model)          after training: float32, probabilities, no dropo
 float32_model(model)            any Keras model in float32
 resized_model(model, size)      another image size; shares all layers but the positions
 feature_model(model, feature)   a representation of the image instead of class scores
+with_unknown(model, ...)        calibrated, with "unknown" as a further class
+without_unknown(model)          the model within a calibrated one
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -20,16 +22,28 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import Checkpoint
-from keras_vit.checkpoints.facts import Facts
+from keras_vit.checkpoints.code_bases.layouts import Layout, Rule
 from keras_vit.checkpoints.formats import StoredArray
-from keras_vit.checkpoints.layouts import Layout, Rule
 from keras_vit.checkpoints.load import LoadReport, load_opened
-from keras_vit.checkpoints.match import LoadOptions, weights_by_path
+from keras_vit.checkpoints.match import (
+    LoadOptions,
+    position_grid,
+    position_rule,
+    unseen_fields,
+    weights_by_path,
+)
 from keras_vit.checkpoints.resize import resize_positions
-from keras_vit.checkpoints.save import facts_of
+from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import description_layer, held_description, set_description
-from keras_vit.layers import EncoderBlock, PositionEmbedding, SelfAttention
+from keras_vit.description import (
+    Description,
+    abstains,
+    description_layer,
+    held_description,
+    set_description,
+)
+from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS
+from keras_vit.layers import EncoderBlock, Leverage, PositionEmbedding, SelfAttention, UnknownClass
 from keras_vit.models.functional import build_model
 
 
@@ -62,6 +76,7 @@ def copy_weights(
     def values():
         return contextlib.nullcontext(lambda path: keras.ops.convert_to_numpy(weights[path]))
 
+    rule = position_rule(source)
     checkpoint = Checkpoint(
         path=pathlib.Path(source.name),
         layout=Layout("Keras", tuple(Rule(path, path) for path in weights)),
@@ -69,8 +84,8 @@ def copy_weights(
             path: StoredArray(path, tuple(weight.shape), np.dtype(weight.dtype), values, path)
             for path, weight in weights.items()
         },
-        facts=Facts.from_note(facts_of(source)),
-        config={},
+        fields={**unseen_fields(source), **({"position_resize": rule} if rule else {})},
+        stated=Description(position_grid=position_grid(source)),
     )
     options = LoadOptions(tuple(skip), position_resize, head_rows=head_rows)
     return load_opened(checkpoint, target, options)
@@ -87,11 +102,12 @@ def inference_model(
 
     Args:
         model: A trained model of `keras_vit.build`. Layers of a pre-training objective on top
-            of it are left out.
+            of it are left out, and "unknown".
         include_top: Whether to keep the head; without it the output is the map of patches.
         name: Name of the new model; the model's by default.
         activation: Activation of the head.
     """
+    model = without_unknown(model)
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     try:
@@ -258,3 +274,74 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
             f'or "pre_logits". Received: {model.name}'
         )
     return keras.Model(model.inputs, tokens[:, 0])
+
+
+def with_unknown(
+    model: keras.Model,
+    temperature: float,
+    threshold: float,
+    largest_leverage: float | None = None,
+    arrays: Mapping[str, np.ndarray] | None = None,
+) -> keras.Model:
+    """Returns a model with calibrated probabilities and "unknown" as its last output.
+
+    Args:
+        model: From images to probabilities `(B, K)`, the output of one head.
+        temperature: See `layers.UnknownClass`.
+        threshold: See `layers.UnknownClass`.
+        largest_leverage: See `layers.UnknownClass`.
+        arrays: With a largest leverage: `center` `(D,)` and `factor` `(D, D)` of
+            `layers.Leverage`.
+
+    Returns:
+        From images to `(B, K + 1)`. It shares all layers but the head.
+
+    Raises:
+        ValueError: If the model's output is not one head's.
+    """
+    head, logits = _with_activation(model, None)
+    answer = UnknownClass(temperature, threshold, largest_leverage, name=ANSWERS)
+    if largest_leverage is None or arrays is None:
+        return keras.Model(model.input, answer(logits), name=model.name)
+    leverage = Leverage(name=LEVERAGE)
+    rows = answer(logits, leverage(head.input))
+    leverage.set_weights([arrays["center"], arrays["factor"]])
+    return keras.Model(model.input, rows, name=model.name)
+
+
+def without_unknown(model: Any) -> Any:
+    """Returns the model within a calibrated one: the probabilities of its K classes as trained.
+
+    Any other model, or an export in its own runtime, is returned.
+    """
+    if not abstains(model):
+        return model
+    _, probabilities = _with_activation(model, ACTIVATIONS[MULTICLASS])
+    return keras.Model(model.input, probabilities, name=model.name)
+
+
+def head_of(model: keras.Model) -> Any:
+    """Returns the layer whose output is a model's, or the layers' of "unknown" within it.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    head = configs.classifier_layer({layer.name: layer for layer in model.layers})
+    is_last = len(model.outputs) == 1 and (
+        abstains(model) or (head is not None and head.output is model.outputs[0])
+    )
+    if head is None or not is_last:
+        raise ValueError(
+            "A decision needs a model whose probabilities are the output of one head "
+            f'("predictions"). Received: {model.name}'
+        )
+    return head
+
+
+def _with_activation(model, activation):
+    """The head of a model, and the output of a copy of it with another activation."""
+    head = head_of(model)
+    copy = type(head).from_config({**head.get_config(), "activation": activation})
+    outputs = copy(head.input)
+    copy.set_weights(head.get_weights())
+    return head, outputs

@@ -102,7 +102,7 @@ def vit_head(config: ViTConfig, x, patches, include_top, pooling, classes, activ
     if config.classifier != "token+distillation":
         return class_scores(x, classes, activation, config.head_bias)
     # DeiT (arXiv 2012.12877): the mean of two heads' logits. With a teacher each head has its
-    # own loss; see docs/distillation.md.
+    # own loss; see docs/training.md.
     logits = [
         class_scores(x[:, i], classes, None, config.head_bias, name=f"{token}_head")
         for i, token in enumerate(config.class_tokens)

@@ -19,23 +19,24 @@ from keras_vit.utils.safe_text import for_csv
 MODEL = "model.keras"
 DESCRIPTION = "description.json"
 CLASSES = "classes.txt"
-PREPROCESSING = "preprocessing.json"
-TASK = "task.json"  # Multi-label only; of KerasHub, its head.
 RECIPE = "recipe.json"
 HISTORY = "history.csv"
-MODEL_CARD = "model_card.md"
-DECISION = "decision.npz"  # Arrays of a decision.
-DATA = "data.npz"  # Name, content, label and part of each image of a training run.
+CARD = "README.md"
 SPLIT = "split.npz"  # The parts of the data of a training run.
-RUN_PAGE = "run.html"  # The page of a training run.
-SKIPPED = "skipped.csv"  # Also in the folder of a report.
+REPORT = "report.html"  # The page of a training run.
+
+# Further texts in exports.
+PREPROCESSING = "preprocessing.json"
+TASK = "task.json"  # Multi-label only; of KerasHub, its head.
+
+SKIPPED = "skipped.csv"  # In the folder of a report.
 
 # The entries of a `.keras` archive. Unpacked in a folder they are what Keras reads of a repository.
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"  # The first is also other code bases' name.
 UNPACKED_MODEL = ("metadata.json", CONFIG, WEIGHTS)
 
 # A file that each export in a folder has: SavedModel, OpenVINO.
-EXPORT_MARKERS = ("saved_model.pb", "model.xml", "classifier.js")
+EXPORT_MARKERS = ("saved_model.pb", "model.xml")
 
 # Subfolder of real images, on which exports are checked.
 SAMPLES = "samples"

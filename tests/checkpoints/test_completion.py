@@ -8,7 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import build_arguments
+from keras_vit.checkpoints.checkpoint_description import shown_by
 from keras_vit.checkpoints.completion import sine_cosine_positions
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.checkpoints.match import LoadOptions
@@ -71,8 +71,8 @@ def test_a_file_of_big_vision_without_positions_gets_them(name, golden, model_of
 def test_their_image_size_must_be_given(golden, write_npz):
     checkpoint = open_checkpoint(write_npz(_big_vision(golden("vit_gap").checkpoint())))
     with pytest.raises(ValueError, match=r"give the image size \(image_size, --image-size\)"):
-        build_arguments(checkpoint)
-    assert build_arguments(checkpoint, image_size=(32, 48)).image_size == (32, 48)
+        shown_by(checkpoint)
+    assert shown_by(checkpoint, image_size=(32, 48)).image_size == (32, 48)
 
 
 def test_files_of_models_without_positions_stay_without(golden, model_of, tmp_path):
@@ -122,7 +122,7 @@ def test_position_rows_of_registers_are_added_to_them(rows, golden, model_of, wr
     expected = table.copy()
     expected[:, :1] += golden("timm_vit").checkpoint()["cls_token"]
     np.testing.assert_allclose(loaded, expected, atol=1e-6)
-    inferred = build_arguments(open_checkpoint(write(arrays)), 3, gelu="exact")
+    inferred = shown_by(open_checkpoint(write(arrays)), 3, gelu="exact")
     assert (inferred.image_size, inferred.config.num_registers) == ((32, 32), 3)
 
 
@@ -172,7 +172,7 @@ def test_the_heads_of_hugging_face_are_those_of_its_config(model_type, golden, w
     config = {**golden("hf_vit").config, "model_type": model_type, "num_attention_heads": 6}
     config.pop("layer_norm_eps", None)
     (tmp_path / "config.json").write_text(json.dumps(config))
-    inferred = build_arguments(open_checkpoint(path))
+    inferred = shown_by(open_checkpoint(path))
     assert inferred.config.num_heads == 6
     # The defaults of `transformers`.
     assert inferred.config.norm_epsilon == (1e-6 if model_type == "vit_msn" else 1e-12)
@@ -189,7 +189,7 @@ def test_the_decoder_of_a_masked_autoencoder_is_left_out(golden, write, tmp_path
     (tmp_path / "config.json").write_text(json.dumps(golden("hf_vit").config))
     checkpoint = open_checkpoint(path)
     assert checkpoint.notes == ("the decoder was left out",)
-    assert build_arguments(checkpoint).classes is None
+    assert shown_by(checkpoint).classes is None
 
 
 def test_the_image_size_of_a_table_that_is_not_square_must_be_given(golden, write):
@@ -197,10 +197,10 @@ def test_the_image_size_of_a_table_that_is_not_square_must_be_given(golden, writ
     table = np.random.default_rng(0).normal(size=(1, 1 + 2 * 6, 48)).astype("float32")
     checkpoint = open_checkpoint(write({**arrays, "pos_embed": table}))
     with pytest.raises(ValueError, match=r"\(image_size, --image-size\) must be given .* no squ"):
-        build_arguments(checkpoint, 3, gelu="exact")
+        shown_by(checkpoint, 3, gelu="exact")
     with pytest.raises(ValueError, match="13 rows do not match 2x3 patches"):
-        build_arguments(checkpoint, 3, gelu="exact", image_size=(16, 24))
-    inferred = build_arguments(checkpoint, 3, gelu="exact", image_size=(16, 48))
+        shown_by(checkpoint, 3, gelu="exact", image_size=(16, 24))
+    inferred = shown_by(checkpoint, 3, gelu="exact", image_size=(16, 48))
     assert inferred.position_grid == (2, 6)
     model = keras_vit.build(
         inferred.config, input_shape=(*inferred.image_size, 3), classes=inferred.classes

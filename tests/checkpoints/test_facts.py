@@ -1,17 +1,19 @@
 """Facts that sources of weights state about their model."""
 
+import json
 import pathlib
 import re
+import zipfile
 
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.facts import Facts
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.formats import write_safetensors
-from keras_vit.checkpoints.save import facts_of, stored_arrays
-from keras_vit.checkpoints.torch_names import TIMM
+from keras_vit.checkpoints.save import note_of, stored_arrays
 from keras_vit.configs.blocks import UNSEEN_FEATURES
 from keras_vit.models.opening import open_model
 from makers import tiny_config
@@ -19,6 +21,7 @@ from makers import tiny_config
 pytest.importorskip("safetensors")
 
 ROOT = pathlib.Path(keras_vit.__path__[0])
+PLAIN = {"patch_size": 4, "width": 16, "depth": 1, "mlp_dim": 32, "num_heads": 2}
 STATED = {
     "gelu": "quick",
     "norm_epsilon": 1e-3,
@@ -35,7 +38,7 @@ def test_a_field_that_a_file_states_reaches_the_built_model(field, tmp_path):
     model = keras_vit.build(config, input_shape=(8, 8, 3), classes=3)
     model.get_layer("predictions").kernel.assign(np.random.randn(16, 3))
     path = tmp_path / "model.safetensors"
-    write_safetensors(path, stored_arrays(model, TIMM), facts_of(model))
+    write_safetensors(path, stored_arrays(model, TIMM), note_of(model))
     opened = open_model(path, normalization="half")
     assert opened.description.config == config
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
@@ -46,11 +49,10 @@ def test_files_between_a_source_and_a_layer_name_no_feature_of_a_block():
     for name in (
         "checkpoints/checkpoint.py",
         "checkpoints/checkpoint_description.py",
-        "checkpoints/facts.py",
+        "checkpoints/code_bases/files_beside.py",
         "checkpoints/formats.py",
         "checkpoints/load.py",
         "checkpoints/match.py",
-        "checkpoints/metadata.py",
         "checkpoints/save.py",
         "layers/model_description.py",
         "models/build.py",
@@ -64,31 +66,31 @@ def test_files_between_a_source_and_a_layer_name_no_feature_of_a_block():
         assert not found, f"{name} names {found}"
 
 
-def test_facts_are_completed_by_another_source():
-    first = Facts({"gelu": "exact", "num_heads": None}, position_grid=(2, 3))
-    second = Facts({"gelu": "tanh", "num_heads": 4}, image_size=(8, 12))
-    both = first.over(second)
-    assert both == Facts({"gelu": "exact", "num_heads": 4}, (2, 3), (8, 12))
+def test_what_this_package_noted_counts_more_than_the_config_beside_it(tmp_path):
+    config = tiny_config(patch_size=4, width=16, num_heads=2, norm_epsilon=1e-3)
+    model = keras_vit.build(config, input_shape=(8, 12, 3), classes=3)
+    write_safetensors(tmp_path / "model.safetensors", stored_arrays(model, TIMM), note_of(model))
+    content = {"architecture": "vit_base_patch16_224", "model_args": {"num_heads": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    opened = open_checkpoint(tmp_path)
+    assert (opened.fields["norm_epsilon"], opened.fields["num_heads"]) == (1e-3, 2)
+    assert opened.stated.position_grid == (2, 3)
 
 
 @pytest.mark.parametrize(
-    ("note", "message"),
+    ("config", "message"),
     [
         ({"gelu": "silu"}, "gelu must be"),
-        ({"num_heads": "two"}, "num_heads must be .*int"),
-        ({"rotary": {"turns": 2}}, "must match a block's"),
-        ({"rotary": [1]}, "must match a block's"),
-        ({"position_grid": [0, 4]}, "must be positive"),
+        ({"num_heads": "two"}, "fields must match"),
+        ({"rotary": {"turns": 2}}, "fields must match"),
         ({"position_embedding_at": "head"}, "position_embedding_at must be"),
-        ({"epsilon_in": "mean"}, "epsilon_in must be"),
         ({"position_resize": "nearest"}, "position_resize must be"),
     ],
 )
-def test_a_wrong_value_of_a_fact_is_refused(note, message):
-    with pytest.raises(ValueError, match=message):
-        Facts.from_note(note)
-
-
-def test_a_field_is_kept_as_the_config_holds_it():
-    facts = Facts.from_note({"rotary": 50, "unknown": 1})
-    assert facts.fields == {"rotary": 50.0}
+def test_a_wrong_value_in_a_note_is_refused(config, message, tmp_path):
+    note = {"config": {"type": "ViTConfig", **PLAIN, **config}}
+    np.savez(tmp_path / "a.npz", a=np.zeros(3, "float32"))
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.comment = json.dumps({"keras_vit": note}).encode()
+    with pytest.raises(ValueError, match=f"note of keras-vit.*{message}"):
+        open_checkpoint(tmp_path / "a.npz")

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import resource
 import shutil
 import zipfile
 
@@ -13,8 +12,7 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_torch, read_values, write_npz
-from keras_vit.checkpoints.hdf5 import read_keras_h5
-from keras_vit.checkpoints.keras_archive import read_model
+from keras_vit.checkpoints.hdf5 import read_keras_h5, read_model
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
@@ -66,22 +64,21 @@ def edited(classifier, tmp_path):
 # HDF5
 
 
-def test_groups_that_are_linked_twice_are_refused_at_once(keras_3):
+def test_groups_that_are_linked_twice_are_read_at_once(keras_3):
     with h5py.File(keras_3, "a") as file:  # 2**30 ways to the last group.
         group = file["layers"]
         for _ in range(30):
             group["left"] = group["right"] = inner = file.create_group(None)
             group = inner
-    with pytest.raises(ValueError, match="every group and array once"):
-        open_checkpoint(keras_3)
+    open_checkpoint(keras_3)
 
 
-def test_arrays_that_are_linked_twice_are_refused(keras_3):
+def test_compressed_arrays_are_read(keras_3):
     with h5py.File(keras_3, "a") as file:
-        group = next(g for g in file["layers"].values() if "0" in g.get("vars", ()))
-        group["vars/1000"] = group["vars/0"]
-    with pytest.raises(ValueError, match="every group and array once"):
-        open_checkpoint(keras_3)
+        values = file["layers/dense/vars/0"][...]
+        del file["layers/dense/vars/0"]
+        file.create_dataset("layers/dense/vars/0", data=values, compression="gzip")
+    assert len(list(read_values(open_checkpoint(keras_3).arrays.values())))
 
 
 @pytest.mark.parametrize("place", ["layers", "layers/dense", "layers/dense/vars", "beside"])
@@ -95,7 +92,7 @@ def test_a_link_anywhere_is_refused(place, kind, keras_3, tmp_path):
         del file["moved"]
         link = h5py.ExternalLink(str(tmp_path / "other.h5"), "layers")
         file[place] = link if kind == "external" else h5py.SoftLink("/layers")
-    with pytest.raises(ValueError, match="its arrays itself, without a link"):
+    with pytest.raises(ValueError, match=f"H5 file with {kind.title()}Link"):
         open_checkpoint(keras_3)
 
 
@@ -105,93 +102,15 @@ def test_a_virtual_array_is_refused(keras_3, tmp_path):
     with h5py.File(keras_3, "a") as file:
         del file["layers/dense/vars/1"]
         file.create_virtual_dataset("layers/dense/vars/1", layout)
-    with pytest.raises(ValueError, match="refer to no other file"):
+    with pytest.raises(ValueError, match="H5 file with virtual Dataset"):
         open_checkpoint(keras_3)
-
-
-def test_a_name_that_declares_gigabytes_takes_no_memory(keras_3):
-    content = bytearray(keras_3.read_bytes())
-    heap = content.index(b"GCOL").to_bytes(8, "little")  # Where texts of any length are.
-    attribute = content.index(b"name\0\0\0\0")
-    place = content.index(heap, attribute)  # Before it is the length, 4 bytes.
-    content[place - 4 : place] = (2**31 - 1).to_bytes(4, "little")
-    keras_3.write_bytes(content)
-    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ValueError, match="truncated or damaged"):
-        open_checkpoint(keras_3)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - usage < 2**19  # kB.
-
-
-def test_attributes_larger_than_a_header_are_refused(keras_3):
-    with h5py.File(keras_3, "a", libver="latest") as file:
-        file.create_group("layers/new").attrs["many"] = np.zeros(10_000)
-    with pytest.raises(ValueError, match="attributes of no more than 65,536 bytes"):
-        open_checkpoint(keras_3)
-
-
-def test_a_file_that_crashes_the_library_of_hdf5_is_damaged(keras_3, classifier, tmp_path):
-    def broken(content):
-        content = bytearray(content)
-        attribute = content.index(b"name\0\0\0\0")
-        content[attribute + 9] = 0x83  # The type is a string of variable length; of what?
-        return bytes(content)
-
-    keras_3.write_bytes(broken(keras_3.read_bytes()))
-    with pytest.raises(ValueError, match="truncated or damaged.*a text is of an unknown kind"):
-        open_checkpoint(keras_3)
-    with (
-        zipfile.ZipFile(classifier / "model.keras") as old,
-        zipfile.ZipFile(tmp_path / "model.keras", "w") as new,
-    ):
-        for name in old.namelist():
-            content = old.read(name)
-            new.writestr(name, broken(content) if name.endswith(".h5") else content)
-    with pytest.raises(ValueError, match="truncated or damaged.*a text is of an unknown kind"):
-        read_model(tmp_path / "model.keras")
-
-
-def test_no_file_is_opened_by_the_library_of_hdf5(keras_3, classifier, monkeypatch):
-    def refuse(*arguments, **options):
-        raise AssertionError("a file was opened by the library")
-
-    monkeypatch.setattr(h5py, "File", refuse)
-    open_checkpoint(keras_3)
-    open_checkpoint(classifier / "model.keras")
-    load_classifier(classifier)
-
-
-def test_a_header_that_is_continued_by_itself_is_refused_at_once(keras_3):
-    content = bytearray(keras_3.read_bytes())
-    messages = int.from_bytes(content[64:72], "little") + 16  # In the first group.
-    content[messages] = 16  # A continuation, in the place of a table of symbols.
-    content[messages + 8 : messages + 16] = messages.to_bytes(8, "little")
-    content[messages + 16 : messages + 24] = (24).to_bytes(8, "little")
-    keras_3.write_bytes(content)
-    with pytest.raises(ValueError, match=r"truncated or damaged.*its parts overlap"):
-        open_checkpoint(keras_3)
-
-
-def test_a_path_longer_than_those_of_keras_is_refused(keras_3):
-    with h5py.File(keras_3, "a") as file:
-        file.create_group("layers/" + "/".join(["x" * 200] * 6))
-    with pytest.raises(ValueError, match="paths of no more than 1,000 letters"):
-        open_checkpoint(keras_3)
-
-
-def test_arrays_in_chunks_are_refused_with_the_tool_that_rewrites_them(keras_3):
-    with h5py.File(keras_3, "a") as file:
-        values = file["layers/dense/vars/0"][...]
-        del file["layers/dense/vars/0"]
-        file.create_dataset("layers/dense/vars/0", data=values, compression="gzip")
-    with pytest.raises(ValueError, match="must be in one piece.*h5repack"):
-        list(read_values(open_checkpoint(keras_3).arrays.values()))
 
 
 def test_the_newest_form_of_hdf5_is_read_too(tmp_path):
     with h5py.File(tmp_path / "a.weights.h5", "w", libver="latest") as file:
         file["layers/dense/vars/0"] = np.arange(6.0).reshape(2, 3)
         file["layers/dense/vars"].attrs["name"] = "head"
-    arrays, _ = read_keras_h5(tmp_path / "a.weights.h5")
+    arrays = read_keras_h5(tmp_path / "a.weights.h5").arrays
     (value,) = read_values([arrays["head/0"]])
     np.testing.assert_array_equal(value, [[0, 1, 2], [3, 4, 5]])
 
@@ -212,12 +131,12 @@ def test_a_config_that_asks_for_more_than_the_archive_holds_is_refused(edited):
         load_classifier(edited(many_classes))
 
 
-def test_a_config_with_more_layers_than_arrays_is_refused(edited):
+def test_a_config_with_far_more_layers_than_arrays_is_refused(edited):
     def many_layers(config):
         config["config"]["layers"] += [{"class_name": "Identity"}] * 2000
         return config
 
-    with pytest.raises(ValueError, match=r"it has 2,0\d\d layers and \d+ arrays"):
+    with pytest.raises(ValueError, match=r"it has 2,\d\d\d objects and \d+ arrays"):
         load_classifier(edited(many_layers))
 
 
@@ -249,6 +168,18 @@ def test_a_model_with_dropout_is_read(tmp_path):
     assert len(read_model(tmp_path / "model.keras").weights) == len(model.weights)
 
 
+def test_a_classifier_with_weights_that_are_no_numbers_is_refused(tmp_path, model_of):
+    model = model_of("vit_gap")
+    gamma = model.get_layer("encoder_norm").gamma
+    gamma.assign(np.full(gamma.shape, np.nan, "float32"))
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="finite numbers.*encoder_norm/gamma"):
+        read_model(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    with pytest.raises(ValueError, match="finite numbers.*encoder_norm/gamma"):
+        keras_vit.load_checkpoint(model_of("vit_gap"), tmp_path / "model.weights.h5")
+
+
 # Files beside a model
 
 
@@ -264,7 +195,7 @@ def test_many_equal_class_names_are_a_short_error(classifier, tmp_path):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("value_range", [[-1.0] * 5, [1.0] * 5], "5 channels, a model with inputs"),
+        ("value_range", [[-1.0] * 5, [1.0] * 5], "5 channels .*a model of 3 channels"),
         ("value_range", [-1.0, float("inf")], "must be JSON with finite"),
         ("value_range", [10**400, 1], "must be JSON with finite"),
         ("image_size", [10**9, 10**9], "from 1 to"),
@@ -273,9 +204,10 @@ def test_many_equal_class_names_are_a_short_error(classifier, tmp_path):
 )
 def test_a_preprocessing_that_cannot_be_is_refused(field, value, message, classifier, tmp_path):
     shutil.copytree(classifier, tmp_path / "wrong")
-    path = tmp_path / "wrong" / "preprocessing.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
-    (tmp_path / "wrong" / "description.json").unlink()  # As of an earlier version.
+    path = tmp_path / "wrong" / "description.json"
+    described = json.loads(path.read_text())
+    described["preprocessing"][field] = value
+    path.write_text(json.dumps(described))
     with pytest.raises(ValueError, match=message):
         load_classifier(tmp_path / "wrong")
 
@@ -286,10 +218,8 @@ def test_a_preprocessing_that_cannot_be_is_refused(field, value, message, classi
 @pytest.mark.parametrize(
     "note",
     [
-        '"norm_epsilon": NaN',
-        '"norm_epsilon": -1e-6',
-        '"norm_epsilon": 0',
-        '"norm_epsilon": 1' + "0" * 400,
+        '"config": {"type": "ViTConfig", "norm_epsilon": NaN}',
+        '"config": {"type": "ViTConfig", "norm_epsilon": 1' + "0" * 400 + "}",
         '"position_grid": [-4, -4]',
         '"position_grid": [Infinity, 4]',
     ],
@@ -309,7 +239,7 @@ def test_a_number_that_is_infinite_in_the_model_is_refused(model_of, checkpoint_
     name = next(name for name in arrays if name.endswith("head/kernel"))
     arrays[name] = arrays[name].astype("float64")
     arrays[name][0, 0] = 1e300
-    write_npz(tmp_path / "large.npz", arrays, {})
+    write_npz(tmp_path / "large.npz", arrays)
     with pytest.raises(ValueError, match="NaN or infinity, or a number beyond float32"):
         keras_vit.load_checkpoint(model_of("vit_token"), tmp_path / "large.npz")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import build_arguments
+from keras_vit.checkpoints.checkpoint_description import shown_by
 from keras_vit.configs import ViTConfig
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
@@ -93,7 +93,7 @@ FIELDS = {
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_features_are_fields_of_the_config(name, write):
-    config = build_arguments(open_checkpoint(write(name))).config
+    config = shown_by(open_checkpoint(write(name))).config
     assert {field: getattr(config, field) for field in FIELDS[name]} == FIELDS[name]
     assert isinstance(config, ViTConfig)
 
@@ -132,7 +132,7 @@ def test_dinov3_without_its_config_is_refused(write):
 
 
 def test_the_temperature_and_the_gate_of_dinov3_are_read(write):
-    config = build_arguments(open_checkpoint(write("DINOv3", rope_theta=50))).config
+    config = shown_by(open_checkpoint(write("DINOv3", rope_theta=50))).config
     assert config.rotary == 50.0
     with pytest.raises(ValueError, match="hidden_act must be one of .*'gated gelu'"):
         open_checkpoint(write("DINOv3 with SwiGLU", hidden_act="gelu"))

@@ -47,7 +47,6 @@ TIMM = {
     "vit_small_patch14_dinov2": {},
     "deit3_small_patch16_224": {},
     "vit_base_patch32_clip_224": {},
-    "vit_small_patch16_rope_ape_224": {},
 }
 
 

@@ -12,6 +12,7 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_npz, read_values, write_npz
+from keras_vit.description import Description
 
 
 @pytest.fixture
@@ -161,17 +162,17 @@ def test_an_archive_is_opened_once_to_judge_and_once_to_read(model_of, checkpoin
 
 
 def test_nothing_is_half_written(path):
-    write_npz(path, {"a": np.ones(3, "float32")}, {})
+    write_npz(path, {"a": np.ones(3, "float32")})
     before = path.read_bytes()
     with pytest.raises(ValueError, match="allow_pickle"):
-        write_npz(path, {"a": np.ones(3, "float32"), "b": np.array([{}])}, {})
+        write_npz(path, {"a": np.ones(3, "float32"), "b": np.array([{}])})
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_equal_weights_give_equal_files(path, tmp_path):
     for file in (path, tmp_path / "again.npz"):
-        write_npz(file, {"a": np.ones(3, "float32")}, {"position_grid": [1, 2]})
+        write_npz(file, {"a": np.ones(3, "float32")}, Description(position_grid=(1, 2)))
     assert path.read_bytes() == (tmp_path / "again.npz").read_bytes()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import build_arguments
+from keras_vit.checkpoints.checkpoint_description import shown_by
 from keras_vit.checkpoints.formats import read_values
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.models.opening import open_model
@@ -28,7 +28,7 @@ def loaded():
 
     def load(path, num_heads=None, gelu=None):
         source = open_checkpoint(path)
-        inferred = build_arguments(source, num_heads, gelu=gelu)
+        inferred = shown_by(source, num_heads, gelu=gelu)
         model = keras_vit.build(
             inferred.config,
             input_shape=(*inferred.image_size, 3),
@@ -102,7 +102,7 @@ def test_prefixes_of_training_are_taken_off_and_named(name, wrap, taken, golden,
     assert expected.notes == ()
     assert found.notes[0].endswith(" taken off the names of the arrays")
     assert set(found.notes[0].split(" was taken")[0].split(" and ")) <= set(taken.split(" and "))
-    assert (found.layout, found.facts) == (expected.layout, expected.facts)
+    assert (found.layout, found.fields) == (expected.layout, expected.fields)
     assert found.arrays.keys() == expected.arrays.keys()
     values = read_values(found.arrays[key] for key in expected.arrays)
     for one, other in zip(values, read_values(expected.arrays.values()), strict=True):
@@ -202,7 +202,7 @@ def test_a_distillation_token_without_head_is_a_register(golden, tmp_path):
     }
     safetensors_numpy.save_file(arrays, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(golden("hf_deit").config))
-    config = build_arguments(open_checkpoint(tmp_path)).config
+    config = shown_by(open_checkpoint(tmp_path)).config
     assert (config.classifier, config.num_registers) == ("token", 1)
 
 
@@ -276,7 +276,7 @@ def test_keras_hub_files_without_names_mean_the_same(preset, golden, loaded):
     values = read_values(named[name] for name in nameless.arrays)
     for value, other in zip(read_values(nameless.arrays.values()), values, strict=True):
         np.testing.assert_array_equal(value, other)
-    assert build_arguments(nameless).config.depth == 2
+    assert shown_by(nameless).config.depth == 2
 
 
 def test_a_mean_with_the_class_token_is_refused(preset, loaded):

@@ -10,10 +10,12 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
+from keras_vit.checkpoints.code_bases.timm import TIMM
+from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
 from keras_vit.checkpoints.match import position_rule
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import stored_arrays
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.description import held_description
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import copy_weights, inference_model, resized_model
@@ -62,7 +64,7 @@ def _rule_of(folder, arrays, config=None):
     safetensors_numpy.save_file(arrays, folder / "model.safetensors")
     if config:
         (folder / "config.json").write_text(json.dumps(config))
-    return open_checkpoint(folder).facts.fields["position_resize"]
+    return open_checkpoint(folder).fields["position_resize"]
 
 
 def _renamed(arrays, *changes):
@@ -78,7 +80,7 @@ def test_files_of_timm_and_torchvision_and_the_official_code_have_their_rules(tm
     keras_vit.save_checkpoint(model, tmp_path / "a.npz")
     with np.load(tmp_path / "a.npz") as arrays:
         np.savez(tmp_path / "b.npz", **arrays)  # Without the note of this package.
-    assert open_checkpoint(tmp_path / "b.npz").facts.fields["position_resize"] == "official"
+    assert open_checkpoint(tmp_path / "b.npz").fields["position_resize"] == "official"
 
 
 @pytest.mark.parametrize("kind", ["vit", "dinov2"])
@@ -121,7 +123,7 @@ def test_a_file_of_deit_or_mae_holds_its_weights_under_model(tmp_path):
     torch = pytest.importorskip("torch")
     state = {k: torch.tensor(v) for k, v in stored_arrays(_source(), TIMM).items()}
     torch.save({"model": state}, tmp_path / "deit.pth")
-    assert open_checkpoint(tmp_path / "deit.pth").facts.fields["position_resize"] == "bicubic_torch"
+    assert open_checkpoint(tmp_path / "deit.pth").fields["position_resize"] == "bicubic_torch"
 
 
 def test_build_resizes_by_the_rule_of_the_weights(timm):

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints import timm_models
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import build_arguments, describe_checkpoint
-from keras_vit.checkpoints.config_json import facts_of_config
+from keras_vit.checkpoints.checkpoint_description import describe_checkpoint, shown_by
+from keras_vit.checkpoints.code_bases.files_beside import WeightFiles
+from keras_vit.checkpoints.code_bases.timm import REFUSALS, TIMM
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.checkpoints.match import LoadOptions
-from keras_vit.checkpoints.torch_names import TIMM
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -50,7 +49,7 @@ def write(tmp_path):
 def built(folder, **facts):
     """The model of a folder, with its weights."""
     checkpoint = open_checkpoint(folder)
-    arguments = build_arguments(checkpoint, **facts)
+    arguments = shown_by(checkpoint, **facts)
     top = {"include_top": False, "pooling": arguments.config.pooling}
     if arguments.classes:
         top = {"classes": arguments.classes, "classifier_activation": None}
@@ -76,11 +75,11 @@ def test_what_a_bare_file_does_not_show_is_asked_for(write):
     folder = write(PLAIN, config=False)
     unknown = r"\(num_heads, --num-heads\) and the form of GELU \(gelu, --gelu\)"
     with pytest.raises(ValueError, match=f"does not show must be given: attention heads {unknown}"):
-        build_arguments(open_checkpoint(folder), image_size=(16, 24))
+        shown_by(open_checkpoint(folder), image_size=(16, 24))
     with pytest.raises(ValueError, match="must be given: the form of GELU"):
-        build_arguments(open_checkpoint(folder), num_heads=4, image_size=(16, 24))
+        shown_by(open_checkpoint(folder), num_heads=4, image_size=(16, 24))
     given = {"num_heads": 4, "gelu": "exact", "image_size": (16, 24)}
-    (note,) = build_arguments(open_checkpoint(folder), **given).notes
+    (note,) = shown_by(open_checkpoint(folder), **given).notes
     assert "epsilon nor what the head reads: 1e-06 and 'token' were assumed" in note
     model = built(folder, **given)
     answers, expected = np.asarray(model(EXPECTED["images"])), EXPECTED[PLAIN]
@@ -90,10 +89,10 @@ def test_what_a_bare_file_does_not_show_is_asked_for(write):
 def test_facts_that_a_folder_states_are_not_replaced(write):
     checkpoint = open_checkpoint(write(PLAIN))
     with pytest.raises(ValueError, match="num_heads must match the file, 4.*num_heads=3"):
-        build_arguments(checkpoint, num_heads=3)
+        shown_by(checkpoint, num_heads=3)
     with pytest.raises(ValueError, match="gelu must match the file, 'exact'.*gelu='tanh'"):
-        build_arguments(checkpoint, gelu="tanh")
-    assert build_arguments(checkpoint, num_heads=4, gelu="exact").config.num_heads == 4
+        shown_by(checkpoint, gelu="tanh")
+    assert shown_by(checkpoint, num_heads=4, gelu="exact").config.num_heads == 4
 
 
 @pytest.mark.parametrize("stated", [True, False])
@@ -118,8 +117,8 @@ def test_the_origin_of_the_gelu_is_who_stated_it(stated, write):
 )
 def test_the_name_of_the_architecture_gives_heads_gelu_and_epsilon(name, width, facts):
     shapes = {"patch_embedding": (16, 16, 3, width)}
-    found = timm_models.facts_of_timm({"architecture": name}, shapes, "file")
-    assert facts.items() <= found.fields.items()
+    fields, _ = TIMM.stated(WeightFiles(pathlib.Path("file"), {"architecture": name}, shapes))
+    assert facts.items() <= fields.items()
 
 
 @pytest.mark.parametrize(
@@ -138,16 +137,16 @@ def test_the_name_of_the_architecture_gives_heads_gelu_and_epsilon(name, width, 
 )
 def test_the_grid_follows_from_the_image_size_of_a_model_without_a_stem(name, shapes, size, grid):
     config = {"architecture": name, "pretrained_cfg": {"input_size": size} if size else {}}
-    facts = facts_of_config(TIMM, config, pathlib.Path("folder"), shapes)
-    assert facts.fields["num_heads"] == 12
-    assert facts.position_grid == grid
+    fields, stated = TIMM.stated(WeightFiles(pathlib.Path("folder"), config, shapes))
+    assert fields["num_heads"] == 12
+    assert stated.position_grid == grid
 
 
 def test_a_changed_width_without_heads_asks_for_them(write):
     arguments = {**MODELS[PLAIN]["config"]["model_args"]}
     del arguments["num_heads"]
     with pytest.raises(ValueError, match=r"must be given: attention heads \(num_heads"):
-        build_arguments(open_checkpoint(write(PLAIN, model_args=arguments)))
+        shown_by(open_checkpoint(write(PLAIN, model_args=arguments)))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +198,7 @@ def test_an_array_of_another_architecture_is_refused_by_its_feature(array, featu
 
 
 def test_rotary_positions_follow_from_the_name(write):
-    assert build_arguments(open_checkpoint(write("DINOv3"))).config.rotary == 100.0
+    assert shown_by(open_checkpoint(write("DINOv3"))).config.rotary == 100.0
 
 
 def test_rotary_positions_need_the_config(write):
@@ -214,7 +213,7 @@ def test_rotary_positions_need_the_config(write):
 
 def test_a_model_with_other_rotary_positions_than_the_file_is_warned_of(write):
     folder = write("DINOv3")
-    config = build_arguments(open_checkpoint(folder)).config
+    config = shown_by(open_checkpoint(folder)).config
     other = dataclasses.replace(config, rotary=50.0)
     model = keras_vit.build(other, input_shape=(16, 24, 3), include_top=False)
     with pytest.warns(UserWarning, match=r"was trained with rotary=100.0"):
@@ -240,6 +239,6 @@ def test_a_counter_of_batchnorm_is_not_the_reason(write):
 def test_the_page_lists_what_is_refused():
     page = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
     section = page.split("\n## timm\n")[1].split("\n## ")[0]
-    features = {feature for _, feature in (*TIMM.refusals, *timm_models.REFUSALS)}
+    features = {feature for _, feature in (*TIMM.refusals, *REFUSALS)}
     missing = [feature for feature in features if feature not in section]
     assert not missing, f"Run python docs/timm_models.py: {missing}"

@@ -1,6 +1,5 @@
 import csv
 import dataclasses
-import json
 import re
 
 import numpy as np
@@ -8,11 +7,9 @@ import pytest
 from PIL import Image
 
 from keras_vit import command_line
-from keras_vit.training.checks import check_photos
-from keras_vit.training.checks.check_files import MAX_NOISE, exceeded
-from keras_vit.training.checks.wrong_labels import doubts_of_classes
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.evaluation.ridge import one_hot
+from keras_vit.training.trust import check_photos
+from keras_vit.training.trust.check_report import MAX_NOISE
 from makers import smooth_picture, write_picture
 
 CLASSES = ("blue", "red")
@@ -47,25 +44,26 @@ def test_the_summary_states_what_to_expect_and_all_findings(report):
     text = str(report)
     assert "what to expect from these photos: leave-one-out accuracy" in text
     assert "40 groups left out" in text
-    assert "copies     1 pairs" in text
-    assert "1 unreadable" in text
+    assert "copies      1 pairs" in text
+    assert "unreadable  " in text
     assert "broken.png" in text
-    (doubts,) = report.findings.doubts
-    assert report.findings.names[doubts.confidence.argmin()].endswith("wrong.png")
+    assert report.names[report.of_kind("wrong labels")[0].image].endswith("wrong.png")
 
 
 def test_the_files_name_paths_in_the_data(report, photos):
-    page, record, split = report.written
-    found = json.loads(record.read_text())
-    assert found["wrong_labels"]["images"][0] == {
-        **found["wrong_labels"]["images"][0],
-        "image": "blue/wrong.png",
-        "label": "blue",
-        "proposed": "red",
-    }
-    assert found["copies"][0]["images"] == ["red/3.png", "red/copy.png"]
-    assert found["unreadable"][0]["image"] == "red/broken.png"
-    assert found["expected"]["accuracy"] == pytest.approx(report.findings.expected.accuracy)
+    page, table, split = report.written
+    rows = list(csv.DictReader(table.open()))
+    found = {row["image"]: row for row in reversed(rows)}
+    assert (found["blue/wrong.png"]["label"], found["blue/wrong.png"]["proposed"]) == (
+        "blue",
+        "red",
+    )
+    assert float(found["blue/wrong.png"]["value"]) == pytest.approx(
+        report.of_kind("wrong labels")[0].value, rel=1e-3
+    )
+    (copy,) = [row for row in rows if row["kind"] == "copies"]
+    assert (copy["image"], copy["other"]) == ("red/copy.png", "red/3.png")
+    assert found["red/broken.png"]["kind"] == "unreadable"
     rows = list(csv.DictReader(split.open()))
     assert sorted(row["path"] for row in rows) == sorted(
         path.relative_to(photos).as_posix() for path in photos.rglob("*.png")
@@ -87,28 +85,23 @@ def test_the_files_name_paths_in_the_data(report, photos):
 
 
 def test_only_strict_findings_end_with_exit_code_1(report, monkeypatch, capsys):
-    monkeypatch.setattr("keras_vit.training.checks.check_photos", lambda *_, **__: report)
+    monkeypatch.setattr("keras_vit.training.trust.check_photos", lambda *_, **__: report)
     assert command_line.main(["check", "photos", "--strict"]) == 1
     assert "strict  files that cannot be read: 1, above 0" in capsys.readouterr().out
     assert command_line.main(["check", "photos"]) == 0
 
 
-def test_few_right_labels_are_not_above_the_level_of_wrong_ones(report):
-    labels = np.arange(40) % 2
-    scores = one_hot(labels) + 0.02 * np.random.default_rng(0).normal(size=(40, 2))
-    doubts = doubts_of_classes(scores, labels)
-    assert not doubts.listed.any()
-    assert doubts.noise > MAX_NOISE  # As if one wrong label had been seen.
-    check = dataclasses.replace(report.findings, doubts=[doubts])
-    assert not any("wrong labels" in line for line in exceeded(check))
-    check.doubts[0] = dataclasses.replace(doubts, listed=labels == 1)
-    assert any("wrong labels" in line for line in exceeded(check))
+def test_the_share_of_wrong_labels_is_above_its_level_from_1_percent(report):
+    lines = dataclasses.replace(report, noise=0.011).exceeded()
+    assert "estimated share of wrong labels: 0.011, above 0.01" in lines
+    lines = dataclasses.replace(report, noise=MAX_NOISE).exceeded()
+    assert not any("wrong labels" in line for line in lines)
 
 
 def test_columns_of_other_tools_are_passed_on(report, monkeypatch):
     given = []
     monkeypatch.setattr(
-        "keras_vit.training.checks.check_photos",
+        "keras_vit.training.trust.check_photos",
         lambda spec, **_: given.append(spec) or report,
     )
     columns = ["--path-column", "file", "--label-column", "breed"]
@@ -144,10 +137,9 @@ def test_findings_of_multi_label_photos_are_by_label(photos, tmp_path):
     report = check_photos(
         table, data_dir=photos, weights="cifar10", output=tmp_path / "check", cache=False
     )
-    assert report.findings.multilabel
-    assert len(report.findings.doubts) == 4
-    record = json.loads((tmp_path / "check" / "check.json").read_text())
-    proposals = [(row["image"], row["proposed"]) for row in record["wrong_labels"]["images"]]
+    assert report.multilabel
+    rows = csv.DictReader((tmp_path / "check" / "findings.csv").open())
+    proposals = [(row["image"], row["proposed"]) for row in rows]
     assert {("blue/wrong.png", "red"), ("blue/wrong.png", "not blue")} & set(proposals)
 
 

@@ -93,7 +93,7 @@ def test_a_report_that_cannot_be_written(refused, tiny, colors, tmp_path):
     assert "Not a directory" in line
 
 
-@pytest.mark.parametrize("missing", ["model.keras", "classes.txt", "preprocessing.json"])
+@pytest.mark.parametrize("missing", ["model.keras", "classes.txt", "description.json"])
 def test_a_classifier_without_one_of_its_files(refused, tiny, colors, tmp_path, missing):
     folder = shutil.copytree(tiny, tmp_path / "copy")
     (folder / missing).unlink()

@@ -9,7 +9,7 @@ from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.evaluation.protocols import FEW_SHOT_RESIZE
 
 
-def test_few_shot_prints_and_writes_what_report_collects(command, tiny, colors, tmp_path):
+def test_few_shot_prints_and_writes_results(command, tiny, colors, tmp_path):
     arguments = ("--data", colors, "--shots", 1, 4, "--seeds", 0, 1, "--cache", tmp_path / "cache")
     outcome = command("few-shot", tiny, *arguments, "--output", tmp_path / "out")
     assert outcome.code == 0
@@ -31,11 +31,6 @@ def test_few_shot_prints_and_writes_what_report_collects(command, tiny, colors, 
     assert again.out == outcome.out.removesuffix(f"written {tmp_path / 'out'}\n")
     assert "images/s" not in again.err  # Nothing was computed.
 
-    summary = command("report", tmp_path / "out")
-    assert summary.code == 0
-    assert summary.out.count("few-shot 4") == 2
-    assert "none of Tables" in summary.out
-
 
 def test_few_shot_out_of_folds_tests_each_training_image_once(command, tiny, colors, tmp_path):
     arguments = ("--data", colors, "--shots", 1, 2, "--seeds", 0, 1, "--no-cache")
@@ -55,7 +50,6 @@ def test_few_shot_out_of_folds_tests_each_training_image_once(command, tiny, col
                 assert result["metrics"]["top_1"] == report.accuracies[shots][seed]
                 assert result["recipe"]["fold"] == [number, 3]
                 assert result["images"] == len(source.splits["test"])
-    assert command("report", tmp_path / "out").code == 0
 
     alone = command("few-shot", tiny, *arguments, *grouped, "--folds", 3)
     assert alone.code == 2  # Each class is one group.

@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -17,7 +18,7 @@ import keras_vit
 from keras_vit.checkpoints import catalogue
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.progress import ProgressBar
@@ -107,8 +108,8 @@ def test_a_classifier_is_fine_tuned_evaluated_and_used(run, command, colors):
         assert "1 skipped" in outcome.out
     empty = run.folder / "data" / "train" / "red" / "empty.jpg"
     assert f"skipped {empty}: The file is empty." in run.resumed.out
-    assert f"all skipped files are in {run.output / 'skipped.csv'}" in run.resumed.out
-    assert "\ntrain/red/empty.jpg," in (run.output / "skipped.csv").read_text()
+    assert f"all skipped files are in {run.output / 'recipe.json'}" in run.resumed.out
+    assert run.recipe["skipped"] == [["train/red/empty.jpg", "The file is empty."]]
     assert run.recipe["command"].startswith("keras-vit ")
     counts = {"train": 10, "validation": 0, "calibration": 0, "test": 6, "skipped": 1}
     assert run.recipe["images"] == counts
@@ -177,7 +178,7 @@ def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command,
         line = refused(*resume, *flags)
         assert "A resumed run must have the options that it began with: leave these out" in line
         assert message in line
-    job = FineTune(
+    job = Job(
         DataSpec("photos", exclude=["a.jpg"]),
         RunOptions(tmp_path / "out", resume=True),
         FineTuning(learning_rate=0.01, image_size=8, weights="hf:owner/name"),
@@ -261,9 +262,9 @@ def test_a_class_that_cannot_be_written_is_refused_before_the_first_step(
 def test_a_second_run_into_the_same_output_is_refused(refused, finetune, tmp_path):
     partial = tmp_path / "runs" / "out.partial"
     partial.mkdir(parents=True)
-    lock = {"host": "elsewhere", "process": 1, "started": "1"}
-    (partial / "lock.json").write_text(json.dumps(lock))
-    assert f"remove {partial / 'lock.json'}" in refused(*finetune())
+    with open(partial / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert f"Received: {partial}, taken by another process" in refused(*finetune())
 
 
 def test_links_out_of_the_data_are_read_on_request_alone(

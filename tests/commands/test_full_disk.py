@@ -85,13 +85,9 @@ def test_a_conversion_names_its_path(name, given, tiny, tmp_path, small_files, c
     assert main(["convert", str(tiny), str(output), *given]) == 0
 
 
-@pytest.mark.parametrize("form", ["folder", "transformers"])
-def test_a_push_names_the_temporary_folder(
-    form, tiny, tmp_path, hub, small_files, capfd, monkeypatch
-):
-    pytest.importorskip("safetensors")
+def test_a_push_names_the_temporary_folder(tiny, tmp_path, hub, small_files, capfd, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    given = ["push", str(tiny), "owner/pets", "--as", form]
+    given = ["push", str(tiny), "owner/pets"]
     small_files(2000)
     code = main(given)
     small_files(resource.RLIM_INFINITY)
@@ -132,7 +128,3 @@ def test_a_read_only_output_is_noticed_before_the_work(name, tiny, colors, tmp_p
     finally:
         os.access = before
     assert f"{tmp_path} is read-only" in line
-
-
-def test_a_report_without_results_is_refused(refused, tmp_path):
-    assert "There must be results" in refused("report", tmp_path)

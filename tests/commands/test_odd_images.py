@@ -102,14 +102,6 @@ def _numbers(printed):
     return printed[printed.index("images ") : printed.index("\n\n")]
 
 
-def test_copies_are_found_across_formats(command, odd, colors, tmp_path):
-    given = ("--train", odd / "test", "--test", colors, "--output", tmp_path / "list")
-    done = command("deduplicate", *given, "--workers", "1")
-    assert done.code == 0, done.err
-    listed = (tmp_path / "list").read_text().splitlines()
-    assert {"test/red/0.tif", "test/red/1.tiff"} <= set(listed)
-
-
 def test_prediction_reports_each_unreadable_image(command, with_unreadable, tiny):
     outcome = command("predict", tiny, with_unreadable / "test" / "red", "--format", "csv")
     assert outcome.code == 1

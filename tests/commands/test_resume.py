@@ -44,7 +44,7 @@ def ended(process):
 
 def wait_for_a_state(folder):
     until = time.monotonic() + 600
-    while len(list((folder / "states").glob("state-*.npz"))) < 2:
+    while len(list((folder / ".states").glob("state-*.npz"))) < 2:
         assert time.monotonic() < until
         time.sleep(0.01)
 

@@ -10,6 +10,24 @@ from npm_packages import installed
 CLASS_NAMES = ("red fox", "blå hval", "grey owl")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _exports_run_here():
+    """Runs exports in this process, except for tests that use `own_process`."""
+    from keras_vit.export import check
+
+    check.SEPARATE_PROCESS = False
+    yield
+    check.SEPARATE_PROCESS = True
+
+
+@pytest.fixture
+def own_process(monkeypatch):
+    """Runs exports in a process of their own, as they are outside of tests."""
+    from keras_vit.export import check
+
+    monkeypatch.setattr(check, "SEPARATE_PROCESS", True)
+
+
 @pytest.fixture(scope="session")
 def model():
     """Returns a depth-2 model whose random head gives clear answers."""
@@ -114,9 +132,9 @@ def not_finite():
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory):
     """Returns a folder with the files of onnxruntime-web."""
-    from keras_vit.export import browser_files
+    from keras_vit.export.html import VERSION
 
-    package = f"onnxruntime-web@{browser_files.VERSION}"
+    package = f"onnxruntime-web@{VERSION}"
     return installed("ONNXRUNTIME_WEB", package, tmp_path_factory, "onnxruntime-web/dist")
 
 

@@ -11,9 +11,11 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig, ResNetStem, ViTConfig
-from keras_vit.export import onnx_conversion, saved_model, tflite_conversion
-from keras_vit.export.export_format import INTEGER_PRECISIONS
+from keras_vit.export import saved_model
 from keras_vit.export.exported_model import exported_model
+from keras_vit.export.formats import INTEGER_PRECISIONS
+from keras_vit.export.onnx import keep_padding
+from keras_vit.export.tflite import convert, finished, quantize
 from keras_vit.preprocessing import Preprocessing
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
@@ -44,11 +46,10 @@ def test_other_architectures_run_in_litert(name, precision, tolerance):
     head = model.get_layer("predictions").kernel
     head.assign(rng.normal(size=head.shape) / 4)
     exported = exported_model(model, Preprocessing((64, 64)))
-    content = tflite_conversion.convert(exported, 1, precision)
+    content = convert(exported, 1, precision)
     if precision in INTEGER_PRECISIONS:
-        content = tflite_conversion.quantize(content, precision, None, 1)
-    tflite_conversion.check_operations(content)
-    run = interpreter.Interpreter(model_content=content).get_signature_runner("serve")
+        content = quantize(content, precision, None, 1)
+    run = interpreter.Interpreter(model_content=finished(content)).get_signature_runner("serve")
     images = rng.uniform(-1, 1, (4, 64, 64, 3)).astype("float32")
     answers = [run(images=image[None])["probabilities"][0] for image in images]
     np.testing.assert_allclose(answers, model(images), atol=tolerance)
@@ -104,6 +105,6 @@ def test_a_padding_with_zeros_stays_before_the_max_pool_in_onnx(tmp_path):
     # Mended in 1.32; `keep_padding` can go once no older version is in use.
     mended = tuple(map(int, runtime.__version__.split(".")[:2])) >= (1, 32)
     assert (np.abs(answer() - expected).max() < 1e-5) == mended
-    onnx_conversion.keep_padding(content.graph)
+    keep_padding(content.graph)
     onnx.checker.check_model(content)
     np.testing.assert_allclose(answer(), expected, atol=1e-5)

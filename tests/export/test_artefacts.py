@@ -14,9 +14,8 @@ import keras_vit.export
 from keras_vit import command_line
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs.recognition import config_of
-from keras_vit.export.all_formats import FORMATS as FORMATS_OF_EXPORTS
 from keras_vit.export.artefacts import RuntimeModel, load_artefact, reason_of
-from keras_vit.export.export_format import Signature
+from keras_vit.export.formats import FORMATS as FORMATS_OF_EXPORTS, Signature
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.evaluation.classification import evaluate_classifier
@@ -207,7 +206,7 @@ def test_a_class_name_in_an_onnx_file_is_a_line_of_text(name, path_of, tmp_path)
 @pytest.mark.parametrize(
     "command",
     ["predict {folder} {photos}", "evaluate {folder} --data {photos}"]
-    + ["evaluate {folder} --protocol imagenet", "serve {folder} --port 0", "verify {folder}"],
+    + ["evaluate {folder} --protocol imagenet", "verify {folder}"],
 )
 def test_a_classifier_that_is_also_an_export_is_refused(
     command, marker, classifier, photos, tmp_path, monkeypatch, capsys
@@ -267,7 +266,7 @@ def test_an_answer_that_depends_on_the_image_is_checked_too():
 
 @pytest.mark.parametrize(
     "command",
-    ["predict {path} {photos}", "evaluate {path} --data {photos}", "serve {path} --port 0"],
+    ["predict {path} {photos}", "evaluate {path} --data {photos}"],
 )
 def test_commands_print_one_line_about_an_answer_that_is_none(
     command, pixels_onnx, photos, tmp_path, capsys

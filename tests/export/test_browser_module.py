@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from keras_vit.export.browser_templates import SCRIPT, script
+from keras_vit.export.html import SCRIPT, script
 from makers import turned
 
 PROGRAMS = pathlib.Path(__file__).with_name("programs")

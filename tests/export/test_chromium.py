@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from keras_vit.export.chromium import _isolation, page_signature
+from keras_vit.export.html import _isolation, page_signature
 
 # Ways in which a page may open a connection, each to the address in place of HOST.
 PAGE = """<!DOCTYPE html>

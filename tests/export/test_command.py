@@ -1,15 +1,15 @@
 import pytest
 
 from keras_vit import command_line
-from keras_vit.export.onnx_file import OPSET
-from keras_vit.export.tflite_file import TFLite
+from keras_vit.export.onnx import OPSET
+from keras_vit.export.tflite import TFLite
 
 
 def call(*arguments):
     return command_line.main(["export", *map(str, arguments)])
 
 
-def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, capsys):
+def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, capsys, own_process):
     path = tmp_path / "animals.tflite"
     code = call(
         classifier.folder, "--to", "tflite", "--output", path,

@@ -3,20 +3,23 @@
 import dataclasses
 import itertools
 import json
-import types
+import pathlib
 
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints import metadata
-from keras_vit.checkpoints.official_names import OFFICIAL
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM
+from keras_vit.checkpoints.code_bases import hugging_face, keras_hub, timm
+from keras_vit.checkpoints.code_bases.files_beside import WeightFiles
+from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
+from keras_vit.checkpoints.code_bases.keras_hub import KERAS_HUB
+from keras_vit.checkpoints.code_bases.official import OFFICIAL
+from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.command_line import main
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
-from keras_vit.export import convert, other_code_bases
+from keras_vit.export import convert
 from keras_vit.export.conversion import read
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
@@ -150,13 +153,13 @@ def test_per_channel_values_go_to_hugging_face_and_back(golden, tmp_path):
     np.testing.assert_allclose((least, most), IMAGENET_RANGE)
     assert classifier.preprocessing.evaluation == "torchvision"
     assert classifier.preprocessing.resize_size == 32  # As SWAG's of other sizes than 224.
-    processor, _ = other_code_bases.preprocessor_json(
+    processor, _ = hugging_face.preprocessor_json(
         Preprocessing((32, 32), "huggingface", value_range=(least, most)), 3
     )
     np.testing.assert_allclose(processor["image_mean"], [0.485, 0.456, 0.406])
     np.testing.assert_allclose(processor["image_std"], [0.229, 0.224, 0.225])
-    (tmp_path / metadata.PREPROCESSOR).write_text(json.dumps(processor))
-    again = metadata._of_processor(tmp_path, (32, 32))
+    (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(processor))
+    again = hugging_face._of_processor(tmp_path, (32, 32))
     np.testing.assert_allclose(again.preprocessing.value_range, (least, most))
     assert again.notes == ()
 
@@ -246,16 +249,16 @@ PROCESSORS = {
 
 def test_the_image_processor_of_a_clip_is_read(tmp_path):
     wanted, fields = PROCESSORS["DINOv2"]
-    (tmp_path / metadata.PROCESSOR).write_text(json.dumps({"image_processor": wanted}))
-    found = metadata._of_processor(tmp_path, (224, 224)).preprocessing
+    (tmp_path / hugging_face.PROCESSOR).write_text(json.dumps({"image_processor": wanted}))
+    found = hugging_face._of_processor(tmp_path, (224, 224)).preprocessing
     assert found == Preprocessing((224, 224), "huggingface", **fields)
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_processors_of_hugging_face_are_read_exactly(name, tmp_path):
     wanted, fields = PROCESSORS[name]
-    (tmp_path / metadata.PREPROCESSOR).write_text(json.dumps(wanted))
-    found = metadata._of_processor(tmp_path, (224, 224))
+    (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(wanted))
+    found = hugging_face._of_processor(tmp_path, (224, 224))
     assert found.preprocessing == Preprocessing((224, 224), "huggingface", **fields)
     assert found.notes == ()
 
@@ -271,15 +274,15 @@ def test_processors_of_hugging_face_are_read_exactly(name, tmp_path):
     ],
 )
 def test_processors_that_do_something_else_are_refused(wanted, says, tmp_path):
-    (tmp_path / metadata.PREPROCESSOR).write_text(json.dumps(wanted))
+    (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(wanted))
     with pytest.raises(ValueError, match=says):
-        metadata._of_processor(tmp_path, (224, 224))
+        hugging_face._of_processor(tmp_path, (224, 224))
 
 
 def test_a_processor_of_another_image_size_is_printed(tmp_path):
     wanted = {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 256}}
-    (tmp_path / metadata.PREPROCESSOR).write_text(json.dumps(wanted))
-    found = metadata._of_processor(tmp_path, (518, 518))
+    (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(wanted))
+    found = hugging_face._of_processor(tmp_path, (518, 518))
     assert found.preprocessing.resize_size == 592
     assert found.notes == ("the processor's images of 224x224 pixels became the model's 518x518",)
 
@@ -295,22 +298,22 @@ def test_a_processor_of_another_image_size_is_printed(tmp_path):
     ],
 )
 def test_a_pretrained_cfg_of_timm_is_read_exactly(wanted, size, interpolation, resize_size):
-    found, notes = metadata._resize_of_timm(wanted, size)
+    found, notes = timm._resize_of_timm(wanted, size)
     assert found == Preprocessing(
         size, "torchvision", interpolation=interpolation, resize_size=resize_size
     )
     assert notes == []
-    again, notes = other_code_bases.timm_json(ViTConfig(16, 48, 1, 96, 3), found, 3, None)
-    assert metadata._resize_of_timm(again["pretrained_cfg"], size) == (found, [])
+    again, notes = timm.timm_json(ViTConfig(16, 48, 1, 96, 3), found, 3, None)
+    assert timm._resize_of_timm(again["pretrained_cfg"], size) == (found, [])
     assert notes == []
 
 
 def test_a_resize_that_is_in_no_file_is_the_usual_one_and_printed(golden, tmp_path):
     path = _state_dict(golden("timm_vit"), tmp_path)
-    assert metadata.usual_resize(TIMM.name, (224, 224)).resize_size == 248
-    assert metadata.usual_resize(TIMM.name, (384, 384)).resize_size == 384
-    assert metadata.usual_resize(HUGGING_FACE.name, (224, 224)).evaluation == "huggingface"
-    assert metadata.usual_resize(OFFICIAL.name, (224, 224)).evaluation == "resize"
+    assert TIMM.usual_resize((224, 224)).resize_size == 248
+    assert TIMM.usual_resize((384, 384)).resize_size == 384
+    assert HUGGING_FACE.usual_resize((224, 224)).evaluation == "huggingface"
+    assert OFFICIAL.usual_resize((224, 224)).evaluation == "resize"
     found = read(path, 3, "half", gelu="exact")
     assert found.preprocessing.evaluation == "torchvision"
     assert any("resize was assumed" in note for note in found.notes)
@@ -318,7 +321,7 @@ def test_a_resize_that_is_in_no_file_is_the_usual_one_and_printed(golden, tmp_pa
 
 def test_borders_of_timm_are_refused():
     with pytest.raises(ValueError, match="not padded.*'border'"):
-        metadata._resize_of_timm({"crop_mode": "border"}, (224, 224))
+        timm._resize_of_timm({"crop_mode": "border"}, (224, 224))
 
 
 @pytest.mark.parametrize(
@@ -331,13 +334,14 @@ def test_borders_of_timm_are_refused():
     ],
 )
 def test_image_converters_of_keras_hub_are_read(converter, evaluation, interpolation):
-    checkpoint = types.SimpleNamespace(
-        config={
-            "class_name": metadata.HUB_CLASSIFIERS[0],
+    files = WeightFiles(
+        pathlib.Path("a.keras"),
+        {
+            "class_name": keras_hub.HUB_CLASSIFIERS[0],
             "config": {"preprocessor": {"config": {"image_converter": {"config": converter}}}},
-        }
+        },
     )
-    found = metadata._keras_hub(checkpoint, (32, 32), None)
+    found = KERAS_HUB.images(files, (32, 32), None)
     assert found.preprocessing == Preprocessing((32, 32), evaluation, (0, 255), interpolation)
     assert found.notes == ()
 
@@ -365,15 +369,15 @@ def test_a_crop_and_class_names_go_to_a_folder_and_back(to, resize_size, tmp_pat
 
 def test_preprocessing_that_another_library_cannot_do_is_printed_or_refused():
     odd = Preprocessing((32, 32), "torchvision", resize_size=(35, 36))
-    _, notes = other_code_bases.preprocessor_json(odd, 3)
+    _, notes = hugging_face.preprocessor_json(odd, 3)
     assert notes == ["the crop there may start one pixel later or earlier"]
-    _, notes = other_code_bases.preprocessor_json(dataclasses.replace(odd, resize_size=(36, 34)), 3)
+    _, notes = hugging_face.preprocessor_json(dataclasses.replace(odd, resize_size=(36, 34)), 3)
     assert notes == []
     with pytest.raises(ValueError, match="one share of both sides"):
-        other_code_bases.timm_json(ViTConfig(16, 48, 1, 96, 3), odd, 3, None)
+        timm.timm_json(ViTConfig(16, 48, 1, 96, 3), odd, 3, None)
     for evaluation in ("resize_small_central_crop", "resize_central_crop", "keras_hub"):
         with pytest.raises(ValueError, match="must be one of that library"):
-            other_code_bases.preprocessor_json(Preprocessing((32, 32), evaluation), 3)
+            hugging_face.preprocessor_json(Preprocessing((32, 32), evaluation), 3)
 
 
 def test_a_body_without_head_keeps_its_bits(golden, tmp_path):

@@ -39,7 +39,7 @@ def test_the_export_for_a_browser_agrees_in_its_decisions(
     tab.wait_for_selector("body[data-state=ready]")
     tab.set_input_files("#files", photos)
     tab.locator("#answers li").nth(1).wait_for()
-    names = (*deciding.class_names, "unknown")
+    names = deciding.description.labels.output_names
     rows = tab.evaluate("kerasVit.rows")
     answers = [names[int(np.argmax(row["probabilities"]))] for row in rows]
     assert answers == [prediction.answer for prediction in deciding.predict(photos)]

@@ -17,11 +17,12 @@ from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig, ResNetStem, ViTConfig
 from keras_vit.configs.blocks import Gelu
 from keras_vit.configs.vit_configs import FinalNorm, HeadInput, PositionKind
-from keras_vit.export import onnx_conversion, saved_model_conversion, tflite_conversion
-from keras_vit.export.export_format import import_export_package
 from keras_vit.export.exported_model import exported_model
-from keras_vit.export.onnx_file import OPSET
-from keras_vit.export.openvino_folder import openvino_core
+from keras_vit.export.formats import import_export_package
+from keras_vit.export.onnx import OPSET, onnx_content
+from keras_vit.export.openvino import openvino_core
+from keras_vit.export.saved_model import SavedModel
+from keras_vit.export.tflite import convert, finished
 from keras_vit.preprocessing import Preprocessing
 
 SIZE = (16, 24)
@@ -111,9 +112,7 @@ def check(received, expected):
 
 
 def test_a_saved_model_has_every_value(classifier, images, expected, tmp_path):
-    saved_model_conversion.write_saved_model(
-        tmp_path, classifier, image_sizes=(), top=1, max_pixels=10_000, jit_compile=False
-    )
+    SavedModel(top=1).write(tmp_path, classifier, [])
     serve = tf.saved_model.load(tmp_path).signatures["serve"]
     check(serve(images=tf.constant(images))["probabilities"].numpy(), expected)
 
@@ -121,8 +120,7 @@ def test_a_saved_model_has_every_value(classifier, images, expected, tmp_path):
 def test_a_tflite_file_has_every_value(classifier, images, expected):
     interpreter = import_export_package("ai_edge_litert.interpreter")
     exported = exported_model(classifier.model, classifier.preprocessing)
-    content = tflite_conversion.convert(exported, 1, "float32")
-    tflite_conversion.check_operations(content)
+    content = finished(convert(exported, 1, "float32"))
     run = interpreter.Interpreter(model_content=content).get_signature_runner("serve")
     answers = [run(images=image[np.newaxis])["probabilities"][0] for image in images]
     check(np.array(answers), expected)
@@ -130,7 +128,7 @@ def test_a_tflite_file_has_every_value(classifier, images, expected):
 
 @pytest.fixture(scope="module")
 def onnx_bytes(classifier):
-    return onnx_conversion.onnx_content(classifier, OPSET, "float").SerializeToString()
+    return onnx_content(classifier, OPSET, "float").SerializeToString()
 
 
 def test_an_onnx_file_has_every_value(onnx_bytes, images, expected):

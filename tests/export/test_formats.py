@@ -12,20 +12,20 @@ import pytest
 import keras_vit.export
 from keras_vit.commands import export as command
 from keras_vit.export import publish, texts
-from keras_vit.export.all_formats import FORMATS, any_of, format_of
-from keras_vit.export.export_format import ExportFormat
+from keras_vit.export.formats import FORMATS, ExportFormat, any_of, format_of
 from keras_vit.utils.files import EXPORT_MARKERS
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_has_a_public_function_with_its_options(name):
     function = getattr(keras_vit.export, name)
-    first, path, *options = inspect.signature(function).parameters.values()
-    assert (first.name, path.name) == ("classifier", "path")
-    defaults = {option.name: option.default for option in options}
-    assert defaults == {field.name: field.default for field in dataclasses.fields(FORMATS[name])}
-    for option in defaults:
-        assert f"        {option}: " in function.__doc__
+    first, path, options = inspect.signature(function).parameters.values()
+    assert (first.name, path.name, options.kind) == ("classifier", "path", options.VAR_KEYWORD)
+    assert f"**options: The fields of `{FORMATS[name].__name__}`." in function.__doc__
+    for field in dataclasses.fields(FORMATS[name]):
+        assert f"        {field.name}: " in FORMATS[name].__doc__
+    with pytest.raises(TypeError, match="no_such_option"):
+        function("unused", "unused", no_such_option=1)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -44,25 +44,24 @@ def test_options_of_one_name_are_one_flag():
 def test_formats_are_read_without_numpy_keras_and_tensorflow():
     code = (
         "import sys\n"
-        "from keras_vit.export.all_formats import FORMATS\n"
+        "from keras_vit.export.formats import FORMATS\n"
         "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_export_is_run_without_keras(tflite, tmp_path):
-    images, files, answers = (tmp_path / name for name in ("a.npz", "b.json", "c.npz"))
-    np.savez(images, serve=np.zeros((1, 32, 24, 3), "float32"))
-    files.write_text(json.dumps(["unused.png"]))
-    arguments = ["tflite", tflite["float32"].path, str(images), str(files), str(answers)]
+    np.savez(tmp_path / "images.npz", serve=np.zeros((1, 32, 24, 3), "float32"))
+    (tmp_path / "files.json").write_text(json.dumps(["unused.png"]))
+    arguments = ["tflite", tflite["float32"].path, str(tmp_path)]
     code = (
         "import sys\n"
-        "from keras_vit.export.runtimes import main\n"
+        "from keras_vit.export.check import main\n"
         f"main(*{arguments})\n"
         "assert not {'keras', 'tensorflow', 'keras_vit.layers'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-    with np.load(answers) as arrays:
+    with np.load(tmp_path / "answers.npz") as arrays:
         assert arrays["serve/probabilities"].shape == (1, 3)
 
 
@@ -82,9 +81,14 @@ def test_the_markers_of_exports_are_known_without_their_modules():
     assert markers - {""} == set(EXPORT_MARKERS)
 
 
-def test_texts_say_what_was_written(classifier, files):
+def test_texts_say_what_was_written(classifier):
     written = publish.texts_of(classifier)
-    assert set(written) == set(texts.NAMES) - {"task.json", texts.CHECK, texts.CHECKSUMS}
+    assert set(written) == set(texts.NAMES) - {
+        "task.json",
+        texts.GOLDEN,
+        texts.CHECK,
+        texts.CHECKSUMS,
+    }
     description, recipe = texts.read_facts(written)
     assert description.labels == classifier.description.labels
     assert description.preprocessing == classifier.preprocessing

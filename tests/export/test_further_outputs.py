@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import keras_vit.export
-from keras_vit.export.export_functions import saved_model
-from keras_vit.export.onnx_file import ONNX
+from keras_vit.export import saved_model
+from keras_vit.export.onnx import ONNX
 from keras_vit.inspection import attention_rollout
 from keras_vit.models.rebuild import feature_model
 

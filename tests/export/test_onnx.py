@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import keras_vit.export
-from keras_vit.export import onnx_precisions
+from keras_vit.export.onnx import quantize
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -172,7 +172,7 @@ def test_the_pairs_of_int8_are_those_that_onnx_runtime_fuses(tmp_path, last, int
     content = onnx.helper.make_model(graph, opset_imports=opset, ir_version=10)
     images = rng.random((5, 4, 8, 8)).astype("float32")
     path = str(tmp_path / "int8.onnx")
-    onnx.save(onnx_precisions.quantize(content, images), path)
+    onnx.save(quantize(content, images), path)
 
     operations = fused(path)
     counts = {name: operations.count(name) for name in ("QLinearConv", "QGemm")}

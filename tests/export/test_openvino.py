@@ -6,7 +6,7 @@ import pytest
 
 import keras_vit.classifier
 import keras_vit.export
-from keras_vit.export.openvino_folder import openvino_core
+from keras_vit.export.openvino import openvino_core
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
 

@@ -9,14 +9,15 @@ import os
 import pathlib
 import subprocess
 import sys
-import types
 
 import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints import metadata
-from keras_vit.export import convert, other_code_bases
+from keras_vit.checkpoints.code_bases import hugging_face, timm
+from keras_vit.checkpoints.code_bases.files_beside import WeightFiles
+from keras_vit.checkpoints.code_bases.timm import TIMM
+from keras_vit.export import convert
 from keras_vit.export.conversion import read
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
@@ -202,10 +203,10 @@ def test_images_are_prepared_as_there(python, tmp_path):
                 (32, 32), evaluation, ((-2, -1, 0), (2, 3, 1)), "bicubic", resize_size
             )
             if to:
-                content, notes = other_code_bases.preprocessor_json(known, 3)
+                content, notes = hugging_face.preprocessor_json(known, 3)
             else:
                 config = keras_vit.ViTConfig(16, 48, 1, 96, 3)
-                content, notes = other_code_bases.timm_json(config, known, 3, None)
+                content, notes = timm.timm_json(config, known, 3, None)
             assert notes == []
             path.mkdir()
             (path / f"{to}config.json").write_text(json.dumps(content))
@@ -215,10 +216,10 @@ def test_images_are_prepared_as_there(python, tmp_path):
         if "timm" in path.name:
             wanted = json.loads((path / "config.json").read_text())["pretrained_cfg"]
             size = tuple(wanted["input_size"][1:])
-            source = types.SimpleNamespace(config={"pretrained_cfg": wanted})
-            found = metadata._timm(source, size, None)
+            files = WeightFiles(path, {"pretrained_cfg": wanted}, {})
+            found = TIMM.images(files, size, None)
         else:
-            found = metadata._of_processor(path, (224, 224))
+            found = hugging_face._of_processor(path, (224, 224))
         assert found.notes == ()
         prepared[path] = found.preprocessing
     assert len(prepared) > 20

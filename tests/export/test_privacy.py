@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import sys
 import zipfile
 
 import numpy as np
@@ -16,8 +17,10 @@ import pytest
 import keras_vit
 from keras_vit import command_line
 from keras_vit.classifier_folder import load_classifier, save_classifier
-from keras_vit.export import browser_files, convert, golden_images, publish
-from keras_vit.export.all_formats import FORMATS as FORMATS_BY_NAME
+from keras_vit.export import convert, publish
+from keras_vit.export.check import golden_json
+from keras_vit.export.check_images import golden_files
+from keras_vit.export.html import HTML
 from keras_vit.images.samples import synthetic_images
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
@@ -130,9 +133,8 @@ def test_samples_are_upright_png_files_of_the_models_size(run):
 
 def test_skipped_files_are_named_as_in_the_data(run):
     output, _ = run
-    text = (output / "skipped.csv").read_text()
-    assert text.splitlines()[1].startswith("train/red/scan_of_jane.jpg,")
-    assert "scan_of_jane" not in (output / "recipe.json").read_text()
+    ((name, _),) = json.loads((output / "recipe.json").read_text())["skipped"]
+    assert name == "train/red/scan_of_jane.jpg"
 
 
 def test_the_recipe_keeps_the_last_part_of_a_path(run):
@@ -186,25 +188,26 @@ def test_an_export_of_an_old_folder_holds_no_path_and_no_metadata(export):
 
 def test_a_page_of_an_old_folder_holds_no_path_and_no_metadata(old, tmp_path, monkeypatch):
     pytest.importorskip("tf2onnx")
-    runtime = dict.fromkeys(browser_files.RUNTIME, b"the runtime")
-    monkeypatch.setattr(browser_files, "_runtime_files", lambda folder: runtime)
-    monkeypatch.setattr(browser_files, "import_playwright", lambda: None)  # For its check alone.
+    module = sys.modules[HTML.__module__]
+    runtime = dict.fromkeys(module.RUNTIME, b"the runtime")
+    monkeypatch.setattr(module, "_runtime_files", lambda folder: runtime)
+    monkeypatch.setattr(module, "import_playwright", lambda: None)  # For its check alone.
     classifier, path = load_classifier(old), tmp_path / "page.html"
-    photos, _ = golden_images.golden_images(classifier)
-    export = FORMATS_BY_NAME["html"]()
-    export.write(path, classifier, [])
-    export.add_texts(path, publish.texts_of(classifier, photos))
+    golden, synthetic, _ = golden_files(tmp_path, classifier)
+    HTML().write(path, classifier, [])
+    HTML.add_texts(path, publish.texts_of(classifier))
+    HTML.add_texts(path, {"golden.json": golden_json(golden, {}, synthetic=synthetic)})
     assert any(content.startswith(b"\x89PNG") for _, content in contents(path))
     assert not found_markers(path)
 
 
 def test_the_golden_samples_of_an_old_folder_are_encoded_anew(export):
     from keras_vit.export.artefacts import open_export
-    from keras_vit.export.golden import parse_golden
 
-    samples = parse_golden(open_export(export[0]).texts["golden.json"])
-    assert [PIL.Image.open(io.BytesIO(sample.png)).info for sample in samples] == [{}, {}, {}]
-    assert not any(sample.is_synthetic for sample in samples)
+    samples = json.loads(open_export(export[0]).texts["golden.json"])
+    files = [io.BytesIO(base64.b64decode(sample["png"])) for sample in samples]
+    assert [PIL.Image.open(file).info for file in files] == [{}, {}, {}]
+    assert not any(sample["synthetic"] for sample in samples)
 
 
 def test_an_export_without_samples_is_verified_by_synthetic_images(run, tmp_path):

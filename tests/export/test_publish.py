@@ -7,12 +7,12 @@ import pytest
 
 import keras_vit.export
 from keras_vit.classifier import Classifier
-from keras_vit.export import check_images, comparison, publish
-from keras_vit.export.all_formats import FORMATS
+from keras_vit.export import check, check_images, publish
+from keras_vit.export.formats import FORMATS, Written
 
 
 def compare(expected, received, thresholds=None):
-    return comparison.compare(
+    return check.compare(
         "serve",
         np.array(expected),
         np.array(received),
@@ -63,9 +63,7 @@ def test_verify_repeats_the_check_of_an_export(tflite, classifier):
 
 
 def test_verify_names_the_formats(classifier, tmp_path):
-    with pytest.raises(
-        ValueError, match=r"model.xml, saved_model.pb or classifier.js, or a file ending"
-    ):
+    with pytest.raises(ValueError, match=r"model.xml or saved_model.pb, or a file ending"):
         keras_vit.export.verify(tmp_path, classifier)
 
 
@@ -77,16 +75,23 @@ def test_the_table_shows_size_agreement_differences_and_both_times(tflite):
 
 
 def export(path, classifier, files, content):
-    with publish.new_output(path, FORMATS["tflite"]) as partial:
-        partial.write_bytes(content)
-        publish.check_export(partial, path, {"": classifier}, files, minimum_agreement=0.99)
+    """Writes a TFLite file of given bytes, as an export of a classifier."""
+
+    class Given(FORMATS["tflite"]):
+        def write(self, path, classifier, files):
+            path.write_bytes(content)
+            return Written(files)
+
+    publish.write_export(Given(input="float", check_images=files), classifier, path)
 
 
 def test_an_export_that_disagrees_leaves_nothing(tflite, classifier, files, tmp_path):
     # A classifier that differs from the exported one in the order of its classes.
     turned = Classifier(classifier.model, classifier.class_names[::-1], classifier.preprocessing)
     turned.model = types.SimpleNamespace(
-        predict_on_batch=lambda images: classifier.model.predict_on_batch(images)[:, ::-1]
+        predict_on_batch=lambda images: classifier.model.predict_on_batch(images)[:, ::-1],
+        count_params=classifier.model.count_params,
+        name="turned",
     )
     content = pathlib.Path(tflite["float32"].path).read_bytes()
     with pytest.raises(ValueError, match=r"on 99.0% of the.*Received: \d+.0% of 10 images"):
@@ -95,7 +100,7 @@ def test_an_export_that_disagrees_leaves_nothing(tflite, classifier, files, tmp_
 
 
 def test_an_export_that_does_not_run_leaves_nothing_and_names_the_reason(
-    classifier, files, tmp_path
+    classifier, files, tmp_path, own_process
 ):
     with pytest.raises(
         ValueError, match="does not run in its own runtime: .*not a valid Flatbuffer"

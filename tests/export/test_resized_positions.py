@@ -12,8 +12,8 @@ import keras_vit.export
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs.position_resize import RULES
-from keras_vit.export import browser_files
 from keras_vit.export.artefacts import open_export
+from keras_vit.export.html import VERSION
 from keras_vit.models.rebuild import resized_model
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
@@ -86,7 +86,7 @@ def test_exports_of_a_resized_model_have_the_rule_of_the_model(kind, models, tmp
 @pytest.mark.slow
 def test_the_page_of_a_resized_model_has_the_rule_of_the_model(models, tmp_path, tmp_path_factory):
     pytest.importorskip("playwright", reason='pip install -e ".[web]"')
-    package = f"onnxruntime-web@{browser_files.VERSION}"
+    package = f"onnxruntime-web@{VERSION}"
     runtime = installed("ONNXRUNTIME_WEB", package, tmp_path_factory, "onnxruntime-web/dist")
     small, expected = models
     classifier = saved(resized_model(small, LARGE), LARGE, tmp_path / "classifier")

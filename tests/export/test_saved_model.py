@@ -1,7 +1,6 @@
 import concurrent.futures
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -16,7 +15,6 @@ from keras_vit.images.decoding import apply_preprocessing, read_image
 from keras_vit.images.transcoding import transcoded
 from keras_vit.preprocessing import Preprocessing
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIGNATURES = ["serve", "serve_bytes", "serve_48x40", "serve_bytes_48x40"]
 
 # Runs where `import keras_vit` fails, as on a server.
@@ -224,33 +222,6 @@ def test_concurrent_requests_of_the_serving_api_get_the_right_answers(
             np.testing.assert_allclose(outputs["probabilities"], expected[places], atol=1e-5)
             best = [classifier.class_names[row.argmax()].encode() for row in expected[places]]
             assert outputs["classes"][:, 0].tolist() == best
-
-
-def test_the_documented_grpc_call_is_answered(server, classifier, files, expected, capsys):
-    import grpc
-    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
-
-    class Servicer(prediction_service_pb2_grpc.PredictionServiceServicer):
-        def Predict(self, request, context):
-            answer = server.predict(request.SerializeToString())
-            return predict_pb2.PredictResponse.FromString(answer)
-
-    (example,) = re.findall(
-        r"```python\n(import grpc\n.*?)```",
-        (ROOT / "docs" / "serving.md").read_text(encoding="utf-8"),
-        flags=re.DOTALL,
-    )
-    service = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Servicer(), service)
-    port = service.add_insecure_port("localhost:0")
-    service.start()
-    example = example.replace("8500", str(port))
-    for name, file in zip(("garden.jpg", "sofa.png"), files, strict=False):
-        example = example.replace(name, str(file))
-    exec(example, {})
-    service.stop(None)
-    best = [classifier.class_names[row.argmax()].encode() for row in expected[:2]]
-    assert capsys.readouterr().out.strip() == str(np.array(best, object))
 
 
 def test_warm_up_requests_parse_as_the_serving_apis_and_get_answers(saved_model, server):

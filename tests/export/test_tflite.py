@@ -11,9 +11,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
 import keras_vit.export
-from keras_vit.export.tflite_conversion import check_operations
-from keras_vit.export.tflite_file import TFLite
-from keras_vit.export.tflite_metadata import image_classifier_metadata
+from keras_vit.export.tflite import TFLite, finished, image_classifier_metadata
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -85,7 +83,7 @@ def test_int8_has_fixed_ranges_except_for_the_residual_stream_and_its_products(t
 
 @pytest.mark.parametrize("precision", TFLite.precisions)
 def test_operations_are_builtin_and_the_batch_is_fixed(tflite, precision):
-    check_operations(read(tflite[precision]))
+    finished(read(tflite[precision]))
     (images,) = Interpreter(tflite[precision].path).get_input_details()
     assert images["shape_signature"].tolist() == [1, 32, 24, 3]
 
@@ -101,13 +99,13 @@ def converted(function, shape, select=False):
 def test_rank_five_is_refused():
     content = converted(lambda x: tf.reshape(x, (1, 2, 2, 2, 2)) + 1, (1, 16))
     with pytest.raises(ValueError, match="rank 4"):
-        check_operations(content)
+        finished(content)
 
 
 def test_an_operation_of_tensorflow_is_refused():
     content = converted(tf.linalg.det, (1, 4, 4), select=True)
     with pytest.raises(ValueError, match="builtin operations only.*FlexMatrixDeterminant"):
-        check_operations(content)
+        finished(content)
 
 
 def test_the_file_is_an_archive_of_labels_preprocessing_origin_and_check(tflite, classifier):

@@ -1,7 +1,7 @@
 """Reads damaged and hostile files of every kind, each with little memory and time.
 
     python tests/fuzz/fuzz.py --minutes 10 --seed 7 --findings findings
-    python tests/fuzz/fuzz.py --readers npz weights_h5 --cases 200 --seed 0
+    python tests/fuzz/fuzz.py --readers npz safetensors --cases 200 --seed 0
     python tests/fuzz/fuzz.py --reproduce findings/npz-KeyError-3f2a
 
 Each case is a good folder with one to three changes, drawn by a seed, and is read in another

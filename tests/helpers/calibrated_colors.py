@@ -7,8 +7,8 @@ from keras_vit.classifier_folder import save_classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
-from keras_vit.training.decisions.classifier_decision import calibrate
 from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.training.trust.calibrated_classifier import calibrate
 from makers import write_picture
 
 COLORS = {"blue": (95, 95, 190), "green": (95, 190, 95), "red": (190, 95, 95)}

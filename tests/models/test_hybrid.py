@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.official_names import OFFICIAL
+from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.configs import PoolingStem, ResNetStem, ViTConfig
 
 GOLDEN = ("hybrid_3_stages", "hybrid_root_only", "hybrid_4_stages")

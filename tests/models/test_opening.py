@@ -5,7 +5,6 @@ import json
 import re
 import warnings
 
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -13,13 +12,16 @@ import pytest
 import keras_vit
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.checkpoint_description import read_images
+from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
+from keras_vit.checkpoints.code_bases.own import read_folder
+from keras_vit.checkpoints.code_bases.timm import TIMM
+from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
 from keras_vit.checkpoints.formats import write_safetensors
-from keras_vit.checkpoints.metadata import read_folder, read_metadata
 from keras_vit.checkpoints.save import stored_arrays
-from keras_vit.checkpoints.torch_names import HUGGING_FACE, TIMM, TORCHVISION
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs.config_comparison import paper_name
-from keras_vit.description import Labels
+from keras_vit.description import Description, Labels, description_text
 from keras_vit.export import convert
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import resized_model
@@ -60,7 +62,7 @@ def written(folder, model, layout, config=None, prefix=""):
     """A folder of another code base with a model's weights."""
     folder.mkdir()
     arrays = {f"{prefix}{name}": value for name, value in stored_arrays(model, layout).items()}
-    write_safetensors(folder / "model.safetensors", arrays, {})
+    write_safetensors(folder / "model.safetensors", arrays)
     if config:
         (folder / "config.json").write_text(json.dumps(config))
     return folder
@@ -121,7 +123,7 @@ def test_hugging_face_needs_its_processor_and_torchvision_nothing(model, tmp_pat
     assert opened.description.preprocessing.value_range == (0, 1)
     vision = written(tmp_path / "vision", model, TORCHVISION) / "model.safetensors"
     assert open_model(vision, num_heads=2).description.preprocessing.value_range == IMAGENET
-    first = read_metadata(open_checkpoint(vision), (224, 224), 2).preprocessing
+    first = read_images(open_checkpoint(vision), (224, 224), 2).preprocessing
     assert (first.interpolation, first.resize_size) == ("bilinear", 256)
 
 
@@ -157,10 +159,10 @@ def test_the_folder_of_a_classifier_and_its_file_say_the_same(model, tmp_path):
         opened = open_model(path)
         assert opened.preprocessing_for() == ours
         assert (opened.description.labels.names, opened.description.config) == (names, CONFIG)
-        assert opened.description.origins["pixels"] == "preprocessing.json"
+        assert opened.description.origins["pixels"] == "description.json"
         assert opened.to_model()[0].output_shape == (None, 3)
     model.save(tmp_path / "alone.keras")
-    with pytest.raises(ValueError, match=r"--normalization .*no preprocessing\.json"):
+    with pytest.raises(ValueError, match=r"--normalization .*no description\.json"):
         open_model(tmp_path / "alone.keras").preprocessing_for()
 
 
@@ -205,7 +207,7 @@ def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model,
     save_classifier(tmp_path / "pets", model, "abc", Preprocessing((8, 8)))
     assert warned(tmp_path / "pets") == ""
     save_classifier(tmp_path / "vision", model, "abc", Preprocessing((8, 8), "resize", IMAGENET))
-    assert "preprocessing.json" in warned(tmp_path / "vision")
+    assert "description.json" in warned(tmp_path / "vision")
 
 
 @pytest.mark.parametrize("form", ["timm", "classifier", "classifier/model.keras", "a.weights.h5"])
@@ -275,15 +277,6 @@ def test_a_weights_file_of_keras_says_what_its_model_is(model, tmp_path):
     np.testing.assert_array_equal(opened.to_model()[0].get_weights()[0], model.get_weights()[0])
 
 
-def test_the_given_model_settles_the_numerics_of_an_earlier_weights_file(model, tmp_path):
-    model.save_weights(tmp_path / "a.weights.h5")
-    with h5py.File(tmp_path / "a.weights.h5", "a") as file:
-        del file["layers/model_description"]
-    given = tiny_config(mlp_dim=32, gelu="exact", norm_epsilon=1e-5)
-    config = open_model(tmp_path / "a.weights.h5", model=given).description.config
-    assert (config.gelu, config.norm_epsilon) == ("exact", 1e-5)
-
-
 def test_a_fact_that_the_weights_hold_is_not_given_anew(model, tmp_path):
     save_classifier(tmp_path / "pets", model, "abc", Preprocessing((8, 8)))
     with pytest.raises(ValueError, match="gelu='tanh' .*which has 'exact'"):
@@ -328,7 +321,7 @@ def _without(folder, pattern):
     path = folder / "model.safetensors"
     arrays = safetensors_numpy.load_file(path)
     left_out = {name for name in arrays if re.search(pattern, name)}
-    write_safetensors(path, {name: arrays[name] for name in arrays.keys() - left_out}, {})
+    write_safetensors(path, {name: arrays[name] for name in arrays.keys() - left_out})
     return left_out
 
 
@@ -381,7 +374,7 @@ def test_an_unknown_model_type_is_named(tmp_path):
     folder = tmp_path / "swin"
     folder.mkdir()
     arrays = {"classifier.weight": np.ones((3, 4), "float32")}
-    write_safetensors(folder / "model.safetensors", arrays, {})
+    write_safetensors(folder / "model.safetensors", arrays)
     (folder / "config.json").write_text(json.dumps({"model_type": "swin"}))
     with pytest.raises(ValueError, match="model_type must be one of vit, .*Received: 'swin'"):
         open_model(folder)
@@ -447,7 +440,9 @@ def test_names_of_patch_14_are_those_of_dinov2(name):
 
 
 def test_the_names_of_another_head_are_left_out_with_both_counts(tmp_path):
-    (tmp_path / "preprocessing.json").write_text(Preprocessing((8, 8)).to_json())
+    labels = Labels(("cat", "dog"))
+    text = description_text(Description(preprocessing=Preprocessing((8, 8)), labels=labels))
+    (tmp_path / "description.json").write_text(text)
     (tmp_path / "classes.txt").write_text("cat\ndog\n")
     assert read_folder(tmp_path, 2).labels.names == ("cat", "dog")
     found = read_folder(tmp_path, 3)

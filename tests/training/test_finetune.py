@@ -10,11 +10,12 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.classifier_folder import FILES, load_classifier
+from keras_vit.classifier_folder import load_classifier
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
-from keras_vit.training.run.classifier_jobs import FineTune, finetune, pretrain
+from keras_vit.training.run.finetune import finetune, pretrain
+from keras_vit.training.run.job import Job
 from keras_vit.training.run.plan import choose_accumulation, free_memory, step_memory
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.transfer import build_model, find_start
@@ -65,11 +66,13 @@ def test_a_classifier_that_learned_is_written(done, data):
     assert prediction.top[0][0] == "red"
 
 
-def test_the_folder_has_all_files_and_the_working_folder_is_gone(done):
+def test_the_folder_has_its_nine_entries_and_the_working_folder_is_gone(done):
     _, output, _ = done
     inside = {path.name for path in output.iterdir()}
-    records = {"data.npz", "split.npz", "run.html"}
-    assert inside == {*FILES, *records, "last.keras", "samples"}
+    assert inside == {
+        *("model.keras", "description.json", "classes.txt", "recipe.json", "history.csv"),
+        *("split.npz", "README.md", "samples", "report.html"),
+    }
     assert not output.with_name("colors.partial").exists()
     assert len(list((output / "samples").iterdir())) == 8
 
@@ -126,7 +129,7 @@ def test_the_recipe_is_printed_first_and_repeats_the_run_on_its_data(done, data,
 
 def test_the_model_card_has_data_accuracy_and_command(done):
     _, output, _ = done
-    card = (output / "model_card.md").read_text()
+    card = (output / "README.md").read_text()
     for fact in (
         "On 12 test images",
         "top-1 100.0%",
@@ -305,7 +308,7 @@ def test_unequal_classes_are_weighted_and_sampled(data, tmp_path):
         SETTINGS, validation=0.0, class_weights="balanced", sampling="classes"
     )
     spec = DataSpec(data, exclude=tuple(f"red/{i}.png" for i in range(4, 10)))
-    job = FineTune(spec, RunOptions(tmp_path / "run", log=silent), settings)
+    job = Job(spec, RunOptions(tmp_path / "run", log=silent), settings)
     plan = job.plan()
     assert plan.recipe["images"]["train"] == 24  # Ten blue, ten green, four red.
     assert np.bincount(plan.source.splits["train"].labels).tolist() == [10, 10, 10]
@@ -335,13 +338,13 @@ def test_the_plan_and_the_recipe_have_the_steps_of_epochs(data, tmp_path):
     settings = dataclasses.replace(SETTINGS, steps=None, epochs=2)
     lines = []
     options = RunOptions(tmp_path / "out", log=lines.append)
-    plan = FineTune(DataSpec(data), options, settings).plan()
+    plan = Job(DataSpec(data), options, settings).plan()
     assert plan.recipe["images"]["train"] == 24
     assert (plan.settings.steps, plan.settings.epochs) == (8, None)
     assert plan.recipe["settings"]["steps"] == 8
     fact = {"value": 2, "from": "8 steps: 24 images in batches of 6"}
     assert plan.recipe["facts"]["epochs"] == fact
-    text = " ".join(FineTune(DataSpec(data), options, settings).dry_run().split())
+    text = " ".join(Job(DataSpec(data), options, settings).dry_run().split())
     assert "epochs 2 (8 steps: 24 images in batches of 6)" in text
     assert "8 of 6 images: 48 images seen, 2.0 epochs" in text
 

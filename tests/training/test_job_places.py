@@ -15,7 +15,7 @@ from keras_vit.training.trainer.devices import Place
 from makers import write_classes
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "job_places.py"
-FILES = {"classes.txt", "history.csv", "last.keras", "model.keras", "recipe.json"}
+FILES = {"classes.txt", "history.csv", "model.keras", "recipe.json"}
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def test_the_script_of_the_python_page_trains_saves_and_predicts(photos, tmp_pat
     keras_vit.save_checkpoint(
         keras_vit.build(config, input_shape=(16, 16, 3), classes=7), tmp_path / "weights.npz"
     )
-    script = re.search(r"`model.fit`:\n\n```python\n(.*?)```", PAGE.read_text(), re.S)[1]
+    script = re.search(r"from a folder:\n\n```python\n(.*?)```", PAGE.read_text(), re.S)[1]
     small = f"MODEL, WEIGHTS, SIZE, STEPS = keras_vit.{config!r}, 'weights.npz', (24, 16), 10"
     script, changed = re.subn(r"(?m)^MODEL, .*$", small, script)
     assert changed == 1

@@ -10,7 +10,8 @@ import pytest
 
 from keras_vit.configs import BiTConfig
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune, finetune, pretrain
+from keras_vit.training.run.finetune import finetune, pretrain
+from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning, PreTraining
 from makers import tiny_config, write_classes
@@ -63,7 +64,7 @@ def test_the_hyper_rule_on_a_bit_is_resolved_by_the_images(data, tmp_path):
         steps=2,
         accumulate=1,
     )
-    plan = FineTune(DataSpec(data), RunOptions(tmp_path / "out"), settings).dry_run()
+    plan = Job(DataSpec(data), RunOptions(tmp_path / "out"), settings).dry_run()
     assert "128x128" in plan
     assert "[160, 160]" in plan
     assert not list(tmp_path.iterdir())

@@ -12,8 +12,8 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.training import FineTuning, PreTraining, finetune, pretrain
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.run.classifier_jobs import FineTune, Pretrain
-from keras_vit.training.run.job import _batches
+from keras_vit.training.run.finetune import batches
+from keras_vit.training.run.job import Job
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.trainer.devices import Place
@@ -110,7 +110,7 @@ def test_a_plan_has_the_splits_of_a_mapping_and_writes_nothing(arrays, tmp_path)
     data = keras_vit.training.DataSpec(
         {"train": arrays, "test": tf.data.Dataset.from_tensor_slices(arrays).batch(7)}
     )
-    text = FineTune(data, RunOptions(tmp_path / "out"), settings).dry_run()
+    text = Job(data, RunOptions(tmp_path / "out"), settings).dry_run()
     assert f"{data.name}: 24 images to train, 6 to validate, 30 to test" in text
     assert not list(tmp_path.iterdir())
 
@@ -119,8 +119,8 @@ def test_micro_batches_change_no_image_of_a_step_with_mixup(arrays, tmp_path):
     steps = []
     for accumulate in (1, 2, 6):
         settings = dataclasses.replace(SETTINGS, accumulate=accumulate, mixup=0.5)
-        job = FineTune(keras_vit.training.DataSpec(arrays), RunOptions(tmp_path / "out"), settings)
-        found = _batches(job.plan(), Place(), start_step=1).take(2 * accumulate)
+        job = Job(keras_vit.training.DataSpec(arrays), RunOptions(tmp_path / "out"), settings)
+        found = batches(job.plan(), Place(), start_step=1).take(2 * accumulate)
         parts = zip(*found.as_numpy_iterator(), strict=True)
         steps.append([np.concatenate(part) for part in parts])
     for images, labels in steps[1:]:
@@ -131,10 +131,10 @@ def test_micro_batches_change_no_image_of_a_step_with_mixup(arrays, tmp_path):
 def test_a_class_that_is_tested_must_be_trained(arrays, tmp_path):
     images, labels = arrays
     data = {"train": (images[:20], labels[:20]), "test": arrays}
-    for job, settings in ((FineTune, SETTINGS), (Pretrain, PRETRAINING)):
+    for settings in (SETTINGS, PRETRAINING):
         spec = keras_vit.training.DataSpec(data, class_names=tuple(COLORS))
         with pytest.raises(ValueError, match=f"Received: test with {list(COLORS)[2]}, which train"):
-            job(spec, RunOptions(tmp_path / "out"), settings).dry_run()
+            Job(spec, RunOptions(tmp_path / "out"), settings).dry_run()
     # A class without any image may have a name, and an evaluation trains nothing.
     spec = keras_vit.training.DataSpec((images[:20], labels[:20]), class_names=tuple(COLORS))
     assert len(spec.open(trained=True).class_names) == 3

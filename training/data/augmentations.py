@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -222,7 +223,7 @@ def mixup_parameter(augmentation: str, mixup: float | None = None) -> float:
 
 
 # Functions of a decoded image, a random key and a view to an image in the value range.
-AUGMENTATIONS: dict[str, Any] = {
+AUGMENTATIONS: dict[str, Callable[..., tf.Tensor]] = {
     "inception_crop": inception_crop,
     "resize_small_random_crop": resize_small_random_crop,
     "resize_random_crop": resize_random_crop,

@@ -375,11 +375,12 @@ def _columns_of(columns, spec, title):
                 f"--{flag}-column ({flag}_column=) must be a column of {title}: "
                 f"{', '.join(columns)}. Received: {name}"
             )
-    path = spec.path_column or next((name for name in _PATHS if name in columns), None)
+    named = {name.lower(): name for name in reversed(columns)}  # As spreadsheets write them.
+    path = spec.path_column or next((named[name] for name in _PATHS if name in named), None)
     if wanted:
         return path, *((wanted[0], []) if len(wanted) == 1 else (None, wanted))
-    known = (_STUDIO[1], *_LABELS) if path == _STUDIO[0] else _LABELS
-    label = next((name for name in known if name in columns and name != path), None)
+    known = (_STUDIO[1], *_LABELS) if (path or "").lower() == _STUDIO[0] else _LABELS
+    label = next((named[name] for name in known if named.get(name, path) != path), None)
     kept = (path, label, "split", spec.group_by)
     return path, label, [] if label else [name for name in columns if name not in kept]
 

@@ -15,6 +15,7 @@ import numpy as np
 from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.training.machine import usable_cores
 from keras_vit.utils.files import SPLIT, atomic_write
+from keras_vit.utils.safe_text import for_line
 
 # Bytes at the start, in the middle and at the end of an encoded image that its fingerprint is
 # computed from, with its size. A hash of whole files would read all data once more, in every
@@ -130,7 +131,11 @@ def _hashed(size, pieces):
 
 
 class Fingerprinted(Protocol):
-    """Images with a number for the content of each, as `Examples`."""
+    """Images with a name and a number for the content of each, as `Examples`."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names."""
 
     def fingerprints(self) -> np.ndarray | None:
         """Returns the numbers, uint64 `(N,)`, or None."""
@@ -225,6 +230,29 @@ class SplitRecord:
         """Returns a record of the images of both, for a run that continues on changed data."""
         both = {name: np.union1d(self.parts[name], other.parts[name]) for name in PARTS}
         return SplitRecord(both)
+
+    def differences(self, splits: Mapping[str, Fingerprinted]) -> list[str]:
+        """Returns how the content of present images differs from the recorded one, a line each.
+
+        Args:
+            splits: The present images by the name of their part.
+        """
+        new: list[str] = []
+        moved: list[str] = []
+        gone = np.concatenate([*self.parts.values()])
+        for part, examples in splits.items():
+            numbers = examples.fingerprints()
+            if numbers is not None:
+                is_new, named = self.part_of(numbers) == NEW, np.array(examples.names, object)
+                new += named[is_new].tolist()
+                moved += named[~is_new & ~self.has(part, numbers)].tolist()
+                gone = np.setdiff1d(gone, numbers)
+        lines = []
+        for how, names in (("new", new), ("in another part of the data", moved)):
+            if names:
+                shown = "; ".join(map(for_line, names[:3])) + ("; ..." if len(names) > 3 else "")
+                lines.append(f"{len(names)} {how} ({shown})")
+        return [*lines, f"{len(gone)} gone"] if len(gone) else lines
 
     def has(self, part: str, fingerprints: np.ndarray) -> np.ndarray:
         """Returns whether each image was in a part of the run, bool `(N,)`."""

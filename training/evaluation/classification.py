@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.description.decision import Decision
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
@@ -280,7 +279,7 @@ def evaluate(
     from_logits: bool = False,
     progress: bool = False,
     thresholds: Sequence[float] | None = None,
-    decision: Decision | None = None,
+    abstains: bool = False,
 ) -> ClassificationReport | MultilabelReport:
     """Evaluates a model on every example exactly once, by the task of their labels.
 
@@ -301,7 +300,7 @@ def evaluate(
         progress: Whether to show a line with the rate and the time left.
         thresholds: For multi-label examples the probability above which an image has a label,
             `(K,)`; 0.5 by default.
-        decision: When the model answers, if its outputs `(B, K + 1)` have "unknown".
+        abstains: Whether its outputs are `(B, K + 1)`, the last one "unknown".
 
     Returns:
         The report.
@@ -333,7 +332,7 @@ def evaluate(
         )
     else:
         report, decisions = _report_of_outputs(
-            outputs, class_names, numbers, decision, from_logits=from_logits
+            outputs, class_names, numbers, abstains, from_logits=from_logits
         )
     examples, found_unreadable = without(examples, unreadable)
     rate = len(examples) / max(time.monotonic() - began, 1e-9)
@@ -353,14 +352,14 @@ def evaluate(
     )
 
 
-def _report_of_outputs(outputs, class_names, numbers, decision, *, from_logits):
+def _report_of_outputs(outputs, class_names, numbers, abstains, *, from_logits):
     """Returns the report of images with one class, and what `Answers` needs of each of them.
 
     Args:
         outputs: Scores `(B, K)` and labels `(B,)` of each batch, which are not kept.
         class_names: The K names.
         numbers: The class of the model for each label.
-        decision: See `evaluate`.
+        abstains: See `evaluate`.
         from_logits: Whether scores are logits.
     """
     in_top_5, loss = 0, 0.0
@@ -368,8 +367,8 @@ def _report_of_outputs(outputs, class_names, numbers, decision, *, from_logits):
     answered = []
     for scores, labels in outputs:
         scores, labels = scores.astype(np.float64), numbers[labels]
-        if decision is not None:
-            scores, answers = selective_answers(scores, labels, decision)
+        if abstains:
+            scores, answers = selective_answers(scores, labels)
             selective.append(answers)
         given = scores.argmax(axis=1)
         in_top_5 += int(_is_in_top(5, scores, labels).sum())
@@ -444,7 +443,7 @@ def evaluate_classifier(
 def evaluate_examples(
     classifier: Classifier, examples: Examples, class_names: Sequence[str], **options: Any
 ) -> ClassificationReport | MultilabelReport:
-    """Evaluates a classifier, with its decision, on examples; classes are matched by their names.
+    """Evaluates a classifier on examples; classes are matched by their names.
 
     Args:
         classifier: The classifier.
@@ -455,16 +454,15 @@ def evaluate_examples(
     Raises:
         ValueError: As `evaluate`.
     """
-    answering, names = classifier.answering, classifier.known_classes
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(classifier.class_names)}
     return evaluate(
-        answering.model,
+        classifier.model,
         examples,
-        names,
+        classifier.class_names,
         preprocessing=classifier.input_preprocessing,
         class_numbers=[numbers[name] for name in class_names],
-        thresholds=classifier.thresholds and classifier.thresholds[: len(names)],
-        decision=answering.description.decision,
+        thresholds=classifier.thresholds,
+        abstains=classifier.description.labels.abstains,
         **options,
     )
 

@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.description.decision import Decision
 from keras_vit.prediction import split_answers
 from keras_vit.utils.files import atomic_write, write_csv
 from keras_vit.utils.plots import new_figure
 
-from .calibration import Calibration, calibration_of
 from .intervals import exact_interval
-from .temperature import scaled_probabilities
 
 MAX_ROWS = 1000  # In the curve's table.
 
@@ -30,14 +27,12 @@ class SelectiveAnswers:
         is_right: Whether that class is right, bool `(N,)`.
         is_answered: Whether the image has an answer, bool `(N,)`.
         is_wrong: Whether it has an answer that is wrong, bool `(N,)`.
-        uncalibrated: The calibration before the temperature.
     """
 
     confidence: np.ndarray
     is_right: np.ndarray
     is_answered: np.ndarray
     is_wrong: np.ndarray
-    uncalibrated: Calibration
 
     def __add__(self, other: SelectiveAnswers) -> SelectiveAnswers:
         return SelectiveAnswers(
@@ -45,7 +40,6 @@ class SelectiveAnswers:
             np.append(self.is_right, other.is_right),
             np.append(self.is_answered, other.is_answered),
             np.append(self.is_wrong, other.is_wrong),
-            self.uncalibrated + other.uncalibrated,
         )
 
     @property
@@ -87,8 +81,6 @@ class SelectiveAnswers:
                 f"95%: {low:.4f} to {high:.4f})"
             )
         lines.append(f"AURC    {self.aurc:.4f}  (mean share of errors over all coverages)")
-        before = self.uncalibrated.expected_error
-        lines.append(f"ECE     {before:.4f}  (before the temperature)")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -98,7 +90,6 @@ class SelectiveAnswers:
             "answered": self.answered,
             "wrong": self.wrong,
             "AURC": self.aurc,
-            "uncalibrated": self.uncalibrated.to_json(),
         }
 
     def write_csv(self, path: str | os.PathLike) -> None:
@@ -112,7 +103,7 @@ class SelectiveAnswers:
         write_csv(path, [("coverage", "risk", "confidence"), *rows])
 
     def draw(self, path: str | os.PathLike) -> None:
-        """Draws the curve, and the decision as a point.
+        """Draws the curve, and the answers as a point.
 
         Raises:
             ImportError: Without matplotlib.
@@ -122,7 +113,7 @@ class SelectiveAnswers:
         axes.plot(np.arange(1, self.count + 1) / self.count, self.risks, label="by probability")
         if self.answered:
             point = (self.answered / self.count, self.wrong / self.answered)
-            axes.plot(*point, "o", color="C1", label="the decision")
+            axes.plot(*point, "o", color="C1", label="the answers")
         axes.set(xlabel="coverage (share of images answered)", ylabel="risk (share of errors)")
         axes.set(xlim=(0, 1), title=f"AURC {self.aurc:.4f}")
         axes.legend()
@@ -149,26 +140,17 @@ def coverage_curve(confidence: np.ndarray, is_right: np.ndarray) -> np.ndarray:
     return errors[last] / (last + 1)
 
 
-def selective_answers(
-    rows: np.ndarray,
-    labels: np.ndarray,
-    decision: Decision,
-) -> tuple[np.ndarray, SelectiveAnswers]:
+def selective_answers(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, SelectiveAnswers]:
     """Returns the probabilities of the classes, and which images are answered rightly.
 
     Args:
-        rows: Outputs of an answering model, `(N, K + 1)`.
+        rows: Outputs of a calibrated model, `(N, K + 1)`.
         labels: Class numbers, `(N,)`.
-        decision: Its decision.
 
     Returns:
         Calibrated probabilities `(N, K)`, and the answers.
     """
     known, is_unknown = split_answers(rows.astype("float64"))
     is_right = known.argmax(axis=1) == labels
-    logits = np.log(np.maximum(known, np.finfo("float64").tiny)) * decision.temperature
-    uncalibrated = calibration_of(scaled_probabilities(logits, 1.0), labels)
-    answers = SelectiveAnswers(
-        known.max(axis=1), is_right, ~is_unknown, ~is_right & ~is_unknown, uncalibrated
-    )
+    answers = SelectiveAnswers(known.max(axis=1), is_right, ~is_unknown, ~is_right & ~is_unknown)
     return known, answers

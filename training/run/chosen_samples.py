@@ -33,8 +33,8 @@ class ChosenSamples:
         line: The sentence that says so, for the plan.
         examples: The chosen images of the data, or None.
         files: The files of the folder that was given.
-        pictures: The images of the data that `run.html` shows, at most, as augmented and again of
-            the errors. 0 where a folder of other photos travels instead.
+        pictures: The images of the data that `report.html` shows, at most, as augmented and again
+            of the errors. 0 where a folder of other photos travels instead.
     """
 
     line: str
@@ -44,7 +44,7 @@ class ChosenSamples:
 
     @property
     def page_line(self) -> str:
-        """The sentence about the pictures of `run.html`, for the plan."""
+        """The sentence about the pictures of `report.html`, for the plan."""
         if not self.pictures:
             return "curves and numbers, no photos; stays in the classifier's folder"
         return (

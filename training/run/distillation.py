@@ -14,6 +14,7 @@ from keras import ops
 from keras_vit.description.tasks import MULTICLASS
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.models.opening import open_model
+from keras_vit.models.rebuild import without_unknown
 from keras_vit.preprocessing import Preprocessing, describe_range
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.trainer.trainer import Trainer
@@ -218,7 +219,8 @@ class Teacher:
             images = keras.Input((*self.of_student.image_size, 3))
             x = _change_range(images, self.of_student.value_range, self.preprocessing.value_range)
             x = _resize(x, self.preprocessing.image_size)
-            probabilities = open_classifier(self.folder).model(x, training=False)
+            taught = without_unknown(open_classifier(self.folder).model)
+            probabilities = taught(x, training=False)
             probabilities = ops.cast(ops.take(probabilities, self.rows, axis=-1), "float32")
             # The logits up to a constant, which no softmax sees.
             logits = ops.log(ops.maximum(probabilities, np.finfo("float32").tiny))
@@ -244,7 +246,7 @@ def open_teacher(
             multi-label classifier, or it is not the teacher of the run.
     """
     opened = open_model(folder)
-    classifier = opened.classifier()
+    classifier = opened.without_unknown().classifier()
     folder, taught = os.fspath(folder), classifier.preprocessing
     if classifier.task != MULTICLASS:
         raise ValueError(

@@ -15,6 +15,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from filelock import FileLock, Timeout
 
 from keras_vit.checkpoints.formats import damaged_file, load_arrays
 from keras_vit.classifier_folder import MODEL
@@ -30,12 +31,11 @@ from keras_vit.utils.files import (
 )
 from keras_vit.utils.json_files import read_json
 
-from . import lock
-
 PARTIAL = ".partial"
-STATES = "states"
-BEST = "best.npz"
-LAST_MODEL = "last.keras"
+LOCK = ".lock"  # Held by the process that writes; the system frees it when the process ends.
+STATES = ".states"  # Until the run ends.
+BEST = f"{STATES}/best.npz"
+LAST_MODEL = f"{STATES}/last.keras"
 
 # Fields that a resumed run reads; the others are information for the reader.
 _RECIPE = {
@@ -98,10 +98,17 @@ class RunFolder:
         if not self.writes:
             self.temporary = tempfile.TemporaryDirectory()
             self.path = pathlib.Path(self.temporary.name)
+            (self.path / STATES).mkdir()
             if resume and (self.shared / BEST).exists():
-                shutil.copy(self.shared / BEST, self.path)
+                shutil.copy(self.shared / BEST, self.path / BEST)
             return  # The first worker checks its output.
-        lock.check_free(self.path)
+        # One object for each path in a process, which takes its own lock again.
+        self.lock = FileLock(
+            self.path / LOCK, blocking=False, thread_local=False, is_singleton=True
+        )
+        if (self.path / LOCK).exists():  # Whether it is free.
+            self._acquire()
+            self.lock.release()
         check_folder(self.output, marker=MODEL, overwrite=self.overwrite)
         if not resume and not overwrite and (self.path / RECIPE).is_file():
             raise ValueError(
@@ -109,7 +116,7 @@ class RunFolder:
                 "its settings, or start again with --overwrite. "
                 f"Received: {self.path}"
             )
-        is_of_run = any((self.path / name).exists() for name in (RECIPE, lock.LOCK))
+        is_of_run = any((self.path / name).exists() for name in (RECIPE, LOCK))
         if not resume and not is_of_run and self.path.exists() and os.listdir(self.path):
             raise ValueError(
                 f"A run writes to OUTPUT{PARTIAL} until its end, which must be new, empty or an "
@@ -126,12 +133,28 @@ class RunFolder:
         """
         try:
             if self.writes and self.resume:
-                lock.acquire(self.path)
+                self._acquire()
+                (self.path / STATES).mkdir(exist_ok=True)  # It may have been killed at its end.
                 remove_leftovers(self.path)
             yield
         finally:
             if self.writes:
-                lock.release(self.path)
+                self._release()
+
+    def _acquire(self):
+        try:
+            self.lock.acquire()
+        except Timeout:
+            raise ValueError(
+                "Only one run may write to an output; choose another one, or wait. "
+                f"Received: {self.path}, taken by another process"
+            ) from None
+
+    def _release(self):
+        if self.lock.is_locked:
+            with contextlib.suppress(PermissionError):  # Windows removes no open file.
+                (self.path / LOCK).unlink(missing_ok=True)
+            self.lock.release(force=True)
 
     def start(self, recipe: Mapping[str, Any]) -> None:
         """Makes the folder of a new run.
@@ -145,12 +168,13 @@ class RunFolder:
         if not self.writes:
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        lock.acquire(self.path)
+        self._acquire()
         for path in self.path.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
-            elif path.name != lock.LOCK:
+            elif path.name != LOCK:
                 path.unlink()
+        (self.path / STATES).mkdir()
         write_text(self.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
 
     def recipe(self, job: str) -> dict[str, Any]:
@@ -205,9 +229,10 @@ class RunFolder:
         """Removes what only an unfinished run needs, and renames the folder to the output."""
         if not self.writes:
             return
+        for path in self.checkpoints.paths():
+            path.unlink()  # First: a run that is killed here and resumes needs its best weights.
         shutil.rmtree(self.path / STATES, ignore_errors=True)
-        (self.path / BEST).unlink(missing_ok=True)
-        lock.release(self.path)
+        self._release()
         publish_folder(self.path, self.output, marker=MODEL, overwrite=self.overwrite)
 
 

@@ -7,13 +7,13 @@ import json
 import os
 import pathlib
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.description.tasks import MULTILABEL
 from keras_vit.training.data import Examples, Source
-from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.intervals import (
     CONFIDENCE,
@@ -21,13 +21,16 @@ from keras_vit.training.evaluation.intervals import (
     mean_interval,
     wilson_interval,
 )
+from keras_vit.training.evaluation.results import check_same_settings
 from keras_vit.training.settings import FineTuning
-from keras_vit.utils.files import write_text
+from keras_vit.utils.files import RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.text_tables import markdown_table
 
-from .classifier_jobs import finetune_once
-from .several_runs import start_or_continue
+from .finetune import finetune
+from .folder import unfinished_recipe
+from .job import Job
+from .run_options import RunOptions
 
 FOLDS = "folds.json"  # Settings and data of the runs, and their result, in the output's folder.
 TABLE = "folds.md"
@@ -81,11 +84,6 @@ class FoldsResult:
         right = zip(self.accuracies, self.images, strict=True)
         return sum(round(top_1 * count) for top_1, count in right), sum(self.images)
 
-    @property
-    def pooled_interval(self) -> tuple[float, float] | None:
-        """The 95% interval by Wilson of the accuracy on all images, each out of its fold."""
-        return None if self.pooled is None else wilson_interval(*self.pooled)
-
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `folds.json` in the field `result`."""
         return {
@@ -102,7 +100,7 @@ class FoldsResult:
                 "interval": {
                     "kind": "Wilson",
                     "confidence": CONFIDENCE,
-                    "of": self.pooled_interval,
+                    "of": wilson_interval(*self.pooled),
                 },
             },
             "test": list(self.test),
@@ -116,11 +114,11 @@ class FoldsResult:
         for number, (count, accuracy) in enumerate(
             zip(self.images, self.accuracies, strict=True), 1
         ):
-            rows.append((str(number), str(count), self._text(accuracy, count)))
+            rows.append((str(number), str(count), score_text(self.metric, accuracy, count)))
         rows.append(("mean", str(sum(self.images)), f"{self.mean:.2%}"))
         if self.test:
             values = (*self.test, statistics.fmean(self.test))
-            texts = (self._text(accuracy, self.test_images) for accuracy in values)
+            texts = (score_text(self.metric, value, self.test_images) for value in values)
             cells = [f"{metric} on test", *texts]
             rows = [(*row, cell) for row, cell in zip(rows, cells, strict=True)]
         lines = [
@@ -138,10 +136,10 @@ class FoldsResult:
             )
         return "\n".join(lines)
 
-    def _text(self, accuracy, images):
-        """An accuracy with its interval; an mAP, which is no share of images, has none."""
-        known = self.metric == "top_1" and images
-        return accuracy_text(accuracy, images) if known else f"{accuracy:.2%}"
+
+def score_text(metric: str, value: float, images: int) -> str:
+    """Returns an accuracy with its interval; an mAP, which is no share of images, has none."""
+    return accuracy_text(value, images) if metric == "top_1" and images else f"{value:.2%}"
 
 
 def finetune_folds(
@@ -191,7 +189,7 @@ def finetune_folds(
         spec = dataclasses.replace(spec, split_seed=settings.seed)
     folder = pathlib.Path(output).absolute()
     first = dataclasses.replace(spec, fold=(1, folds))
-    start_or_continue(folder, first, settings, name=FOLDS, varied=(), folds=folds)
+    start_or_continue(folder, first, settings, name=FOLDS, varied=("fold",), folds=folds)
     whole = dataclasses.replace(spec, holdout=0.0, calibration=0.0)
     source = whole.open(min_classes=1, verify=False)
     test = source.splits.get("test")
@@ -219,3 +217,81 @@ def _test_accuracy(run: pathlib.Path, source: Source, test: Examples, metric: st
     """The accuracy of a run on the data's own test part."""
     report = evaluate_examples(load_classifier(run), test, source.class_names, skip_unreadable=True)
     return float(report.to_json()[metric])
+
+
+def start_or_continue(
+    folder: pathlib.Path,
+    data: DataSpec,
+    settings: FineTuning,
+    *,
+    name: str,
+    varied: Sequence[str],
+    validated: bool = False,
+    **more: Any,
+) -> None:
+    """Makes the folder of several new runs, or checks that it is of the same runs.
+
+    Args:
+        folder: The output of the runs.
+        data: The data, with the seed of their split.
+        settings: Settings of all runs.
+        name: Name of the file that records settings and data.
+        varied: Settings in which the runs differ.
+        validated: Whether the runs are compared by their validation images.
+        **more: More fields of the file.
+
+    Raises:
+        ValueError: If the folder is of other runs, or the data have no test images, or none for
+            the validation.
+    """
+    fields = {**more, **settings.to_json(), **data.to_json()}
+    for field in varied:
+        fields.pop(field)
+    fields = json.loads(json.dumps(fields))
+    path = folder / name
+    if path.exists():
+        known = read_json(path)
+        known.pop("result", None)
+        check_same_settings(path, known, fields)
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(
+            "The output folder must be new, empty or of the same "
+            f"{name.removesuffix('.json')}. Received: {folder}"
+        )
+    plan = Job(data, RunOptions(folder / "plan"), settings).plan()
+    images = plan.recipe["images"]
+    if not images["test"]:
+        raise ValueError(f"There must be test images to report on. Received: {data.data}")
+    if validated and not images["validation"]:
+        raise ValueError(
+            "A sweep is scored on images kept out of training: validation must leave some, or "
+            f"there must be folds. Received: validation={plan.settings.validation}, none of "
+            f"{images['train']} images"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(fields, indent=2) + "\n")
+
+
+def finetune_once(
+    data: DataSpec,
+    folder: pathlib.Path,
+    settings: FineTuning,
+    *,
+    command: str,
+    log: Callable[[str], object],
+) -> dict[str, Any]:
+    """Starts, resumes or skips a run; returns its recipe.
+
+    Args:
+        data: The data.
+        folder: The output of the run. If it has a recipe, the run has finished.
+        settings: Settings of the run.
+        command: The command to record.
+        log: Receives messages.
+    """
+    if not (folder / RECIPE).exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        resume = bool(unfinished_recipe(folder))
+        finetune(data, folder, settings, resume=resume, command=command, log=log)
+    return read_json(folder / RECIPE)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
 
 import keras
+import numpy as np
 
+from keras_vit.classifier import check_classifier
 from keras_vit.description import Description, Labels
 from keras_vit.description.tasks import SCORES
 from keras_vit.description.without_paths import without_paths
+from keras_vit.images.samples import read_images
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
@@ -27,50 +31,47 @@ from keras_vit.training.data.split_record import (
     notes_of_seen,
     read_contents,
 )
+from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
-from keras_vit.training.settings import Settings
-from keras_vit.training.trainer.devices import Place
-from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.utils.files import RECIPE, SKIPPED, write_skipped
+from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, MaskedPatches
+from keras_vit.training.trust.calibration_bound import check_counts
+from keras_vit.utils.files import RECIPE, write_text
 from keras_vit.utils.json_files import changed_fields
 
-from .data_record import DataRecord
+from .chosen_samples import choose_samples
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
-from .loop import Score, check_callbacks, train
+from .loop import check_callbacks
+from .masked_patches import check_masked_patches
 from .plan import TrainingPlan, choose_accumulation, describe_plan, expected_time
-from .run_fingerprints import differing_versions, fingerprints
+from .replay import extend, extends_head
 from .run_options import RunOptions, changed_options
-from .trainer_setup import make_schedule, not_decayed
-from .transfer import Start, dtype_policy, settle, with_fixed_repositories
+from .run_page import write_run_page
+from .trainer_setup import make_schedule
+from .transfer import Start, find_start, settle, with_fixed_repositories
 
 
 class Job:
-    """A training run from data to a folder.
-
-    A subclass has the class of its settings, `find_start`, `build`, `make_trainer`, `validation`
-    and `finish`.
+    """A training run: its data, folder and settings, and those that a resumed run began with.
 
     Args:
         data: The data. With `resume` the unfinished run's data are used instead; in-memory data
             must be passed again.
         options: Where it writes, and whether it starts or continues.
-        settings: The recipe; the paper's by default. With `resume` the unfinished run's
-            settings are used instead.
+        settings: The recipe, whose class says what is trained: `FineTuning`, `PreTraining` or
+            `MaskedPatches`. With `resume` the unfinished run's settings are used instead.
 
     Raises:
         ValueError: If the output cannot be written, there is no run to resume or it began with
             other settings or data, or a callback is none of Keras.
     """
 
-    settings_type: ClassVar[type[Settings]]
-
-    def __init__(self, data: DataSpec, options: RunOptions, settings: Settings | None = None):
+    def __init__(self, data: DataSpec, options: RunOptions, settings: Any):
         check_callbacks(options.callbacks)
         self.data = data
         self.options = options
-        self.settings: Any = settings or self.settings_type()
+        self.settings = settings
         self.unfinished: dict[str, Any] = {}  # The recipe of the unfinished run.
         output, overwrite, command = options.output, options.overwrite, options.command
         # The same command again, as a restarted machine gives it, continues the run.
@@ -78,8 +79,8 @@ class Job:
         resume = options.resume or (not overwrite and unfinished_command == command != "")
         self.folder = RunFolder(output, resume=resume, overwrite=overwrite)
         if resume:
-            recipe = self.folder.recipe(self.settings_type.command)
-            self.settings = self.settings_type.from_json(recipe["settings"])
+            recipe = self.folder.recipe(settings.command)
+            self.settings = type(settings).from_json(recipe["settings"])
             self.unfinished = recipe
             self.data = DataSpec.from_recipe_json(recipe, self.data)
             if options.resume:
@@ -98,7 +99,6 @@ class Job:
         changed = [
             text
             for options in (settings, data)
-            if options is not None
             for text in changed_options(options, begun, self.options.given)
         ]
         if changed:
@@ -107,106 +107,75 @@ class Job:
                 f"a run with another output. Received: {'; '.join(changed)}"
             )
 
-    def run(self) -> Any:
-        """Trains the model and writes the folder.
+    def check_unchanged(self, plan: TrainingPlan, model: keras.Model) -> None:
+        """Notes the hashes of images and first weights; a resumed run must have its own images.
 
-        Returns:
-            The result of `finish`.
+        Args:
+            plan: The plan, whose recipe gets the hashes.
+            model: The model before the first step.
 
         Raises:
-            ValueError: If something does not fit, or the loss is not finite.
-            OSError: If there is no space, or no right to write.
-            Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
+            ValueError: If a resumed run has other images than it began with.
         """
-        with self.folder.locked():
-            return self._run()
-
-    def _run(self):
-        place = Place(self.settings.strategy)  # Before TensorFlow's first use: workers meet here.
-        plan = self.plan(place.replicas)
-        settings = plan.settings
-        keras.utils.set_random_seed(settings.seed)
-        with dtype_policy(settings.precision), place.scope():
-            model, weights = self.build(plan.start, settings, len(plan.source.class_names))
-            trainer = self.make_trainer(model, plan)
-        self.check(plan, model)
-        contents = record = None
-        if self.folder.resume or self.folder.writes:
-            contents = read_contents(plan.source.splits)
-            record = DataRecord.of(plan.source, contents, self.data)
-            plan = self._with_fingerprints(plan, record, model)
-        if self.folder.resume:
-            self._check_data(record, plan.source)
-            self._report_versions(plan.recipe)
-        start_step = self.folder.checkpoints.restore(trainer) if self.folder.resume else 0
-        batches = _batches(plan, place, start_step)
+        if not (self.folder.resume or self.folder.writes):
+            return
+        source = plan.source
+        plan.contents = read_contents(source.splits)
+        hashes = {"images": images_hash(source, plan.contents), "weights": weights_hash(model)}
+        plan.recipe["hashes"] = hashes
         if not self.folder.resume:
-            self.folder.start(plan.recipe)  # The first write: all errors of the input are past.
-        if record is not None and contents is not None and self.folder.writes:
-            record_split(self.folder.path, contents)
-            record.write(self.folder.path)
-        if not self.folder.resume and self.folder.writes:
-            self.started(plan)
-        lines = {"weights": weights}
-        if settings.weight_decay:
-            lines["not decayed"] = ", ".join(not_decayed(trainer))
-        if start_step:
-            lines["resumed"] = f"after step {start_step}"
-        self.options.log(describe_plan(plan, lines))
-        history = train(
-            trainer,
-            batches,
-            self.folder,
-            settings,
-            start_step=start_step,
-            validate=None if plan.validation is None else self.validation(trainer, plan),
-            task=plan.source.task,
-            callbacks=self.options.callbacks,
-        )
-        skipped = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
-        plan = dataclasses.replace(plan, recipe={**plan.recipe, "skipped_steps": skipped})
-        finished = self.finish(plan, model, history)
-        place.leave()
-        return finished
-
-    def _with_fingerprints(self, plan, record, model):
-        """The plan whose recipe says what decides the numbers; of a resumed run what it began with.
-
-        A run that is resumed with other packages has the versions of both in its recipe.
-        """
-        found = fingerprints(record, model)
-        before = self.unfinished.get("fingerprints", {})
-        more: dict[str, Any] = {"fingerprints": {**found, **before, "data": found["data"]}}
-        if self.folder.resume and "fingerprints" not in self.unfinished:
-            more = {}  # Begun by an earlier version: the first weights are not known any more.
-        versions_before = self.unfinished.get("versions", {})
-        if versions_before and differing_versions(versions_before, plan.recipe["versions"]):
-            more["versions_before"] = versions_before
-        return dataclasses.replace(plan, recipe={**plan.recipe, **more})
-
-    def _report_versions(self, recipe):
-        """Prints which packages have other versions than when the run began."""
-        if "versions_before" in recipe:
-            found = differing_versions(recipe["versions_before"], recipe["versions"])
-            self.options.log(
-                "The run goes on with other packages than it began with, so its numbers may "
-                f"differ from a run without a stop: {'; '.join(found)}"
-            )
-
-    def _check_data(self, record, source):
-        """Raises ValueError if a resumed run has other images than it began with."""
-        before = DataRecord.read(self.folder.shared)
-        changes = "; ".join([] if before is None else before.differences(record))
-        if changes and not self.options.changed_data:
+            return
+        self._report_versions(plan.recipe)
+        began = self.unfinished.setdefault("hashes", {})
+        if hashes["images"] == began.get("images"):
+            return
+        record = SplitRecord.read(self.folder.shared)
+        found = [] if record is None else record.differences(source.splits)
+        changes = "; ".join(found) or "other bytes, names or classes, or another order"
+        if not self.options.changed_data:
             raise ValueError(
                 "A resumed run must have the images that it began with; with --changed-data "
                 f"(changed_data=True) it goes on with the present ones. Received: {changes}"
             )
-        if changes:
-            self.options.log(f"The images have changed since the run began: {changes}")
-            recorded = SplitRecord.read(self.folder.shared)
-            for line in notes_of_seen(source.splits, recorded, "before the run was stopped"):
-                self.options.log(line)
+        self.options.log(f"The images have changed since the run began: {changes}")
+        for line in notes_of_seen(source.splits, record, "before the run was stopped"):
+            self.options.log(line)
+        if self.folder.writes:  # The run may be stopped and resumed again.
+            began["images"] = hashes["images"]
+            text = json.dumps(self.unfinished, indent=2) + "\n"
+            write_text(self.folder.path / RECIPE, text)
+
+    def _report_versions(self, recipe):
+        """Prints and notes the versions at the start of a resumed run, if there are others now."""
+        before, now = self.unfinished.get("versions", {}), recipe["versions"]
+        changed = [
+            f"{name} {now.get(name)}, before {before.get(name)}"
+            for name in sorted({*before, *now})
+            if before.get(name) != now.get(name)
+        ]
+        if changed:
+            recipe["versions_before"] = before
+            self.options.log(
+                "The run goes on with other packages than it began with, so its numbers may "
+                f"differ from a run without a stop: {'; '.join(changed)}"
+            )
+
+    def begin(self, plan: TrainingPlan) -> None:
+        """Writes the folder before the first step: recipe, split and the first page.
+
+        What a resumed run trained on before the stop stays in its split.
+        """
+        if not self.folder.resume:
+            self.folder.start(plan.recipe)
+        if not self.folder.writes:
+            return
+        fingerprints = {part: known and known.fingerprints for part, known in plan.contents.items()}
+        record, before = SplitRecord.of(fingerprints), SplitRecord.read(self.folder.path)
+        if record is not None:
+            record = record if before is None else record.with_parts(before)
+            record.write(self.folder.path)
+        if not self.folder.resume and plan.recipe["classes"]:
+            write_run_page(self.folder.path, plan, self.data)
 
     def dry_run(self) -> str:
         """Returns a human-readable description of the run; trains, writes and fetches nothing.
@@ -234,8 +203,8 @@ class Job:
         """
         settings = with_fixed_repositories(self.settings, download=download)
         check_augmentation(settings.augmentation)
-        start = self.find_start(settings)  # Before the data are read: a wrong name fails at once.
-        source = self.open(start, download=download)
+        start = _find_start(settings)  # Before the data are read: a wrong name fails at once.
+        source = self._open(start, download)
         counts = {name: len(source.splits.get(name, ())) for name in PARTS}
         num_images = counts["train"] + counts["validation"]
         by_data = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
@@ -254,7 +223,11 @@ class Job:
             images = f"{counts['train']} images in batches of {settings.batch_size}"
             facts["epochs"] = {"value": epochs, "from": f"{steps} steps: {images}"}
         if settings.class_weights is not None:
-            weights = self.weigh_classes(settings.class_weights, source)
+            if known := self.unfinished.get("facts", {}).get("class_weights"):
+                weights = [known["value"][name] for name in source.class_names]
+            else:
+                labels = source.splits["train"].labels
+                weights = class_weights(settings.class_weights, labels, source.class_names)
             by_name = dict(zip(source.class_names, weights, strict=True))
             facts["class_weights"] = {"value": by_name, "from": settings.class_weights}
         if settings.sampling == "classes":
@@ -273,7 +246,7 @@ class Job:
             description = dataclasses.replace(description, origins=before.origins)
             start = dataclasses.replace(start, description=description)
         recipe = {
-            "job": self.settings_type.command,
+            "job": settings.command,
             "command": self.options.command,
             "description": description.to_json(),
             "model": description.name,
@@ -289,73 +262,35 @@ class Job:
             "versions": versions(),
         }
         plan = TrainingPlan(start, source, settings, recipe, weights, teacher)
-        self.check(plan)
+        if recipe["classes"]:  # What would be an error at the end is one now.
+            labels = Labels(source.class_names, source.task)
+            check_classifier(labels, None, start.preprocessing)
+            samples = choose_samples(settings.samples, source, settings.image_size)
+            read_images(samples.files)
+            if settings.decision is not None:
+                if "calibration" not in source.splits:
+                    raise ValueError(
+                        "A decision (--max-error) needs images for calibration: a share of the "
+                        "data (--calibration 0.1), or their part of this name. Received: neither"
+                    )
+                check_counts(source.splits["calibration"].labels, labels, settings.decision)
         return plan
 
-    def weigh_classes(self, balance: str, source: Source) -> list[float]:
-        """Returns the weight of each class in the loss; a resumed run keeps its own.
-
-        Args:
-            balance: The setting `class_weights`.
-            source: The images in splits.
-        """
-        if known := self.unfinished.get("facts", {}).get("class_weights"):
-            return [known["value"][name] for name in source.class_names]
-        return class_weights(balance, source.splits["train"].labels, source.class_names)
-
-    def find_start(self, settings: Any) -> Start:
-        """Returns the weights to start from, and what the model to train is."""
-        raise NotImplementedError
-
-    def open(self, start: Start, *, download: bool = True) -> Source:
-        """Returns the images in splits."""
-        share = self.settings.validation_share
-        return self.data.open(share, trained=True, download=download)
-
-    def check(self, plan: TrainingPlan, model: keras.Model | None = None) -> None:
-        """Raises ValueError where `finish` would, before the first step.
-
-        Args:
-            plan: The plan.
-            model: The model to train, once it is built.
-        """
-
-    def build(self, start: Start, settings: Any, num_classes: int) -> tuple[keras.Model, str]:
-        """Returns the model to train, which gives logits, and a text on its weights' origin."""
-        raise NotImplementedError
-
-    def make_trainer(self, model: keras.Model, plan: TrainingPlan) -> Trainer:
-        """Returns a compiled trainer."""
-        raise NotImplementedError
-
-    def validation(self, trainer: Trainer, plan: TrainingPlan) -> Callable[[], Score]:
-        """Returns a function that evaluates the weights on the validation images.
-
-        Its result has a `loss` and a `score`, by which the best weights are chosen.
-        """
-        raise NotImplementedError
-
-    def started(self, plan: TrainingPlan) -> None:
-        """Writes what one may look at while the model trains, before the first step.
-
-        Args:
-            plan: The plan.
-        """
-
-    def finish(self, plan: TrainingPlan, model: keras.Model, history: list) -> Any:
-        """Writes the folder and gives it its name.
-
-        Args:
-            plan: The plan, with the number of skipped steps in its recipe.
-            model: The model with its best weights.
-            history: The rows of `history.csv`.
-        """
-        raise NotImplementedError
-
-    def best(self, task: str) -> dict[str, float] | None:
-        """Returns step, score and loss of the best validation; None without one."""
-        best = self.folder.best_score()
-        return best and {"step": best[0], SCORES[task]: best[1], "loss": best[2]}
+    def _open(self, start: Start, download: bool) -> Source:
+        """Returns the images in splits, with the classes and images of the weights to extend."""
+        settings, share = self.settings, self.settings.validation_share
+        if isinstance(settings, MaskedPatches):
+            return self.data.open(share, labelled=False, download=download)
+        if not isinstance(settings, FineTuning):
+            return self.data.open(share, trained=True, download=download)
+        if extends_head(settings):  # The weights have other classes.
+            source = self.data.open(share, min_classes=1, download=download)
+        else:
+            source = self.data.open(share, trained=True, download=download)
+        source = extend(source, start.opened, settings, share, download=download)
+        record = SplitRecord.read(start.opened.folder)
+        notes = notes_of_seen(source.splits, record, "in the run of the weights")
+        return dataclasses.replace(source, notes=(*source.notes, *notes))
 
     def finished_recipe(self, plan: TrainingPlan, **more: Any) -> dict[str, Any]:
         """Returns the content of `recipe.json` in the finished folder, which leaves this machine.
@@ -366,53 +301,51 @@ class Job:
             plan: The plan.
             **more: Further fields.
         """
-        recipe = {**plan.recipe, **more}
+        best = self.folder.best_score()
+        score = SCORES[plan.source.task]
+        named = best and {"step": best[0], score: best[1], "loss": best[2]}
+        recipe = {**plan.recipe, "best": named, **more}
         if plan.start.opened.folder:  # Its recipe is not found by the last part of its path.
             recipe["pretraining"] = pretraining_fields(recipe)
-        return without_paths(recipe)
+        skipped = [[self.data.relative(path), reason] for path, reason in plan.source.skipped]
+        return {**without_paths(recipe), **({"skipped": skipped} if skipped else {})}
 
     def publish(self, source: Source) -> None:
         """Gives the finished folder its name, and reports the images that were skipped."""
-        if source.skipped:
-            named = [(self.data.relative(path), reason) for path, reason in source.skipped]
-            write_skipped(self.folder.path, named)
         self.folder.publish()
         for line in describe_skipped(source.skipped):
             self.options.log(line)
         if source.skipped:
-            self.options.log(f"all skipped files are in {self.folder.output / SKIPPED}")
+            self.options.log(f"all skipped files are in {self.folder.output / RECIPE}")
 
 
-def record_split(folder: pathlib.Path, contents: Mapping[str, Contents | None]) -> None:
-    """Writes which images a run trains on, chooses by and holds out, before its first step.
+def images_hash(source: Source, contents: Mapping[str, Contents | None]) -> str:
+    """Returns the SHA-256 of the images of a run in their order, with class and part.
+
+    Images in record files are known by their names, all others by their bytes.
 
     Args:
-        folder: The folder of the run. If it has a record, the run continues: what it trained on
-            before the stop stays in the record, also where the data have changed.
-        contents: The images' `read_contents`.
+        source: The images in splits.
+        contents: Their `read_contents`.
     """
-    fingerprints = {part: known and known.fingerprints for part, known in contents.items()}
-    record, before = SplitRecord.of(fingerprints), SplitRecord.read(folder)
-    if record is not None:
-        (record if before is None else record.with_parts(before)).write(folder)
+    digest = hashlib.sha256(repr(source.class_names).encode())
+    for part, examples in source.splits.items():
+        known = contents[part]
+        read = np.zeros((len(examples), 32), "uint8") if known is None else known.sha256
+        for name, label, image in zip(examples.names, examples.labels, read, strict=True):
+            what = image.tobytes() if image.any() else name.encode("utf-8", "surrogateescape")
+            digest.update(f"\n{part} ".encode() + np.asarray(label).tobytes() + what)
+    return digest.hexdigest()
 
 
-def _batches(plan, place, start_step=0):
-    """The training batches of a plan from a step on."""
-    settings = plan.settings
-    return place.batches(
-        plan.source.splits["train"],
-        image_size=settings.image_size,
-        batch_size=settings.batch_size,
-        micro_batches=settings.accumulate,
-        seed=settings.seed,
-        augmentation=settings.augmentation,
-        flip=settings.flip,
-        evaluation=plan.start.preprocessing.evaluation,
-        mixup=settings.mixup,
-        resize=settings.resize,
-        value_range=plan.start.preprocessing.value_range,
-        start_step=start_step,
-        num_classes=len(plan.source.class_names),
-        data_service=settings.data_service,
-    )
+def _find_start(settings: Any) -> Start:
+    """Returns the weights to start from, and what the model to train is."""
+    if isinstance(settings, FineTuning):
+        size = settings.image_size
+        if size is None and settings.recipe != HYPER_RULE_NAME:
+            size = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
+        return find_start(settings.model, settings.weights, size, **settings.unknown_facts)
+    start = find_start(settings.model, None)
+    if isinstance(settings, MaskedPatches):
+        check_masked_patches(start.config, settings)
+    return start

@@ -26,12 +26,7 @@ from keras_vit.utils.files import HISTORY, write_csv
 from keras_vit.utils.progress import progress_bar
 
 from .folder import LAST_MODEL, RunFolder
-from .run_fingerprints import weights_hash
 from .trainer_setup import make_schedule
-
-# Steps whose rows of the history have the hash of the weights, by which `reproduce` compares early
-# steps; later rows have it after a validation, which takes far longer.
-_EARLY_STEPS = 200
 
 # The metric of training images in addition to the loss.
 METRICS = {MULTICLASS: "accuracy", MULTILABEL: "label_accuracy"}
@@ -49,7 +44,6 @@ def history_columns(task: str = MULTICLASS) -> tuple[str, ...]:
         f"validation_{SCORES[task]}",
         "averaged_loss",
         f"averaged_{SCORES[task]}",
-        "weights",
     )
 
 
@@ -95,9 +89,8 @@ def train(
 
     The best weights have the highest score on the validation images; ties go to the lower
     loss. Without validation images these are the last weights. A trainer that keeps averages
-    validates both weights and averages, and the averages are the ones kept. `last.keras` in
-    the run's folder has the weights of the last step. With `patience` a run ends early, after
-    so many validations in a row without an improvement.
+    validates both weights and averages, and the averages are the ones kept. With
+    `patience` a run ends early, after so many validations in a row without an improvement.
 
     Args:
         trainer: A compiled trainer, at `start_step`.
@@ -150,7 +143,6 @@ def train(
             f"{run.path}.",
             received[0],
         )
-    trainer.model.save(run.path / LAST_MODEL)
     if run.best_score() is not None:
         run.load_best(trainer.model)
     elif trainer.averages:
@@ -268,8 +260,6 @@ class _StepCallback(keras.callbacks.Callback):
         row = {**self.row, **validation}
         if validates:
             self.validated = self.step
-        if validates or self.step <= _EARLY_STEPS:
-            row["weights"] = weights_hash(self.model.model)[:16]
         # For the callbacks after this one, under the names of `keras.Model.fit`.
         validation = {name.replace("validation_", "val_"): v for name, v in validation.items()}
         self.row_logs = {name: row[name] for name in ("loss", self.metric)} | validation

@@ -16,11 +16,12 @@ from keras_vit.models.build import build
 from keras_vit.prediction import predict_batch
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.split_record import Contents
 from keras_vit.training.machine import available_memory
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
 from keras_vit.utils.fields import field_info, required
-from keras_vit.utils.files import RUN_PAGE
+from keras_vit.utils.files import REPORT
 from keras_vit.utils.text_tables import align_columns
 
 from .chosen_samples import choose_samples
@@ -42,7 +43,7 @@ _OPERATIONS = 3e10  # and the operations of its answers.
 _PASSES = {"all": 3, "lora": 2, "head": 1}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class TrainingPlan:
     """A run before its model is built.
 
@@ -51,9 +52,10 @@ class TrainingPlan:
         source: The images in splits: "train", and if there are any, "validation", by which
             the best weights are chosen, "calibration", which is held out, and "test".
         settings: Resolved settings.
-        recipe: The content of `recipe.json`.
+        recipe: The content of `recipe.json`, which grows during the run.
         class_weights: The weight of each class in the loss; None for equal ones.
         teacher: The teacher that the model learns from, or None.
+        contents: The `read_contents` of the images, once they are read.
     """
 
     start: Start
@@ -62,6 +64,7 @@ class TrainingPlan:
     recipe: dict[str, Any]
     class_weights: Sequence[float] | None = None
     teacher: Teacher | None = None
+    contents: Mapping[str, Contents | None] = dataclasses.field(default_factory=dict)
 
     @property
     def validation(self) -> Examples | None:
@@ -110,7 +113,7 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
             table[name] = value
     if recipe["classes"]:
         chosen = choose_samples(settings.samples, plan.source, settings.image_size)
-        table["samples"], table[RUN_PAGE] = chosen.line, chosen.page_line
+        table["samples"], table[REPORT] = chosen.line, chosen.page_line
     if plan.source.notes:
         table["images"] = "; ".join(plan.source.notes)
     if skipped:

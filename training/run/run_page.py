@@ -1,4 +1,4 @@
-"""`run.html`: the page of a run with curves, augmented images, confusion and errors."""
+"""`report.html`: the page of a run with curves, augmented images, confusion and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from keras_vit.training.evaluation.mistakes import encoded_images
 from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.evaluation.selective import coverage_curve
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import RUN_PAGE
+from keras_vit.utils.files import REPORT
 
 from .chosen_samples import choose_samples
 from .plan import TrainingPlan
@@ -43,7 +43,7 @@ def write_run_page(
     history: Sequence[Mapping[str, str]] = (),
     report: EvaluationReport | None = None,
 ) -> None:
-    """Writes `run.html`; it needs no network and links to no file.
+    """Writes `report.html`; it needs no network and links to no file.
 
     Pictures are of at most the model's size and without metadata; how many there are, and whether
     there are any, is `ChosenSamples.pictures`, which the plan prints.
@@ -76,7 +76,7 @@ def write_run_page(
             parts += [paragraph("The data have no test images: confusion and errors are unknown.")]
     else:
         parts += _report_parts(report, error_pictures(plan, report, data, pictures))
-    write_page(folder / RUN_PAGE, f"Run of {plan.recipe['model']}", *parts)
+    write_page(folder / REPORT, f"Run of {plan.recipe['model']}", *parts)
 
 
 def curves(history: Sequence[Mapping[str, str]], task: str) -> list[str]:

@@ -13,15 +13,12 @@ from typing import Any
 from keras_vit.description.tasks import MULTILABEL, SCORES
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.training.evaluation.results import RESULT, read_result
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import HISTORY, RECIPE, write_text
 from keras_vit.utils.text_tables import markdown_table
 
-from .classifier_jobs import finetune_once
-from .folds import FoldsResult, finetune_folds
-from .several_runs import start_or_continue
+from .folds import FoldsResult, finetune_folds, finetune_once, score_text, start_or_continue
 
 PROTOCOL = "sweep"
 
@@ -78,7 +75,7 @@ class SweepResult:
                 text = (
                     self.folds[rate].mean_text
                     if self.folds
-                    else self._text(accuracy, self.development_images)
+                    else score_text(self.metric, accuracy, self.development_images)
                 )
                 rows.append((f"{rate:g}{best}", text))
             tables.append(markdown_table(rows))
@@ -86,18 +83,13 @@ class SweepResult:
         rows = [
             (f"seed, learning rate {self.learning_rate:g}", f"{metric} on test"),
             *(
-                (str(seed), self._text(value, self.test_images))
+                (str(seed), score_text(self.metric, value, self.test_images))
                 for seed, value in self.test.items()
             ),
-            ("mean", self._text(self.mean, self.test_images) + deviation),
+            ("mean", score_text(self.metric, self.mean, self.test_images) + deviation),
         ]
         tables.append(markdown_table(rows))
         return "\n\n".join(tables)
-
-    def _text(self, accuracy, images):
-        """An accuracy with its 95% interval; an mAP, which is no share of images, has none."""
-        known = self.metric == "top_1" and images
-        return accuracy_text(accuracy, images) if known else f"{accuracy:.2%}"
 
 
 def sweep(

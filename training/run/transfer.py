@@ -177,7 +177,6 @@ def settle(start: Start, settings: Any, labels: Labels) -> tuple[Start, Any]:
         preprocessing=preprocessing,
         labels=labels,
         origins=origins,
-        decision=None,  # The head is trained anew.
     )
     settings = dataclasses.replace(settings, image_size=size, evaluation=preprocessing.evaluation)
     return dataclasses.replace(start, description=description, head_rows=rows), settings

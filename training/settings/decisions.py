@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_vit.description.class_labels import Labels
-from keras_vit.description.decision import UNKNOWN
+from keras_vit.description.class_labels import UNKNOWN, Labels
 from keras_vit.utils.fields import check_fields, documented, setting
 
 _BETWEEN = ("in (0, 1)", lambda value: 0 < value < 1)

@@ -205,7 +205,7 @@ class DeclaredSettings:
     averaging: float | None = setting(
         None,
         "factor of Polyak averaging, 0.9999 in the paper; the averages are kept in place of the "
-        "weights, and the weights of the last step in last.keras",
+        "weights",
         unit="FACTOR",
         none=0,
         absent="no averaging",

@@ -1,3 +1,11 @@
+from .calibrated_classifier import (
+    calibrate as calibrate,
+)
+from .check_report import CheckReport as CheckReport
+from .classifier_comparison import (
+    Comparison as Comparison,
+    compare_classifiers as compare_classifiers,
+)
 from .fingerprints import (
     Duplicate as Duplicate,
     DuplicateIndex as DuplicateIndex,
@@ -5,3 +13,4 @@ from .fingerprints import (
     fingerprint as fingerprint,
     fingerprint_or_reason as fingerprint_or_reason,
 )
+from .photo_check import check_photos as check_photos

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.fft
@@ -59,7 +59,14 @@ def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
     Raises:
         ValueError: If the image cannot be read.
     """
-    return fingerprint_of(_upright_rgb(encoded), mirrored)
+    try:
+        with Image.open(io.BytesIO(transcoded(encoded))) as opened:
+            image = to_rgb(ImageOps.exif_transpose(opened))
+    except UnidentifiedImageError as error:
+        raise ValueError("The image cannot be read: its format is unknown.") from error
+    except Exception as error:  # Pillow raises nearly anything on damaged data.
+        raise ValueError(f"The image cannot be read: {error}") from error
+    return fingerprint_of(image, mirrored)
 
 
 def fingerprint_of(image: Image.Image, mirrored: bool = False) -> Fingerprint:
@@ -72,16 +79,6 @@ def fingerprint_of(image: Image.Image, mirrored: bool = False) -> Fingerprint:
         views += [ImageOps.mirror(view) for view in views]
     hashes = np.array([_perceptual_hash(view) for view in views])
     return Fingerprint(digest.digest(), hashes, np.asarray(_cut(grey, (0, 0, *grey.size))))
-
-
-def _upright_rgb(encoded):
-    try:
-        with Image.open(io.BytesIO(transcoded(encoded))) as opened:
-            return to_rgb(ImageOps.exif_transpose(opened))
-    except UnidentifiedImageError as error:
-        raise ValueError("The image cannot be read: its format is unknown.") from error
-    except Exception as error:  # Pillow raises nearly anything on damaged data.
-        raise ValueError(f"The image cannot be read: {error}") from error
 
 
 def fingerprint_or_reason(task: tuple[str, bytes, bool]) -> tuple[str, Fingerprint | str]:
@@ -213,16 +210,16 @@ class Duplicate(NamedTuple):
     """A training image and the test image that it copies.
 
     Args:
-        train: The training image's name.
-        test: The test image's name.
+        train: The training image's name or number.
+        test: The test image's.
         kind: "exact" if all pixels are equal, else "near".
         distance: Bits of 64 in which the nearest perceptual hashes differ.
         similarity: Correlation of the thumbnails, at most 1.
         mirrored: Whether the images mirror each other.
     """
 
-    train: str
-    test: str
+    train: Any
+    test: Any
     kind: str
     distance: int
     similarity: float
@@ -233,7 +230,7 @@ class DuplicateIndex:
     """Fingerprints of test images, searched for copies.
 
     Args:
-        names: Names of the images.
+        names: Names or numbers of the images.
         fingerprints: Their fingerprints, with the mirrored views.
         distance: Largest distance of perceptual hashes, bits of 64.
         similarity: Smallest correlation of thumbnails, in [-1, 1].
@@ -244,7 +241,7 @@ class DuplicateIndex:
 
     def __init__(
         self,
-        names: Sequence[str],
+        names: Sequence[Any],
         fingerprints: Sequence[Fingerprint],
         distance: int = MAX_DISTANCE,
         similarity: float = LEAST_SIMILARITY,
@@ -264,7 +261,7 @@ class DuplicateIndex:
             self._digests.setdefault(image.digest, []).append(index)
         self._views = HammingIndex(hashes.ravel(), distance)
 
-    def find(self, names: Sequence[str], images: Sequence[Fingerprint]) -> list[Duplicate]:
+    def find(self, names: Sequence[Any], images: Sequence[Fingerprint]) -> list[Duplicate]:
         """Returns the duplicates among training images, in their order."""
         if not images or not self.names:
             return []

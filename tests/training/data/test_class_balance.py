@@ -9,7 +9,7 @@ from keras_vit import ViTConfig
 from keras_vit.training.data import open_source, training_batches, write_records
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
 
@@ -132,7 +132,7 @@ def job(make_folder, tmp_path_factory):
         class_weights="balanced",
     )
     data = DataSpec(make_folder({"a": 4, "b": 2}), holdout=0)
-    return FineTune(data, RunOptions(tmp_path_factory.mktemp("runs") / "run"), settings)
+    return Job(data, RunOptions(tmp_path_factory.mktemp("runs") / "run"), settings)
 
 
 def test_the_weights_of_a_run_are_in_its_recipe(job):
@@ -146,5 +146,5 @@ def test_a_resumed_run_has_the_weights_of_its_recipe(job):
     recipe["facts"]["class_weights"]["value"] = {"a": 1.0, "b": 3.0}
     with job.folder.locked():
         job.folder.start(recipe)
-    resumed = FineTune(DataSpec(), RunOptions(job.folder.output, resume=True)).plan()
+    resumed = Job(DataSpec(), RunOptions(job.folder.output, resume=True), FineTuning()).plan()
     assert tuple(resumed.class_weights) == (1.0, 3.0)

@@ -257,7 +257,7 @@ def test_semicolons_and_tabs_separate_cells(table, separator, name):
     assert source.class_names == ("a,b", "c")
 
 
-@pytest.mark.parametrize("header", ["filename,class", "id,breed", "image,label", "file,category"])
+@pytest.mark.parametrize("header", ["filename,class", "id,breed", "Image,Class", "file,category"])
 def test_columns_of_other_names_and_paths_without_a_suffix_are_read(table, header):
     source = opened(table(header, "0,cat", "1,dog"))
     assert by_name(source) == {"0.png": 0, "1.png": 1}
@@ -303,3 +303,9 @@ def test_a_json_list_of_objects_is_a_table(table):
     rows = [{"path": "0.png", "label": "a"}, {"path": "1.png", "label": ["a", "b"]}]
     source = opened(table(json.dumps(rows), name="labels.json"))
     assert by_name(source) == {"0.png": [1, 0], "1.png": [1, 1]}
+
+
+def test_a_pipe_given_as_an_image_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "q.jpg")
+    with pytest.raises(ValueError, match=f"q.jpg. {NO_FILE}"):
+        image_files(tmp_path / "q.jpg")

@@ -13,10 +13,8 @@ import sys
 import keras
 import numpy as np
 
-from keras_vit.training import demo
-from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune, Pretrain
-from keras_vit.training.run.run_options import RunOptions
+from keras_vit.training import demo, finetune, pretrain
+from keras_vit.training.run import finetune as page
 
 STEPS = 10
 OUTPUT = pathlib.Path(sys.argv[1])
@@ -40,32 +38,31 @@ class FirstSteps(keras.callbacks.Callback):
         return np.diff(self.sums).tolist()
 
 
-class FromSeed(Pretrain):
-    """Pre-training from weights that NumPy draws."""
-
-    def build(self, body, settings, num_classes):
-        model, origin = super().build(body, settings, num_classes)
+def build_from_seed(plan, build=page.build):
+    """Replaces random weights by those that NumPy draws."""
+    model, origin = build(plan)
+    if origin == "random":
         rng = np.random.default_rng(0)
         for variable in model.trainable_variables:
             if not variable.path.endswith("gamma"):
                 variable.assign(rng.normal(0, 0.05, variable.shape))
-        return model, origin
+    return model, origin
 
 
-def first_losses(job, part, settings):
+def first_losses(train, part, settings):
     first = FirstSteps()
-    data = DataSpec(OUTPUT / "images" / part)
-    options = RunOptions(OUTPUT / job.__name__, callbacks=[first], log=lambda line: None)
-    job(data, options, settings).run()
+    output = OUTPUT / f"first_{train.__name__}"
+    train(OUTPUT / "images" / part, output, settings, callbacks=[first], log=lambda line: None)
     return first.losses
 
 
 result = demo.demo(OUTPUT, log=lambda line: print(line, file=sys.stderr, flush=True))
 transfer = dataclasses.replace(demo.TRANSFER, weights=str(PRETRAINED))
+page.build = build_from_seed
 outcome = {
     "backend": keras.backend.backend(),
-    "pretraining": first_losses(FromSeed, demo.FIRST, demo.PRETRAINING),
-    "transfer": first_losses(FineTune, demo.SECOND, transfer),
+    "pretraining": first_losses(pretrain, demo.FIRST, demo.PRETRAINING),
+    "transfer": first_losses(finetune, demo.SECOND, transfer),
     "accuracies": [result.pretraining_accuracy, result.after_transfer, result.export_agreement],
 }
 print(json.dumps(outcome))

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
 
 DATA, OUTPUT, *STRATEGIES = sys.argv[1:]

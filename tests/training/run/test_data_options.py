@@ -4,11 +4,9 @@ import dataclasses
 
 import pytest
 
+from keras_vit.training import finetune, pretrain, pretrain_masked_patches
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run import sweep as sweeping
-from keras_vit.training.run.classifier_jobs import finetune, pretrain
-from keras_vit.training.run.job import Job
-from keras_vit.training.run.masked_patches import pretrain_masked_patches
+from keras_vit.training.run import finetune as page, sweep as sweeping
 
 # Another value than the default for each field.
 VALUES = {
@@ -20,6 +18,8 @@ VALUES = {
     "fold": (1, 5),
     "path_column": "file",
     "label_column": "breed",
+    "label_separator": "|",
+    "folders": "classes",
     "split": ("path,split", "a.png,train"),
     "labels": ("path,label", "a.png,cat"),
     "strict": True,
@@ -46,7 +46,7 @@ def begun(tmp_path, monkeypatch):
     def start_or_continue(folder, data, settings, **options):
         raise Started(data)
 
-    monkeypatch.setattr(Job, "run", run)
+    monkeypatch.setattr(page, "run", run)
     monkeypatch.setattr(sweeping, "start_or_continue", start_or_continue)
 
     def call(start, *arguments, **options):

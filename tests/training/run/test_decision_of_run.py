@@ -8,9 +8,9 @@ import pytest
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
-from keras_vit.utils.files import MODEL_CARD, RECIPE
+from keras_vit.utils.files import CARD, RECIPE
 from makers import tiny_config, write_classes
 
 SETTINGS = FineTuning(
@@ -41,12 +41,12 @@ def done(data, tmp_path_factory):
 
 def test_the_decision_is_found_on_the_calibration_part(done):
     finished, output, lines = done
-    decision = load_classifier(output).description.decision
+    decision = load_classifier(output).recipe["decision"]
     assert len(SplitRecord.read(output).parts["calibration"]) == 36
-    assert decision.images == 29  # A fifth of 36 chose the temperature.
-    assert decision.max_error == 0.3
+    assert decision["images"] == 29  # A fifth of 36 chose the temperature.
+    assert decision["max_error"] == 0.3
     assert any(line.startswith("with 95% confidence at most 30.0%") for line in lines)
-    assert "## Unknown images" in (output / MODEL_CARD).read_text()
+    assert "## Unknown images" in (output / CARD).read_text()
 
 
 def test_the_test_images_are_answered_by_it(done):
@@ -54,8 +54,7 @@ def test_the_test_images_are_answered_by_it(done):
     assert finished.report.selective.count == 12
     recorded = json.loads((output / RECIPE).read_text())["test"]
     assert recorded["decision"]["answered"] == finished.report.selective.answered
-    answers = load_classifier(output).answering
-    assert answers.class_names[-1] == "unknown"
+    assert load_classifier(output).model.output_shape == (None, 4)
 
 
 def test_a_bound_without_calibration_images_is_refused_before_the_first_step(data, tmp_path):
@@ -76,5 +75,5 @@ def test_a_bound_that_cannot_hold_leaves_a_run_without_a_decision(tmp_path):
     settings = dataclasses.replace(SETTINGS, steps=1, learning_rate=1e-6, max_error=0.2)
     lines = []
     finetune(DataSpec(data, calibration=0.5), tmp_path / "run", settings, log=lines.append)
-    assert load_classifier(tmp_path / "run").description.decision is None
+    assert not load_classifier(tmp_path / "run").description.labels.abstains
     assert any(line.startswith("no decision: No threshold keeps the errors") for line in lines)

@@ -14,8 +14,9 @@ from keras_vit.command_line import main
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
 from keras_vit.training.data import DataSpec
-from keras_vit.training.run.classifier_jobs import FineTune, finetune
 from keras_vit.training.run.distillation import Distillation, DistillationTrainer, open_teacher
+from keras_vit.training.run.finetune import finetune
+from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.transfer import dtype_policy
 from keras_vit.training.settings import FineTuning
@@ -271,7 +272,7 @@ def test_a_student_agrees_with_its_teacher(teacher, data, tmp_path):
     assert len(fact["sha256"]) == 64
     # The student alone is saved.
     shapes = [
-        [w.shape for w in keras.saving.load_model(tmp_path / name / "last.keras").weights]
+        [w.shape for w in keras.saving.load_model(tmp_path / name / "model.keras").weights]
         for name in ("alone", "taught")
     ]
     assert shapes[0] == shapes[1]
@@ -280,18 +281,18 @@ def test_a_student_agrees_with_its_teacher(teacher, data, tmp_path):
 def test_a_run_is_resumed_with_its_own_teacher_alone(teacher, data, tmp_path):
     folder = shutil.copytree(teacher, tmp_path / "teacher")
     spec, given = DataSpec(str(data)), settings(teacher=str(folder))
-    job = FineTune(spec, RunOptions(tmp_path / "run"), given)
+    job = Job(spec, RunOptions(tmp_path / "run"), given)
     with job.folder.locked():
         job.folder.start(job.plan().recipe)
     options = RunOptions(tmp_path / "run", resume=True)
-    assert FineTune(DataSpec(), options).plan().teacher.rows == (2, 3, 0)
+    assert Job(DataSpec(), options, FineTuning()).plan().teacher.rows == (2, 3, 0)
     shutil.rmtree(folder)
     model = load_classifier(teacher).model
     model.layers[-1].bias.assign(np.zeros(4))
     names = ("light", "other", "dark", "grey")
     save_classifier(folder, model, names, Preprocessing((4, 4), value_range=IMAGENET))
     with pytest.raises(ValueError, match="must be the one that the run was started with"):
-        FineTune(DataSpec(), options).plan()
+        Job(DataSpec(), options, FineTuning()).plan()
 
 
 def test_what_does_not_fit_is_one_line(teacher, data, tmp_path, capsys):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from keras_vit.command_line import main
-from keras_vit.training.run import classifier_jobs
+from keras_vit.training.run import folds
 from keras_vit.training.run.folds import FoldsResult, finetune_folds
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_classes
@@ -46,7 +46,7 @@ def pretended(monkeypatch):
         recipe = {"test": {"top_1": 0.5, "images": images}, "task": "multiclass"}
         (output / "recipe.json").write_text(json.dumps(recipe))
 
-    monkeypatch.setattr(classifier_jobs, "finetune", finetune)
+    monkeypatch.setattr(folds, "finetune", finetune)
     return calls
 
 

@@ -52,7 +52,7 @@ def content(folder):
             {name: value for name, value in row.items() if name != "images_per_second"}
             for row in csv.DictReader(file)
         ]
-    for name in ("model.keras", "last.keras"):
+    for name in ("model.keras",):
         with (
             zipfile.ZipFile(folder / name) as archive,
             archive.open("model.weights.h5") as weights,
@@ -120,7 +120,7 @@ def test_runs_whose_states_are_damaged_after_a_kill_end_bit_for_bit_the_same(run
     for number in range(12):
         name = f"run_{number}"
         run(name, operation=rng.randint(whole["operations"] // 3, whole["operations"] - 3))
-        states = sorted((tmp_path / f"{name}.partial" / "states").glob("state-*.npz"))
+        states = sorted((tmp_path / f"{name}.partial" / ".states").glob("state-*.npz"))
         for path in rng.choice([states[-1:], states]):  # The newest, or each of them.
             damage(path, rng)
             damaged += 1

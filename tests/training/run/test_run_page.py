@@ -1,4 +1,4 @@
-"""`run.html` of a run: its curves, its pictures, and what it never holds."""
+"""`report.html` of a run: its curves, its pictures, and what it never holds."""
 
 import base64
 import dataclasses
@@ -12,7 +12,8 @@ from PIL import Image
 from keras_vit import export
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.chosen_samples import choose_samples
-from keras_vit.training.run.classifier_jobs import FineTune, finetune
+from keras_vit.training.run.finetune import finetune
+from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.run_page import augmented_pictures, curves
 from keras_vit.training.settings import FineTuning
@@ -56,7 +57,7 @@ def pictures(page):
 
 def test_the_page_has_curves_confusion_risk_and_errors(run):
     finished, output = run
-    page = (output / "run.html").read_text()
+    page = (output / "report.html").read_text()
     assert page.count("<polyline") + page.count("<circle") == 6
     for text in ("Curves", "First batch as the model sees it", "Confusion", "Risk and coverage"):
         assert f"<h2>{text}</h2>" in page
@@ -71,7 +72,7 @@ def test_the_page_fits_a_window_and_asks_for_nothing(run, chromium, width):
     page, problems = context.new_page(), []
     page.on("console", lambda line: problems.append(line.text))
     page.on("request", lambda sent: sent.url.startswith("http") and problems.append(sent.url))
-    page.goto((run[1] / "run.html").as_uri())
+    page.goto((run[1] / "report.html").as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") == width
     shown = page.evaluate("[...document.images].map(image => image.naturalWidth)")
     assert min(shown) == 8
@@ -84,16 +85,16 @@ def test_the_page_fits_a_window_and_asks_for_nothing(run, chromium, width):
 
 
 def test_the_page_has_nothing_of_other_files(run, data):
-    page = (run[1] / "run.html").read_text()
+    page = (run[1] / "report.html").read_text()
     assert not re.search(r"https?://|file:|<script|<link|\bhref=", page)
     assert str(data) not in page
 
 
 def test_pictures_are_not_larger_than_the_model_and_have_no_metadata(run):
-    for picture in pictures((run[1] / "run.html").read_text()):
+    for picture in pictures((run[1] / "report.html").read_text()):
         assert picture.size == (8, 12)
         assert not picture.getexif()
-    assert b"Jane Q" not in (run[1] / "run.html").read_bytes()
+    assert b"Jane Q" not in (run[1] / "report.html").read_bytes()
 
 
 @pytest.mark.parametrize("without", ["none", "folder", "no test part"])
@@ -102,16 +103,16 @@ def test_no_photo_is_on_the_page_where_none_may_travel(without, data, tmp_path):
     spec = DataSpec(str(data / "train"), holdout=0.0) if without == "no test part" else data
     settings = dataclasses.replace(SETTINGS, samples=samples, steps=1)
     finetune(spec, tmp_path / "run", settings, log=len)
-    page = (tmp_path / "run" / "run.html").read_text()
+    page = (tmp_path / "run" / "report.html").read_text()
     assert pictures(page) == []
     assert "<h2>Curves</h2>" in page
 
 
 def test_the_plan_says_what_the_page_shows(data, tmp_path):
-    text = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run"), SETTINGS).dry_run()
+    text = Job(DataSpec(str(data)), RunOptions(tmp_path / "run"), SETTINGS).dry_run()
     assert "8 augmented images that are trained on and up to 8 errors" in text
     without = dataclasses.replace(SETTINGS, samples="none")
-    text = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run"), without).dry_run()
+    text = Job(DataSpec(str(data)), RunOptions(tmp_path / "run"), without).dry_run()
     assert "curves and numbers, no photos" in text
 
 
@@ -125,9 +126,8 @@ def test_the_first_batch_is_the_one_that_is_trained_on(data, tmp_path, monkeypat
         return fit(self, batches, **options)
 
     monkeypatch.setattr(Trainer, "fit", watched)
-    job = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "run", log=len), SETTINGS)
-    job.run()
-    plan = FineTune(DataSpec(str(data)), RunOptions(tmp_path / "other"), SETTINGS).plan()
+    finetune(DataSpec(str(data)), tmp_path / "run", SETTINGS, log=len)
+    plan = Job(DataSpec(str(data)), RunOptions(tmp_path / "other"), SETTINGS).plan()
     shown = [np.asarray(Image.open(io.BytesIO(p.encoded))) for p in augmented_pictures(plan, 4)]
     np.testing.assert_array_equal(shown, np.rint((seen[0][:4] + 1) * 127.5).astype("uint8"))
 
@@ -140,9 +140,9 @@ def test_a_number_of_samples_is_the_number_of_pictures(data):
 
 def test_an_export_has_no_page(run, tmp_path):
     export.tflite(run[0].classifier, tmp_path / "model.tflite")
-    assert b"run.html" not in (tmp_path / "model.tflite").read_bytes()
+    assert b"report.html" not in (tmp_path / "model.tflite").read_bytes()
     export.saved_model(run[0].classifier, tmp_path / "saved")
-    assert list((tmp_path / "saved").rglob("run.html")) == []
+    assert list((tmp_path / "saved").rglob("report.html")) == []
 
 
 def test_rows_without_a_number_are_left_out_of_a_curve():

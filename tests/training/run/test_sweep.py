@@ -11,7 +11,7 @@ import pytest
 
 from keras_vit.command_line import main
 from keras_vit.training.evaluation.results import find_results, read_result
-from keras_vit.training.run import classifier_jobs, sweep as module
+from keras_vit.training.run import folds, sweep as module
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning
@@ -138,7 +138,7 @@ class Pretend:
 
     def __init__(self, monkeypatch, scores, metrics=("accuracy", "top_1")):
         self.scores, self.metrics, self.calls = scores, metrics, []
-        monkeypatch.setattr(classifier_jobs, "finetune", self)
+        monkeypatch.setattr(folds, "finetune", self)
         monkeypatch.setattr(module, "write_result", lambda result, command: None)
 
     def __call__(self, data, output, settings, **options):
@@ -186,7 +186,7 @@ def test_folds_choose_the_rate_and_see_no_test_image(data, tmp_path, monkeypatch
         (output / "model.keras").touch()
         (output / "recipe.json").write_text(json.dumps(recipe))
 
-    monkeypatch.setattr(classifier_jobs, "finetune", finetune)
+    monkeypatch.setattr(folds, "finetune", finetune)
     options = {"learning_rates": (0.1, 0.2, 0.3), "seeds": (0, 1), "folds": 3, "log": len}
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_result", lambda result, command: None)

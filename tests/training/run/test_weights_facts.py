@@ -9,9 +9,9 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.checkpoints.catalogue import RELEASED
+from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
-from keras_vit.checkpoints.torch_names import TIMM
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.command_line import main
 from keras_vit.configs import IMAGE_SIZES
@@ -20,7 +20,8 @@ from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import few_shot, predictions as evaluation_predictions
 from keras_vit.training.evaluation.predictions import build_evaluated
-from keras_vit.training.run.classifier_jobs import FineTune
+from keras_vit.training.run.finetune import finetune
+from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.transfer import build_model
 from keras_vit.training.settings import FineTuning
@@ -60,7 +61,7 @@ def built(config=None, classes=3, size=8):
 def timm(tmp_path_factory):
     """A folder as of DeiT: ImageNet's mean and deviation, exact GELU, class names."""
     folder = tmp_path_factory.mktemp("timm")
-    write_safetensors(folder / "model.safetensors", stored_arrays(built(), TIMM), {})
+    write_safetensors(folder / "model.safetensors", stored_arrays(built(), TIMM))
     config = {
         "architecture": "deit_tiny_patch16_224",
         "num_classes": 3,
@@ -77,7 +78,7 @@ def timm(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
-    """A classifier's folder whose preprocessing.json has ImageNet's mean and deviation."""
+    """A classifier's folder that has ImageNet's mean and deviation."""
     folder = tmp_path_factory.mktemp("runs") / "pets"
     save_classifier(folder, built(), NAMES, Preprocessing((8, 8), "resize", IMAGENET))
     return folder
@@ -129,7 +130,7 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
     settings = FineTuning(weights=str(imagenet_weights), **FAST)
     lines = []
     data = DataSpec(str(photos))
-    done = FineTune(data, RunOptions(tmp_path / "out", log=lines.append), settings).run()
+    done = finetune(data, tmp_path / "out", settings, log=lines.append)
     for part, files in (
         ("training", list((photos / "train").rglob("*.png"))),
         ("evaluation", list(photos.rglob("*.png"))),
@@ -141,7 +142,7 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
     assert done.classifier.preprocessing.value_range == IMAGENET
     assert done.classifier.model.get_layer("encoder_block_0").gelu == "exact"
     recipe = done.classifier.recipe
-    file = "config.json" if imagenet_weights.name.startswith("timm") else "preprocessing.json"
+    file = "config.json" if imagenet_weights.name.startswith("timm") else "description.json"
     assert recipe["facts"]["pixels"]["from"] == file
     assert recipe["facts"]["gelu"]["value"] == "exact"
     assert recipe["preprocessing"]["value_range"] == [list(side) for side in IMAGENET]
@@ -149,7 +150,7 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
     assert "-2.118 to 2.249" in text
     assert f"by channel, ImageNet's mean and deviation ({file})" in text
     assert "8x8 (as in the weights)" in text
-    card = (tmp_path / "out" / "model_card.md").read_text()
+    card = (tmp_path / "out" / "README.md").read_text()
     assert "ImageNet's mean and deviation" in card
 
 
@@ -210,7 +211,7 @@ def test_an_unknown_range_stops_every_command_and_nothing_is_written(
 
 def plan_of(weights, photos, tmp_path, **settings):
     given = FineTuning(weights=str(weights), **{**FAST, **settings})
-    return FineTune(DataSpec(str(photos)), RunOptions(tmp_path / "out", log=silent), given).plan()
+    return Job(DataSpec(str(photos)), RunOptions(tmp_path / "out", log=silent), given).plan()
 
 
 def model_of(plan):
@@ -307,7 +308,7 @@ def test_the_image_size_is_that_of_the_weights_but_384_for_224(photos, tmp_path)
     assert size_of("tuned") == ((224, 224), "as in the weights")
     assert size_of("small", image_size=16) == ((16, 16), "the settings")
     recipe = FineTuning.from_recipe("CIFAR-10", weights=str(tmp_path / "small"))
-    job = FineTune(DataSpec(str(photos)), RunOptions(tmp_path / "out", log=silent), recipe)
+    job = Job(DataSpec(str(photos)), RunOptions(tmp_path / "out", log=silent), recipe)
     size = {"value": [384, 384], "from": "CIFAR-10"}
     assert job.plan().recipe["facts"]["image_size"] == size
 
@@ -333,27 +334,14 @@ def test_a_file_alone_gives_the_model_and_a_given_model_must_agree(timm, photos,
     assert len(str(raised.value).splitlines()) <= 10
 
 
-@pytest.mark.slow
-def test_an_unfinished_run_of_before_resumes_with_what_it_took(photos, tmp_path):
-    saved(tmp_path / "same", NAMES)
-    plan = plan_of(tmp_path / "same", photos, tmp_path)
-    old = {name: value for name, value in plan.recipe.items() if name != "facts"}
-    later = ("head", "normalization", "gelu", "num_heads")
-    settings = {name: value for name, value in old["settings"].items() if name not in later}
-    partial = tmp_path / "out.partial"
-    partial.mkdir()
-    (partial / "recipe.json").write_text(json.dumps({**old, "settings": settings}))
-    job = FineTune(DataSpec(None), RunOptions(tmp_path / "out", resume=True, log=silent))
-    assert (job.settings.head, job.settings.normalization) == ("new", "half")
-    assert job.plan().start.head_rows is None
-
-
 def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_path):
     plan = plan_of(classifier, photos, tmp_path)
     partial = tmp_path / "out.partial"
     partial.mkdir()
     (partial / "recipe.json").write_text(json.dumps(plan.recipe))
-    again = FineTune(DataSpec(None), RunOptions(tmp_path / "out", resume=True, log=silent)).plan()
+    again = Job(
+        DataSpec(None), RunOptions(tmp_path / "out", resume=True, log=silent), FineTuning()
+    ).plan()
     assert again.start.preprocessing == plan.start.preprocessing
     assert again.recipe["facts"] == json.loads(json.dumps(plan.recipe["facts"]))
     assert again.start.description == plan.start.description

@@ -1,0 +1,588 @@
+"""The check of an export: its answers in its own runtime, compared with known ones.
+
+After an export the known answers are the Keras model's, for real images. The export then holds what
+`verify` compares on any machine: a few images with its own answers, and checksums of its parts.
+
+    python -m keras_vit.export.check FORMAT EXPORT FOLDER
+
+is the program that runs an export, in a process without the Keras model; see `run_export`. Neither
+TensorFlow nor Keras is imported, except for a comparison with the Keras model and, in the program,
+for a SavedModel and for files of which an export takes preprocessed images.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import keras_vit
+from keras_vit.classifier import Classifier
+from keras_vit.images.transcoding import transcoded, transcoded_file
+from keras_vit.models.opened_classifier import open_classifier
+from keras_vit.prediction import predict_batch
+from keras_vit.utils.fields import required
+from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.safe_text import for_line
+
+from .artefacts import open_export, read_pixels, reason_of, report_program, with_size
+from .formats import FORMATS, VERIFY_SECONDS, format_of
+from .texts import CHECKSUMS, GOLDEN, NAMES, ORIGIN, read_facts
+
+# Largest difference of probabilities from those that an export gave when it was written.
+TOLERANCE = 1e-3
+
+# Whether an export is run in a new process. Tests do so once for each format.
+SEPARATE_PROCESS = True
+
+# First calls compile and fill caches.
+WARM_UP_CALLS = 2
+
+# Signatures of an export: for images, and for encoded files. A SavedModel has further ones with a
+# suffix for another image size.
+SIGNATURES = ("serve", "serve_bytes")
+
+# Parts of a file: its bytes before the texts, and their number.
+MODEL, MODEL_BYTES = "model", "model_bytes"
+
+_LONGEST = 300  # Characters of a line, whose text is from the file.
+
+
+@dataclasses.dataclass(frozen=True)
+class SignatureCheck:
+    """Comparison of one signature of an export with known answers.
+
+    Args:
+        signature: The signature's name.
+        agreement: Share of images with the same first class. For a multi-label classifier the
+            mean share of labels that both give, of the labels that either gives; where neither
+            gives any, whether the first class is the same.
+        largest_difference: Largest absolute difference of two probabilities.
+        mean_difference: Mean absolute difference of all probabilities.
+        milliseconds: Time per image, the median of single calls.
+        keras_milliseconds: The same of the Keras model, or None if it was not run.
+    """
+
+    signature: str
+    agreement: float
+    largest_difference: float
+    mean_difference: float
+    milliseconds: float
+    keras_milliseconds: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportReport:
+    """Size of an export and its comparison with known answers; `str()` gives a table.
+
+    Args:
+        path: The folder or file.
+        format: A key of `formats.FORMATS`.
+        size: Bytes on disk.
+        num_images: Number of images.
+        checks: One `SignatureCheck` for each signature.
+        notes: Remarks for the user, such as a change of precision.
+    """
+
+    path: str
+    format: str
+    size: int
+    num_images: int
+    checks: tuple[SignatureCheck, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def agreement(self) -> float:
+        """Agreement in the worst signature; see `SignatureCheck`."""
+        return min(check.agreement for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all fields except the path, for the copy that is stored in the export."""
+        values = dataclasses.asdict(self)
+        del values["path"]
+        return values
+
+    def to_text(self) -> str:
+        """Returns the content of `check.json`."""
+        return json.dumps(self.to_json(), indent=2) + "\n"
+
+    def __str__(self):
+        lines = [
+            f"{self.path}  {self.format}, {self.size / 1e6:.2f} MB, "
+            f"checked on {self.num_images} images",
+            f"{'signature':<24}{'agreement':>10}{'largest':>10}{'mean':>10}"
+            f"{'ms/image':>10}{'Keras ms':>10}",
+        ]
+        for check in self.checks:
+            keras_time = check.keras_milliseconds
+            lines.append(
+                f"{check.signature:<24}{check.agreement:>10.2%}{check.largest_difference:>10.1e}"
+                f"{check.mean_difference:>10.1e}{check.milliseconds:>10.2f}"
+                + ("-".rjust(10) if keras_time is None else f"{keras_time:>10.2f}")
+            )
+        return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
+
+
+def compare(
+    signature: str,
+    expected: np.ndarray,
+    received: np.ndarray,
+    *,
+    seconds: np.ndarray,
+    keras_seconds: np.ndarray | None = None,
+    thresholds: Sequence[float] | None = None,
+) -> SignatureCheck:
+    """Returns the comparison of an export's probabilities with known ones.
+
+    Args:
+        signature: Name of the export's signature.
+        expected: `(N, K)`, the known probabilities.
+        received: `(N, K)`, the export's. A row with a value that is not finite agrees with
+            nothing.
+        seconds: `(N,)`, of the export's single calls.
+        keras_seconds: `(N,)`, of the Keras model's, if it was run.
+        thresholds: The probabilities above which an image has each label, for a multi-label
+            classifier.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    if received.shape != expected.shape:
+        raise ValueError(
+            f"An export must give the classifier's {expected.shape[1]} probabilities. "
+            f"Received: shape={received.shape} of signature {signature}"
+        )
+    same = (expected.argmax(axis=1) == received.argmax(axis=1)).astype("float64")
+    if thresholds is not None:
+        known, given = (scores > np.array(thresholds) for scores in (expected, received))
+        both, either = (known & given).sum(axis=1), (known | given).sum(axis=1)
+        same = np.divide(both, either, out=same, where=either > 0)
+    difference = np.abs(expected.astype("float64") - received)
+    return SignatureCheck(
+        signature,
+        float((same * np.isfinite(received).all(axis=1)).mean()),
+        float(difference.max()),
+        float(difference.mean()),
+        1000 * float(np.median(seconds)),
+        None if keras_seconds is None else 1000 * float(np.median(keras_seconds)),
+    )
+
+
+def size_of(path: str | os.PathLike) -> int:
+    """Returns the bytes of a file, or of a folder's files."""
+    path = pathlib.Path(path)
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+# An export in its own runtime
+
+
+def run_export(
+    path: str | os.PathLike,
+    files: Sequence[str],
+    images: Mapping[str, np.ndarray] | None = None,
+    *,
+    time_limit: float | None = None,
+) -> dict[str, np.ndarray]:
+    """Returns an export's answers to images, one image a call, from a separate process.
+
+    Args:
+        path: The export.
+        files: The N image files.
+        images: By signature, such as "serve" or "serve_384x384", the files as preprocessed images
+            `(N, H, W, C)`; by default the program preprocesses them for "serve", if it needs them.
+        time_limit: Seconds after which the process is ended, or None.
+
+    Returns:
+        `<name>/probabilities` `(N, K)` and `<name>/seconds` `(N,)` of these signatures and those
+        of encoded files, such as `serve_bytes_384x384`. A signature that takes uint8 pixels gets
+        the files as Pillow decodes them, and has `<name>/input_size`: the only size
+        (height, width) that it takes, or zeros.
+
+    Raises:
+        ValueError: If the export cannot be run, or not in this time.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = pathlib.Path(folder)
+        known = {"serve": np.zeros(0)} if images is None else images
+        np.savez(scratch / "images.npz", **known)
+        decodable = [os.path.abspath(transcoded_file(file, folder)) for file in files]
+        (scratch / "files.json").write_text(json.dumps(decodable), encoding="utf-8")
+        arguments = (format_of(path).name, os.fspath(path), folder)
+        if SEPARATE_PROCESS:
+            _run_in_process(arguments, time_limit)
+        else:
+            main(*arguments)
+        with np.load(scratch / "answers.npz") as arrays:
+            return dict(arrays)
+
+
+def _run_in_process(arguments, time_limit):
+    """Runs `main` in a separate process; raises ValueError if it fails, or not within seconds."""
+    # This package, from wherever it was imported.
+    folders = [str(pathlib.Path(keras_vit.__file__).parents[1]), os.environ.get("PYTHONPATH")]
+    try:
+        done = subprocess.run(
+            # -P: nothing is imported from the current folder.
+            [sys.executable, "-P", "-m", "keras_vit.export.check", *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+            },
+            timeout=time_limit,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(
+            f"The export does not answer within {time_limit:g} s (--time-limit)."
+        ) from error
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise ValueError(f"The export does not run in its own runtime: {reason}")
+
+
+def main(format_name: str, export: str, folder: str) -> None:
+    """Runs every image through every signature and writes the answers; see `run_export`."""
+    scratch = pathlib.Path(folder)
+    files = json.loads((scratch / "files.json").read_text(encoding="utf-8"))
+    opened = FORMATS[format_name].open(pathlib.Path(export))
+    signatures = opened.signatures()
+    arrays: dict[str, Any] = {}
+    with np.load(scratch / "images.npz", allow_pickle=False) as pixels:
+        for name in pixels:
+            for key in (name.replace("serve", kind, 1) for kind in SIGNATURES):
+                if key in signatures:
+                    arrays |= _answers(key, signatures[key], files, pixels[name], opened.texts)
+    np.savez(scratch / "answers.npz", **arrays)
+
+
+def _answers(name, signature, files, images, texts):
+    """Returns the arrays of one signature."""
+    if not (images.size or signature.takes_files or signature.takes_pixels):
+        from keras_vit.images.decoding import apply_preprocessing
+
+        known = required(read_facts(texts)[0].preprocessing, "preprocessing")
+        images = np.stack([apply_preprocessing(read_pixels(file), known) for file in files])
+    probabilities, seconds = [], []
+    for index in [0] * WARM_UP_CALLS + list(range(len(files))):
+        if signature.takes_files:
+            batch = np.array([pathlib.Path(files[index]).read_bytes()], dtype=object)
+        elif signature.takes_pixels:
+            batch = with_size(read_pixels(files[index]), signature.input_size)[np.newaxis]
+        else:
+            batch = images[index : index + 1]
+        start = time.perf_counter()
+        probabilities.append(signature.probabilities(batch)[0])
+        seconds.append((time.perf_counter() - start) / signature.images_per_call)
+    arrays = {
+        f"{name}/probabilities": np.stack(probabilities[WARM_UP_CALLS:]),
+        f"{name}/seconds": np.array(seconds[WARM_UP_CALLS:]),
+    }
+    if signature.takes_pixels:
+        arrays[f"{name}/input_size"] = np.array(signature.input_size or (0, 0))
+    return arrays
+
+
+# The Keras model's answers
+
+
+def compare_with_keras(
+    path: str | os.PathLike,
+    classifiers: Mapping[str, Classifier],
+    files: Sequence[str],
+    notes: Iterable[str] = (),
+    *,
+    golden: Sequence[str] = (),
+    time_limit: float | None = None,
+) -> tuple[ExportReport, dict[str, np.ndarray]]:
+    """Runs an export in a new process and compares its probabilities with Keras's.
+
+    Args:
+        path: The export.
+        classifiers: The exported classifiers by the suffix of their signatures: "" for
+            `serve`, "_384x384" for `serve_384x384`.
+        files: Image files.
+        notes: Remarks for the user, kept in the report.
+        golden: Further image files, which the export answers alone.
+        time_limit: See `run_export`.
+
+    Returns:
+        The `ExportReport`, and the export's answers to `golden` by signature, `(N, K)`.
+
+    Raises:
+        ValueError: If the export cannot be run or gives another number of classes.
+    """
+    from .check_images import load_images
+
+    count = len(files)
+    images = {
+        f"serve{suffix}": load_images(classifier, [*files, *golden])
+        for suffix, classifier in classifiers.items()
+    }
+    answers = run_export(path, [*files, *golden], images, time_limit=time_limit)
+    checks, notes = [], list(notes)
+    for suffix, classifier in classifiers.items():
+        inputs = images[f"serve{suffix}"][:count]
+        size = answers.get(f"serve{suffix}/input_size")
+        if size is not None:
+            read = functools.partial(_read_as_program, size=size if size.all() else None)
+            inputs, predicted = load_images(classifier, files, read), inputs
+            notes += _decoding_notes(classifier, inputs, predicted)
+        expected, keras_seconds = [], []
+        predict_batch(classifier.model, inputs[:1])  # Compiles.
+        for index in range(count):
+            start = time.perf_counter()
+            expected.append(predict_batch(classifier.model, inputs[index : index + 1])[0])
+            keras_seconds.append(time.perf_counter() - start)
+        for signature in (f"{kind}{suffix}" for kind in SIGNATURES):
+            if f"{signature}/probabilities" in answers:
+                check = compare(
+                    signature,
+                    np.asarray(expected, "float32"),
+                    answers[f"{signature}/probabilities"][:count],
+                    keras_seconds=np.array(keras_seconds),
+                    seconds=answers[f"{signature}/seconds"][:count],
+                    thresholds=classifier.thresholds,
+                )
+                checks.append(check)
+    found = (os.fspath(path), format_of(path).name, size_of(path))
+    report = ExportReport(*found, count, tuple(checks), tuple(notes))
+    kept = {name: answers.get(f"{name}/probabilities") for name in SIGNATURES}
+    return report, {name: rows[count:] for name, rows in kept.items() if rows is not None}
+
+
+def _read_as_program(file, size):
+    """Returns an image's pixels as the program above gives them to a signature."""
+    content = transcoded(pathlib.Path(file).read_bytes())
+    return with_size(read_pixels(io.BytesIO(content)), size)
+
+
+def _decoding_notes(classifier, images, predicted):
+    """Returns a remark if `predict` decodes files differently, as TensorFlow does JPEG.
+
+    Args:
+        classifier: The exported classifier.
+        images: `(N, H, W, C)`, preprocessed from Pillow's pixels.
+        predicted: The same, preprocessed from the pixels of `predict`.
+    """
+    differ = np.flatnonzero((images != predicted).any(axis=(1, 2, 3)))
+    if not len(differ):
+        return []
+    answers = (predict_batch(classifier.model, batch[differ]) for batch in (images, predicted))
+    difference = np.abs(np.subtract(*answers)).max()
+    return [
+        f"Pillow decodes or resizes {len(differ)} of {len(images)} files otherwise than predict "
+        f"does: its probabilities differ by at most {difference:.1e}."
+    ]
+
+
+# What an export holds, to be verified anywhere
+
+
+def golden_json(files: Sequence[str], answers: Mapping[str, np.ndarray], *, synthetic: bool) -> str:
+    """Returns the text of `golden.json`: a few images with the export's answers.
+
+    Args:
+        files: PNG files of N images.
+        answers: By signature, an array `(N, K)`.
+        synthetic: Whether the images are made by this package instead of photos.
+    """
+    samples = []
+    for index, file in enumerate(files):
+        rows = {name: [float(f"{p:.7g}") for p in rows[index]] for name, rows in answers.items()}
+        content = pathlib.Path(file).read_bytes()
+        pixels = read_pixels(file, formats=("PNG",))
+        samples.append(
+            {
+                "synthetic": synthetic,
+                "png": base64.b64encode(content).decode(),
+                "sha256": hashlib.sha256(pixels.tobytes()).hexdigest(),
+                "answers": rows,
+            }
+        )
+    return json.dumps(samples)
+
+
+def checksums(
+    path: pathlib.Path, texts: Mapping[str, str], model_bytes: int | None = None
+) -> dict[str, Any]:
+    """Returns the SHA-256 of the parts of an export, in hexadecimal.
+
+    The parts of a folder are its files, by their paths. The parts of a file are its texts, by
+    their names, and `MODEL`.
+
+    Args:
+        path: The export.
+        texts: Its texts.
+        model_bytes: Of a file, the number of bytes before its texts.
+    """
+    if path.is_dir():
+        files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+        parts = {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+        kept = {name: part for name, part in parts.items() if not name.endswith(CHECKSUMS)}
+        return {name: hashlib.sha256(part).hexdigest() for name, part in kept.items()}
+    with path.open("rb") as file:
+        model = hashlib.sha256(file.read(model_bytes)).hexdigest()
+    others = {name: text.encode() for name, text in texts.items() if name != CHECKSUMS}
+    return {
+        MODEL: model,
+        MODEL_BYTES: model_bytes,
+        **{name: hashlib.sha256(text).hexdigest() for name, text in others.items()},
+    }
+
+
+def check_parts(path: pathlib.Path, texts: Mapping[str, str]) -> None:
+    """Raises ValueError if a part of an export is missing or changed, or a text is added."""
+    written = parse_json(texts.get(CHECKSUMS, "null"), CHECKSUMS)
+    if not isinstance(written, dict) or not written:
+        raise ValueError(f"{CHECKSUMS} must hold a checksum for each part of the export.")
+    received = checksums(path, texts, written.get(MODEL_BYTES))
+    wrong = [
+        f"{part} is {'changed' if part in received else 'missing'}"
+        for part in written
+        if received.get(part) != written[part]
+    ]
+    # Only texts have a meaning for this package; tools of a system may add other files.
+    added = [part for part in received if part not in written]
+    wrong += [f"{part} is added" for part in added if part.rpartition("/")[2] in NAMES]
+    if wrong:
+        raise ValueError(
+            "Every part of an export must have the SHA-256 that it had when it was written. "
+            f"Received: {', '.join(wrong)}"
+        )
+
+
+def verify(
+    path: str | os.PathLike,
+    classifier: Classifier | str | os.PathLike | None = None,
+    *,
+    check_images: str | os.PathLike | Iterable | None = None,
+    time_limit: float = VERIFY_SECONDS,
+) -> ExportReport:
+    """Compares the parts of an export with their checksums, and its probabilities with known ones.
+
+    Without a classifier, the probabilities are compared with the golden samples in the export: a
+    few images with the probabilities that it gave when it was written. They must agree to
+    `TOLERANCE`.
+
+    Args:
+        path: A folder or file that an export wrote. Its signatures of `SIGNATURES` are run, in a
+            separate process.
+        classifier: A `Classifier`, or its folder, to compare with on `check_images`.
+        check_images: Real images, files or a folder; by default the classifier's samples, or
+            synthetic images.
+        time_limit: Seconds in which the export must give all answers.
+
+    Returns:
+        An `ExportReport`; `print` it for the table.
+
+    Raises:
+        ValueError: If a part of the export is missing, damaged or changed; if there are no check
+            images; or if the export cannot be run, gives no answer in time, another number of
+            classes, no probabilities, or fails its golden samples.
+        ImportError: If its runtime is not installed.
+    """
+    if classifier is None and check_images is not None:
+        raise ValueError("check_images are compared with a classifier: pass it too.")
+    path = pathlib.Path(path)
+    with contextlib.ExitStack() as stack:
+        remarks: tuple[str, ...] = ()
+        if classifier is not None:
+            from .check_images import found_check_images
+
+            classifier = open_classifier(classifier)
+            files, remarks = stack.enter_context(found_check_images(classifier, check_images))
+        try:
+            texts = open_export(path).texts
+            check_parts(path, texts)
+            report_program(path)
+            remarks = (*remarks, *describe_contents(texts))
+            if classifier is None:
+                return _compare_with_golden(path, texts[GOLDEN], remarks, time_limit)
+            known = {"": classifier}
+            return compare_with_keras(path, known, files, remarks, time_limit=time_limit)[0]
+        except ImportError:
+            raise
+        except Exception as error:  # Each library raises different errors of damaged files.
+            reason = reason_of(error)
+            names_it = str(path) in reason
+            raise ValueError(reason if names_it else f"{path} fails its check. {reason}") from error
+
+
+def _compare_with_golden(path, golden, remarks, time_limit):
+    """Returns the report of an export on the images that it holds."""
+    samples = parse_json(golden, GOLDEN)
+    with tempfile.TemporaryDirectory() as scratch:
+        files = []
+        for number, sample in enumerate(samples, 1):
+            file = pathlib.Path(scratch, f"{number}.png")
+            file.write_bytes(base64.b64decode(sample["png"], validate=True))
+            pixels = read_pixels(file, formats=("PNG",))
+            if hashlib.sha256(pixels.tobytes()).hexdigest() != sample["sha256"]:
+                raise ValueError(
+                    f"Golden sample {number} has other pixels than when it was written: Pillow "
+                    "here decodes PNG files differently."
+                )
+            files.append(str(file))
+        answers = run_export(path, files, time_limit=time_limit)
+    checks = []
+    for name in samples[0]["answers"]:
+        expected = np.array([sample["answers"][name] for sample in samples])
+        received, seconds = answers[f"{name}/probabilities"], answers[f"{name}/seconds"]
+        check = compare(name, expected, received, seconds=seconds)
+        # Written so that NaN fails too.
+        if not check.largest_difference <= TOLERANCE:
+            raise ValueError(
+                "An export must give the probabilities of its golden samples within "
+                f"{TOLERANCE:.1e}. Received: {check.largest_difference:.1e} of the signature {name}"
+            )
+        checks.append(check)
+    note = f"Golden samples: pixels equal, probabilities within {TOLERANCE:.1e}."
+    found = (os.fspath(path), format_of(path).name, size_of(path))
+    return ExportReport(*found, len(samples), tuple(checks), (note, *remarks))
+
+
+def describe_contents(texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns lines about samples, data, command, versions and licence in the texts of an export.
+
+    Raises:
+        ValueError: If a text is wrong.
+    """
+    description, recipe = read_facts(texts)
+    origin, samples = parse_json(texts[ORIGIN], ORIGIN), parse_json(texts[GOLDEN], GOLDEN)
+    kind = "synthetic images" if samples[0]["synthetic"] else "photos"
+    lines = [
+        f"Samples: {len(samples)} {kind}, which keras-vit verify runs.",
+        f"Classes: {len(description.labels.names or ())} names.",
+        f"Licence of the starting weights: {description.licence}.",
+        f"Made with {origin['made_by']}, keras {origin['keras']}, tensorflow "
+        f"{origin['tensorflow']} on {origin['date']}.",
+    ]
+    data = recipe.get("data")
+    if isinstance(data, Mapping):
+        lines.append(f"Data: {data.get('data')}.")
+    if "command" in recipe:
+        lines.append(f"Command: {recipe['command']}")
+    return tuple(for_line(line)[:_LONGEST] for line in lines)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,344 @@
+"""Export formats: the options and methods that all have, and the format of a path.
+
+This module and the files of the formats import neither TensorFlow nor Keras nor NumPy at their top:
+the command line reads the options of all formats, and a new process runs an export in its own
+runtime alone. The functions that write an export import what they need.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import importlib
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from keras_vit.utils.fields import check_fields, setting
+from keras_vit.utils.optional_packages import import_optional
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from keras_vit.classifier import Classifier
+
+# What a file takes: uint8 pixels of any size, or the model's own input.
+INPUTS = ("uint8", "float")
+
+# By precision: least share of check images on which an export must have the Keras model's first
+# class.
+MINIMUM_AGREEMENT = {"float32": 0.99, "float16": 0.99, "dynamic_int8": 0.98, "int8": 0.98}
+
+# Precisions with integer weights.
+INTEGER_PRECISIONS = ("dynamic_int8", "int8")
+
+OUTPUTS = ("features", "attention")  # Further outputs, where a format has any number of them.
+
+ROUNDING = 1e-3  # Allowed for probabilities and their sum; some runtimes have few bits.
+
+VERIFY_SECONDS = 600.0  # In which an export answers its golden samples.
+
+# Formats that `convert` writes, with the end of the file's name; "" is a folder.
+CONVERSION_FORMATS = {
+    "classifier": "",
+    "official": ".npz",  # As the paper's code.
+    "weights": ".weights.h5",  # As Keras.
+    "huggingface": "",
+    "timm": ".safetensors",  # Or a folder.
+}
+
+_KNOWN_OUTPUTS = (f"of {', '.join(OUTPUTS)}", lambda name: set(name.split(",")) <= {*OUTPUTS})
+_SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
+
+
+class Signature(NamedTuple):
+    """A callable signature of an export.
+
+    Args:
+        call: Function from a batch `(B, ...)` to probabilities `(B, K)`.
+        takes_files: Whether the batch holds encoded files instead of images.
+        images_per_call: Batch size that a call of one image computes, for the time per image.
+        takes_pixels: Whether images are uint8 and not preprocessed.
+        input_size: The only size (height, width) of pixels that it takes, or None.
+        classes: K, where the graph states it.
+    """
+
+    call: Callable[[np.ndarray], Any]
+    takes_files: bool = False
+    images_per_call: int = 1
+    takes_pixels: bool = False
+    input_size: tuple[int, int] | None = None
+    classes: int | None = None
+
+    def probabilities(self, batch: np.ndarray) -> np.ndarray:
+        """Returns the answer to a batch, `(B, K)`; values that are no numbers pass.
+
+        Raises:
+            ValueError: If it is not a row of probabilities for each image.
+        """
+        import numpy as np
+
+        answer = np.asarray(self.call(batch))
+        if answer.ndim != 2 or len(answer) != len(batch) or answer.dtype.kind != "f":
+            raise ValueError(
+                "An export must give a row of probabilities for each image. "
+                f"Received: {answer.dtype} of shape {answer.shape} for {len(batch)} images"
+            )
+        wrong = answer[(answer < -ROUNDING) | (answer > 1 + ROUNDING)]
+        if wrong.size:
+            raise ValueError(
+                f"An export must give probabilities, numbers from 0 to 1. Received: {wrong[0]:g}"
+            )
+        return answer
+
+
+class OpenedExport(NamedTuple):
+    """The content of an export.
+
+    Args:
+        texts: What it holds of `texts.NAMES`, by name.
+        files: The files of its weights.
+        signatures: Loads it into its runtime; returns the signatures by name, such as "serve".
+    """
+
+    texts: Mapping[str, str]
+    files: Sequence[pathlib.Path]
+    signatures: Callable[[], Mapping[str, Signature]]
+
+
+class Written(NamedTuple):
+    """Facts about an export that was written, for its texts and its check.
+
+    Args:
+        check_files: The images to check it on.
+        notes: Remarks for the user.
+        variants: Further classifiers in it, by the suffix of their signatures: "_384x384" for
+            `serve_384x384`.
+    """
+
+    check_files: Sequence[str]
+    notes: tuple[str, ...] = ()
+    variants: Mapping[str, Classifier] = {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportFormat(abc.ABC):
+    """An export: its format is the subclass, its options are the fields.
+
+    A format is a subclass in a separate file and a row of `FORMATS`; the flags of
+    `keras-vit export` are made from its fields. `publish.write_export` calls `write`, runs the
+    export in a new process by `open`, and adds its texts: `add_texts`.
+
+    Class attributes:
+        name: The format in `--to`, and of its public function.
+        suffix: The end of a file's name; "" for a folder.
+        marker: A file that each folder of the format has; "" for a file.
+        max_bytes: Largest size of a model in float32, or None.
+        precisions: Keys of `MINIMUM_AGREEMENT`.
+        runs_in_tensorflow: Whether its runtime is TensorFlow.
+    """
+
+    name: ClassVar[str]
+    suffix: ClassVar[str] = ""
+    marker: ClassVar[str] = ""
+    max_bytes: ClassVar[int | None] = 2**31 - 1  # FlatBuffers, protocol buffers: 32-bit offsets.
+    precisions: ClassVar[tuple[str, ...]] = ("float32",)
+    runs_in_tensorflow: ClassVar[bool] = False
+
+    check_images: str | os.PathLike | Iterable | None = setting(
+        None,
+        "real images, files or folders, on which the export must agree with the Keras model",
+        unit="PATH",
+        several=True,
+        absent="the classifier's samples, or synthetic images",
+    )
+    samples: str | int | None = setting(
+        None,
+        "photos that the export holds, without metadata, so that keras-vit verify has images on "
+        "any machine: a number of the classifier's samples, a folder of others, or none, which "
+        "takes synthetic images",
+        unit="N|FOLDER|none",
+        absent="3 of the classifier's samples, none where it has none",
+    )
+    minimum_agreement: float | None = setting(
+        None,
+        "least share of check images with the same first class (or of their labels, where an image "
+        "may have several), else nothing is written",
+        unit="SHARE",
+        absent="0.99, with integers 0.98",
+        limits=_SHARE,
+    )
+    overwrite: bool = setting(False, "replace an export of this kind")
+
+    def __post_init__(self):
+        check_fields(self)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Modules of the extra `export` that `write` and the check import."""
+        return ()
+
+    @property
+    def least_agreement(self) -> float:
+        """`minimum_agreement`, or its default."""
+        given = self.minimum_agreement
+        return MINIMUM_AGREEMENT["float32"] if given is None else given
+
+    @property
+    def has_integers(self) -> bool:
+        """Whether its answers differ from the Keras model's by more than rounding."""
+        return False
+
+    @abc.abstractmethod
+    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+        """Writes the export without its texts.
+
+        Args:
+            path: The file, or an empty folder.
+            classifier: The classifier.
+            files: Real images, to check the export on.
+        """
+
+    @staticmethod
+    @abc.abstractmethod
+    def add_texts(path: pathlib.Path, texts: Mapping[str, str]) -> None:
+        """Adds texts to an export, behind the model's bytes if it is a file.
+
+        Args:
+            path: The export.
+            texts: By their names, some of `texts.NAMES`.
+        """
+
+    @staticmethod
+    @abc.abstractmethod
+    def open(path: pathlib.Path) -> OpenedExport:
+        """Returns the content of an export; raises the errors of its runtime, and `ValueError`.
+
+        It runs nothing of it; its `signatures` do.
+        """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuantizedFormat(ExportFormat):
+    """Options of the formats that have several precisions, and take pixels."""
+
+    precision: str = setting(
+        "float32",
+        "dynamic_int8 has integer weights, int8 integer activations too",
+        choices=tuple(MINIMUM_AGREEMENT),
+    )
+    input: str = setting(
+        "uint8",
+        "uint8: pixels of any size, preprocessed in the export; float: images that the caller has "
+        "preprocessed",
+        choices=INPUTS,
+    )
+    calibration_images: str | os.PathLike | Iterable | None = setting(
+        None,
+        "with int8: real images for the ranges of the activations",
+        unit="PATH",
+        several=True,
+        absent="every second check image",
+    )
+
+    def __post_init__(self):
+        if self.precision not in self.precisions:
+            raise ValueError(
+                f"precision must be one of {self.precisions} for {self.name}. "
+                f"Received: precision={self.precision!r}"
+            )
+        super().__post_init__()
+
+    @property
+    def has_integers(self) -> bool:
+        """Whether its answers differ from the Keras model's by more than rounding."""
+        return self.precision in INTEGER_PRECISIONS
+
+    @property
+    def calibrates_on_check_images(self) -> bool:
+        """Whether the check images are also those for the ranges of activations."""
+        return self.precision == "int8" and self.calibration_images is None
+
+    @property
+    def least_agreement(self) -> float:
+        """`minimum_agreement`, or the default of the precision."""
+        given = self.minimum_agreement
+        return MINIMUM_AGREEMENT[self.precision] if given is None else given
+
+
+def further_outputs() -> Any:
+    """Returns the field of the formats that have any number of outputs."""
+    return setting(
+        (),
+        "further outputs: features, the input of the head, and attention, the Attention Rollout",
+        unit="NAME",
+        limits=_KNOWN_OUTPUTS,
+    )
+
+
+def output_names(outputs: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names of further outputs, which may stand between commas."""
+    return tuple(dict.fromkeys(name for given in outputs for name in given.split(",")))
+
+
+def import_export_package(module: str, extra: str = "export") -> Any:
+    """Returns a module that writes or runs exports; see `import_optional`."""
+    return import_optional(module, "This export", extra)
+
+
+def import_playwright() -> Any:
+    """Returns the module of the extra `web` that controls Chromium; see `import_optional`."""
+    return import_optional("playwright.sync_api", "A web page", "web")
+
+
+# The class of each format, in the file of its name. The first are those that servers read.
+_CLASSES = {
+    "onnx": "ONNX",
+    "tflite": "TFLite",
+    "openvino": "OpenVINO",
+    "saved_model": "SavedModel",
+    "html": "HTML",
+}
+
+
+class _Formats(Mapping[str, type[ExportFormat]]):
+    """The classes by `ExportFormat.name`; the module of one is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> type[ExportFormat]:
+        return getattr(importlib.import_module(f"keras_vit.export.{name}"), _CLASSES[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_CLASSES)
+
+    def __len__(self) -> int:
+        return len(_CLASSES)
+
+
+FORMATS = _Formats()
+
+
+def format_of(path: str | os.PathLike) -> type[ExportFormat]:
+    """Returns an export's format.
+
+    Raises:
+        ValueError: If it is neither a folder nor a file that an export writes.
+    """
+    path = pathlib.Path(path)
+    for format_type in FORMATS.values():
+        if format_type.marker and (path / format_type.marker).is_file():
+            return format_type
+        if format_type.suffix and path.suffix == format_type.suffix and path.is_file():
+            return format_type
+    markers = any_of(known.marker for known in FORMATS.values() if known.marker)
+    suffixes = any_of(known.suffix for known in FORMATS.values() if known.suffix)
+    raise ValueError(
+        f"An export must be a folder with {markers}, or a file ending in {suffixes}. "
+        f"Received: {path}"
+    )
+
+
+def any_of(names: Iterable[str]) -> str:
+    """Returns names as "a, b or c"."""
+    *first, last = names
+    return " or ".join(filter(None, (", ".join(first), last)))

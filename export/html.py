@@ -1,0 +1,381 @@
+"""Web page of a classifier: one file that classifies images in a browser, without a network.
+
+It is filled from the templates in `browser/`: the page `page.html` with its script `in_page.js`,
+and the module `classifier.js`; both share `bitmaps.js`.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import gzip
+import hashlib
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from keras_vit.utils.fields import documented, setting
+from keras_vit.utils.files import CLASSES
+
+from .formats import ExportFormat, OpenedExport, Signature, Written, import_playwright
+from .onnx import OPSET, onnx_content
+from .texts import NAMES, json_texts, texts_of_json
+
+if TYPE_CHECKING:
+    from keras_vit.classifier import Classifier
+    from keras_vit.preprocessing import Preprocessing
+
+    from .check import ExportReport
+
+# onnxruntime-web, with WebAssembly: browsers have it everywhere, it computes in float32 as the
+# other runtimes do, and the page contains it. LiteRT.js is larger, and WebGPU gives other numbers
+# and is missing in many browsers.
+VERSION = "1.30.0"
+ADDRESS = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{VERSION}/dist/"
+# SHA-256 of the package's files.
+RUNTIME = {
+    "ort.wasm.bundle.min.mjs": "11e64bd8ffe11bd1a2a2f0d6275fdfbbba7262f0b76b99b53d228a8a22ef3d90",
+    "ort-wasm-simd-threaded.wasm": (
+        "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2"
+    ),
+}
+# Their names in exports: many servers do not know .mjs, and browsers then refuse it.
+SERVED = {name: name.replace(".mjs", ".js") for name in RUNTIME}
+
+# Names by which the page loads the module and the model.
+SCRIPT = "classifier.js"
+ONNX_MODEL = "model.onnx"
+
+# Elements of the page by the names of the texts.
+ELEMENTS = {name: name for name in NAMES} | {CLASSES: "classes"}
+
+_TEXT = re.compile(rb'<script type="application/json" id="([^"]+)">(.*?)</script>\n?')
+
+# Pictures (height, width), as long as an evaluation resizes without a crop before.
+_TALL, _WIDE = (16_384, 512), (512, 16_384)
+
+# The page reaches nothing but what it holds.
+_POLICY = (
+    "default-src 'none'; script-src blob: 'unsafe-inline' 'wasm-unsafe-eval'; connect-src blob:; "
+    "style-src 'unsafe-inline'; img-src blob: data:; media-src blob:; base-uri 'none'; "
+    "form-action 'none'"
+)
+
+_TIMEOUT = 120_000  # Milliseconds.
+
+# Playwright's `wait_for_function` needs `eval`, which the policy of the page refuses.
+_NEXT_ROW = """async ([rows, timeout]) => {
+  const end = Date.now() + timeout;
+  while (kerasVit.rows.length <= rows) {
+    if (Date.now() > end) throw new Error("The page gives no answer.");
+    await new Promise((next) => setTimeout(next, 2));
+  }
+  return kerasVit.rows.at(-1);
+}"""
+
+
+def html(
+    classifier: Classifier | str | os.PathLike, path: str | os.PathLike, **options: Any
+) -> ExportReport:
+    """Exports a classifier as a web page and checks it in Chromium with the network off.
+
+    Args:
+        classifier: A `Classifier`, or its folder.
+        path: The file to write.
+        **options: The fields of `HTML`.
+
+    Returns:
+        An `ExportReport`; `print` it for the table.
+
+    Raises:
+        ValueError: If an option is out of range, the output exists, there are no check images, or
+            the check fails. Nothing is written then.
+        ImportError: If the extra `export` or `web` is not installed.
+    """
+    from .publish import write_export
+
+    return write_export(HTML(**options), classifier, path)
+
+
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HTML(ExportFormat):
+    """A classifier as a web page.
+
+    The page holds the model as ONNX in float32 and the runtime onnxruntime-web. It opens by a
+    double click, without a server. It takes images that are dropped, chosen or photographed, and
+    shows their classes and, for models with attention, where the model looked: the Attention
+    Rollout over the picture. Its answers can be downloaded as a table. A model in mixed precision
+    is exported as its float32 copy.
+    """
+
+    name = "html"
+    suffix = ".html"
+    packages = ("onnx", "tf2onnx")  # The model and its converter.
+
+    title: str | None = setting(
+        None, "title of the page", unit="TEXT", absent="the name of the classifier's folder"
+    )
+    runtime: str | os.PathLike | None = setting(
+        None,
+        "files of the npm package onnxruntime-web (its folder dist)",
+        unit="FOLDER",
+        absent="downloaded once, into Keras's cache",
+    )
+
+    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+        """Writes the page; see `ExportFormat.write`."""
+        from .exported_model import precision_notes
+
+        folder = classifier.folder
+        title = self.title or (folder.name if folder else classifier.model.name)
+        packed = "\n".join(
+            f'<script type="application/gzip" id="{name}">{_packed(content)}</script>'
+            for name, content in classifier_files(classifier, self.runtime).items()
+        )
+        path.write_text(page(title, packed), encoding="utf-8")
+        return Written(files, precision_notes(classifier.model))
+
+    @staticmethod
+    def add_texts(path, texts):
+        """Appends the texts as elements of JSON."""
+        with path.open("a", encoding="utf-8") as file:
+            for name, text in json_texts(texts, ELEMENTS).items():
+                content = in_one_line(json.loads(text))
+                file.write(f'<script type="application/json" id="{name}">{content}</script>\n')
+
+    @staticmethod
+    def open(path):
+        """Returns the content of a page; see `ExportFormat.open`."""
+        import_playwright()
+        found = _TEXT.findall(path.read_bytes())
+        stored = {name.decode("utf-8"): text.decode("utf-8") for name, text in found}
+        texts = texts_of_json(stored, ELEMENTS)
+        address = path.absolute().as_uri()
+        return OpenedExport(texts, [path], lambda: {"serve": page_signature(address)})
+
+
+def _packed(content):
+    return base64.b64encode(gzip.compress(content, mtime=0)).decode()
+
+
+def page(title: str, parts: str = "") -> str:
+    """Returns the page of a classifier.
+
+    Args:
+        title: Its title.
+        parts: HTML elements with the files that its script loads.
+    """
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+    source = script("in_page.js")
+    return _filled("page.html", title=escape(title), source=source, parts=parts, policy=policy)
+
+
+def script(name: str, facts: Mapping[str, Any] | None = None) -> str:
+    """Returns a script of the folder `browser`.
+
+    Args:
+        name: Its file name.
+        facts: What it knows of the classifier, as types of JSON.
+    """
+    return _filled(name, facts=in_one_line(facts))
+
+
+def in_one_line(content: Any) -> str:
+    """Returns JSON as one line without "<", which may begin the end of an element."""
+    return json.dumps(content).replace("<", "\\u003c")
+
+
+def _filled(name, **values):
+    folder = pathlib.Path(__file__).with_name("browser")
+    values["bitmaps"] = (folder / "bitmaps.js").read_text(encoding="utf-8")
+    template = (folder / name).read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
+
+
+def classifier_files(
+    classifier: Classifier, runtime: str | os.PathLike | None = None
+) -> dict[str, bytes]:
+    """Returns the contents of the files that classify images in a browser, by name.
+
+    Args:
+        classifier: The classifier.
+        runtime: Folder with the files of `RUNTIME`, such as `node_modules/onnxruntime-web/dist`;
+            by default they are downloaded once, into Keras's cache.
+
+    Raises:
+        ValueError: If the model does not take 3 channels, or a file of the runtime is not the
+            expected one.
+        ImportError: If the extra `web` is not installed.
+    """
+    from keras_vit.inspection.rollouts import has_rollout
+
+    from .exported_model import ATTENTION
+
+    import_playwright()  # For the check.
+    if classifier.model.input_shape[-1] != 3:
+        raise ValueError(
+            "Images have 3 channels in a browser, so the model must take 3. "
+            f"Received: a model with inputs of shape {classifier.model.input_shape}"
+        )
+    facts = {
+        "classNames": classifier.description.labels.output_names,
+        "thresholds": classifier.thresholds,
+        "view": _view(classifier.preprocessing),
+    }
+    files = {SERVED[name]: content for name, content in _runtime_files(runtime).items()}
+    outputs = [ATTENTION] if has_rollout(classifier.model) else []
+    model = onnx_content(classifier, OPSET, "uint8", outputs)
+    return {
+        SCRIPT: script(SCRIPT, facts).encode(),
+        ONNX_MODEL: model.SerializeToString(),
+        **files,
+    }
+
+
+def _view(preprocessing: Preprocessing) -> dict:
+    """Returns what shows the part of a picture that the model receives.
+
+    `resized` is the size (height, width) before the crop of its middle to `size`; with
+    `keepsAspect` only the side that is scaled more becomes so. In a tall picture this is the
+    width, in a wide one the height. With `fits` only the side that is scaled less becomes so, and
+    the rest is filled.
+    """
+    from keras_vit.images.resizing import EVALUATION_STEPS
+
+    steps, size = EVALUATION_STEPS[preprocessing.evaluation], preprocessing.image_size
+    if steps.fills:
+        return {"keepsAspect": True, "fits": True, "resized": size, "size": size}
+    geometry = steps.geometry
+    tall, wide = (geometry(sides, size, preprocessing.resize_size) for sides in (_TALL, _WIDE))
+    keeps_aspect = tall.cropped is not None or tall.resized != wide.resized
+    resized = int(wide.resized[0]), int(tall.resized[1])
+    return {"keepsAspect": keeps_aspect, "fits": False, "resized": resized, "size": size}
+
+
+def _runtime_files(folder):
+    """Returns the contents of the runtime's files by name, whose checksums are right."""
+    contents = {}
+    for name, sha256 in RUNTIME.items():
+        if folder is None:
+            path = _downloaded(name, sha256)
+        else:
+            path = pathlib.Path(folder) / name
+        if not path.is_file():
+            raise ValueError(
+                f"The runtime must be a folder with {' and '.join(RUNTIME)} of the npm package "
+                f"onnxruntime-web {VERSION}. Received: {folder}"
+            )
+        contents[name] = path.read_bytes()
+        if hashlib.sha256(contents[name]).hexdigest() != sha256:
+            raise ValueError(
+                f"{path} must be the file of onnxruntime-web {VERSION}. "
+                "Received: a file with another checksum"
+            )
+    return contents
+
+
+def _downloaded(name, sha256):
+    """Returns the path of a file of the runtime in Keras's cache."""
+    import keras
+
+    try:
+        return pathlib.Path(
+            keras.utils.get_file(
+                f"onnxruntime-web-{VERSION}-{name}",
+                ADDRESS + name,
+                cache_subdir="keras_vit",
+                file_hash=sha256,
+                hash_algorithm="sha256",
+            )
+        )
+    except Exception as error:  # Keras raises plain `Exception`, urllib its own errors.
+        raise ValueError(
+            f"{ADDRESS + name} cannot be downloaded ({str(error).splitlines()[0]}). Pass "
+            "runtime=FOLDER (--runtime) with the files of the npm package "
+            f"onnxruntime-web {VERSION}: npm install onnxruntime-web@{VERSION}, then "
+            "node_modules/onnxruntime-web/dist."
+        ) from error
+
+
+def page_signature(address: str) -> Signature:
+    """Returns the signature of a page; its images go through the page's own file input.
+
+    The page reaches no other address than its own: Chromium sends everything else, WebSockets and
+    early connections too, to a proxy that does not exist, and looks up no names.
+
+    Args:
+        address: Its address. From a file it is opened with the network off.
+    """
+    import numpy as np
+    import PIL.Image
+
+    # Playwright's objects belong to the thread that made them.
+    thread = ThreadPoolExecutor(max_workers=1)
+    page = thread.submit(_open_page, address).result()
+
+    def call(batch):
+        answers = []
+        for image in batch:
+            content = io.BytesIO()
+            PIL.Image.fromarray(image).save(content, "PNG")
+            answers.append(thread.submit(_answer, page, content.getvalue()).result())
+        return np.array(answers, "float32")
+
+    return Signature(call, takes_pixels=True)
+
+
+def _isolation(host):
+    """Returns the arguments of Chromium that let it reach nothing but a host with its port."""
+    return [
+        "--proxy-server=http://127.0.0.1:9",  # The port of "discard", where nothing listens.
+        # Without the first entry Chromium would reach every port of this machine.
+        f"--proxy-bypass-list=<-loopback>;{host}",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    ]
+
+
+def _open_page(address):
+    found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    # Chromium's sandbox does not work for root.
+    arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    arguments += _isolation(urllib.parse.urlsplit(address).netloc)
+    playwright = import_playwright().sync_playwright().start()
+    try:
+        browser = playwright.chromium.launch(executable_path=next(found, None), args=arguments)
+    except Exception as error:
+        playwright.stop()
+        raise ValueError(
+            "A web page runs in Chromium, which does not start here: install it (in Debian the "
+            "package chromium; elsewhere: playwright install chromium)."
+        ) from error
+    origin, is_file = address.rpartition("/")[0], address.startswith("file:")
+    context = browser.new_context(offline=is_file)
+    if not is_file:
+        context.route(lambda url: not url.startswith(origin), lambda route: route.abort())
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("body[data-state]", timeout=_TIMEOUT)
+    if page.get_attribute("body", "data-state") != "ready":
+        raise ValueError(page.inner_text("#status"))
+    return page
+
+
+def _answer(page, png):
+    """Returns a page's probabilities for the content of a PNG file, a list of K numbers."""
+    rows = page.evaluate("kerasVit.rows.length")
+    file = {"name": "image.png", "mimeType": "image/png", "buffer": png}
+    page.set_input_files("#files", file)
+    row = page.evaluate(_NEXT_ROW, [rows, _TIMEOUT])
+    if row["error"]:
+        raise ValueError(row["error"])
+    return row["probabilities"]

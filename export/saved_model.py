@@ -1,0 +1,281 @@
+"""SavedModel with signatures for float images and for encoded image files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from keras_vit.description.description_texts import read_texts
+from keras_vit.preprocessing import MAX_PIXELS
+from keras_vit.utils.fields import AT_LEAST_1, documented, image_size, setting
+
+from .formats import (
+    ExportFormat,
+    OpenedExport,
+    Signature,
+    Written,
+    further_outputs,
+    import_export_package,
+    output_names,
+)
+from .texts import NAMES, write_texts
+
+if TYPE_CHECKING:
+    from keras_vit.classifier import Classifier
+
+    from .check import ExportReport
+
+TOP = 5  # Classes that are named.
+
+_SERVING_MESSAGES = "tensorflow_serving.apis.prediction_log_pb2"
+
+# Path and name that TensorFlow Serving prescribes.
+WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
+
+# A batch size is compiled (with XLA) or planned at its first call.
+WARM_UP_BATCH_SIZES = (1, 8)
+
+
+def saved_model(
+    classifier: Classifier | str | os.PathLike, path: str | os.PathLike, **options: Any
+) -> ExportReport:
+    """Exports a classifier as a SavedModel and checks it in TensorFlow.
+
+    Args:
+        classifier: A `Classifier`, or its folder.
+        path: The folder to write.
+        **options: The fields of `SavedModel`.
+
+    Returns:
+        An `ExportReport`; `print` it for the table.
+
+    Raises:
+        ValueError: If an option is out of range, the output exists, there are no check images, or
+            the check fails. Nothing is written then.
+        ImportError: If the extra `export` is not installed, for warm-up requests.
+    """
+    from .publish import write_export
+
+    return write_export(SavedModel(**options), classifier, path)
+
+
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SavedModel(ExportFormat):
+    """A classifier as a SavedModel.
+
+    It needs only TensorFlow. For TensorFlow Serving the name of its folder is a number:
+    `pets/1`. It has two signatures, for a batch of any size B:
+
+    - `serve` takes `images` `(B, H, W, C)` float32, in the preprocessing's value range;
+    - `serve_bytes` takes `images` `(B,)` string, the bytes of JPEG and PNG files, and decodes,
+      orients, resizes and normalises them as evaluation does.
+
+    Outputs, where K is the number of classes and k the smaller of `top` and K:
+
+    - `probabilities` `(B, K)` float32, in the order of `assets/classes.txt`;
+    - `classes` `(B, k)` string, class names, the most probable first;
+    - `top_probabilities` `(B, k)` float32, the probabilities of `classes`;
+    - `predicted` `(B, K)` bool, only of a multi-label classifier: whether the probability is
+      above the class's threshold;
+    - `valid` `(B,)` bool: whether the file could be decoded, and whether all pixels and
+      probabilities are finite. If not, its probabilities are 0 and its class names empty; other
+      images are not affected.
+
+    `serving_default` is `serve`. Each of `image_sizes` adds two signatures, such as
+    `serve_384x384` and `serve_bytes_384x384`, with the same weights and resized position
+    embeddings. The folder `assets/` has the class names, the preprocessing, the origin and
+    the report of the check.
+    """
+
+    name = "saved_model"
+    marker = "saved_model.pb"
+    runs_in_tensorflow = True
+    max_bytes = None
+
+    image_sizes: Iterable[Sequence[int]] = setting(
+        (),
+        "further image sizes, such as 384 or 384x512, with resized position embeddings",
+        unit="HxW",
+        several=True,
+        parse=image_size,
+    )
+    top: int = setting(TOP, "classes that are named", unit="K", limits=AT_LEAST_1)
+    max_pixels: int = setting(
+        MAX_PIXELS, "largest encoded image, height times width", unit="N", limits=AT_LEAST_1
+    )
+    jit_compile: bool = setting(False, "compile the model with XLA, once for each batch size")
+    outputs: tuple[str, ...] = further_outputs()
+    warm_up: bool = setting(False, "add requests that TensorFlow Serving runs before it is ready")
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The package of the warm-up requests."""
+        return (_SERVING_MESSAGES,) if self.warm_up else ()
+
+    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+        """Writes the SavedModel; see `ExportFormat.write`."""
+        import keras
+
+        if classifier.model.input_shape[-1] != 3:
+            raise ValueError(
+                "A SavedModel decodes image files into 3 channels, so the model must take 3. "
+                f"Received: a model with inputs of shape {classifier.model.input_shape}"
+            )
+        image_sizes = list(self.image_sizes)
+        if image_sizes and classifier.description.labels.abstains:
+            raise ValueError(
+                '"unknown" is decided at the own image size alone; leave out the other sizes. '
+                f"Received: image_sizes={image_sizes}"
+            )
+        variants = {
+            f"_{height}x{width}": _resized(classifier, (height, width))
+            for height, width in image_sizes
+        }
+        archive = keras.export.ExportArchive()
+        # Without `archive.track(model)`, which would write every variable twice: the archive
+        # finds those that the signatures use.
+        for suffix, variant in {"": classifier, **variants}.items():
+            add_signatures(archive, variant, suffix, self)
+        archive.write_out(str(path), verbose=False)
+        if self.warm_up:
+            write_warm_up_requests(path, classifier, import_export_package(_SERVING_MESSAGES))
+        return Written(files, variants=variants)
+
+    @staticmethod
+    def add_texts(path, texts):
+        """Writes the texts as assets."""
+        assets = path / "assets"
+        assets.mkdir(exist_ok=True)
+        write_texts(assets, texts)
+
+    @staticmethod
+    def open(path):
+        """Returns the content of a SavedModel; see `ExportFormat.open`."""
+        files = [path / SavedModel.marker, *sorted((path / "variables").glob("variables.data-*"))]
+        return OpenedExport(read_texts(path / "assets", NAMES), files, lambda: _signatures(path))
+
+
+def _resized(classifier, image_size):
+    """Returns the classifier with the same weights for another image size."""
+    from keras_vit.classifier import Classifier
+    from keras_vit.models.rebuild import resized_model
+
+    return Classifier(
+        resized_model(classifier.model, image_size),
+        classifier.class_names,
+        classifier.preprocessing.with_image_size(image_size),
+        task=classifier.task,
+        thresholds=classifier.thresholds,
+    )
+
+
+def add_signatures(archive: Any, classifier: Classifier, suffix: str, options: SavedModel) -> None:
+    """Adds the two signatures of a classifier to an archive.
+
+    Args:
+        archive: A `keras.export.ExportArchive`.
+        classifier: The classifier, of one image size.
+        suffix: The end of the names of its signatures.
+        options: The options of the export.
+    """
+    import tensorflow as tf
+
+    from keras_vit.images.decoding import decode_or_mark
+
+    from .exported_model import exported_model
+
+    model, preprocessing = classifier.model, classifier.preprocessing
+    shape = (*preprocessing.image_size, model.input_shape[-1])
+    outputs_named = classifier.description.labels.output_names
+    names, thresholds = tf.constant(outputs_named), classifier.thresholds
+    top = min(options.top, len(outputs_named))
+
+    answering = exported_model(model, preprocessing, outputs=output_names(options.outputs))
+
+    @tf.function(jit_compile=options.jit_compile)
+    def answers(images):
+        return answering(images, training=False)
+
+    def named(probabilities, valid, **further):
+        top_probabilities, order = tf.math.top_k(probabilities, top)
+        answer = {
+            "probabilities": probabilities,
+            "classes": tf.gather(names, order),
+            "top_probabilities": top_probabilities,
+        }
+        if thresholds is not None:
+            limits = tf.constant(thresholds, tf.float64)
+            answer["predicted"] = tf.cast(probabilities, tf.float64) > limits
+        mask = valid[:, tf.newaxis]
+        # 0, "" and False.
+        masked = {key: tf.where(mask, part, tf.zeros_like(part)) for key, part in answer.items()}
+        return {**masked, "valid": valid, **further}
+
+    def serve(images):
+        # Servers do not compare shapes, and 3 x 2 patches are as many as 2 x 3.
+        return named(**answers(tf.ensure_shape(images, (None, *shape))))
+
+    def serve_bytes(images):
+        pixels, decoded = decode_or_mark(images, preprocessing, options.max_pixels)
+        answer = answers(pixels)
+        return named(**{**answer, "valid": decoded & answer["valid"]})
+
+    image_batch = tf.TensorSpec((None, *shape), "float32", "images")
+    file_batch = tf.TensorSpec((None,), "string", "images")
+    archive.add_endpoint(f"serve{suffix}", serve, input_signature=[image_batch])
+    archive.add_endpoint(f"serve_bytes{suffix}", serve_bytes, input_signature=[file_batch])
+
+
+def write_warm_up_requests(folder: pathlib.Path, classifier: Classifier, messages: Any) -> None:
+    """Writes the requests that TensorFlow Serving runs before it is ready.
+
+    They hold one synthetic image, repeated.
+
+    Args:
+        folder: The SavedModel's folder.
+        classifier: The exported classifier.
+        messages: TensorFlow Serving's module `prediction_log_pb2`.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    from keras_vit.images.samples import encoded_png, synthetic_images
+
+    path = folder / WARM_UP_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = synthetic_images()[0]
+    encoded = np.array([encoded_png(image)], dtype=object)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for batch_size in WARM_UP_BATCH_SIZES:
+            for signature, batch in (
+                ("serve", classifier.preprocess(image)),
+                ("serve_bytes", encoded),
+            ):
+                log = messages.PredictionLog()
+                request = log.predict_log.request
+                request.model_spec.signature_name = signature
+                repeated = np.repeat(batch, batch_size, axis=0)
+                request.inputs["images"].CopyFrom(tf.make_tensor_proto(repeated))
+                writer.write(log.SerializeToString())
+
+
+def _signatures(path):
+    """Returns the signatures of a SavedModel by name."""
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(os.fspath(path))
+
+    def call(name):
+        # Keeps a reference to `loaded`: a signature alone does not keep its variables alive.
+        function = loaded.signatures[name]
+        (argument,) = function.structured_input_signature[1]
+        return lambda batch: function(**{argument: tf.constant(batch)})["probabilities"].numpy()
+
+    return {
+        name: Signature(call(name), takes_files=name.startswith("serve_bytes"))
+        for name in loaded.signatures
+    }

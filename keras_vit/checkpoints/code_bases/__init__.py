@@ -1,0 +1,1 @@
+"""Code bases whose weights are read: a file each, with names of weights and their JSON."""

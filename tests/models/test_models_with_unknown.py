@@ -1,0 +1,228 @@
+"""Calibrated models, whose last output is "unknown": what they are, and the models within them."""
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.classifier_folder import load_classifier, save_classifier
+from keras_vit.description import Labels, abstains, held_description
+from keras_vit.models.opening import open_model
+from keras_vit.models.rebuild import copy_weights, inference_model, with_unknown, without_unknown
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data import DataSpec
+from keras_vit.training.run.classifier_jobs import finetune
+from keras_vit.training.run.distillation import open_teacher
+from keras_vit.training.settings import FineTuning
+from makers import tiny_config, write_classes
+
+NAMES = ("blue", "green", "red")
+IMAGES = np.random.default_rng(0).uniform(-1, 1, (12, 8, 8, 3)).astype("float32")
+PIXELS = list(np.random.default_rng(1).integers(0, 256, (12, 8, 8, 3), "uint8"))
+
+
+def answers(model):
+    return keras.ops.convert_to_numpy(model(IMAGES, training=False))
+
+
+@pytest.fixture(scope="module")
+def plain():
+    keras.utils.set_random_seed(0)
+    model = keras_vit.build(tiny_config(), classes=3, input_shape=(8, 8, 3))
+    kernel = model.get_layer("predictions").kernel
+    kernel.assign(np.random.default_rng(0).normal(size=kernel.shape))
+    return model
+
+
+def calibrated_model(plain):
+    """A model that answers some of the images, and for which others are strange."""
+    rng = np.random.default_rng(0)
+    arrays = {"center": rng.normal(size=16), "factor": rng.normal(size=(16, 16)) / 16}
+    return with_unknown(plain, 1.5, 0.4, 2.5, arrays)
+
+
+@pytest.fixture(scope="module")
+def calibrated(plain):
+    return calibrated_model(plain)
+
+
+@pytest.fixture(scope="module")
+def folder(calibrated, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classifiers") / "colors"
+    save_classifier(folder, calibrated, NAMES, Preprocessing((8, 8)))
+    return folder
+
+
+def test_a_calibrated_model_answers_some_images_with_unknown(plain, calibrated):
+    assert calibrated.output_shape == (None, 4)
+    assert (abstains(calibrated), abstains(plain)) == (True, False)
+    assert {3} < set(answers(calibrated).argmax(axis=1))
+
+
+def test_without_unknown_gives_the_probabilities_of_before_to_the_bit(plain, calibrated):
+    model = without_unknown(calibrated)
+    np.testing.assert_array_equal(answers(model), answers(plain))
+    assert without_unknown(plain) is plain
+    assert not abstains(model)
+    assert abstains(calibrated)
+
+
+def test_a_model_that_is_calibrated_again_has_the_new_bound_alone(plain, calibrated):
+    again = with_unknown(without_unknown(calibrated), 2.0, 0.5)
+    np.testing.assert_array_equal(answers(again), answers(with_unknown(plain, 2.0, 0.5)))
+    assert "leverage" not in {layer.name for layer in again.layers}
+
+
+def test_a_calibrated_model_is_described_as_the_model_within_it(plain, calibrated):
+    described = keras_vit.describe(calibrated)
+    assert described.labels.abstains
+    assert dataclasses.replace(described, labels=Labels()) == keras_vit.describe(plain)
+    assert (described.classes, described.parameters) == (3, plain.count_params())
+
+
+def test_the_model_for_inference_has_no_unknown(plain, calibrated):
+    model = inference_model(calibrated)
+    assert model.output_shape == (None, 3)
+    np.testing.assert_array_equal(answers(model), answers(plain))
+
+
+def test_weights_of_a_calibrated_model_are_those_of_the_model_within_it(
+    plain, calibrated, tmp_path
+):
+    target = keras_vit.build(tiny_config(), classes=3, input_shape=(8, 8, 3))
+    copy_weights(calibrated, target)
+    np.testing.assert_array_equal(answers(target), answers(plain))
+    for name, model in (("ours", calibrated), ("plain", plain)):
+        keras_vit.save_checkpoint(model, tmp_path / f"{name}.npz")
+    ours, expected = (np.load(tmp_path / f"{name}.npz") for name in ("ours", "plain"))
+    assert set(ours) == set(expected)
+    calibrated.save_weights(tmp_path / "all.weights.h5")
+    report = keras_vit.load_checkpoint(target, tmp_path / "all.weights.h5")
+    assert 'the class "unknown" was left out' in report.notes
+
+
+def test_a_folder_gives_the_same_answers_again(calibrated, folder, tmp_path):
+    loaded = load_classifier(folder)
+    assert loaded.class_names == NAMES
+    assert loaded.description.labels.abstains
+    assert loaded.description.classes == 3
+    assert (folder / "classes.txt").read_text().split() == [*NAMES, "unknown"]
+    np.testing.assert_array_equal(answers(loaded.model), answers(calibrated))
+    again = save_classifier(
+        tmp_path / "again", loaded.model, loaded.class_names, loaded.preprocessing
+    )
+    assert load_classifier(tmp_path / "again").predict(PIXELS) == again.predict(PIXELS)
+    assert loaded.predict(PIXELS) == again.predict(PIXELS)
+    assert {"unknown"} < {prediction.answer for prediction in again.predict(PIXELS)}
+
+
+def test_answers_are_recognised_by_the_layer_and_not_by_the_name(plain, tmp_path):
+    names = ("blue", "green", "unknown")
+    found = save_classifier(tmp_path / "plain", plain, names, Preprocessing((8, 8)))
+    assert not load_classifier(tmp_path / "plain").description.labels.abstains
+    assert {prediction.answer for prediction in found.predict(PIXELS)} == {None}
+    with pytest.raises(ValueError, match="must differ from each other. Received twice: .'unknown'"):
+        save_classifier(
+            tmp_path / "twice", with_unknown(plain, 1.0, 0.5), names, Preprocessing((8, 8))
+        )
+
+
+def test_multi_label_names_do_not_abstain():
+    with pytest.raises(ValueError, match='"unknown" is for one class an image'):
+        Labels(("cat", "dog"), "multilabel", abstains=True)
+
+
+def test_building_from_a_calibrated_folder_gives_the_plain_classes(plain, folder):
+    model = keras_vit.build(tiny_config(), weights=folder, classes=3, input_shape=(8, 8, 3))
+    np.testing.assert_array_equal(answers(model), answers(plain))
+    assert not held_description(model).labels.abstains
+
+
+def test_the_model_of_an_opened_folder_is_plain_and_its_classifier_is_not(plain, folder):
+    opened = open_model(folder)
+    model, _ = opened.to_model()
+    np.testing.assert_array_equal(answers(model), answers(plain))
+    assert opened.classifier().model.output_shape == (None, 4)
+    assert opened.class_names == NAMES
+
+
+def test_a_file_alone_is_known_by_its_layer(folder, tmp_path):
+    (tmp_path / "alone.keras").write_bytes((folder / "model.keras").read_bytes())
+    opened = open_model(tmp_path / "alone.keras")
+    assert opened.class_names == NAMES
+    assert opened.classifier().predict(PIXELS) == load_classifier(folder).predict(PIXELS)
+
+
+def test_names_without_the_fact_do_not_fit_the_model(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "copy")
+    (tmp_path / "copy" / "description.json").unlink()
+    with pytest.raises(ValueError, match="do not belong together.*differ.*Received twice"):
+        load_classifier(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("change", [{"image_size": (12, 8)}, {"normalization": "imagenet"}])
+def test_a_changed_model_has_no_bound(folder, change):
+    if "normalization" in change:
+        classifier = open_model(folder, **change).classifier()
+    else:
+        classifier = open_model(folder).classifier(**change)
+    assert classifier.model.output_shape == (None, 3)
+    assert not classifier.description.labels.abstains
+    assert {prediction.answer for prediction in classifier.predict(PIXELS)} == {None}
+
+
+def test_a_teacher_gives_the_classes_alone(plain, folder):
+    teacher = open_teacher(folder, NAMES[:2], Preprocessing((8, 8)))
+    logits = keras.ops.convert_to_numpy(teacher.build()(IMAGES))
+    np.testing.assert_allclose(logits, np.log(answers(plain))[:, :2], atol=1e-5)  # float32
+
+
+@pytest.mark.parametrize("head", ["keep", "extend"])
+def test_training_goes_on_from_the_model_within(plain, folder, head, tmp_path):
+    names = dict.fromkeys(NAMES if head == "keep" else (*NAMES, "white"))
+    colors = {name: 40 * number for number, name in enumerate(names)}
+    data = write_classes(tmp_path / "data", {"train": 4, "test": 2}, colors, size=(8, 8))
+    settings = FineTuning(
+        weights=str(folder), head=head, steps=1, batch_size=4, accumulate=1,
+        learning_rate=1e-9, validation=0, evaluation="resize",
+    )  # fmt: skip
+    finished = finetune(DataSpec(data), tmp_path / "run", settings, log=lambda line: None)
+    classifier = finished.classifier
+    assert classifier.class_names == tuple(names)
+    assert not classifier.description.labels.abstains
+    logits = (np.log(answers(model))[:, :3] for model in (classifier.model, plain))
+    ours, before = (rows - rows.mean(axis=1, keepdims=True) for rows in logits)
+    np.testing.assert_allclose(ours, before, atol=1e-4)  # One step of nearly nothing.
+
+
+@pytest.mark.parametrize("to", ["official", "weights", "huggingface", "timm", "classifier"])
+def test_a_conversion_leaves_unknown_out_and_says_so(plain, folder, to, tmp_path):
+    target = tmp_path / {"official": "x.npz", "weights": "x.weights.h5"}.get(to, "x")
+    notes = keras_vit.export.convert(folder, target, to=to)
+    assert sum('"unknown" is left out' in note for note in notes) == 1
+    opened = open_model(target, image_size=(8, 8), num_heads=None, normalization="half")
+    model, _ = opened.to_model((8, 8))
+    np.testing.assert_allclose(answers(model), answers(plain), atol=1e-6)  # float32
+    assert not opened.description.labels.abstains
+
+
+@pytest.mark.slow
+def test_a_folder_gives_the_same_answers_on_jax(calibrated, folder, tmp_path):
+    pytest.importorskip("jax")
+    np.save(tmp_path / "images.npy", IMAGES)
+    code = (
+        "import os, sys; os.environ['KERAS_BACKEND'] = 'jax'\n"
+        "import numpy as np, keras_vit\n"
+        "model = keras_vit.load_classifier(sys.argv[1]).model\n"
+        "np.save(sys.argv[3], np.asarray(model(np.load(sys.argv[2]))))\n"
+    )
+    places = [folder, tmp_path / "images.npy", tmp_path / "rows.npy"]
+    subprocess.run([sys.executable, "-c", code, *map(str, places)], check=True)
+    rows = np.load(tmp_path / "rows.npy")
+    np.testing.assert_allclose(rows, answers(calibrated), atol=1e-5)  # float32, another backend.
+    assert (rows.argmax(axis=1) == answers(calibrated).argmax(axis=1)).all()

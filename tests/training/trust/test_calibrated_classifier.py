@@ -1,0 +1,344 @@
+"""The decision of a classifier, from its calibration images to its answers and its exports."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import command_line
+from keras_vit.classifier import Classifier
+from keras_vit.classifier_folder import load_classifier, save_classifier
+from keras_vit.description import Labels
+from keras_vit.models.rebuild import without_unknown
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data import DataSpec, split_record
+from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
+from keras_vit.training.evaluation.classification import evaluate, evaluate_classifier
+from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
+from keras_vit.training.trust.calibration_bound import check_counts
+from keras_vit.utils.files import SPLIT
+from makers import write_picture
+
+# So near to each other that about a fifth of the pictures look like another class.
+COLORS = {"blue": (95, 95, 190), "green": (95, 190, 95), "red": (190, 95, 95)}
+NAMES = tuple(COLORS)
+BOUND = DecisionSettings(max_error=0.15, strange=0.05)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Plain pictures whose colours overlap, 30 of each class to train and 60 to calibrate."""
+    folder, rng = tmp_path_factory.mktemp("data") / "photos", np.random.default_rng(0)
+    for part, count in (("train", 30), ("test", 60)):
+        for name, color in COLORS.items():
+            for number in range(count):
+                pixels = rng.normal(color, 50) + rng.normal(0, 10, (8, 8, 3))
+                write_picture(folder / part / name / f"{number}.png", pixels)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("strangers")
+    for number in range(4):
+        pixels = np.full((8, 8, 3), 255 - number)
+        write_picture(folder / f"{number}.png", pixels)
+    return folder
+
+
+def color_model(activation="softmax"):
+    """A model whose features are the colours of four parts, and whose head knows the classes."""
+    images = keras.Input((8, 8, 3))
+    features = keras.layers.Flatten()(keras.layers.AveragePooling2D(4)(images))
+    outputs = keras.layers.Dense(3, activation, name="predictions")(features)
+    model = keras.Model(images, outputs)
+    colors = np.array(list(COLORS.values())) / 127.5 - 1
+    kernel = 3 * np.tile(colors.T, (4, 1))
+    model.get_layer("predictions").set_weights([kernel, -6 * (colors**2).sum(axis=1)])
+    return model
+
+
+@pytest.fixture
+def folder(photos, tmp_path):
+    folder = tmp_path / "colors"
+    save_classifier(folder, color_model(), NAMES, Preprocessing((8, 8)))
+    splits = DataSpec(photos).open().splits
+    SplitRecord.of(read_fingerprints(splits)).write(folder)
+    return folder
+
+
+@pytest.fixture
+def calibrated(folder, photos):
+    lines = []
+    calibrate(folder, photos, BOUND, log=lines.append)
+    return load_classifier(folder), lines
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_lines_say_what_holds(calibrated):
+    classifier, lines = calibrated
+    decision, layer = classifier.recipe["decision"], classifier.model.get_layer("unknown_class")
+    assert lines[-3] == (
+        "with 95% confidence at most 15.0% of the answers are wrong, for photos like the 144 "
+        "held-out ones"
+    )
+    assert lines[-2].startswith(f"answered {decision['answered'] / 144:.0%} (")
+    assert lines[-2].endswith("refused as strange at most 5.0% of known photos")
+    assert lines[-1].startswith(f"temperature {layer.temperature:.2f}: calibration error ")
+    assert 0.3 < decision["answered"] / decision["images"] < 0.95
+    assert (decision["max_error"], decision["confidence"]) == (0.15, 0.95)
+    assert decision["strange"] == 6  # The seventh of 144 images is the limit of 5%.
+
+
+def test_an_answer_is_given_above_the_threshold_and_unknown_below(calibrated, photos):
+    classifier, _ = calibrated
+    threshold = classifier.model.get_layer("unknown_class").threshold
+    found = classifier.predict(photos / "test")
+    for prediction in found:
+        name, probability = prediction.top[0]
+        if probability < threshold:
+            assert prediction.answer == "unknown"
+            assert prediction.text == f"unknown ({probability:.2f} {name})"
+        else:
+            assert prediction.answer in (name, "unknown")
+    assert {prediction.answer for prediction in found} == {*NAMES, "unknown"}
+
+
+def test_strangers_are_refused_whatever_their_probability(calibrated, strangers):
+    classifier, _ = calibrated
+    assert {p.answer for p in classifier.predict(strangers)} == {"unknown"}
+
+
+def test_an_evaluation_counts_answers_and_errors(calibrated, photos):
+    classifier, _ = calibrated
+    report = evaluate_classifier(classifier, photos)
+    answers = classifier.predict(photos / "test")
+    true = [p.path.split("/")[-2] for p in answers]
+    pairs = [(p.answer, t) for p, t in zip(answers, true, strict=True) if p.answer != "unknown"]
+    assert report.selective.answered == len(pairs)
+    assert report.selective.wrong == sum(answer != name for answer, name in pairs)
+    assert report.count == 180
+    assert report.class_names == NAMES
+    assert report.to_json()["decision"]["answered"] == len(pairs)
+
+
+def test_the_most_probable_class_is_the_one_of_before(calibrated, photos):
+    classifier, _ = calibrated
+    source, plain = DataSpec(photos).open(), without_unknown(classifier.model)
+    found = evaluate(plain, source.splits["test"], NAMES, preprocessing=classifier.preprocessing)
+    assert evaluate_classifier(classifier, photos).top_1 == found.top_1
+    assert plain.output_shape == (None, 3)
+
+
+@pytest.mark.parametrize(
+    "kind", ["tflite", "saved_model", "onnx", pytest.param("openvino", marks=pytest.mark.slow)]
+)
+def test_an_export_has_one_more_class_and_the_same_answers(calibrated, photos, kind, tmp_path):
+    classifier, _ = calibrated
+    path = tmp_path / {"tflite": "c.tflite", "onnx": "c.onnx"}.get(kind, "c")
+    getattr(keras_vit.export, kind)(classifier, path, check_images=photos / "test")
+    opened = keras_vit.open_model(path).classifier()
+    assert opened.class_names == NAMES
+    assert opened.description.labels.output_names == (*NAMES, "unknown")
+    assert opened.description.classes == 3
+    ours, theirs = (c.predict(photos / "test") for c in (classifier, opened))
+    assert [p.answer for p in ours] == [p.answer for p in theirs]
+    assert evaluate_classifier(opened, photos, split="test").selective.answered == sum(
+        p.answer != "unknown" for p in ours
+    )
+
+
+def test_an_export_with_integers_prints_the_share_of_answers_that_stay(photos, tmp_path):
+    plain = color_model()
+    head = plain.get_layer("predictions")
+    turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 12)))
+    hidden = keras.layers.Dense(12, name="hidden")(head.input)  # What the export rounds.
+    outputs = keras.layers.Dense(3, "softmax", name="predictions")(hidden)
+    model = keras.Model(plain.inputs, outputs)
+    kernel, bias = head.get_weights()
+    model.set_weights([turned, np.zeros(12), turned.T @ kernel, bias])
+    save_classifier(tmp_path / "colors", model, NAMES, Preprocessing((8, 8)))
+    bound = DecisionSettings(max_error=0.3, strange=0.05)
+    classifier = calibrate(tmp_path / "colors", photos, bound, log=str)
+    path, files = tmp_path / "c.tflite", photos / "test"
+    report = keras_vit.export.tflite(
+        classifier,
+        path,
+        precision="int8",
+        check_images=files,
+        calibration_images=photos / "train",
+        minimum_agreement=0.5,
+    )
+    opened = keras_vit.open_model(path).classifier()
+    pairs = zip(classifier.predict(files), opened.predict(files), strict=True)
+    share = np.mean([ours.answer == theirs.answer for ours, theirs in pairs])
+    assert report.notes[-1].startswith(f"{share:.1%} of the answers are the same as in Keras")
+    assert opened.description.labels.abstains
+
+
+def test_an_export_in_float32_promises_no_share(calibrated, photos, tmp_path):
+    classifier, _ = calibrated
+    report = keras_vit.export.tflite(
+        classifier, tmp_path / "c.tflite", check_images=photos / "test"
+    )
+    assert not any("the same as in Keras" in note for note in report.notes)
+
+
+def test_a_multi_label_classifier_is_refused_and_its_thresholds_stay():
+    labels = Labels(("cat", "dog"), "multilabel", (0.5, 0.5))
+    with pytest.raises(ValueError, match="thresholds of multi-label ones stay"):
+        BOUND.check(labels)
+
+
+@pytest.mark.parametrize(("max_error", "least"), [(None, 5), (0.02, 249), (0.001, 4500)])
+def test_the_least_number_of_calibration_photos_is_enough(max_error, least):
+    settings = DecisionSettings(max_error=max_error)
+    check_counts(np.arange(least) % 3, Labels(NAMES), settings)
+    with pytest.raises(ValueError, match=f"{least} calibration photos. Received: {least - 1}"):
+        check_counts(np.arange(least - 1) % 3, Labels(NAMES), settings)
+
+
+def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, strangers, capsys):
+    flags = ["--data", str(photos), "--max-error", "0.15", "--strange", "0.05", "--no-cache"]
+    code = command_line.main(["calibrate", str(folder), *flags, "--unknown", str(strangers)])
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert "strangers 4 of 4 images are answered with unknown" in printed
+    assert "with 95% confidence at most 15.0%" in (folder / "README.md").read_text()
+    assert command_line.main(["predict", str(folder), str(strangers), "--format", "json"]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert {entry["answer"] for entry in entries} == {"unknown"}
+    assert [row["class"] for row in entries[0]["top"]].count("unknown") == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_error": 0.01}, "needs at least 400 answered photos.*Received: 180"),
+        ({"max_error": 0.02, "confidence": 0.999}, "with 99.9% confidence needs at least"),
+        ({"max_error": 0.03}, "No threshold keeps the errors below"),
+    ],
+)
+def test_what_cannot_hold_is_refused_and_nothing_is_written(folder, photos, settings, message):
+    before = files_of(folder)
+    with pytest.raises(ValueError, match=message):
+        calibrate(folder, photos, DecisionSettings(**settings), log=str)
+    assert files_of(folder) == before
+
+
+def test_strangers_that_are_not_there_are_refused_before_anything_is_written(folder, photos):
+    before = files_of(folder)
+    with pytest.raises(ValueError, match="must be an existing file or folder"):
+        calibrate(folder, photos, BOUND, unknown=folder / "absent", log=str)
+    assert files_of(folder) == before
+
+
+def test_strangers_that_cannot_be_read_are_counted(folder, photos, strangers, tmp_path):
+    (tmp_path / "notes.png").write_text("no photo")
+    lines = []
+    files = [strangers, tmp_path / "notes.png"]
+    calibrate(folder, photos, BOUND, unknown=files, log=lines.append)
+    assert lines[-1] == "strangers 4 of 4 images are answered with unknown; 1 could not be read"
+
+
+def test_a_second_calibration_replaces_its_section_of_the_card_alone(folder, photos):
+    card = folder / "README.md"
+    card.write_text("# Colors\n\n## Data\n\nPictures.\n")
+    calibrate(folder, photos, DecisionSettings(), log=str)
+    first = card.read_text()
+    card.write_text(f"{first}\n## Contact\n\nMe.\n")
+    calibrate(folder, photos, BOUND, log=str)
+    second = card.read_text()
+    assert second.startswith("# Colors\n\n## Data\n\nPictures.\n\n## Unknown images\n")
+    assert second.endswith("\n## Contact\n\nMe.\n")
+    assert "at most 15.0%" not in first
+    assert second.count("at most 15.0%") == 1
+
+
+def test_images_that_were_trained_on_are_refused(folder, photos):
+    with pytest.raises(ValueError, match="neither trained on nor chose.*Received: 90 that"):
+        calibrate(folder, photos / "train", BOUND, log=str)
+    assert not load_classifier(folder).description.labels.abstains
+
+
+def test_training_images_of_a_run_without_a_record_are_refused(folder, photos):
+    (folder / SPLIT).unlink()
+    recipe = {"data": DataSpec(photos / "train", holdout=0).to_json(), "images": {"train": 90}}
+    older = Classifier(color_model(), NAMES, Preprocessing((8, 8)), recipe, folder)
+    with pytest.raises(ValueError, match="neither trained on nor chose.*Received: 90 that"):
+        calibration_images(older, DataSpec(photos / "train"), log=str)
+    assert len(calibration_images(older, DataSpec(photos / "test"), log=str).known) == 180
+
+
+def test_copies_of_images_that_were_trained_on_are_left_out(folder, photos, tmp_path):
+    data = tmp_path / "copies"
+    shutil.copytree(photos / "test", data)
+    for number in range(5):
+        shutil.copy(photos / "train" / "red" / f"{number}.png", data / "red" / f"copy{number}.png")
+    lines = []
+    calibrate(folder, data, DecisionSettings(), log=lines.append)
+    assert load_classifier(folder).recipe["decision"]["images"] == 144
+    assert any(line.startswith("split   180 images") for line in lines)
+
+
+def test_the_content_of_each_image_is_read_once(folder, photos, monkeypatch):
+    read = []
+    real = split_record._file_fingerprint
+    monkeypatch.setattr(
+        split_record, "_file_fingerprint", lambda path: read.append(path) or real(path)
+    )
+    calibrate(folder, photos, BOUND, log=str)
+    assert len(read) == len(set(read)) == 270
+
+
+def test_a_class_without_calibration_images_is_refused(folder, photos, tmp_path):
+    (tmp_path / "two").mkdir()
+    for name in NAMES[:2]:
+        (tmp_path / "two" / name).symlink_to(photos / "test" / name)
+    with pytest.raises(ValueError, match="Every class must have calibration images.*none of red"):
+        calibrate(folder, tmp_path / "two", BOUND, log=str, follow_symlinks=True)
+
+
+def test_the_classifier_in_the_package_is_not_written_to(photos):
+    with pytest.raises(ValueError, match="must be copied to another folder.*r7_vit_nano8"):
+        calibrate("cifar10", photos, BOUND, log=str)
+
+
+def test_a_class_of_the_name_unknown_is_refused(photos, tmp_path):
+    names = ("blue", "green", "unknown")
+    save_classifier(tmp_path / "x", color_model(), names, Preprocessing((8, 8)))
+    with pytest.raises(ValueError, match='no class may have the name "unknown"'):
+        calibrate(tmp_path / "x", photos, BOUND, log=str)
+
+
+def test_an_export_cannot_be_calibrated(calibrated, photos, tmp_path):
+    classifier, _ = calibrated
+    keras_vit.export.tflite(classifier, tmp_path / "c.tflite", check_images=photos / "test")
+    with pytest.raises(ValueError, match="must be a folder with model.keras"):
+        calibrate(tmp_path / "c.tflite", photos, BOUND)
+
+
+def test_a_second_calibration_is_that_of_the_model_within(calibrated, photos):
+    classifier, lines = calibrated
+    again, before = [], files_of(classifier.folder)
+    calibrate(classifier.folder, photos, BOUND, log=again.append)
+    assert again == lines
+    after = files_of(classifier.folder)
+    assert {name for name in before if before[name] != after[name]} <= {"model.keras"}  # Its date.
+    images = np.random.default_rng(0).uniform(-1, 1, (20, 8, 8, 3))
+    np.testing.assert_array_equal(
+        load_classifier(classifier.folder).model(images), classifier.model(images)
+    )
+
+
+def test_further_sizes_of_a_saved_model_are_refused(calibrated, tmp_path):
+    classifier, _ = calibrated
+    with pytest.raises(ValueError, match="at the classifier's own image size"):
+        keras_vit.export.saved_model(classifier, tmp_path / "saved", image_sizes=[(16, 16)])

@@ -1,0 +1,158 @@
+"""The page of findings in Chromium, from a file with the network off."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from keras_vit.training.trust.findings_page import Finding, write_findings
+from makers import encode, smooth_picture
+
+CLASSES = ["ant & bee", 'cat, "big"', "<b>dog</b>"]
+RNG = np.random.default_rng(0)
+PICTURES = [encode(smooth_picture(RNG, (40, 60), (3, 4)), "JPEG") for _ in range(8)]
+
+
+def write(path, count=6, multilabel=False):
+    """Writes a page of `count` doubted labels, and a copy."""
+    images = {
+        10 + n: (f"{CLASSES[n % 3]}/{n:05}.jpg", [CLASSES[n % 3]], PICTURES[n % 8])
+        for n in range(count)
+    }
+    findings = [
+        Finding(
+            "wrong labels",
+            10 + n,
+            f"{CLASSES[n % 3]}?",
+            "wrong with probability 80%",
+            0.8,
+            near=[("given", [10 + (n + 1) % count, 10 + (n + 2) % count]), ("proposed", [10])],
+            to=f"not {CLASSES[n % 3]}" if multilabel else CLASSES[(n + 1) % 3],
+            toggle=CLASSES[n % 3] if multilabel else "",
+        )
+        for n in range(count)
+    ]
+    findings.append(
+        Finding("copies", 11, "exact", "two parts", 0.9, 10, [("the other image", [10])])
+    )
+    write_findings(
+        path,
+        "Check <of> photos",
+        [("labels", "A line.")],
+        images,
+        findings,
+        CLASSES,
+        multilabel=multilabel,
+    )
+    return path
+
+
+@pytest.fixture(params=[1280, 390])
+def page(request, chromium, tmp_path):
+    path = write(tmp_path / "check.html")
+    yield from opened(chromium, path, request.param)
+
+
+def opened(chromium, path, width=1280):
+    """Yields a page, and fails on an error or a request of it."""
+    context = chromium.new_context(offline=True, viewport={"width": width, "height": 800})
+    page = context.new_page()
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda line: line.type == "error" and problems.append(line.text))
+    page.on("request", lambda sent: sent.url.startswith("http") and problems.append(sent.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-state=ready]")
+    yield page
+    assert problems == []
+    context.close()
+
+
+def press(page, *keys):
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def saved(page, button):
+    with page.expect_download() as download:
+        page.click(button)
+    return open(download.value.path(), encoding="utf-8", newline="").read()
+
+
+def test_decisions_by_key_are_saved_as_the_files_that_finetune_takes(page):
+    press(page, "k", "r", "d", "ArrowDown", "r", "ArrowUp", "ArrowUp", "ArrowUp", "ArrowDown", "d")
+    rows = list(csv.reader(io.StringIO(saved(page, "#labels"))))
+    names = ['cat, "big"/00001.jpg', 'cat, "big"/00004.jpg']
+    assert rows == [["path", "label"], *([name, "<b>dog</b>"] for name in names)]
+    assert saved(page, "#exclude") == "<b>dog</b>/00002.jpg\nant & bee/00003.jpg\n"
+
+
+def test_decisions_are_still_there_when_the_page_is_opened_again(page):
+    press(page, "d", "r")
+    page.reload()
+    page.wait_for_selector("body[data-state=ready]")
+    assert page.inner_text("#status").startswith("1 of 6, 2 decided. drop")
+    press(page, "u")
+    assert "1 decided" in page.inner_text("#status")
+
+
+def test_the_page_is_no_wider_than_the_window(page):
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    inside = """[...document.querySelectorAll(".row")].every((row) =>
+      [...row.querySelectorAll("img, button, output")].every((part) => {
+        const [inner, outer] = [part.getBoundingClientRect(), row.getBoundingClientRect()];
+        return inner.right <= outer.right + 1 && inner.bottom <= outer.bottom + 1;
+      }))"""
+    assert page.evaluate(inside)
+
+
+def test_names_are_shown_as_text(page):
+    assert page.inner_text("h1") == "Check <of> photos"
+    assert "<b>dog</b>/00002.jpg" in page.inner_text(".row:nth-child(3)")
+
+
+def test_another_class_can_be_chosen_and_lists_are_separate(page):
+    page.select_option("#other", CLASSES[2])
+    assert list(csv.reader(io.StringIO(saved(page, "#labels"))))[1][1] == CLASSES[2]
+    page.click("button[data-kind=copies]")
+    assert page.inner_text("#status").startswith("1 of 1, 0 decided")
+    press(page, "r")  # A copy has no other label.
+    assert "0 decided" in page.inner_text("#status")
+
+
+def test_a_multi_label_image_gains_or_loses_one_label(chromium, tmp_path):
+    for page in opened(chromium, write(tmp_path / "check.html", multilabel=True)):
+        press(page, "r")
+        assert list(csv.reader(io.StringIO(saved(page, "#labels"))))[1] == [
+            "ant & bee/00000.jpg",
+            "",
+        ]
+
+
+def test_a_page_without_findings_states_it(chromium, tmp_path):
+    write_findings(tmp_path / "check.html", "Check", [("copies", "0 pairs")], {}, [], CLASSES)
+    for page in opened(chromium, tmp_path / "check.html"):
+        assert "0 pairs" in page.inner_text("details")
+        assert page.inner_text("#tools") == "Nothing was found."
+
+
+def test_five_thousand_findings_keep_few_rows_in_the_page(chromium, tmp_path):
+    path = write(tmp_path / "check.html", count=5000)
+    for page in opened(chromium, path):
+        assert page.locator(".row").count() < 30
+        longest = page.evaluate("""async () => {
+          let [last, longest] = [performance.now(), 0];
+          const list = document.getElementById("list");
+          for (let step = 0; step < 40; step += 1) {
+            list.scrollTop = (step * 7919 % 40) / 40 * list.scrollHeight;
+            await new Promise((next) => requestAnimationFrame(next));
+            const now = performance.now();
+            [last, longest] = [now, Math.max(longest, now - last)];
+          }
+          return longest;
+        }""")
+        assert page.locator(".row").count() < 30
+        assert longest < 1000  # Milliseconds; so many rows at once take seconds.
+        press(page, *["d"] * 20)
+        assert "20 decided" in page.inner_text("#status")

@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+
+from keras_vit.training.trust.gates import FAILS, HOLDS, UNCLEAR, Gate, judge, parse_gates
+from keras_vit.training.trust.paired import Outcomes, Pairs, difference, measures_of, share
+
+
+def test_gates_are_parsed_with_their_units():
+    text = "top_1 > -0.5, negative_flips < 1%,class_recall>-3"
+    assert parse_gates(text) == (
+        Gate("top_1", True, -0.5),
+        Gate("negative_flips", False, 1.0),
+        Gate("class_recall", True, -3.0),
+    )
+    assert [str(gate) for gate in parse_gates(text)] == [
+        "top_1 > -0.5",
+        "negative_flips < 1%",
+        "class_recall > -3",
+    ]
+    assert parse_gates(None) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "top_1", "top_1 >= 1", "top_1 > x", "top1 > 1", "top_1 > -0.5%", "top_1 > -200",
+     "agreement > 99", "agreement < 100%", "speed > 0.9", "top_1 > 1,"],
+)  # fmt: skip
+def test_a_gate_that_cannot_be_read_is_an_error_of_one_line(text):
+    with pytest.raises(ValueError, match=r"must .*Received: ") as error:
+        parse_gates(text)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "outcome"),
+    [
+        (Pairs(9000, 40, 40, 920), HOLDS),  # -0.18 to 0.18.
+        (Pairs(8900, 300, 100, 700), FAILS),  # About -2.4 to -1.6.
+        (Pairs(900, 10, 8, 82), UNCLEAR),
+    ],
+)
+def test_a_gate_is_judged_by_the_bound_and_not_by_the_value(pairs, outcome):
+    assert judge(Gate("top_1", True, -0.5), [difference("top_1", pairs)]).outcome == outcome
+
+
+def test_the_images_needed_put_the_bound_inside():
+    pairs, gate = Pairs(900, 10, 10, 80), Gate("top_1", True, -0.5)
+    verdict = judge(gate, [difference("top_1", pairs)])
+    assert verdict.outcome == UNCLEAR
+    many = difference("top_1", pairs.times(verdict.needed / 1000))
+    assert gate.admits(many.interval)
+    # 2.04 times those for a chance of one half, after Cohen's (z_0.975 + z_0.8)^2 = 7.85.
+    expected = 7.85 * (20 / 1000) / 0.005**2
+    assert verdict.needed == pytest.approx(expected, rel=0.1)  # The score interval is wider.
+
+
+def test_no_number_of_images_is_needed_at_the_limit():
+    verdict = judge(Gate("top_1", True, -1.0), [difference("top_1", Pairs(90, 3, 2, 5))])
+    assert verdict.outcome == UNCLEAR
+    assert verdict.needed is None
+    assert "no number of images" in str(verdict)
+
+
+def test_one_bad_class_fails_and_all_must_be_good():
+    good, bad = Pairs(900, 10, 10, 80), Pairs(800, 110, 10, 80)
+    gate = Gate("class_recall", True, -3)
+    names = [str(number) for number in range(10)]
+    measures = [difference("class_recall", good, name) for name in names]
+    assert judge(gate, measures).outcome == HOLDS
+    spoiled = [*measures[:9], difference("class_recall", bad, "9")]
+    verdict = judge(gate, spoiled)
+    assert (verdict.outcome, verdict.measure.class_name) == (FAILS, "9")
+    few = [*measures[:9], difference("class_recall", Pairs(9, 0, 0, 1), "9")]
+    verdict = judge(gate, few)
+    assert (verdict.outcome, verdict.measure.class_name) == (UNCLEAR, "9")
+
+
+def test_a_class_that_is_spoiled_by_a_tenth_is_caught_20_times_of_20():
+    rng, gate = np.random.default_rng(0), Gate("class_recall", True, -3)
+    equal = [difference("class_recall", Pairs(540, 0, 0, 60), str(n)) for n in range(9)]
+    for _ in range(20):
+        lost = int(rng.binomial(540, 0.1))
+        spoiled = difference("class_recall", Pairs(540 - lost, lost, 0, 60), "9")
+        verdict = judge(gate, [*equal, spoiled])
+        assert (verdict.outcome, verdict.measure.class_name) == (FAILS, "9")
+
+
+def test_holm_keeps_a_class_that_is_worse_by_chance_from_failing():
+    # Alone it is outside at 2.5%, one of a hundred is not.
+    pairs = Pairs(70, 20, 3, 7)
+    gate = Gate("class_recall", True, -5)
+    alone = difference("class_recall", pairs, "a")
+    others = [difference("class_recall", Pairs(95, 0, 0, 5), f"b{n}") for n in range(99)]
+    assert gate.excludes(alone.interval)
+    assert judge(gate, [alone]).outcome == FAILS
+    assert judge(gate, [alone, *others]).outcome == UNCLEAR
+
+
+def test_shares_have_exact_intervals():
+    measure = share("negative_flips", np.arange(100) < 3)
+    assert measure.value == 3
+    assert measure.interval == pytest.approx((0.6229972, 8.5176053))  # binom.test in R.
+
+
+def test_all_metrics_are_measured():
+    rng = np.random.default_rng(0)
+    true = rng.integers(3, size=500)
+    old, new = (
+        Outcomes(given.astype(object), given == true)
+        for given in (np.where(rng.random(500) < share, true, 0) for share in (0.5, 0.8))
+    )
+    measures = measures_of(old, new, true, ("a", "b", "c", "d"))
+    assert [measure.metric for measure in measures] == [
+        "top_1",
+        "negative_flips",
+        "positive_flips",
+        "agreement",
+        *["class_recall"] * 3,  # The fourth has no images.
+    ]
+    top_1, worse, better = measures[:3]
+    assert top_1.value == pytest.approx(better.value - worse.value)

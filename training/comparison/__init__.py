@@ -1,5 +1,0 @@
-"""Comparison of two classifiers on the same images, with gates."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,0 @@
-from .classifier_comparison import (
-    Comparison as Comparison,
-    compare_classifiers as compare_classifiers,
-)

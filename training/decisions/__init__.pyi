@@ -1,3 +1,0 @@
-from .classifier_decision import (
-    calibrate as calibrate,
-)

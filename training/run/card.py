@@ -1,0 +1,260 @@
+"""`README.md` of a classifier, and the same on the Hugging Face Hub with the YAML that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keras_vit.classifier_folder import LOADING, THIS_FOLDER
+from keras_vit.description import Description
+from keras_vit.description.licences import UNKNOWN, hub_licence, without_header
+from keras_vit.description.tasks import MULTILABEL
+from keras_vit.hub.errors import import_hugging_face
+from keras_vit.hub.repository_names import RepositoryName
+from keras_vit.preprocessing import describe_range
+from keras_vit.training.evaluation.intervals import accuracies, accuracy_text
+from keras_vit.utils.files import MODEL
+from keras_vit.utils.safe_text import for_line
+from keras_vit.utils.text_tables import markdown_table
+
+from .transfer import fact_lines
+
+MAX_CLASSES = 100  # Rows of the table of classes.
+_TASK = "image-classification"  # The Hub's name.
+_METRICS = {
+    "top_1": ("accuracy", "Top-1 accuracy"),
+    "top_5": ("top_5_accuracy", "Top-5 accuracy"),
+    "mAP": ("mean_average_precision", "Mean average precision"),
+    "subset_accuracy": ("subset_accuracy", "All labels right"),
+}
+
+
+def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
+    """Returns `README.md` of a finished run.
+
+    Args:
+        recipe: The run's recipe, with "best" and "test".
+        class_names: The names, in the order of the model's outputs.
+    """
+    settings, images, test = recipe["settings"], recipe["images"], recipe["test"]
+    height, width = settings["image_size"]
+    several = recipe.get("task") == MULTILABEL
+    data = for_line(str(recipe["data"]["data"])).replace("`", "'")
+    calibrated = f"{images['calibration']} to calibrate, " if images.get("calibration") else ""
+    kind = "A multi-label image classifier" if several else "An image classifier"
+    lines = [
+        f"# {recipe['model']}, {len(class_names)} classes",
+        "",
+        f"{kind} made by `keras-vit {recipe['job']}`, for images of {height}x{width} "
+        f"pixels ({recipe['facts']['evaluation']['value']}) with values from "
+        f"{describe_range(recipe['facts']['pixels']['value'])}.",
+        "",
+        "```python",
+        "import keras_vit",
+        "",
+        f'classifier = keras_vit.load_classifier("{THIS_FOLDER}")',
+        f'print(classifier.predict("image.jpg")[0].{"labels" if several else "top"})',
+        "```",
+        "",
+        LOADING,
+        "",
+        "## Accuracy",
+        "",
+    ]
+    if test:
+        use = "used neither for training nor for any choice"
+        if seen := test.get("seen"):
+            use = (
+                f"{seen} of which were trained on, or chosen by, in this run or the run of its "
+                "weights, so that new images may have a lower accuracy"
+            )
+        lines += [f"On {test['images']} test images, {use}: {_scores(test)}", ""]
+    else:
+        lines += ["The data have no test images: the accuracy is unknown.", ""]
+    if recipe["best"]:
+        best = recipe["best"]
+        score = f"mAP {best['mAP']:.4f}" if several else "top-1 "
+        if not several:
+            score += accuracy_text(best["accuracy"], images["validation"])
+        lines += [
+            f"On {images['validation']} validation images: {score} after step {best['step']}, the "
+            "best, whose weights are in `model.keras`.",
+            "",
+        ]
+    lines += [
+        "## Data",
+        "",
+        f"`{data}`: {images['train']} images to train, {images['validation']} to "
+        f"validate, {calibrated}{images['test']} to test, {images['skipped']} skipped as "
+        "unreadable.",
+        "",
+        _label_table(class_names, test) if several else _class_table(class_names, test),
+        "",
+        "## Recipe",
+        "",
+        *recipe_lines(recipe),
+    ]
+    return "\n".join(lines)
+
+
+def masked_patch_card(recipe: Mapping[str, Any], history: Sequence[Mapping[str, str]]) -> str:
+    """Returns `README.md` of a model that was pre-trained without labels."""
+    settings, images = recipe["settings"], recipe["images"]
+    height, width = settings["image_size"]
+    last = f", colour accuracy {float(history[-1]['accuracy']):.4f}" if history else ""
+    return "\n".join(
+        [
+            f"# {recipe['model']}, pre-trained without labels",
+            "",
+            f"The body of a Vision Transformer for images of {height}x{width} pixels, trained by "
+            f"masked patch prediction (target `{settings['target']}`, {settings['corruption']:.0%} "
+            f"of the patches corrupted) for {settings['steps']} steps of {settings['batch_size']} "
+            f"images{last}. It has no classes: fine-tune it.",
+            "",
+            "    keras-vit finetune --weights THIS_FOLDER --data IMAGES --output CLASSIFIER",
+            "",
+            f"Data: `{recipe['data']['data']}`, {images['train']} images to train, "
+            f"{images['validation']} to validate, {images['skipped']} skipped as unreadable.",
+            "",
+            *recipe_lines(recipe),
+        ]
+    )
+
+
+def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
+    """Returns the end of a model card: the command, the settings and the versions of a run."""
+    settings = [[name, str(value)] for name, value in recipe["settings"].items()]
+    facts = [list(line) for line in fact_lines(recipe["facts"]).items()]
+    started = recipe["settings"].get("weights") is not None
+    versions = (f"{name} {version}" for name, version in recipe["versions"].items())
+    licence = recipe["description"].get("licence") or UNKNOWN
+    return [
+        *([f"    {for_line(recipe['command'])}", ""] if recipe["command"] else []),
+        *([f"Licence of the starting weights: {for_line(licence)}.", ""] if started else []),
+        markdown_table([["at the start", "value and origin"], *facts]),
+        "",
+        markdown_table([["setting", "value"], *settings]),
+        "",
+        f"Made with {', '.join(versions)}.",
+        "",
+    ]
+
+
+def _scores(test):
+    if test.get("task") != MULTILABEL:
+        top_1, top_5 = (accuracy_text(test[name], test["images"]) for name in ("top_1", "top_5"))
+        return f"top-1 {top_1}, top-5 {top_5}; 95% intervals by Wilson."
+    return (
+        f"mean average precision (mAP) {test['mAP']:.4f}, F1 {test['macro_F1']:.4f} (mean over "
+        f"classes; {test['micro_F1']:.4f} of all labels together), all labels right of "
+        f"{accuracy_text(test['subset_accuracy'], test['images'])}."
+    )
+
+
+def _label_table(class_names, test):
+    """The numbers of each class on the test images; their thresholds too."""
+    columns = ("AP", "F1", "precision", "recall", "threshold")
+    numbers = test["by_class"] if test else {}
+    rows = [["class", *columns]]
+    for name in class_names[:MAX_CLASSES]:
+        found = numbers.get(name, {})
+        values = [found.get(column) for column in columns]
+        rows.append([name, *("-" if value is None else f"{value:.4f}" for value in values)])
+    return markdown_table(rows + _rest(class_names, len(columns)))
+
+
+def _rest(class_names, columns):
+    """The last row of a table that does not have all classes."""
+    left = len(class_names) - MAX_CLASSES
+    return [["...", f"{left} more in `classes.txt`", *[""] * (columns - 1)]] if left > 0 else []
+
+
+def _class_table(class_names, test):
+    accuracies = test["class_accuracy"] if test else {}
+    rows = [["class", "test accuracy"]]
+    for name in class_names[:MAX_CLASSES]:
+        accuracy = accuracies.get(name)
+        images = test["by_class"][name]["images"] if test else 0
+        rows.append([name, "-" if accuracy is None else accuracy_text(accuracy, images)])
+    return markdown_table(rows + _rest(class_names, 1))
+
+
+def hub_card(
+    description: Description,
+    recipe: Mapping[str, Any],
+    text: str,
+    *,
+    repository: str,
+    datasets: Sequence[str] = (),
+) -> str:
+    """Returns `README.md` of a pushed classifier.
+
+    Args:
+        description: What the classifier is.
+        recipe: Its recipe, without paths; {} without one.
+        text: Its `README.md`, or "".
+        repository: "owner/name".
+        datasets: Names of the Hub's data sets that it was trained on.
+    """
+    hub = import_hugging_face()
+    data = hub.ModelCardData(
+        **hub_licence(description.licence),
+        library_name="keras",
+        pipeline_tag=_TASK,
+        base_model=_base_model(description),
+        datasets=list(datasets) or None,
+        tags=["keras-vit", *(["vision-transformer"] if description.position_resize else [])],
+        model_name=repository.partition("/")[2],
+        eval_results=_results(hub, description, recipe, datasets) or None,
+    )
+    text = without_header(text).replace(THIS_FOLDER, f"hf:{repository}")
+    text = text.replace(f'load_model("{MODEL}")', f'load_model("hf://{repository}")')
+    return f"---\n{data.to_yaml()}\n---\n\n" + (text or f"# {repository}\n")
+
+
+def _base_model(description):
+    """The Hub's repository that the training started from, or None."""
+    start = RepositoryName.parse(description.origins.get("weights"))
+    return start.name if start else None
+
+
+def _results(hub, description, recipe, datasets):
+    """The accuracy on the test images with its interval, and what `calibrate` found."""
+    data = str((recipe.get("data") or {}).get("data") or "")
+    name = data.removeprefix("tfds:") if data.startswith("tfds:") else "imagefolder"
+    place = {"task_type": _TASK, "dataset_type": (*datasets, name)[0], "dataset_name": data or name}
+    test = recipe.get("test") or {}
+    found = []
+    for metric, value, interval in accuracies(test):
+        kind, text = _METRICS[metric]
+        if interval is not None:
+            low, high = interval
+            text += f", 95% interval {low:.4f} to {high:.4f} (Wilson), {test['images']} images"
+        args = None if interval is None else {"confidence": 0.95, "interval": list(interval)}
+        result = hub.EvalResult(
+            **place, dataset_split="test", metric_type=kind, metric_value=round(value, 6),
+            metric_name=text, metric_args=args,
+        )  # fmt: skip
+        found.append(result)
+    for kind, value, text in _decided(recipe.get("decision")):
+        result = hub.EvalResult(
+            **place, dataset_split="calibration", metric_type=kind, metric_value=round(value, 6),
+            metric_name=text,
+        )  # fmt: skip
+        found.append(result)
+    return found
+
+
+def _decided(decision: Mapping[str, Any] | None):
+    """Type, value and text of what holds for the answers of a calibrated classifier."""
+    if not decision:
+        return
+    images, answered = decision["images"], decision["answered"]
+    yield "coverage", answered / images, f"Answered share of {images} calibration images"
+    if answered:
+        text = f"Wrong answers among {answered} answers"
+        if decision["max_error"] is not None:
+            text += (
+                f"; at most {decision['max_error']:g} with probability {decision['confidence']:g}"
+            )
+        yield "selective_risk", decision["wrong"] / answered, text

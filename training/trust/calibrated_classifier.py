@@ -1,0 +1,230 @@
+"""Calibration of a finished classifier: `keras-vit calibrate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from keras_vit.checkpoints.catalogue import RELEASED
+from keras_vit.classifier import Classifier
+from keras_vit.classifier_folder import write_model
+from keras_vit.description import UNKNOWN
+from keras_vit.images.listing import image_files
+from keras_vit.models.opened_classifier import open_classifier
+from keras_vit.models.rebuild import without_unknown
+from keras_vit.training.data.examples import Examples
+from keras_vit.training.data.spec import Data, DataSpec, data_spec
+from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.evaluation.held_out import EvaluatedImages, choose_images
+from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.utils.files import CARD, MODEL, atomic_folder, write_text
+
+from .calibration_bound import Decision, check_counts, find_decision
+from .calibration_scores import MAX_TRAINING, compute_scores
+
+HEADING = "## Unknown images"  # In the model card.
+
+
+def calibrate(
+    model: Classifier | str | os.PathLike,
+    data: Data,
+    settings: DecisionSettings | None = None,
+    *,
+    split: str | None = None,
+    unknown: str | os.PathLike | Sequence | None = None,
+    batch_size: int = 32,
+    cache: str | os.PathLike | None = None,
+    progress: bool = False,
+    log: Callable[[str], object] = print,
+    **data_options,
+) -> Classifier:
+    """Finds when a classifier answers, and writes its model with "unknown" into its folder.
+
+    Args:
+        model: A classifier's folder.
+        data: The data of its run, or others with its classes; see `evaluate_classifier`.
+        settings: The bounds.
+        split: The calibration images: a part of the run or of the data; by default
+            "calibration" if there is one, else as for `evaluate_classifier`.
+        unknown: Images of none of the classes, files and folders; how many of them are refused
+            is reported.
+        batch_size: Images in a batch; does not change the results.
+        cache: Folder for computed features, or None; see `features.extract`.
+        progress: Whether to show a line with the rate and the time left.
+        log: Receives the lines of the result.
+        **data_options: See `evaluate_classifier`.
+
+    Returns:
+        The calibrated classifier, of which "unknown" is the last output.
+
+    Raises:
+        ValueError: If the calibration images are too few, were trained on, or lack a class; if no
+            threshold is within the bound; or if the bound is of another task.
+    """
+    settings = settings or DecisionSettings()
+    classifier = open_classifier(model)
+    folder = classifier.folder
+    if folder is None or not (folder / MODEL).is_file():
+        raise ValueError(
+            f"A classifier must be a folder with {MODEL} to be calibrated; export it again after. "
+            f"Received: {folder or classifier.model}"
+        )
+    if any(folder.absolute() == row.folder.absolute() for row in RELEASED):
+        raise ValueError(
+            "The package's own classifier must be copied to another folder, and calibrated there. "
+            f"Received: {folder}"
+        )
+    settings.check(classifier.description.labels)
+    strangers = None if unknown is None else image_files(unknown)
+    images = calibration_images(classifier, data_spec(data, **data_options), split, log)
+    labels, plain = classifier.description.labels, without_unknown(classifier.model)
+    check_counts(images.known.labels, labels, settings)
+
+    def scores_of(examples):
+        return compute_scores(
+            plain,
+            examples,
+            classifier.preprocessing,
+            batch_size=batch_size,
+            cache=cache,
+            progress=progress,
+            unreadable=[] if images.skip_unreadable else None,
+        )
+
+    if images.trained is None:
+        log("strange no training images in the data, so strange images are not recognised")
+    found = find_decision(
+        labels,
+        scores_of(images.known),
+        None if images.trained is None else scores_of(images.trained).features,
+        settings,
+    )
+    for line in found.lines:
+        log(line)
+    recipe = {**classifier.recipe, "decision": found.to_json()}
+    description = dataclasses.replace(
+        classifier.description, labels=dataclasses.replace(labels, abstains=True)
+    )
+    calibrated = Classifier.of(found.calibrated(plain), description, recipe, folder)
+    card = folder / CARD
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    with atomic_folder(folder.resolve(), marker=MODEL, overwrite=True) as partial:
+        shutil.copytree(folder, partial, dirs_exist_ok=True)
+        write_model(partial, calibrated)
+        if text:
+            write_text(partial / CARD, with_section(text, found))
+    if strangers is not None:
+        log(refused_line(calibrated, strangers, batch_size))
+    return calibrated
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationImages:
+    """The images that a decision is found on, labelled with the classifier's numbers.
+
+    Args:
+        known: Images that it was neither trained on nor chosen by.
+        trained: Images that it was trained on, evenly spaced; None without any.
+        skip_unreadable: Whether files that cannot be read are left out.
+    """
+
+    known: Examples
+    trained: Examples | None
+    skip_unreadable: bool
+
+
+def calibration_images(
+    classifier: Classifier,
+    spec: DataSpec,
+    split: str | None = None,
+    log: Callable[[str], object] = print,
+) -> CalibrationImages:
+    """Returns the images that a classifier's decision is found on.
+
+    Args:
+        classifier: The classifier, in its folder.
+        spec: The data.
+        split: See `calibrate`.
+        log: Receives what of the data is taken and what is left out.
+
+    Raises:
+        ValueError: If all images were trained on or chosen by, or the classes do not fit.
+    """
+    images = choose_images(classifier, spec, split or _own_part(classifier.folder))
+    for line in images.lines:
+        log(line)
+    numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
+
+    trained = _trained_images(images)
+    return CalibrationImages(
+        _unseen(images, log).relabelled(numbers),
+        None if trained is None else trained.relabelled(numbers),
+        images.skip_unreadable,
+    )
+
+
+def _own_part(folder):
+    """The part of a run that was held out for this, or None."""
+    record = SplitRecord.read(folder)
+    part = "calibration"
+    return part if record is not None and len(record.parts.get(part, ())) else None
+
+
+def _unseen(images: EvaluatedImages, log) -> Examples:
+    """The images without copies of those that a run trained on or chose its weights by."""
+    examples, seen = images.examples, images.seen
+    if seen is None or not seen.any():
+        return examples
+    if seen.all():
+        raise ValueError(
+            "Calibration images must be ones that the run neither trained on nor chose its weights "
+            f"by. Received: {len(seen)} that it did, such as {examples.names[0]}"
+        )
+    log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
+    return examples.take(np.flatnonzero(~seen))
+
+
+def _trained_images(images: EvaluatedImages) -> Examples | None:
+    """Images that the run trained on, or the data's part of this name; None without any."""
+    train = images.trained or images.source.splits.get("train")
+    if train is None or train is images.examples:
+        return None
+    if images.trained is None and images.record is not None:
+        numbers = train.fingerprints()
+        if numbers is not None:
+            train = train.take(np.flatnonzero(images.record.has("train", numbers)))
+    return spaced(train)
+
+
+def spaced(examples: Examples) -> Examples | None:
+    """Returns as many images as the leverage needs, evenly spaced; None of none."""
+    count = min(len(examples), MAX_TRAINING)
+    if not count:
+        return None
+    places = np.linspace(0, len(examples) - 1, count).round().astype(int)
+    return examples.take(np.unique(places))
+
+
+def with_section(card: str, decision: Decision) -> str:
+    """Returns the text of a model card with a section about a decision, the only one."""
+    text, _, old = card.partition(f"\n{HEADING}\n")
+    _, heading, rest = old.partition("\n## ")  # Sections that were added behind it.
+    listed = "\n".join(f"- {line}" for line in decision.lines)
+    return (
+        f"{text}\n{HEADING}\n\n{listed}\n\nThe bound holds for photos like the held-out ones. No "
+        f"bound is possible for photos of anything else.\n{heading}{rest}"
+    )
+
+
+def refused_line(classifier: Classifier, strangers: Sequence[str], batch_size: int = 32) -> str:
+    """Returns how many images of none of the classes are refused, in one line."""
+    predictions = classifier.predict(strangers, batch_size=batch_size)
+    read = [prediction for prediction in predictions if not prediction.error]
+    refused = sum(p.answer == UNKNOWN for p in read)
+    line = f"strangers {refused} of {len(read)} images are answered with unknown"
+    unread = len(predictions) - len(read)
+    return f"{line}; {unread} could not be read" if unread else line

@@ -1,0 +1,265 @@
+"""The decision of a classifier, found on images that neither trained it nor chose its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.description.class_labels import Labels
+from keras_vit.models.rebuild import with_unknown
+from keras_vit.training.evaluation.calibration import calibration_of
+from keras_vit.training.evaluation.intervals import exact_interval
+from keras_vit.training.evaluation.risk import count_within, find_threshold, least_answered
+from keras_vit.training.evaluation.temperature import fit_temperature, scaled_probabilities
+from keras_vit.training.settings.decisions import DecisionSettings
+
+from .calibration_scores import Scores, leverage_arrays, leverages_of
+
+# The calibration images that choose the temperature and the candidates for thresholds.
+CHOOSING_SHARE, MAX_CHOOSING = 0.2, 500
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """When a classifier answers, and what it was found by on calibration images.
+
+    An image is answered if its calibrated probability is at least `threshold` and its leverage at
+    most `largest_leverage`.
+
+    Args:
+        temperature: T; probabilities are softmax(z / T).
+        largest_leverage: The leverage above which an image is strange; None where none is.
+        arrays: `center` `(D,)` and `factor` `(D, D)`; {} without a limit of the leverage.
+        images: Calibration images that the bound was tested on.
+        strange: Images that are not answered as their leverage is too large.
+        threshold: The least probability of an answer; 0 where only strange images are refused.
+        max_error: The bound on the share of wrong answers, or None.
+        confidence: The probability with which the bound holds; None without a bound.
+        answered: Images that are answered.
+        wrong: Wrong answers among these.
+        calibration_errors: Expected calibration error before and after the temperature.
+        lines: The result, human-readable.
+    """
+
+    temperature: float
+    largest_leverage: float | None
+    arrays: Mapping[str, np.ndarray]
+    images: int
+    strange: int
+    threshold: float = 0.0
+    max_error: float | None = None
+    confidence: float | None = None
+    answered: int = 0
+    wrong: int = 0
+    calibration_errors: tuple[float, float] = (math.nan, math.nan)
+    lines: tuple[str, ...] = ()
+
+    def calibrated(self, model: keras.Model) -> keras.Model:
+        """Returns a model with this decision in it, and "unknown" as its last output."""
+        return with_unknown(
+            model, self.temperature, self.threshold, self.largest_leverage, self.arrays
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what it was found by, for `recipe.json`; the model holds the rest."""
+        return {
+            "images": self.images,
+            "answered": self.answered,
+            "wrong": self.wrong,
+            "strange": self.strange,
+            "max_error": self.max_error,
+            "confidence": self.confidence,
+            "calibration_errors": list(self.calibration_errors),
+        }
+
+
+def find_decision(
+    labels: Labels,
+    known: Scores,
+    trained: np.ndarray | None,
+    settings: DecisionSettings,
+) -> Decision:
+    """Returns when a classifier answers.
+
+    A fifth of the images, at most 500, chooses the temperature and the candidates for the
+    threshold; the bound, the limit of the leverage and all that is reported are of the others.
+
+    Args:
+        labels: The classes.
+        known: Scores of images that the model was neither trained on nor chosen by.
+        trained: Features `(N, D)` of training images; None without any, and then no image is
+            recognised as strange.
+        settings: The bounds.
+
+    Raises:
+        ValueError: If there are too few images, a class without one, or no threshold within the
+            bound.
+    """
+    check_counts(known.labels, labels, settings)
+    order = np.random.default_rng(0).permutation(len(known))
+    chosen, tested = np.split(order, [_num_choosing(len(known))])
+    chosen, tested = np.sort(chosen), np.sort(tested)
+    choosing, testing = known.at(chosen), known.at(tested)
+    temperature = fit_temperature(choosing.logits, choosing.labels)
+    limit: float | None = None
+    arrays: dict[str, np.ndarray] = {}
+    is_familiar = [np.ones(len(part), bool) for part in (choosing, testing)]
+    if trained is not None:
+        arrays = leverage_arrays(trained)
+        leverages = leverages_of(known.features, arrays)
+        limit = largest_leverage(np.sort(leverages[tested]), settings.strange)
+        if limit is None:  # Too few images.
+            arrays = {}
+        else:
+            is_familiar = [leverages[part] <= limit for part in (chosen, tested)]
+    found = Decision(
+        temperature=temperature,
+        largest_leverage=limit,
+        arrays=arrays,
+        images=len(testing),
+        strange=int((~is_familiar[1]).sum()),
+    )
+    found = _with_threshold(found, choosing, testing, is_familiar, settings)
+    return dataclasses.replace(found, lines=tuple(summary(found, settings)))
+
+
+def _num_choosing(count):
+    """How many of the calibration images choose the temperature and the candidates."""
+    return min(int(count * CHOOSING_SHARE), MAX_CHOOSING)
+
+
+def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) -> None:
+    """Raises ValueError unless there are enough images for a decision, before anything is computed.
+
+    Args:
+        given: The labels of the calibration images, `(N,)`.
+        labels: The classes.
+        settings: The bounds.
+    """
+    settings.check(labels)
+    names = labels.names or ()
+    counts = np.bincount(given, minlength=len(names))
+    absent = [name for name, count in zip(names, counts, strict=True) if not count]
+    if absent:
+        raise ValueError(
+            "Every class must have calibration images. Received: none of "
+            f"{', '.join(absent[:5])}{', ...' if len(absent) > 5 else ''}"
+        )
+    if not _num_choosing(len(given)):
+        raise ValueError(
+            f"A decision must have at least {math.ceil(1 / CHOOSING_SHARE)} calibration photos. "
+            f"Received: {len(given)}"
+        )
+    if settings.max_error is not None:
+        needed = least_answered(settings.max_error, settings.confidence)
+        if len(given) - _num_choosing(len(given)) < needed:
+            total = next(n for n in itertools.count(needed) if n - _num_choosing(n) >= needed)
+            raise ValueError(
+                f"At most {settings.max_error:.1%} of errors with {_percent(settings.confidence)} "
+                f"confidence needs at least {needed} answered photos without an error, so {total} "
+                f"calibration photos. Received: {len(given)}"
+            )
+
+
+def largest_leverage(leverages: np.ndarray, share: float) -> float | None:
+    """Returns the leverage above which an image is strange.
+
+    A new image like the others is above it with a probability of at most `share`, as it is above
+    the k-th largest of n leverages with a probability of k / (n + 1). The limit lies in the middle
+    between two leverages, so that rounding does not move an image across it.
+
+    Args:
+        leverages: The leverages of n images, in ascending order.
+        share: Largest share of known images that are strange.
+
+    Returns:
+        The limit; None if there are too few images.
+    """
+    place = count_within(share, len(leverages) + 1)
+    if place < 1:
+        return None
+    above = leverages[1 - place] if place > 1 else 2 * leverages[-1]
+    return float((leverages[-place] + above) / 2)
+
+
+def _with_threshold(found, choosing, testing, is_familiar, settings):
+    """The decision with the threshold, what was counted, and the calibration errors."""
+    parts = []
+    for scores, familiar in zip((choosing, testing), is_familiar, strict=True):
+        probabilities = scaled_probabilities(scores.logits, found.temperature)
+        parts.append((probabilities, scores.labels, familiar))
+    before = calibration_of(scaled_probabilities(testing.logits, 1.0), testing.labels)
+    after = calibration_of(*parts[1][:2])
+    found = dataclasses.replace(
+        found, calibration_errors=(before.expected_error, after.expected_error)
+    )
+    if settings.max_error is None:
+        _, is_right = _class_answers(*parts[1][:2])
+        wrong = int((is_familiar[1] & ~is_right).sum())
+        return dataclasses.replace(found, answered=int(is_familiar[1].sum()), wrong=wrong)
+    bound = find_threshold(
+        *(_class_answers(p[familiar], y[familiar]) for p, y, familiar in parts),
+        max_error=settings.max_error,
+        confidence=settings.confidence,
+    )
+    if bound is None:
+        raise ValueError(
+            f"No threshold keeps the errors below {settings.max_error:.1%} with "
+            f"{_percent(settings.confidence)} confidence: take more calibration photos or a larger "
+            f"--max-error. Received: {_most_confident(parts[1])}"
+        )
+    return dataclasses.replace(
+        found,
+        threshold=bound.threshold,
+        max_error=settings.max_error,
+        confidence=settings.confidence,
+        answered=bound.answered,
+        wrong=bound.wrong,
+    )
+
+
+def _class_answers(probabilities, labels):
+    return probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+
+
+def _most_confident(part):
+    """What the most confident answers of the tested images are like, for an error."""
+    probabilities, labels, familiar = part
+    confidence, is_right = _class_answers(probabilities[familiar], labels[familiar])
+    order = np.argsort(-confidence, kind="stable")[: max(len(confidence) // 2, 1)]
+    wrong = int((~is_right[order]).sum())
+    return f"{wrong} errors among the {len(order)} most confident of {len(labels)} photos"
+
+
+def summary(found: Decision, settings: DecisionSettings) -> list[str]:
+    """Returns what a decision promises and does, a line each."""
+    photos = f"photos like the {found.images} held-out ones"
+    lines = []
+    if found.max_error is not None:
+        lines.append(
+            f"with {_percent(found.confidence)} confidence at most {found.max_error:.1%} of the "
+            f"answers are wrong, for {photos}"
+        )
+    low, high = exact_interval(found.answered, found.images)
+    answered = f"answered {found.answered / found.images:.0%} ({low:.0%} to {high:.0%})"
+    if found.largest_leverage is None:
+        strange = "strange photos are not recognised"
+    else:
+        strange = f"refused as strange at most {settings.strange:.1%} of known photos"
+    lines.append(f"{answered} · {strange}")
+    before, after = found.calibration_errors
+    lines.append(
+        f"temperature {found.temperature:.2f}: calibration error {before:.3f} -> {after:.3f}"
+    )
+    return lines
+
+
+def _percent(confidence):
+    """A confidence in percent, never rounded to 100."""
+    return f"{100 * confidence:.10g}%"

@@ -1,0 +1,232 @@
+"""`compare_classifiers`: a new classifier against an old one, on images that neither trained on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+
+from keras_vit.classifier import Classifier
+from keras_vit.description.tasks import MULTICLASS
+from keras_vit.models.opened_classifier import open_classifier
+from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.evaluation.classification import ClassificationReport, evaluate_examples
+from keras_vit.training.evaluation.held_out import choose_images
+from keras_vit.training.evaluation.intervals import accuracy_text
+from keras_vit.utils.fields import required
+from keras_vit.utils.files import check_file, write_csv
+from keras_vit.utils.safe_text import for_line
+from keras_vit.utils.text_tables import align_columns
+
+from .gates import FAILS, UNCLEAR, Verdict, judge, parse_gates
+from .paired import Measure, Outcomes, measures_of
+
+_MAX_CLASSES = 20  # In the table: the least certain to be as good.
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A new classifier against an old one; `str` gives the summary.
+
+    Args:
+        measures: All numbers with their intervals.
+        verdicts: What the images say about each gate.
+        lines: What was compared and what was left out.
+        flips: `(image, class, OLD's answer, NEW's answer)` where one of the two is right.
+    """
+
+    measures: tuple[Measure, ...]
+    verdicts: tuple[Verdict, ...]
+    lines: tuple[str, ...]
+    flips: tuple[tuple[str, str, str, str], ...]
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a gate fails, else 3 if one is undecided, else 0."""
+        outcomes = {verdict.outcome for verdict in self.verdicts}
+        return 1 if FAILS in outcomes else 3 if UNCLEAR in outcomes else 0
+
+    def __str__(self) -> str:
+        by_class = [measure for measure in self.measures if measure.class_name is not None]
+        by_class.sort(key=lambda measure: measure.interval[0])
+        hidden = set(map(id, by_class[_MAX_CLASSES:]))
+        rows = [("metric", "NEW against OLD (95%)", "McNemar p", "images")]
+        rows += [
+            (measure.name, str(measure), p_value_text(measure.p_value), f"{measure.count:,}")
+            for measure in self.measures
+            if id(measure) not in hidden
+        ]
+        gates = [f"gate    {verdict}" for verdict in self.verdicts]
+        return "\n".join([*self.lines, "", align_columns(rows, left=[0]), *gates])
+
+
+def compare_classifiers(
+    old: Classifier | str | os.PathLike,
+    new: Classifier | str | os.PathLike,
+    data: Data,
+    *,
+    gate: str | None = None,
+    split: str | None = None,
+    batch_size: int = 32,
+    output: str | os.PathLike | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> Comparison:
+    """Compares two classifiers on the same images; classes are matched by their names.
+
+    Args:
+        old: A classifier's folder, an export of any format, or what else `open_model` opens.
+        new: The same.
+        data: The images, as for `evaluate_classifier`. Class numbers in arrays follow OLD, then
+            the classes that only NEW has.
+        gate: Conditions such as "top_1 > -0.5, negative_flips < 1%"; see docs/compare.md.
+        split: "train", "validation", "calibration" or "test"; by default the images that each
+            run held out or that are new to it.
+        batch_size: Images in a batch.
+        output: A new CSV file of the images that only one of the two has right; None writes none.
+        progress: Whether to show lines with the rate and the time left.
+        **options: Other fields of `DataSpec` that evaluations read.
+
+    Raises:
+        ValueError: If a gate cannot be parsed, a classifier is multi-label, the two have no
+            class in common, or there are no labelled images that both held out.
+
+    Example:
+    >>> found = compare_classifiers("runs/old", "runs/new", "photos", gate="top_1 > -0.5")
+    >>> found.exit_code
+    0
+    """
+    gates, spec = parse_gates(gate), data_spec(data, **options)
+    if output is not None:
+        check_file(output, ".csv")
+    classifiers = [open_classifier(old), open_classifier(new)]
+    common = _common_classes(*classifiers)
+    abstains = any(classifier.description.labels.abstains for classifier in classifiers)
+    if not abstains and any(gate.metric == "coverage" for gate in gates):
+        raise ValueError(
+            'A gate on coverage needs a classifier that answers "unknown" (keras-vit calibrate). '
+            "Received: two that always answer"
+        )
+    examples, names, lines = _images(classifiers, spec, split)
+    places = {name: number for number, name in enumerate(common)}
+    is_common = np.isin(examples.labels, [k for k, name in enumerate(names) if name in places])
+    numbers = np.array([places.get(name, 0) for name in names], "int32")
+    apart = len(examples) - int(is_common.sum())
+    examples = examples.take(np.flatnonzero(is_common)).relabelled(numbers)
+    if not len(examples):
+        raise ValueError(
+            "There must be images of classes that both classifiers have. Received: none in "
+            f"{spec.name}"
+        )
+    reports = [
+        evaluate_examples(
+            classifier,
+            examples,
+            common,
+            batch_size=batch_size,
+            skip_unreadable=examples.local,
+            progress=progress,
+        )
+        for classifier in classifiers
+    ]
+    of_old, of_new = map(_outcomes, reports)
+    evaluated, others = (required(report.answers, "answers").examples for report in reports)
+    if list(evaluated.names) != list(others.names):
+        raise ValueError("Both classifiers must read the same images. Received: others for NEW")
+    true = np.asarray(evaluated.labels)
+    measures = measures_of(of_old, of_new, true, common)
+    top_1 = [accuracy_text(report.top_1, report.count) for report in reports]
+    folders = [classifier.folder for classifier in classifiers]
+    lines = [
+        f"models  OLD {folders[0]}, NEW {folders[1]}",
+        f"images  {len(true):,} of {len(common):,} classes that both have",
+        f"top-1   OLD {top_1[0]}, NEW {top_1[1]}; 95% intervals",
+        *lines,
+    ]
+    if apart:
+        others = sorted(set(names) - set(common))
+        lines.append(
+            f"images  {apart} of classes that only one of the two has are left out: {_some(others)}"
+        )
+    if reports[0].skipped:
+        lines.append(f"skipped {len(reports[0].skipped)} files that cannot be read")
+    if without := sorted(set(common) - {common[k] for k in true}):
+        lines.append(f"classes {len(without)} have no images and no recall: {_some(without)}")
+    flips = [
+        (evaluated.names[place], common[true[place]], of_old.given[place], of_new.given[place])
+        for place in np.flatnonzero(of_old.right != of_new.right)
+    ]
+    verdicts = [
+        judge(gate, [measure for measure in measures if measure.metric == gate.metric])
+        for gate in gates
+    ]
+    found = Comparison(tuple(measures), tuple(verdicts), tuple(map(for_line, lines)), tuple(flips))
+    if output is not None:
+        write_csv(output, [("image", "true", "old", "new"), *flips])
+    return found
+
+
+def p_value_text(p_value: float | None) -> str:
+    """Returns a p-value with four digits, as "<0.0001" where they would be zeros; "" for None."""
+    if p_value is None:
+        return ""
+    return f"{p_value:.4f}" if p_value >= 0.00005 else "<0.0001"
+
+
+def _some(names):
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+
+
+def _common_classes(old, new):
+    for word, classifier in (("OLD", old), ("NEW", new)):
+        if classifier.task != MULTICLASS:
+            raise ValueError(
+                "Both classifiers must have the task multiclass, one class an image. "
+                f"Received: {classifier.task} for {word}"
+            )
+    common = [name for name in old.class_names if name in set(new.class_names)]
+    if not common:
+        raise ValueError(
+            "Both classifiers must have a class in common. Received: "
+            f"{_some(old.class_names)} and {_some(new.class_names)}"
+        )
+    return common
+
+
+def _images(classifiers, spec, split):
+    """The images that both hold out or that are new to both, with their class names."""
+    known = dict.fromkeys(name for classifier in classifiers for name in classifier.class_names)
+    chosen = [choose_images(classifier, spec, split, tuple(known)) for classifier in classifiers]
+    together = [split is None and images.new is not None for images in chosen]
+    of_old, of_new = (
+        {*images.examples.names, *(images.new.names if new else ())}
+        for images, new in zip(chosen, together, strict=True)
+    )
+    wanted, source = of_old & of_new, chosen[1].source
+    # Held-out and new images lie in one part of the data.
+    pool = max(source.splits.values(), key=lambda pool: len(wanted.intersection(pool.names)))
+    places = [place for place, name in enumerate(pool.names) if name in wanted]
+    if not places:
+        raise ValueError(
+            "There must be images that neither classifier's run trained on. "
+            f"Received: none in {spec.name}"
+        )
+    lines = [
+        f"{word:<7} {line}"
+        for word, of in zip(("OLD", "NEW"), chosen, strict=True)
+        for line in of.lines
+    ]
+    if any(together):
+        lines.append("images  that were held out and that are new to a run are compared together")
+    if rest := len(wanted) - len(places):
+        lines.append(f"images  {rest} in other parts of the data are left out")
+    return pool.take(places), source.class_names, lines
+
+
+def _outcomes(report: ClassificationReport) -> Outcomes:
+    answers, selective = required(report.answers, "answers"), report.selective
+    names = np.array(report.class_names, object)
+    answered = None if selective is None else selective.is_answered
+    return Outcomes(names[answers.given], answers.right, answered)

@@ -1,0 +1,247 @@
+"""`check_photos`: wrong labels, copies and shortcuts among labelled photos, before training."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+
+from keras_vit.description.tasks import MULTILABEL
+from keras_vit.models.opening import is_model_name
+from keras_vit.prediction import highest
+from keras_vit.training.data.labels import task_of
+from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.evaluation.features import default_cache, extract
+from keras_vit.training.evaluation.intervals import wilson_interval
+from keras_vit.training.evaluation.predictions import build_evaluated
+from keras_vit.training.evaluation.ridge import Decomposition, one_hot
+from keras_vit.utils.progress import progress_bar
+
+from .check_report import CheckReport, write_check
+from .copies import ALIKE, find_copies, joined_groups
+from .findings_page import Finding
+from .photo_facts import PhotoFacts, all_photo_facts
+from .shortcuts import find_shortcuts
+from .wrong_labels import doubts_of_classes, doubts_of_labels, largest_noise
+
+DEFAULT_MODEL = "ViT-B/16"
+L2_SHARES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # Regularisations, of the mean eigenvalue.
+
+_MAX_PICTURES = 1000  # Doubted labels with neighbours, which are six pictures each.
+_NEIGHBOURS = 3  # Nearest images, in the given and in the proposed class.
+_TYPICAL = 6  # Images of a shortcut.
+
+
+def check_photos(
+    data: Data,
+    *,
+    weights: str = "imagenet21k",
+    model: str | None = None,
+    image_size: int | None = None,
+    feature: str = "pre_logits",
+    batch_size: int = 32,
+    output: str | os.PathLike | None = None,
+    cache: bool | str | os.PathLike = True,
+    seed: int = 0,
+    progress: bool = False,
+    **options: Any,
+) -> CheckReport:
+    """Checks labelled photos before training. It changes and deletes none of them.
+
+    Args:
+        data: The photos, as for `keras_vit.training.finetune`, or a `DataSpec`.
+        weights: Weights whose features are used: "imagenet21k", a name of the catalogue, a
+            file, or a classifier's folder. Best those that will be fine-tuned.
+        model: A model's name; by default the model of the weights, or ViT-B/16.
+        image_size: Pixels; by default the weights', or 224.
+        feature: One of `configs.FEATURES`.
+        batch_size: Images in a batch.
+        output: Folder for check.html, findings.csv and split.csv; None writes nothing.
+        cache: Folder for computed features; True for the commands' folder, False for none.
+        seed: Seed of the split and of permutations.
+        progress: Whether to show lines with the rate and the time left.
+        **options: Other fields of `DataSpec`.
+
+    Raises:
+        ValueError: If the data or the weights do not exist or do not fit, there are fewer than
+            ten images, or all are copies of one.
+
+    Example:
+    >>> report = check_photos("photos", weights="runs/first", output="check")
+    >>> print(report)
+    >>> report.of_kind("wrong labels")[:10]
+    """
+    spec = dataclasses.replace(data_spec(data, **options), holdout=0.0)
+    spec.open(verify=False)  # An error here comes before weights are downloaded.
+    is_of_several = weights in ("imagenet21k", "imagenet", "random") or is_model_name(weights)
+    named = model or (DEFAULT_MODEL if is_of_several else None)
+    opened = build_evaluated(
+        named or weights, weights=weights if named else None, image_size=image_size
+    )
+    source = spec.open()
+    splits = source.splits
+    names = [name for examples in splits.values() for name in examples.names]
+    if len(names) < 10:
+        raise ValueError(f"There must be at least 10 images to check. Received: {len(names)}")
+    found = [
+        extract(
+            opened.model,
+            examples,
+            preprocessing=opened.preprocessing,
+            feature=feature,
+            batch_size=batch_size,
+            cache=default_cache() if cache is True else cache or None,
+            progress=progress,
+        )
+        for examples in splits.values()
+    ]
+    features = np.concatenate([part.values for part in found])
+    labels = np.concatenate([examples.labels for examples in splits.values()])
+    encoded = (image for examples in splits.values() for image, _ in examples.encoded())
+    facts: list[PhotoFacts] = []
+    with progress_bar(len(names), "files", disable=not progress) as bar:
+        for photo in all_photo_facts(encoded):
+            facts.append(photo)
+            bar.update(1)
+    multilabel = task_of(labels) == MULTILABEL
+    targets = labels if multilabel else one_hot(labels, len(source.class_names)).astype("uint8")
+    copies = find_copies([photo.fingerprint for photo in facts], features)
+    given = source.groups and np.array([source.groups[name] for name in names])
+    groups = joined_groups(len(names), copies, given)
+    if groups.max() == 0:
+        raise ValueError("The images must be of two groups at least. Received: one group")
+    decomposition = Decomposition(features)
+    ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=groups)
+    scores = ridge.left_out_predictions
+    if multilabel:
+        right = ((scores > 0.5) == (targets > 0)).mean(axis=1)
+    else:
+        right = (scores.argmax(axis=1) == labels).astype("float64")
+    doubts = (
+        doubts_of_labels(scores, targets) if multilabel else [doubts_of_classes(scores, labels)]
+    )
+    class_names = tuple(source.class_names)
+    names_of = [[class_names[k] for k in np.flatnonzero(row)] for row in targets]
+    parts = [part if len(splits) > 1 else "" for part in splits for _ in splits[part].names]
+    report = CheckReport(
+        class_names,
+        multilabel,
+        names,
+        names_of,
+        parts,
+        groups,
+        expected_accuracy(right, groups),
+        largest_noise(doubts),
+        [
+            *_doubted_labels(doubts, targets, features, class_names, multilabel),
+            *_copies(copies, names_of, parts),
+            *_shortcuts(find_shortcuts(facts, targets, groups, seed=seed), class_names),
+        ],
+        tuple(source.skipped),
+        (
+            f"features of {opened.name}, {opened.weights}",
+            f"classes: {source.class_line}",
+            *source.notes,
+        ),
+    )
+    if output is None:
+        return report
+    written = write_check(report, spec, splits, targets, output, seed)
+    return dataclasses.replace(report, written=written)
+
+
+def _doubted_labels(doubts, targets, features, class_names, multilabel):
+    """Returns the doubted labels with the nearest images of the given and the proposed class."""
+    centred = features - features.mean(axis=0)
+    unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+    ranked = sorted(
+        (of_label.confidence[number], place, int(number))
+        for place, of_label in enumerate(doubts)
+        for number in of_label.ranked()
+    )
+    rows: list[Finding] = []
+    for _, place, number in ranked:
+        # The given and the proposed side: a class, and 1 or 0 for with or without it.
+        given, proposed = targets[number].argmax(), doubts[place].proposed[number]
+        sides = [(given, 1), (proposed, 1)]
+        if multilabel:
+            sides = [(place, 1 - proposed), (place, proposed)]
+        cosines = unit @ unit[number] if len(rows) < _MAX_PICTURES else None
+        near = []
+        for label, value in sides:
+            others = []
+            if cosines is not None:
+                members = np.flatnonzero(targets[:, label] == value)
+                members = members[members != number]
+                others = members[highest(cosines[members], _NEIGHBOURS)].tolist()
+            near.append((f"{'' if value else 'not '}{class_names[label]}", others))
+        probability = float(doubts[place].probability[number])
+        rows.append(
+            Finding(
+                "wrong labels",
+                number,
+                f"{near[0][0]}, or {near[1][0]}?",
+                f"wrong with probability {probability:.0%}",
+                probability,
+                near=near,
+                to=near[1][0],
+                toggle=class_names[place] if multilabel else "",
+            )
+        )
+    return rows
+
+
+def _copies(copies, labels, parts):
+    """Returns the pairs of copies, leaks and conflicts first."""
+    rows = []
+    for pair in copies:
+        first, second = pair.first, pair.second
+        kind = "copies"
+        if parts[first] != parts[second]:
+            kind = "leaks"
+        elif pair.kind != ALIKE and labels[first] != labels[second]:
+            kind = "conflicts"
+        texts = [
+            f"{';'.join(labels[number]) or 'no label'}{parts[number] and f' in {parts[number]}'}"
+            for number in (first, second)
+        ]
+        detail = f"{' and '.join(texts)}, cosine {pair.cosine:.3f}"
+        near = [("the other image", [first])]
+        rows.append(Finding(kind, second, pair.kind, detail, pair.cosine, first, near))
+    return sorted(rows, key=lambda row: ("leaks", "conflicts", "copies").index(row.kind))
+
+
+def _shortcuts(shortcuts, class_names):
+    return [
+        Finding(
+            "shortcuts",
+            int(found.images[0]),
+            f"{found.name} gives away {class_names[found.class_number]}",
+            f"AUROC {found.auroc:.3f}, p {found.adjusted:.3g}",
+            found.auroc,
+            near=[("most typical", found.images[1:_TYPICAL].tolist())],
+            decide=False,
+        )
+        for found in shortcuts
+        if found.found
+    ]
+
+
+def expected_accuracy(right: np.ndarray, groups: np.ndarray) -> tuple[float, float, float]:
+    """Returns the mean of right answers, and its 95% interval, which knows of groups.
+
+    The interval is Wilson's, for as many independent images as the groups are worth.
+
+    Args:
+        right: Share of right answers for each image, `(N,)`.
+        groups: Group of each image, int from 0 `(N,)`.
+    """
+    mean = float(right.mean())
+    variance = float(np.square(np.bincount(groups, right - mean)).sum()) / len(right) ** 2
+    alone = float(np.square(right - mean).sum()) / len(right) ** 2
+    # As many independent images as have this variance; all alike leave it open.
+    count = len(right) * min(1.0, alone / variance) if variance else float(groups.max() + 1)
+    count = max(1, round(count))
+    return mean, *wilson_interval(round(mean * count), count)
