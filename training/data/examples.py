@@ -17,7 +17,15 @@ from keras_vit import images as image_formats
 from keras_vit.description.tasks import MULTILABEL, SEPARATOR
 
 from . import lazy_tensorflow as tf
-from .labels import class_counts, class_numbers, held_out, label_array, relabelled, task_of
+from .labels import (
+    class_counts,
+    class_numbers,
+    first_names,
+    held_out,
+    label_array,
+    relabelled,
+    task_of,
+)
 from .split_record import Contents, fingerprints_of
 
 _AHEAD = 16  # Encoded images.
@@ -311,7 +319,7 @@ class Source:
         parts = [class_counts(part.labels, len(self.class_names)) for part in self.splits.values()]
         counts = np.sum(parts, axis=0).tolist()
         found = [f"{name} {n:,}" for name, n in zip(self.class_names, counts, strict=True) if n]
-        return ", ".join(found[:5]) + (f" and {len(found) - 5:,} more" if len(found) > 5 else "")
+        return first_names(found)
 
     def with_classes(self, class_names: Sequence[str]) -> Source:
         """Returns the images with more classes, or the classes in another order.

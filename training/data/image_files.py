@@ -35,6 +35,7 @@ from .label_tables import (
     table_folder_files,
     tables_beside,
 )
+from .labels import first_names
 from .outputs import PROPERTIES, reason_to_leave_out
 from .parts import SPLITS, folder_parts, says_no_class
 from .split_record import Contents, file_contents, file_fingerprints
@@ -273,8 +274,7 @@ def _check_levels(folder, images, parts, notes):
             f"Received: {printable(folder)}"
         )
     if deeper := [f"{name}/{found}" for name in inner for found in sorted(inner[name] - {""})]:
-        more = f" and {len(deeper) - 3} more" if len(deeper) > 3 else ""
-        notes.append(f"folders in a class belong to it: {', '.join(deeper[:3])}{more}")
+        notes.append(f"folders in a class belong to it: {first_names(deeper, 3)}")
 
 
 def unlabelled_files(

@@ -20,6 +20,7 @@ from keras_vit.description.tasks import MULTILABEL, SEPARATOR
 from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from keras_vit.utils.json_files import parse_json
 
+from .labels import first_names
 from .parts import SPLITS
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
@@ -445,8 +446,7 @@ def _offer_separator(cells, task, notes):
 def _note_columns(classes, labels, notes):
     """Notes which columns are classes, and which of them look like none."""
     counts = collections.Counter(name for names in labels for name in names)
-    more = f" and {len(classes) - 5} more" if len(classes) > 5 else ""
-    line = f"a class for each column of 0 and 1: {', '.join(classes[:5])}{more}"
+    line = f"a class for each column of 0 and 1: {first_names(classes)}"
     empty = [name for name in classes if not counts[name]]
     doubtful = [name for name in classes if counts[name] == len(labels)]
     line += f"; left out {', '.join(empty)}: 0 in every row" if empty else ""

@@ -66,6 +66,12 @@ def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
     return np.bincount(labels, minlength=num_classes)
 
 
+def first_names(names: Sequence[str], count: int = 5) -> str:
+    """Returns the first of some names, and how many more there are."""
+    more = f" and {len(names) - count:,} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more
+
+
 def places_by_class(labels: np.ndarray) -> list[np.ndarray]:
     """Returns the places of each class number that occurs, ascending, by ascending number.
 

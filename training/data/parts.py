@@ -11,7 +11,7 @@ import numpy as np
 from keras_vit.description.tasks import MULTILABEL
 
 from .groups import assign, class_groups
-from .labels import class_counts, task_of
+from .labels import class_counts, first_names, task_of
 from .split_record import PARTS
 
 if TYPE_CHECKING:
@@ -115,9 +115,8 @@ def with_test(
         counts = class_groups(train.labels, groups_of(train, groups), len(class_names))
     single = np.flatnonzero(counts == 1)
     if len(single):
-        names = ", ".join(class_names[number] for number in single[:5])
-        more = f" and {len(single) - 5} more" if len(single) > 5 else ""
-        notes.append(f"not tested, as there is a single {unit}: {names}{more}")
+        names = _named(class_names, single)
+        notes.append(f"not tested, as there is a single {unit}: {names}")
     rest, test = draw(train, holdout, seed, "test", groups)
     if not len(test):
         return splits
@@ -242,7 +241,7 @@ def fold_numbers(
         raise ValueError(f"{count} folds need at least {count} {unit}. Received: {units}")
     few = np.flatnonzero(class_groups(train.labels, numbers, len(class_names)) < 2)
     if len(few):
-        names = ", ".join(class_names[place] for place in few[:5])
+        names = _named(class_names, few)
         raise ValueError(
             f"Folds need two {unit} or more of every class. Received: fewer of {names}"
         )
@@ -326,11 +325,10 @@ def check_trained_classes(splits: Mapping[str, Examples], class_names: Sequence[
         counts = class_counts(examples.labels, len(class_names))
         wrong = np.flatnonzero(untrained & (counts > 0))
         if len(wrong):
-            names = ", ".join(class_names[number] for number in wrong[:5])
-            others = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+            names = _named(class_names, wrong)
             raise ValueError(
                 "Every class must have a training image, or none in the other parts. "
-                f"Received: {split} with {names}{others}, which train is without"
+                f"Received: {split} with {names}, which train is without"
             )
 
 
@@ -352,9 +350,12 @@ def check_classes(
         missing = np.flatnonzero(class_counts(examples.labels, len(class_names)) == 0)
         missing = missing if numbers is None else np.intersect1d(missing, numbers)
         if len(missing):
-            names = ", ".join(class_names[number] for number in missing[:5])
-            others = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+            names = _named(class_names, missing)
             raise ValueError(
                 f"Every split must have images of every class. Received: {split} without "
-                f"{names}{others}{more}"
+                f"{names}{more}"
             )
+
+
+def _named(class_names, numbers):
+    return first_names([class_names[number] for number in numbers])

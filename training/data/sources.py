@@ -26,7 +26,7 @@ from .image_files import (
 )
 from .in_memory import MEMORY, InMemory
 from .label_tables import TABLE_SUFFIXES, LabelledFile, Reading, listed_files
-from .labels import multi_hot, task_of
+from .labels import first_names, multi_hot, task_of
 from .parts import check_classes, shared_groups, with_test
 from .tables import check_excluded, excluded, given_labels, given_parts, relative_names
 from .tfrecords import open_tfrecords, record_files
@@ -158,7 +158,7 @@ class Reader(NamedTuple):
 
     Args:
         open: Function from a `DataSpec` and a `Reading` to the class names and the splits.
-        options: The options in `_BELONGS` that go with such data.
+        options: Names of `_BELONGS` that go with such data.
     """
 
     open: Callable[[Any, Reading], ClassesAndSplits]
@@ -288,9 +288,8 @@ def describe_skipped(skipped: Iterable[tuple[str, str]], names: int = 10) -> lis
         if len(paths) == 1:
             lines.append(f"skipped {paths[0]}: {reason}")
         else:
-            more = f" and {len(paths) - names:,} more" if len(paths) > names else ""
-            found = ", ".join(paths[:names])
-            lines.append(f"skipped {len(paths):,} files: {reason} Files: {found}{more}")
+            found = first_names(paths, names)
+            lines.append(f"skipped {len(paths):,} files: {reason} Files: {found}")
     return [for_line(line) for line in lines]
 
 

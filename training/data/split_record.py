@@ -140,6 +140,9 @@ class Fingerprinted(Protocol):
     def fingerprints(self) -> np.ndarray | None:
         """Returns the numbers, uint64 `(N,)`, or None."""
 
+    def contents(self) -> Contents | None:
+        """Returns the contents, or None for images that are known by their names alone."""
+
 
 Fingerprints: TypeAlias = Mapping[str, np.ndarray | None]
 
@@ -155,14 +158,7 @@ def read_fingerprints(splits: Mapping[str, Fingerprinted]) -> Fingerprints:
     return {name: examples.fingerprints() for name, examples in splits.items()}
 
 
-class WithContents(Protocol):
-    """Images that can be read whole, as `Examples`."""
-
-    def contents(self) -> Contents | None:
-        """Returns the contents, or None for images that are known by their names alone."""
-
-
-def read_contents(splits: Mapping[str, WithContents]) -> dict[str, Contents | None]:
+def read_contents(splits: Mapping[str, Fingerprinted]) -> dict[str, Contents | None]:
     """Returns the contents of the images of each part, all of which are read whole.
 
     Args:

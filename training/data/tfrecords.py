@@ -101,17 +101,13 @@ def open_tfrecords(
 
 
 def _check_complete(files):
-    counted = [re.search(r"-(\d{5})-of-(\d{5})", path.name) for path in files]
-    if not any(counted):
-        return
-    there = {int(match[1]) for match in counted if match}
-    totals = {int(match[2]) for match in counted if match}
-    total = max(totals)
-    missing = sorted(set(range(total)) - there)
-    if missing or len(totals) > 1 or len(files) != total:
-        found = (
-            f"number {missing[0]} is missing" if missing else f"{len(files)} of {sorted(totals)}"
-        )
+    shards = [re.search(r"-(\d{5})-of-(\d{5})", path.name) for path in files]
+    numbers = [(int(shard[1]), int(shard[2])) if shard else None for shard in shards]
+    count = max((total for _, total in filter(None, numbers)), default=None)
+    wanted = [(number, count) for number in range(count or 0)]
+    if count is not None and numbers != wanted:
+        missing = [number for number, _ in wanted if (number, count) not in numbers]
+        found = f"number {missing[0]} is missing" if missing else f"{len(files)} of {count}"
         raise ValueError(
             f"All shards of a split must exist, with the same total. Received: {files[0].name} and "
             f"others in {files[0].parent}; {found}"
