@@ -254,16 +254,6 @@ def test_two_descriptions_in_a_folder_must_agree(model, tmp_path):
         keras_vit.load_classifier(tmp_path / "pets")
 
 
-def test_a_folder_without_a_description_is_read_from_its_other_files(model, tmp_path):
-    save_classifier(
-        tmp_path / "pets", model, ("a", "b", "c"), KNOWN.preprocessing, task="multilabel"
-    )
-    expected = keras_vit.load_classifier(tmp_path / "pets").description
-    (tmp_path / "pets" / "description.json").unlink()
-    found = keras_vit.load_classifier(tmp_path / "pets").description
-    assert (found.labels, found.preprocessing) == (expected.labels, expected.preprocessing)
-    assert found.config == CONFIG
-
 
 def test_a_further_fact_is_one_field(tmp_path):
     program = pathlib.Path(__file__).with_name("programs") / "further_fact.py"

@@ -54,7 +54,7 @@ def test_every_place_that_makes_paths_of_such_names_is_tested_here():
     assert callers == {
         "keras_vit/utils/files.py",
         "keras_vit/checkpoints/checkpoint.py",
-        "keras_vit/hub/hugging_face.py",
+        "keras_vit/hub/downloads.py",
     }
     # Archives are read, and never unpacked.
     unpack = ("extractall(", ".extract(", "unpack_archive(", "tarfile")

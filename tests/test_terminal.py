@@ -21,5 +21,5 @@ def test_all_that_is_printed_is_escaped(monkeypatch):
 
 
 def test_an_error_of_a_command_is_escaped(capsys):
-    assert main(["report", "no\x1b[31m such folder"]) == 2
+    assert main(["predict", "cifar10", "no\x1b[31m such folder"]) == 2
     assert "no\\u001b[31m such folder" in capsys.readouterr().err

@@ -143,11 +143,9 @@ def read_images(
     beside = layout.images(checkpoint.files, image_size, classes)
     if beside.preprocessing is None and is_prepared:
         return _noted(checkpoint, classes)
-    if checkpoint.is_noted:
-        if stated.labels.is_multilabel:
-            labels = dataclasses.replace(beside.labels, task=stated.labels.task)
-            beside = dataclasses.replace(beside, labels=labels)
-        return beside
+    if checkpoint.is_noted and stated.labels.is_multilabel:
+        labels = dataclasses.replace(beside.labels, task=stated.labels.task)
+        beside = dataclasses.replace(beside, labels=labels)
     places = (checkpoint.config.get("pretrained_cfg"), checkpoint.config)
     named = (licence_name(place.get("license")) for place in places if isinstance(place, dict))
     licence = licence_in_card(checkpoint.files.folder) or next(filter(None, named), None)

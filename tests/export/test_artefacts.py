@@ -14,6 +14,7 @@ import keras_vit.export
 from keras_vit import command_line
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs.recognition import config_of
+from keras_vit.description import description_text
 from keras_vit.export.artefacts import RuntimeModel, load_artefact, reason_of
 from keras_vit.export.formats import FORMATS as FORMATS_OF_EXPORTS, Signature
 from keras_vit.models.opened_classifier import open_classifier
@@ -314,6 +315,7 @@ def pixels_onnx(classifier, tmp_path_factory):
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     texts = {
         "class_names": json.dumps(classifier.class_names),
+        "description": description_text(classifier.description),
         "preprocessing": classifier.preprocessing.to_json(),
     }
     helper.set_model_props(content, texts)

@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import MLP, GroupNorm, LayerNorm, compiled_functions
+from keras_vit import keras_private
+from keras_vit.layers import MLP, GroupNorm, LayerNorm
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("other backends compile the whole step", allow_module_level=True)
@@ -69,14 +70,14 @@ def test_where_xla_cannot_compile_everything_is_tensorflows(layer, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(tf, "function", lambda *args, **kwargs: refuse)
-        compiled_functions.xla_compiles.cache_clear()
-        assert not compiled_functions.xla_compiles()
+        keras_private.xla_compiles.cache_clear()
+        assert not keras_private.xla_compiles()
     layer = built(LAYERS[layer]())
     tokens = tf.constant(RNG.normal(1, 2, (3, 5, 8)), "float32")
     try:
         _, gradients = differentiate(layer, tokens, training=True)
     finally:
-        compiled_functions.xla_compiles.cache_clear()
+        keras_private.xla_compiles.cache_clear()
     _, expected = differentiate(layer, tokens, training=False)
     for ours, theirs in zip(gradients, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
