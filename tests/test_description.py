@@ -254,7 +254,6 @@ def test_two_descriptions_in_a_folder_must_agree(model, tmp_path):
         keras_vit.load_classifier(tmp_path / "pets")
 
 
-
 def test_a_further_fact_is_one_field(tmp_path):
     program = pathlib.Path(__file__).with_name("programs") / "further_fact.py"
     done = subprocess.run(

@@ -92,7 +92,8 @@ class Push(Command):
         else:
             with zipfile.ZipFile(model) as archive:
                 for name in UNPACKED_MODEL:
-                    archive.extract(name, folder)
+                    with archive.open(name) as entry, (folder / name).open("wb") as file:
+                        shutil.copyfileobj(entry, file)
         for name in (*TEXTS, HISTORY):
             if (classifier / name).is_file():
                 shutil.copyfile(classifier / name, folder / name)
