@@ -206,7 +206,7 @@ def exports(done, tmp_path_factory):
 @pytest.mark.slow
 def test_exports_give_the_probabilities_of_each_label(exports):
     for report in exports.values():
-        assert report.num_images == 16
+        assert report.num_images == 8  # The classifier's samples.
         assert report.agreement == 1
         # float32; no rescaling to a sum of 1.
         assert max(check.largest_difference for check in report.checks) < 1e-5
@@ -315,7 +315,3 @@ def test_the_command_evaluates_and_reports(done, data, tmp_path, capsys):
     written = {path.name for path in place.iterdir()}
     assert {"metrics.json", "per_class.csv", "result.json"} <= written
     assert not [name for name in written if name.startswith(("confusion", "calibration"))]
-    assert main(["report", str(place)]) == 0
-    table = capsys.readouterr().out
-    assert "multilabel" in table
-    assert f"{finished.report.score:.4f}" in table
