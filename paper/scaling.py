@@ -210,8 +210,6 @@ def write_figures(
     folder: str | os.PathLike,
     points: Iterable[ScalingPoint],
     background: Iterable[ScalingPoint] = (),
-    *,
-    pictures: bool = True,
 ) -> list[pathlib.Path]:
     """Writes `scaling.csv` with all points, and a PNG and an SVG for each figure.
 
@@ -219,7 +217,6 @@ def write_figures(
         folder: Created if it does not exist.
         points: Points of results.
         background: The paper's points, drawn only in panels with results.
-        pictures: Whether to draw; needs matplotlib.
 
     Returns:
         The files written.
@@ -229,7 +226,7 @@ def write_figures(
     """
     folder, points, background = pathlib.Path(folder), list(points), list(background)
     drawn = []
-    for number in FIGURES if pictures else ():
+    for number in FIGURES:
         if any(point.figure == number for point in points):
             drawn.append((number, draw(number, points, background)))
     folder.mkdir(parents=True, exist_ok=True)
@@ -357,7 +354,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", required=True)
     parser.add_argument("--task", action="append", default=[], metavar="DATA=TASK")
     parser.add_argument("--no-paper", action="store_true")
-    parser.add_argument("--no-pictures", action="store_true")
     given = parser.parse_args(arguments)
     points, left_out = result_points(read_results(given.results, given.task))
     for line in left_out:
@@ -365,7 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not points:
         raise SystemExit("No result has what a figure needs.")
     background = [] if given.no_paper else paper_points()
-    for path in write_figures(given.output, points, background, pictures=not given.no_pictures):
+    for path in write_figures(given.output, points, background):
         print(f"written {path}")
 
 

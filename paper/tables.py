@@ -172,8 +172,6 @@ def write_report(
     folder: str | os.PathLike,
     tables: Iterable[FilledTable],
     results: Iterable[Result],
-    *,
-    pictures: bool = True,
 ) -> list[pathlib.Path]:
     """Writes report.md and results.csv, and a CSV file and a picture for each table.
 
@@ -181,7 +179,6 @@ def write_report(
         folder: Created if it does not exist.
         tables: The tables.
         results: All results, which are listed at the end.
-        pictures: Whether to draw the tables; needs matplotlib.
 
     Returns:
         The files written.
@@ -196,25 +193,21 @@ def write_report(
         path = folder / f"{table.name.lower().replace(' ', '_')}.csv"
         write_csv(path, table.lines())
         written.append(path)
-        if pictures:
-            table.draw(path.with_suffix(".png"))
-            written.append(path.with_suffix(".png"))
+        table.draw(path.with_suffix(".png"))
+        written.append(path.with_suffix(".png"))
     return written
 
 
 def list_results(results: Iterable[Result]) -> list[tuple[str, ...]]:
-    """Returns a header and a row for each result: protocol, task, model, accuracy or mAP.
-
-    Results of classifiers that may answer "unknown" also have the share of images that are
-    answered, the share of wrong ones among the answers, and the area under the risk-coverage curve.
-    """
+    """Returns a header and a row for each result: protocol, task, model, accuracy or mAP."""
     results = list(results)
-    numbers = [_numbers(result.metrics) for result in results]
-    columns = dict.fromkeys(("top-1", *(name for found in numbers for name in found)))
+    columns = {"top_1": "top-1", "mAP": "mAP"}
+    if not any("mAP" in result.metrics for result in results):
+        del columns["mAP"]
     rows: list[tuple[str, ...]] = [
-        ("protocol", "task", "model", "weights", "seed", "images", *columns, "95%")
+        ("protocol", "task", "model", "weights", "seed", "images", *columns.values(), "95%")
     ]
-    for r, found in zip(results, numbers, strict=True):
+    for r in results:
         rows.append(
             (
                 r.protocol + (f" {r.recipe['shots']}" if "shots" in r.recipe else ""),
@@ -223,23 +216,11 @@ def list_results(results: Iterable[Result]) -> list[tuple[str, ...]]:
                 r.pretraining,
                 "" if r.seed is None else str(r.seed),
                 str(r.images),
-                *(f"{found[name]:.4f}" if name in found else "" for name in columns),
+                *(f"{r.metrics[key]:.4f}" if key in r.metrics else "" for key in columns),
                 _interval([r]),
             )
         )
     return rows
-
-
-def _numbers(metrics):
-    """The numbers of a result that are listed, by their heading."""
-    found = {"top-1": metrics.get("top_1"), "mAP": metrics.get("mAP")}
-    decision = metrics.get("decision")
-    if decision:
-        answered = decision["answered"]
-        found["answered"] = answered / decision["images"]
-        found["wrong of these"] = decision["wrong"] / answered if answered else None
-        found["AURC"] = decision["AURC"]
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _interval(results: Sequence[Result], average: Average = statistics.fmean) -> str:
@@ -422,7 +403,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--output")
     parser.add_argument("--task", action="append", default=[], metavar="DATA=TASK")
-    parser.add_argument("--no-pictures", action="store_true")
     given = parser.parse_args(arguments)
     results = [found for _, found in read_results(given.folders, given.task)]
     print(align_columns(list_results(results)), end="\n\n")
@@ -430,7 +410,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for table in made:
         print(table.to_markdown())
     if given.output:
-        for path in write_report(given.output, made, results, pictures=not given.no_pictures):
+        for path in write_report(given.output, made, results):
             print(f"written {path}")
 
 

@@ -26,15 +26,6 @@ def test_cells_are_mean_and_sample_deviation_over_seeds():
     assert lines["CIFAR-10", "ours"][column] == "99.00±1.00 (94.6 to 99.8%)"
 
 
-def test_a_classifier_that_may_answer_unknown_is_listed_with_its_answers():
-    answering = result()
-    answering.metrics["decision"] = {"images": 100, "answered": 80, "wrong": 2, "AURC": 0.03}
-    header, plain, found = tables.list_results([result(), answering])
-    assert header[-4:-1] == ("answered", "wrong of these", "AURC")
-    assert found[-4:-1] == ("0.8000", "0.0250", "0.0300")
-    assert plain[-4:-1] == ("", "", "")
-
-
 def test_cells_without_results_are_empty():
     found = table([result()], 2)
     ours = [line for line in found.lines()[1:] if line[1] == "ours"]
