@@ -30,6 +30,7 @@ from keras_vit.training.trust.fingerprints import LEAST_SIMILARITY, MAX_DISTANCE
 
 CHUNK = 64  # Images that a process gets at once.
 LOOKED_UP = 256  # Training images looked up at once.
+NUM_DRAWN = 48  # Pairs, the least similar first.
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -41,7 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data-dir")
     parser.add_argument("--distance", type=int, default=MAX_DISTANCE, help="bits of 64, 0 to 15")
     parser.add_argument("--similarity", type=float, default=LEAST_SIMILARITY)
-    parser.add_argument("--num-pictures", type=int, default=48)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     given = parser.parse_args(arguments)
     train = open_images(given.train, "train", given.data_dir)
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fingerprints(train, given.workers, skipped), "duplicates", len(train), unit="image"
     )
     pairs = list(find_duplicates(found, index))
-    write_results(given.output, pairs, train, test, given.num_pictures)
+    write_results(given.output, pairs, train, test)
     copies, copied = {pair.train for pair in pairs}, {pair.test for pair in pairs}
     print(
         f"{len(copies)} of {len(train)} training images are copies of {len(copied)} of {len(test)} "
@@ -129,7 +129,6 @@ def write_results(
     pairs: Sequence[Duplicate],
     train: Examples,
     test: Examples,
-    num_pictures: int = 48,
 ) -> None:
     """Writes the pairs as a table and a picture, then the list that `--exclude` takes."""
     with output.with_name(f"{output.stem}_pairs.csv").open(
@@ -137,7 +136,7 @@ def write_results(
     ) as file:
         rounded = (pair._replace(similarity=round(pair.similarity, 4)) for pair in pairs)
         csv.writer(file).writerows([Duplicate._fields, *rounded])
-    shown = sorted(pairs, key=lambda pair: (pair.similarity, -pair.distance))[:num_pictures]
+    shown = sorted(pairs, key=lambda pair: (pair.similarity, -pair.distance))[:NUM_DRAWN]
     picture = draw(
         shown,
         contents(train, {pair.train for pair in shown}),
