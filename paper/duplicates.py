@@ -125,10 +125,7 @@ def find_duplicates(
 
 
 def write_results(
-    output: pathlib.Path,
-    pairs: Sequence[Duplicate],
-    train: Examples,
-    test: Examples,
+    output: pathlib.Path, pairs: Sequence[Duplicate], train: Examples, test: Examples
 ) -> None:
     """Writes the pairs as a table and a picture, then the list that `--exclude` takes."""
     with output.with_name(f"{output.stem}_pairs.csv").open(
