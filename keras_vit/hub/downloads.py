@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -178,12 +179,16 @@ def _path_of(hub, name, file, revision):
 
 def _fetched(hub, name, commit, file):
     """Downloads a file of a commit, compares it with its hash and returns its folder."""
+    start = time.time() - 1  # Clocks of file systems are coarse.
     is_held = isinstance(hub.try_to_load_from_cache(name, file, revision=commit), str)
     path = _path_of(hub, name, file, commit)
     # With Xet the content is itself a link, into a store of all repositories.
     content = path.parent / os.readlink(path) if path.is_symlink() else path
     if not is_held and not _is_content(content):
-        for place in (content.resolve(), content, path):
+        path.unlink()
+        if content.exists() and content.stat().st_mtime < start:  # Another process wrote it.
+            raise RepositoryError(f"{content.resolve()} is damaged; remove it and call again")
+        for place in (content.resolve(), content):
             place.unlink(missing_ok=True)
         raise RepositoryError(f"{file} was damaged on its way and removed; call again")
     return path.parent

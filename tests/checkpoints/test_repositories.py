@@ -1,6 +1,7 @@
 """Weights in repositories of the Hugging Face Hub, on a server in this process."""
 
 import json
+import os
 import shutil
 
 import keras
@@ -193,15 +194,17 @@ def test_a_commit_that_was_asked_for_is_the_one_that_is_read(hub, of_transformer
         open_model(f"hf:{NAME}@{first}")
 
 
-def test_a_damaged_file_in_the_cache_is_removed_and_comes_again(hub, of_transformers, tmp_path):
+def test_a_damaged_file_of_another_process_is_not_removed(hub, of_transformers, tmp_path):
     hub.add(NAME, of_transformers)
     blobs = tmp_path / "hub_cache" / "models--owner--pets" / "blobs"
     blobs.mkdir(parents=True)
     held = blobs / etag_of(of_transformers["model.safetensors"])
     held.write_bytes(b"other")
-    with pytest.raises(OSError, match="model.safetensors was damaged on its way and removed"):
+    os.utime(held, (0, 0))
+    with pytest.raises(OSError, match=f"{held.name} is damaged; remove it and call again"):
         open_model(f"hf:{NAME}")
-    assert not held.exists()
+    assert held.read_bytes() == b"other"
+    held.unlink()
     open_model(f"hf:{NAME}")
 
 
