@@ -117,7 +117,7 @@ FORMATS = {
     "saved_model": ("1", "tensorflow"),
     "onnx": ("x.onnx", "tf2onnx"),
     "openvino": ("ir", "openvino"),
-    "html": ("x.html", "tf2onnx"),
+    "html": ("x.html", "playwright"),
 }
 
 
