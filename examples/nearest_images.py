@@ -16,7 +16,7 @@ digits, labels = load_digits(return_X_y=True)
 images = np.kron(digits.reshape(-1, 8, 8, 1) * 15, np.ones((1, 4, 4, 3))).astype("uint8")
 
 # The model, and the same weights up to the input of the head.
-classifier = keras_vit.load_classifier("cifar10")
+classifier = keras_vit.load_classifier("vit_mini4_cifar10")
 model = classifier.model
 body = keras.Model(model.input, model.get_layer("predictions").input)
 features = body.predict(classifier.preprocess(images), batch_size=128, verbose=0)  # (N, D)
