@@ -301,3 +301,10 @@ def test_a_new_process_that_only_imports_the_package_loads_it(folder, images):
     name, probability = json.loads(done.stdout)[0]
     assert name == here[0]
     assert probability == pytest.approx(here[1], abs=1e-6)
+
+
+def test_a_range_of_pixels_that_is_not_known_is_asked_for(tmp_path):
+    model = keras_vit.build(tiny_config(), input_shape=(8, 8, 3), classes=2)
+    with pytest.raises(ValueError, match=r"not guessed: pass preprocessing=keras_vit.Preproc"):
+        save_classifier(tmp_path / "out", model, ("a", "b"))
+    assert not (tmp_path / "out").exists()
