@@ -13,7 +13,7 @@ from keras_vit.command_line import main
 from keras_vit.training.data.tables import read_table, table_lines
 from keras_vit.training.trust.gates import HOLDS, Verdict, parse_gates
 from keras_vit.training.trust.paired import Measure
-from keras_vit.utils.safe_text import for_csv, for_json, for_line, for_markdown, for_output
+from keras_vit.utils.safe_text import for_csv, for_line, for_markdown, for_output
 from keras_vit.utils.text_tables import align_columns, markdown_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -105,10 +105,6 @@ def test_a_class_or_a_file_ends_no_line_of_a_table_or_a_result():
     for lines in texts:
         (line,) = lines
         assert line.isprintable()
-
-
-def test_json_of_any_text_can_be_encoded():
-    assert for_json("caf\udce9 – é\n") == "caf\\udce9 – é\n"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")

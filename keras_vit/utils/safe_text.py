@@ -17,7 +17,6 @@ _UNSAFE_IN_OUTPUT = re.compile(rf"[{_CONTROL}]|(?!\A)\r(?![\n]|\Z)")
 _UNSAFE_IN_A_LINE = re.compile(rf"[{_CONTROL}\r\n]")
 _CURSOR_OF_BARS = re.compile("\n*(\x1b\\[A)*")
 _FORMULA = re.compile(r"(\A|[;\t])(?=[ \t]*[=+\-@])")
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def for_output(text: str) -> str:
@@ -54,11 +53,6 @@ def for_csv(text: str) -> str:
     if len(text) < 2 or _is_number(text):
         return text
     return _FORMULA.sub(r"\1'", text)
-
-
-def for_json(text: str) -> str:
-    """Returns a text that UTF-8 can encode."""
-    return _SURROGATES.sub(_escaped, text)
 
 
 def _escaped(found):

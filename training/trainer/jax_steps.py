@@ -53,11 +53,6 @@ class JAXSteps:
         test = self._compiled(self._test, self._variables())
         return self._function(lambda state, batches: test(state, batches[0]), 1)
 
-    def state(self):
-        """Returns the values of all variables of training."""
-        variables = self._variables(self.trainer.optimizer.variables)
-        return tuple([v.value for v in part] for part in variables)
-
     def _function(self, step, num_batches):
         def function(state, iterator):
             logs = None
@@ -73,7 +68,7 @@ class JAXSteps:
         return function
 
     def _variables(self, optimizer_variables=None):
-        lists = _model_variables(self.trainer)
+        lists = [self.trainer.trainable_variables, self.trainer.non_trainable_variables]
         if optimizer_variables is not None:
             lists.append(optimizer_variables)
         return [*lists, self.trainer.metrics_variables]
@@ -194,41 +189,6 @@ class JAXSteps:
             logs = trainer.get_metrics_result()
         metrics = [scope.get_current_value(v) for v in trainer.metrics_variables]
         return logs, (*state[:2], metrics)
-
-
-def training_function(trainer, images, labels):
-    """Returns a function from an iterator of batches to the logs of a step.
-
-    It keeps the state, as the train function of TensorFlow does; the trainer's variables cannot
-    be read any more.
-
-    Args:
-        trainer: A compiled `Trainer`.
-        images: Images of a step that is taken first, to build loss, metrics and optimizer.
-        labels: Their labels.
-    """
-    trainer.train_on_batch(images, labels)
-    state = JAXSteps(trainer).state()
-
-    def train(iterator):
-        nonlocal state
-        logs, state = trainer.train_function(state, iterator)
-        return logs
-
-    return train
-
-
-def inference_function(model):
-    """Returns a compiled function from images to a model's outputs."""
-    state = [[v.value for v in part] for part in _model_variables(model)]
-    compiled = jax.jit(
-        lambda state, images: model.stateless_call(*state, images, training=False)[0]
-    )
-    return lambda images: compiled(state, images)
-
-
-def _model_variables(model):
-    return [model.trainable_variables, model.non_trainable_variables]
 
 
 def _mapping(variables, state):
