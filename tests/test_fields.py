@@ -70,22 +70,19 @@ def test_required_fields_must_be_given_and_fields_without_a_flag_cannot(words, c
         blur(*words)
 
 
-def test_a_field_with_a_default_may_be_required():
+def test_a_part_may_require_a_field_with_a_default_and_may_hold_what_was_given_alone():
     @dataclasses.dataclass(frozen=True)
     class Sharpen:
         filter: Filter = part(Filter, only=("radius",), required=("radius",))
 
+    @dataclasses.dataclass(frozen=True)
+    class Given:
+        filter: dict = part(Filter, make=dict, without=("colours",))
+
     assert blur("--radius", "1", settings_type=Sharpen) == Sharpen(Filter(1.0))
     with pytest.raises(SystemExit):
         blur(settings_type=Sharpen)
-
-
-def test_a_part_may_hold_what_was_given_alone():
-    @dataclasses.dataclass(frozen=True)
-    class Sharpen:
-        filter: dict = part(Filter, make=dict, without=("colours",))
-
-    assert blur("--radius", "2", settings_type=Sharpen).filter == {"radius": 2.0}
+    assert blur("--radius", "2", settings_type=Given).filter == {"radius": 2.0}
 
 
 def test_a_value_beyond_the_limits_is_reported_by_its_flag():
