@@ -19,7 +19,7 @@ FOLDERS = {"keras_vit": "keras_vit", "training": "keras_vit.training", "export":
 TENSORFLOW_IN_KERAS_VIT = {"decoding.py", "headers.py", "resizing.py"}
 
 # Files that import it inside functions, where it is Keras's backend.
-TENSORFLOW_AS_BACKEND = {"compiled_functions.py", "random_numbers.py", "keras_private.py"}
+TENSORFLOW_AS_BACKEND = {"base_layers.py", "random_numbers.py", "keras_private.py"}
 
 # What a part may import of the package when its module is loaded.
 MAY_IMPORT = {

@@ -7,8 +7,8 @@ import pathlib
 from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.model_arguments import ModelArguments, unknown_facts
-from keras_vit.description.tasks import MULTICLASS
+from keras_vit.commands.shared_arguments import ModelArguments, unknown_facts
+from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS

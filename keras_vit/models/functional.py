@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import keras
@@ -50,6 +51,7 @@ def build_model(
     config = configs.resolve(name_or_config, **changes)
     shape = images_shape(name_or_config, input_tensor, input_shape)
     check_arguments(config, shape, include_top, pooling, classes)
+    classes = int(classes) if include_top else 0  # Not a number of NumPy.
     if keras.config.image_data_format() != "channels_last":
         raise ValueError(
             "Only the `channels_last` image data format is supported; see "
@@ -140,7 +142,7 @@ def check_arguments(
             "pooling needs include_top=False; the head has a fixed pooling. "
             f"Received: include_top=True, pooling={pooling!r}"
         )
-    if include_top and (not isinstance(classes, int) or classes < 1):
+    if include_top and (not isinstance(classes, numbers.Integral) or classes < 1):
         raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
     _check_image_size(config, shape, include_top)
 

@@ -70,7 +70,7 @@ def test_few_shot_refuses_in_one_line(refused, tiny, colors, tmp_path):
         ((tiny, "--data", colors, "--shots", 0), "shots must be numbers of at least 1"),
         ((tiny, "--data", tmp_path / "none"), "no such folder"),
         (("BiT-R50x1", "--weights", "random", "--image-size", 32, "--feature", "token", "--data",
-          colors), "needs a Vision Transformer"),
+          colors), "tokens of a Vision Transformer"),
         ((tmp_path, "--data", colors), "must hold one of"),
         ((tiny, "--weights", "imagenet", "--data", colors), "stored in the classifier's folder"),
     ):  # fmt: skip

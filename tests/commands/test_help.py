@@ -1,3 +1,4 @@
+import inspect
 import re
 import shlex
 import subprocess
@@ -6,7 +7,7 @@ import sys
 import pytest
 
 from keras_vit import command_line, list_weights
-from keras_vit.command_line import COMMANDS
+from keras_vit.command_line import COMMANDS, command_type
 
 
 def test_help_of_every_command_loads_neither_tensorflow_nor_keras():
@@ -32,6 +33,8 @@ def test_help_of_every_command_loads_neither_tensorflow_nor_keras():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_listed_with_its_summary(command, name):
+    _, summary = COMMANDS[name]
+    assert inspect.getdoc(command_type(name)).partition("\n\n")[0] == summary
     (line,) = re.findall(rf"^    {name}\s+(.*)", command("--help").out, re.MULTILINE)
     assert command(name, "--help").out.count(line) == 1
 

@@ -20,7 +20,7 @@ from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.classifier_folder import save_classifier
-from keras_vit.configs.config_comparison import paper_name
+from keras_vit.configs.model_table import paper_name
 from keras_vit.description import Description, Labels, description_text
 from keras_vit.export import convert
 from keras_vit.models.opening import open_model
