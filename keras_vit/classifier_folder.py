@@ -192,8 +192,14 @@ def write_files(
 
 def write_model(folder: pathlib.Path, classifier: Classifier) -> None:
     """Writes a classifier's model, description and recipe into a folder that exists."""
+    layer = description_layer(classifier.model)
+    before = layer and layer.content
     set_description(classifier.model, classifier.description)
-    classifier.model.save(folder / MODEL)
+    try:
+        classifier.model.save(folder / MODEL)
+    finally:
+        if layer:
+            layer.content = before  # A user's model stays as it is.
     texts = texts_of(classifier.description)
     for name in TEXTS:
         write_text(folder / name, texts[name])

@@ -14,7 +14,8 @@ import keras_vit
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels, describe, held_description, set_description
-from keras_vit.models.rebuild import float32_model, inference_model, resized_model
+from keras_vit.export.exported_model import float32_model
+from keras_vit.models.rebuild import inference_model, resized_model
 from keras_vit.preprocessing import Preprocessing
 
 CONFIG = keras_vit.ViTConfig(

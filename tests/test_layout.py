@@ -158,10 +158,11 @@ def test_only_training_and_export_import_tensorflow():
             ), f"{path} imports {name}"
 
 
-# What `predict` and `verify` of an ONNX, TFLite or OpenVINO export load by name or in functions.
+# `models`, `recipes`, and what `predict` and `verify` of an ONNX, TFLite or OpenVINO export load by
+# name or in functions.
 RUNS_EXPORTS = (
     "keras_vit.command_line",
-    *(f"keras_vit.commands.{name}" for name in ("predict", "verify")),
+    *(f"keras_vit.commands.{name}" for name in ("models", "predict", "recipes", "verify")),
     *("keras_vit.models.opened_classifier", "keras_vit.images.transcoding"),
     *(f"keras_vit.export.{name}" for name in ("artefacts", "check")),
     *(f"keras_vit.export.{name}" for name in ("onnx", "openvino", "tflite")),

@@ -75,8 +75,11 @@ class ModelArguments:
         "for a model's name: imagenet21k, imagenet, a key of the catalogue, a file, or random",
         unit="NAME",
     )
-    image_size: int | None = setting(
-        None, "images of another size", unit="PIXELS", absent="the weights', or 224"
+    image_size: tuple[int, int] | None = setting(
+        None,
+        "images of another size, 384 or 384x512 (height x width)",
+        unit="PIXELS",
+        absent="the weights', or 224",
     )
     facts: dict[str, Any] = unknown_facts()
 

@@ -2,7 +2,6 @@
 
 copy_weights(source, target)    into a model that was built already; positions are resized
 inference_model(model)          after training: float32, probabilities, no dropout, LoRA merged
-float32_model(model)            any Keras model in float32
 resized_model(model, size)      another image size; shares all layers but the positions
 feature_model(model, feature)   a representation of the image instead of class scores
 with_unknown(model, ...)        calibrated, with "unknown" as a further class
@@ -117,42 +116,6 @@ def inference_model(
     held = held_description(model)
     set_description(rebuilt, dataclasses.replace(held, config=config_of(rebuilt)))
     return rebuilt
-
-
-def float32_model(model: keras.Model) -> keras.Model:
-    """Returns a model with the same weights that computes in float32.
-
-    The converters to TFLite and ONNX do not know all bfloat16 and float16 operations of a
-    mixed-precision graph.
-
-    Args:
-        model: A functional or sequential model, not only of this package.
-
-    Returns:
-        The model itself if it computes in float32.
-    """
-    if computes_in_float32(model):
-        return model
-
-    def in_float32(operation):
-        config = operation.get_config()
-        if isinstance(operation, keras.layers.Layer):  # A slice is an operation, not a layer.
-            config["dtype"] = "float32"
-        return type(operation).from_config(config)
-
-    clone = keras.models.clone_model(model, clone_function=in_float32, recursive=True)
-    clone.set_weights(model.get_weights())
-    return clone
-
-
-def computes_in_float32(model: keras.Model) -> bool:
-    """Returns whether every layer of a model computes in float32."""
-    return all(
-        computes_in_float32(layer)
-        if isinstance(layer, keras.Model)
-        else layer.compute_dtype == "float32" or isinstance(layer, keras.layers.InputLayer)
-        for layer in model.layers
-    )
 
 
 def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Model:

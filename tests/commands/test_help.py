@@ -168,17 +168,6 @@ def test_without_arguments_five_commands_are_shown_and_the_exit_code_is_0(comman
             assert parsed(words), call
 
 
-def test_without_arguments_no_numpy_is_loaded():
-    code = (
-        "import sys\n"
-        "from keras_vit.command_line import main\n"
-        "assert main([]) == 0\n"
-        "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_reader_that_has_seen_enough_is_no_error():
     code = "import sys; from keras_vit.command_line import main; sys.exit(main(['models']))"
     running = subprocess.Popen(

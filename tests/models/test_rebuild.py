@@ -4,11 +4,10 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.match import LoadOptions
+from keras_vit.export.exported_model import computes_in_float32, float32_model
 from keras_vit.models.rebuild import (
-    computes_in_float32,
     copy_weights,
     feature_model,
-    float32_model,
     inference_model,
     resized_model,
 )
@@ -141,11 +140,6 @@ def test_an_inference_model_has_neither_dropout_nor_remat(mixed):
     assert keras.config.dtype_policy().name == "mixed_float16"
     for old, new in zip(model.get_weights()[-2:], result.get_weights()[-2:], strict=True):
         np.testing.assert_array_equal(old, new)
-
-
-def test_an_inference_model_without_its_head_gives_the_map_of_patches():
-    result = inference_model(build(), include_top=False, name="body")
-    assert (result.name, result.output_shape) == ("body", (None, 4, 3, 16))
 
 
 @pytest.mark.parametrize("feature", ["avg", "token"])
