@@ -36,6 +36,18 @@ def check_choices(config: Any, **kinds: Any) -> None:
             )
 
 
+def check_rules(config: Any, *rules: tuple[Any, str]) -> None:
+    """Raises ValueError with the first rule that does not hold.
+
+    Args:
+        config: The config, for the message.
+        *rules: Whether a rule holds, and what must hold.
+    """
+    for holds, rule in rules:
+        if not holds:
+            raise ValueError(f"{rule}. Received: {config}")
+
+
 def part_of(kind: type[Config], whole: Any, **others: Any) -> Config:
     """Returns the config of a part, from the fields of the same names in the config of a whole.
 
