@@ -25,7 +25,7 @@ from keras_vit.checkpoints.match import LoadOptions, set_position_rule
 from keras_vit.checkpoints.official_weights import describe_official, download
 from keras_vit.checkpoints.repositories import fixed_name, repository_folder
 from keras_vit.checkpoints.weight_sources import find_weights
-from keras_vit.classifier import Classifier
+from keras_vit.classifier import Classifier, is_export
 from keras_vit.classifier_folder import read_classifier
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name, without_hidden_layer
@@ -39,7 +39,6 @@ from keras_vit.description import (
     set_description,
 )
 from keras_vit.models.functional import build_model
-from keras_vit.models.opened_classifier import is_export
 from keras_vit.models.rebuild import copy_weights, without_unknown
 from keras_vit.preprocessing import (
     NORMALIZATIONS,

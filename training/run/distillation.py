@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.classifier import open_classifier
 from keras_vit.description.class_labels import MULTICLASS
-from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.preprocessing import Preprocessing, describe_range

@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import RELEASED
-from keras_vit.classifier import Classifier
+from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.classifier_folder import write_model
 from keras_vit.description import UNKNOWN
 from keras_vit.images.listing import image_files
-from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
