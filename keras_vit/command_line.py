@@ -144,8 +144,8 @@ def main(argv: list[str] | None = None) -> int:
     if unknown:
         flags = {
             field.name: flag_of(field)
-            for field in flat_fields(command_type(arguments.command))
-            if field_info(field).flag != "" and not field_info(field).positional
+            for field, _ in flat_fields(command_type(arguments.command))
+            if not field_info(field).positional
         }
         is_data = len(unknown) == 1 and not unknown[0].startswith("-") and "data" in flags
         if is_data and not hasattr(arguments, "data"):
