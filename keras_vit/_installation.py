@@ -1,4 +1,4 @@
-"""The place of this package, alone or mixed with another project, and its layers in Keras.
+"""The installation: this package, optional packages, and the layers registered with Keras.
 
 The project `keras-vit` of the package index also installs a package `keras_vit`. If both have a
 file of the same name, the one that was installed last remains, and removing one project removes
@@ -110,3 +110,29 @@ class _Loader:
         if self.finder in sys.meta_path:
             sys.meta_path.remove(self.finder)
         importlib.import_module(self.finder.module)
+
+
+def import_optional(module: str, purpose: str, extra: str) -> Any:
+    """Returns a module of an optional package.
+
+    Args:
+        module: The module's full name.
+        purpose: The feature that needs it; the first words of the error.
+        extra: The extra of this project that installs it, or "" for a package in none.
+
+    Raises:
+        ImportError: If it is not installed. The message has the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.split(".")[0]
+        command = install_command(extra) if extra else f"pip install {package}"
+        raise ImportError(f"{purpose} needs the package {package}: {command} ({error})") from error
+
+
+def install_command(extra: str) -> str:
+    """Returns the command that installs an extra of this project."""
+    return (
+        f'pip install -e ".[{extra}]"' if IN_CHECKOUT else f'pip install "{DISTRIBUTION}[{extra}]"'
+    )

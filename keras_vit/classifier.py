@@ -343,11 +343,6 @@ def _check_shapes(model, names, preprocessing):
             "The image size of the preprocessing must be the model's. Received: "
             f"image_size={image_size}, a model with inputs of shape {inputs}"
         )
-    if preprocessing.num_channels not in (None, inputs[3]):
-        raise ValueError(
-            "The value range of the preprocessing must have the model's channels. Received: "
-            f"{preprocessing.num_channels} channels, a model with inputs of shape {inputs}"
-        )
 
 
 def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:

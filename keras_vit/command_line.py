@@ -24,7 +24,7 @@ from keras_vit.utils.fields import (
 from keras_vit.utils.files import check_writable, named_disk_errors
 from keras_vit.utils.nearest_names import near_names, nearest_names, our_word
 from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
-from keras_vit.utils.terminal import safe_output
+from keras_vit.utils.safe_text import safe_output
 
 DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 

@@ -11,9 +11,8 @@ import venv
 import pytest
 
 import keras_vit
-from keras_vit._installation import DISTRIBUTION, check_installation
+from keras_vit._installation import DISTRIBUTION, check_installation, install_command
 from keras_vit.command_line import main
-from keras_vit.utils.optional_packages import install_command
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -56,7 +55,7 @@ def test_this_project_alone_is_no_reason_for_a_warning(tmp_path, recwarn):
 
 def test_extras_are_installed_by_the_name_of_the_distribution(monkeypatch):
     assert install_command("export") == 'pip install -e ".[export]"'
-    monkeypatch.setattr("keras_vit.utils.optional_packages.IN_CHECKOUT", False)
+    monkeypatch.setattr("keras_vit._installation.IN_CHECKOUT", False)
     assert install_command("export") == 'pip install "keras-vit-applications[export]"'
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")

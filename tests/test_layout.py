@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "description": {"configs", "description", "preprocessing", "utils"},
     "preprocessing": {"utils.json_files"},
     "checkpoints": {
+        "_installation",
         "keras_private",
         "checkpoints",
         "configs",
@@ -47,7 +48,7 @@ MAY_IMPORT = {
         "preprocessing",
         "utils",
     },
-    "hub": {"hub", "utils"},
+    "hub": {"_installation", "hub", "utils"},
     "models": {
         "_installation",
         "checkpoints",

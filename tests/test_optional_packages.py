@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_vit.utils.optional_packages import import_optional
+from keras_vit._installation import import_optional
 
 
 def test_a_missing_package_is_named_with_its_extra():

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from keras_vit._installation import import_optional
 from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.training.evaluation.classification import evaluate
@@ -23,7 +24,6 @@ from keras_vit.training.evaluation.features import extract
 from keras_vit.training.run.finetune import finetune, pretrain
 from keras_vit.training.run.transfer import build_model, find_start
 from keras_vit.utils.fields import required
-from keras_vit.utils.optional_packages import import_optional
 from keras_vit.utils.text_tables import align_columns
 
 from .data import open_source

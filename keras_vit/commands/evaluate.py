@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
+from keras_vit._installation import install_command
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments, unknown_facts
 from keras_vit.description.class_labels import MULTICLASS
@@ -15,7 +16,6 @@ from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 from keras_vit.training.evaluation.results import RESULT, Result, protocol_of, task_of
 from keras_vit.utils.fields import changed, part, setting
 from keras_vit.utils.files import SKIPPED
-from keras_vit.utils.optional_packages import install_command
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

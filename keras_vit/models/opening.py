@@ -43,7 +43,6 @@ from keras_vit.models.rebuild import copy_weights, without_unknown
 from keras_vit.preprocessing import (
     NORMALIZATIONS,
     Preprocessing,
-    check_normalization,
     describe_range,
     describe_resize,
     value_range,
@@ -99,7 +98,11 @@ def open_model(
     >>> opened.description.labels.names
     ('beagle', 'boxer')
     """
-    check_normalization(normalization)
+    if normalization not in (None, *NORMALIZATIONS):
+        raise ValueError(
+            f"normalization must be one of {tuple(NORMALIZATIONS)} or None. "
+            f"Received: {normalization!r}"
+        )
     if not isinstance(anything, (str, os.PathLike)) or is_model_name(anything):
         raise ValueError(
             "A model's name needs weights (--weights; in Python open_model(weights, model=name)): "
