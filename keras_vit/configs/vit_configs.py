@@ -11,7 +11,6 @@ from keras_vit.configs.blocks import (
     PoolingConfig,
     check_choices,
     check_rules,
-    documented_by,
     part_of,
 )
 from keras_vit.configs.position_resize import PositionRule
@@ -23,7 +22,6 @@ PositionKind = Literal["none", "learned_1d", "learned_2d", "relative"]
 PositionPlace = Literal["input", "every_block", "every_block_shared"]
 
 
-@documented_by(BlockConfig)
 @dataclasses.dataclass(frozen=True)
 class ViTConfig:
     """A Vision Transformer; paper, Table 1 and equations 1 to 4.

@@ -7,7 +7,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.configs.blocks import PoolingConfig, documented_by
+from keras_vit.configs.blocks import PoolingConfig
 from keras_vit.layers.attention import make_projections
 from keras_vit.layers.base_layers import CompositeLayer, ConfiguredLayer
 from keras_vit.layers.encoder_block import MLP
@@ -41,7 +41,6 @@ def class_scores(x, classes: int, activation, bias: float = 0.0, name: str = "pr
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-@documented_by(PoolingConfig)
 class AttentionPooling(CompositeLayer, ConfiguredLayer):
     """Pools a sequence by attention; the MAP head of big_vision (arXiv 2106.04560).
 
