@@ -111,6 +111,7 @@ def open_model(
         )
     given = {"num_heads": num_heads, "gelu": gelu}
     if anything == "random":
+        catalogue.check_unambiguous(anything, "and rename it for random weights")
         opened = _random(model or "ViT-B/16", given, normalization)
         return _with_position_resize(opened, position_resize)
     repository = fixed_name(anything)

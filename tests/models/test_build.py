@@ -164,6 +164,7 @@ def test_two_models_live_in_one():
         ({"pooling": "mean"}, "pooling must be one of"),
         ({"pooling": "avg"}, "pooling needs include_top=False"),
         ({"weights": "imagenet"}, "`classes` should be 1000"),
+        ({"weights": "hf:owner/name"}, "open_model; here give its folder.*snapshot_download"),
         ({"input_shape": 224}, r"\(height, width, channels\), .* Received: 224$"),
         ({"input_shape": "224"}, r"\(height, width, channels\), .* Received: '224'$"),
         ({"wings": 3}, "Only fields of ViTConfig can be changed"),
