@@ -145,9 +145,9 @@ def test_resume_needs_a_run_of_the_same_job(refused, tmp_path):
     (tmp_path / "out.partial").mkdir()
     recipe = tmp_path / "out.partial" / "recipe.json"
     for content, message in (
-        ("{", "must be the recipe of a run"),
+        ("{", "must be JSON"),
         ("{}", "must be the recipe of a run"),
-        ('{"job": "pretrain", "data": 0, "settings": 0, "command": 0}', "must be the recipe of"),
+        ('{"job": "pretrain", "data": 0, "settings": 0, "command": 0}', "command must be text"),
         ('{"job": "pretrain", "data": {}, "settings": {}, "command": ""}', "started it, pretrain"),
     ):
         recipe.write_text(content)
@@ -283,7 +283,7 @@ def test_wrong_settings_are_refused_and_nothing_is_written(command, refused, fin
         (("--model", "ViT-Ti/16"), "must be of the given model"),
         (("--image-size", 3), "at least 4x4 pixels"),
         (("--steps", 0), "steps must be positive"),
-        (("--warmup-steps", 6), "warm-up must be shorter"),
+        (("--warmup-steps", 6), "warmup_steps must be fewer"),
         (("--accumulate", 3), "divide the batch size"),
         (("--dropout", 1), "in [0, 1)"),
         (("--augmentation", "none_such"), "augmentation must be one of"),

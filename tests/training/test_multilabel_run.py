@@ -114,28 +114,21 @@ def test_thresholds_are_those_of_the_validation_images(done, data):
         assert f1_score(label, scores > threshold) == pytest.approx(best)
 
 
-def test_labels_that_no_validation_image_has_are_named(monkeypatch):
-    labels, scores = np.array([[1, 0], [0, 0]], "uint8"), np.array([[0.8, 0.3], [0.2, 0.1]])
-    report = multilabel.report_of(labels, scores, ("cat", "dog"))
-    monkeypatch.setattr(page, "evaluate", lambda *given: report)
-    source = types.SimpleNamespace(class_names=("cat", "dog"), task="multilabel")
-    plan = types.SimpleNamespace(source=source, validation=labels)
-    thresholds, lines = page.choose_thresholds(plan, None)
-    assert thresholds == (0.5, 0.5)
-    assert lines[1] == "labels  0.5 where no validation image has the label: dog"
-
-
-@pytest.mark.parametrize(("present", "absent", "warned"), [(9, 30, 1), (30, 9, 1), (10, 10, 0)])
+@pytest.mark.parametrize(
+    ("present", "absent", "warned"), [(9, 30, 1), (30, 9, 1), (10, 10, 0), (0, 40, 1)]
+)
 def test_thresholds_of_few_validation_images_are_printed_with_a_warning(
     present, absent, warned, monkeypatch
 ):
     labels = np.repeat([[1, 1], [0, 1]], [present, absent], axis=0).astype("uint8")
     labels[:10, 1] = 0
     report = multilabel.report_of(labels, np.linspace(0.9, 0.1, labels.size).reshape(-1, 2), "ab")
-    monkeypatch.setattr(page, "evaluate", lambda *given: report)
+    monkeypatch.setattr(page, "evaluate_images", lambda *given: report)
     source = types.SimpleNamespace(class_names=("a", "b"), task="multilabel")
-    plan = types.SimpleNamespace(source=source, validation=labels)
-    _, lines = page.choose_thresholds(plan, None)
+    plan, lines = types.SimpleNamespace(source=source, validation=labels), []
+    thresholds = page.choose_thresholds(plan, None, lines.append)
+    assert thresholds == report.best_thresholds
+    assert (thresholds[0] == 0.5) == (present == 0)
     found = [line for line in lines if f"a {present} with, {absent} without" in line]
     assert len(found) == warned
 
