@@ -31,10 +31,10 @@ from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.training.trust.calibration_bound import Decision, find_decision, with_section
 from keras_vit.training.trust.calibration_scores import compute_scores, spaced
+from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
 from .card import masked_patch_card, model_card
-from .chosen_samples import choose_samples
 from .distillation import DistillationTrainer
 from .job import Job
 from .loop import train
@@ -363,8 +363,7 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
         card = with_section(card, decision)
     classifier = Classifier.of(kept, described, recipe, folder.path)
     write_files(folder.path, classifier, history, card)
-    samples = choose_samples(plan.settings.samples, source, plan.settings.image_size)
-    write_samples(folder.path, samples.images(), plan.preprocessing)
+    write_samples(folder.path, required(plan.samples, "samples").images(), plan.preprocessing)
     if folder.writes:
         write_run_page(folder.path, plan, job.data, history, report)
     job.publish(source)

@@ -261,6 +261,7 @@ class Job:
             "images": {**counts, "skipped": len(source.skipped)},
             "versions": versions(),
         }
+        samples = None
         if recipe["classes"]:  # What would be an error at the end is one now.
             check_classifier(labels, None, preprocessing)
             samples = choose_samples(settings.samples, source, settings.image_size)
@@ -272,7 +273,9 @@ class Job:
                         "data (--calibration 0.1), or their part of this name. Received: neither"
                     )
                 check_counts(source.splits["calibration"].labels, labels, settings.decision)
-        return TrainingPlan(opened, description, rows, source, settings, recipe, weights, teacher)
+        return TrainingPlan(
+            opened, description, rows, source, settings, recipe, weights, teacher, samples
+        )
 
     def _open(self, weights: OpenedModel, download: bool) -> Source:
         """Returns the images in splits, with the classes and images of the weights to extend."""

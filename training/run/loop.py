@@ -136,19 +136,13 @@ def train(
     return history.rows
 
 
-def check_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> tuple:
-    """Returns callbacks that can be called.
-
-    Raises:
-        ValueError: If they are no list of Keras callbacks.
-    """
-    if not isinstance(callbacks, list | tuple) or not all(
-        isinstance(callback, keras.callbacks.Callback) for callback in callbacks
-    ):
+def check_callbacks(callbacks: Any) -> None:
+    """Raises ValueError unless callbacks are a list of Keras callbacks."""
+    known = keras.callbacks.Callback
+    if not isinstance(callbacks, list | tuple) or not all(isinstance(c, known) for c in callbacks):
         raise ValueError(
             f"callbacks must be a list of keras.callbacks.Callback. Received: {callbacks!r:.200}"
         )
-    return tuple(callbacks)
 
 
 class _StepCallback(keras.callbacks.Callback):

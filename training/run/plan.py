@@ -25,7 +25,7 @@ from keras_vit.utils.fields import field_info, required
 from keras_vit.utils.files import REPORT
 from keras_vit.utils.text_tables import align_columns
 
-from .chosen_samples import choose_samples
+from .chosen_samples import ChosenSamples
 from .distillation import Teacher
 from .transfer import dtype_policy, fact_lines
 
@@ -59,6 +59,7 @@ class TrainingPlan:
         recipe: The content of `recipe.json`, which grows during the run.
         class_weights: The weight of each class in the loss; None for equal ones.
         teacher: The teacher that the model learns from, or None.
+        samples: The photos that travel with the classifier; None without classes.
         fingerprints: The `read_fingerprints` of the images, once they are read.
     """
 
@@ -70,6 +71,7 @@ class TrainingPlan:
     recipe: dict[str, Any]
     class_weights: Sequence[float] | None = None
     teacher: Teacher | None = None
+    samples: ChosenSamples | None = None
     fingerprints: Mapping[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
 
     @property
@@ -127,9 +129,8 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
     for name, value in settings.in_use().items():
         if name not in table and shown[name] is None:
             table[name] = value
-    if recipe["classes"]:
-        chosen = choose_samples(settings.samples, plan.source, settings.image_size)
-        table["samples"], table[REPORT] = chosen.line, chosen.page_line
+    if plan.samples is not None:
+        table["samples"], table[REPORT] = plan.samples.line, plan.samples.page_line
     if plan.source.notes:
         table["images"] = "; ".join(plan.source.notes)
     if skipped:

@@ -26,9 +26,9 @@ from keras_vit.training.evaluation.classification import ClassificationReport
 from keras_vit.training.evaluation.mistakes import encoded_images
 from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.evaluation.selective import coverage_curve
+from keras_vit.utils.fields import required
 from keras_vit.utils.files import REPORT
 
-from .chosen_samples import choose_samples
 from .plan import TrainingPlan
 
 MAX_MATRIX = 20  # Classes of a confusion matrix that one can read; more are listed as pairs.
@@ -55,7 +55,7 @@ def write_run_page(
         report: The evaluation on the test images, if there is one.
     """
     settings, source = plan.settings, plan.source
-    pictures = choose_samples(settings.samples, source, settings.image_size).pictures
+    pictures = required(plan.samples, "samples").pictures
     facts = {
         "model": plan.recipe["model"],
         "classes": len(source.class_names),
