@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from keras_vit.description.tasks import SEPARATOR
+from keras_vit.description.class_labels import SEPARATOR
 from keras_vit.images.pages import GridPicture, paragraph, picture_grid, write_page
 from keras_vit.training.data import Examples
 from keras_vit.utils.files import write_csv

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.description.tasks import DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.description.class_labels import DEFAULT_THRESHOLD, MULTILABEL
 
 from .intervals import accuracy_text
 from .per_class import ClassCounts, average_precision, best_threshold

@@ -12,12 +12,11 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.repositories import cached_name, fixed_name
-from keras_vit.configs.config_comparison import paper_name, without_hidden_layer
+from keras_vit.configs.model_table import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
 from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.layers import SelfAttention
-from keras_vit.models.opened_model import OpenedModel
-from keras_vit.models.opening import open_model
+from keras_vit.models.opening import OpenedModel, open_model
 from keras_vit.preprocessing import describe_range, describe_resize
 from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.recipes import HYPER_RULE_NAME
@@ -69,7 +68,7 @@ def find_start(settings: Any) -> OpenedModel:
     """
     facts, weights = getattr(settings, "unknown_facts", {}), getattr(settings, "weights", None)
     if weights is None:
-        opened = open_model(settings.model or DEFAULT_MODEL, weights="random", **facts)
+        opened = open_model("random", model=settings.model or DEFAULT_MODEL, **facts)
     else:
         size = settings.image_size
         if size is None and settings.recipe != HYPER_RULE_NAME:
