@@ -165,23 +165,6 @@ class DistillationTrainer(Trainer):
         frozen = {id(weight) for weight in self.teacher.weights}
         return [v for v in super().state_variables() if id(v) not in frozen]
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "teacher": keras.saving.serialize_keras_object(self.teacher),
-            "distillation": self.distillation,
-            "distillation_weight": self.distillation_weight,
-            "temperature": self.temperature,
-            "distillation_focus": self.distillation_focus,
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        teacher = keras.saving.deserialize_keras_object(
-            config["teacher"], custom_objects=custom_objects
-        )
-        return super().from_config({**config, "teacher": teacher}, custom_objects)
-
 
 @dataclasses.dataclass(frozen=True)
 class Teacher:

@@ -49,7 +49,6 @@ from .run_page import write_run_page
 from .trainer_setup import make_loss, make_metric, make_trainer, not_decayed
 from .transfer import choose_trained, dtype_policy
 
-_MAX_LISTED = 20  # Thresholds that are printed.
 FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
 
 
@@ -436,7 +435,7 @@ def choose_thresholds(
     report = evaluate_images(plan, model, plan.validation)
     thresholds = report.best_thresholds
     shown = [f"{name} {value:.3g}" for name, value in zip(names, thresholds, strict=True)]
-    log(f"labels  probability above (best F1 in validation): {_first(shown)}")
+    log(f"labels  probability above (best F1 in validation): {', '.join(shown[:20])}")
     counts = zip(names, report.counts.images.tolist(), strict=True)
     few = [
         f"{name} {count} with, {report.count - count} without"
@@ -447,7 +446,7 @@ def choose_thresholds(
         log(
             f"labels  warning: chosen from fewer than {FEW_IMAGES} validation images with or "
             f"without the label, so it may be far off ({DEFAULT_THRESHOLD} without any): "
-            f"{_first(few)}"
+            f"{', '.join(few[:20])}"
         )
     return thresholds
 
@@ -479,10 +478,6 @@ def find_decision_of_run(
     for line in found.lines:
         log(line)
     return found
-
-
-def _first(texts):
-    return ", ".join(texts[:_MAX_LISTED]) + (", ..." if len(texts) > _MAX_LISTED else "")
 
 
 def _seen_before(plan, test, folder):

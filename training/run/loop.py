@@ -33,17 +33,10 @@ METRICS = {MULTICLASS: "accuracy", MULTILABEL: "label_accuracy"}
 
 def history_columns(task: str = MULTICLASS) -> tuple[str, ...]:
     """Returns the columns of `history.csv`, which name the metrics of the task."""
-    return (
-        "step",
-        "loss",
-        METRICS[task],
-        "learning_rate",
-        "images_per_second",
-        "validation_loss",
-        f"validation_{SCORES[task]}",
-        "averaged_loss",
-        f"averaged_{SCORES[task]}",
-    )
+    evaluated = [
+        f"{of}_{what}" for of in ("validation", "averaged") for what in ("loss", SCORES[task])
+    ]
+    return ("step", "loss", METRICS[task], "learning_rate", "images_per_second", *evaluated)
 
 
 class Interrupted(KeyboardInterrupt):
