@@ -144,7 +144,7 @@ def main(argv: list[str] | None = None) -> int:
     if unknown:
         flags = {
             field.name: flag_of(field)
-            for field, _ in flat_fields(command_type(arguments.command))
+            for field, *_ in flat_fields(command_type(arguments.command))
             if not field_info(field).positional
         }
         is_data = len(unknown) == 1 and not unknown[0].startswith("-") and "data" in flags

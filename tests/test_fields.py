@@ -107,6 +107,6 @@ def test_another_dataclass_has_a_field_with_another_text_and_default():
 
 
 def test_the_fields_of_parts_are_found():
-    names = [field.name for field, _ in flat_fields(Blur)]
+    names = [field.name for field, *_ in flat_fields(Blur)]
     assert names[:2] == ["images", "output"]
     assert names[-4:] == ["limit", "radius", "colours", "sizes"]

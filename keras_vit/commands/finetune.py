@@ -40,7 +40,7 @@ class Finetune(Command):
         return run_job(Job(data, options, self.settings), dry_run=self.dry_run)
 
     def _run_folds(self, folds: int) -> int:
-        from keras_vit.training.run.folds import finetune_folds
+        from keras_vit.training.run.sweep import finetune_folds
 
         options = self.options
         if options.overwrite or options.resume or options.changed_data:

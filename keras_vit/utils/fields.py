@@ -27,7 +27,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from keras_vit.utils import json_files
 
@@ -91,6 +91,20 @@ class FieldInfo:
     def is_off(self, settings: Any, value: Any) -> bool:
         """Returns whether the setting changes nothing: it is not read, or is switched off."""
         return value in self.off or not (self.used is None or self.used(settings))
+
+
+class Rule(NamedTuple):
+    """What several settings must fulfil together: the check, the help and the docstring have it.
+
+    Args:
+        text: The rule, which names the fields.
+        fields: The names of the fields; the help of the first one has the rule.
+        holds: From the settings to whether it holds.
+    """
+
+    text: str
+    fields: tuple[str, ...]
+    holds: Callable[[Any], Any]
 
 
 def setting(default: Any, help: str, **info: Any) -> Any:
@@ -172,15 +186,17 @@ def documented(settings_type: Class) -> Class:
             text += f" (default: {default})"
         lines += textwrap.wrap(text, 90, initial_indent=" " * 8, subsequent_indent=" " * 12)
     text = (settings_type.__doc__ or "").rstrip()
-    settings_type.__doc__ = "\n".join([text, "", "    Args:", *lines, "    "])
+    rules = [f"        {rule.text}." for rule in getattr(settings_type, "RULES", ())]
+    rules = ["", "    Rules:", *rules] if rules else []
+    settings_type.__doc__ = "\n".join([text, "", "    Args:", *lines, *rules, "    "])
     return settings_type
 
 
 def check_fields(settings: Any) -> None:
-    """Checks each field of a dataclass of settings by itself.
+    """Checks each field of a dataclass of settings, and its `RULES` if it has any.
 
     Raises:
-        ValueError: If a value is not one of the choices, or out of its limits.
+        ValueError: If a value is not one of the choices, out of its limits or against a rule.
     """
     for field in dataclasses.fields(settings):
         name, value, known = field.name, getattr(settings, field.name), field_info(field)
@@ -192,6 +208,10 @@ def check_fields(settings: Any) -> None:
             )
         if known.limits and not all(map(known.limits[1], _items(value))):
             raise ValueError(f"{name} must be {known.limits[0]}. Received: {name}={value}")
+    for rule in getattr(settings, "RULES", ()):
+        if not rule.holds(settings):
+            received = ", ".join(f"{name}={getattr(settings, name)!r}" for name in rule.fields)
+            raise ValueError(f"{rule.text}. Received: {received}")
 
 
 def _items(value):
@@ -201,17 +221,17 @@ def _items(value):
 def add_arguments(parser: argparse.ArgumentParser, settings_type: Any) -> None:
     """Adds an argument for each field of a dataclass of settings; see `FieldInfo`."""
     groups: dict[str | None, Any] = {None: parser}
-    for field, group in flat_fields(settings_type):
+    for field, group, rules in flat_fields(settings_type):
         title = field_info(field).group or group
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        _add_argument(groups[title], field)
+        _add_argument(groups[title], field, rules)
 
 
-def _add_argument(parser, field):
+def _add_argument(parser, field, rules):
     known, kind = field_info(field), str(field.type)
     required = field.default is REQUIRED
-    options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(field)}
+    options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(field, rules)}
     if kind == "bool":
         options["action"] = "store_true"
     elif kind == "bool | None":
@@ -314,8 +334,9 @@ def flat_fields(
     only: Collection[str] | None = None,
     without: Collection[str] = (),
     group: str | None = None,
-) -> Iterator[tuple[dataclasses.Field, str | None]]:
-    """Yields the fields with an argument, of a dataclass of settings and of its parts.
+) -> Iterator[tuple[dataclasses.Field, str | None, list[Rule]]]:
+    """Yields each field with an argument, its group and the rules that its help has, of a
+    dataclass of settings and of its parts.
 
     Args:
         settings_type: The dataclass.
@@ -327,7 +348,8 @@ def flat_fields(
         if inner := field.metadata.get("part"):
             yield from flat_fields(inner.settings_type, **inner.options)
         elif field_info(field).flag != "":
-            yield field, group
+            rules = getattr(settings_type, "RULES", ())
+            yield field, group, [rule for rule in rules if rule.fields[0] == field.name]
 
 
 def flag_of(field: dataclasses.Field) -> str:
@@ -366,9 +388,11 @@ def _read_list(path):
         return tuple(line for line in file.read().splitlines() if line)
 
 
-def _help(field):
-    """Returns the help text of a field with its default and the default's source."""
+def _help(field, rules):
+    """Returns the help text of a field with its rules, its default and the default's source."""
     known, default = field_info(field), field.default
+    needs = [f"needs {known.needs}"] if known.needs else []
+    help = "; ".join([known.help, *needs, *(rule.text for rule in rules)])
     if default is None:
         default = known.absent
     elif str(field.type).startswith("tuple[int, int]") and default is not REQUIRED:
@@ -377,9 +401,9 @@ def _help(field):
     elif isinstance(default, tuple):
         default = " ".join(map(str, default))
     if default is None or default is False or default is REQUIRED or default == "":
-        return known.help
+        return help
     source = f"; {known.source}" if known.source else ""
-    return f"{known.help} (default: {default}{source})".lstrip()
+    return f"{help} (default: {default}{source})".lstrip()
 
 
 # By a word of a field's annotation, what JSON holds.

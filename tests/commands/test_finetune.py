@@ -130,9 +130,9 @@ def test_resume_needs_a_run_of_the_same_job(refused, tmp_path):
     (tmp_path / "out.partial").mkdir()
     recipe = tmp_path / "out.partial" / "recipe.json"
     for content, message in (
-        ("{", "must be the recipe of a run"),
+        ("{", "must be JSON"),
         ("{}", "must be the recipe of a run"),
-        ('{"job": "pretrain", "data": 0, "settings": 0, "command": 0}', "must be the recipe of"),
+        ('{"job": "pretrain", "data": 0, "settings": 0, "command": 0}', "command must be text"),
         ('{"job": "pretrain", "data": {}, "settings": {}, "command": ""}', "started it, pretrain"),
     ):
         recipe.write_text(content)

@@ -13,7 +13,6 @@ from PIL import Image
 import keras_vit
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.classifier import open_classifier
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import description_text

@@ -307,7 +307,7 @@ def test_images_of_dinov2_have_the_size_of_its_processor(dinov2):
         20,
     )
     settings = FineTuning(weights=str(dinov2), image_size=None)
-    _, settled = settle(find_start(None, str(dinov2)), settings, Labels(("cat", "dog")))
+    *_, settled = settle(find_start(settings), settings, Labels(("cat", "dog")))
     assert settled.image_size == (16, 16)
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.machine import usable_cores
-from keras_vit.training.settings import FLIPS, check_data_service
+from keras_vit.training.settings import DATA_SERVICE, FLIPS
 
 from .augmentations import View, augment, check_augmentation, mixup_parameter
 from .examples import Examples, random_key, without_autotune
@@ -114,7 +114,8 @@ def training_batches(
             "With mixup num_classes must be given. "
             f"Received: augmentation={augmentation!r}, mixup={mixup}"
         )
-    check_data_service(data_service)
+    if data_service is not None and not DATA_SERVICE[1](data_service):
+        raise ValueError(f"data_service must be {DATA_SERVICE[0]}. Received: {data_service}")
     if data_service is not None and examples.transcode:
         raise ValueError(
             "A tf.data service decodes JPEG and PNG images alone: write others with "

@@ -29,7 +29,6 @@ from keras_vit.training.evaluation.selective import coverage_curve
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import REPORT
 
-from .chosen_samples import choose_samples
 from .plan import TrainingPlan
 
 MAX_MATRIX = 20  # Classes of a confusion matrix that one can read; more are listed as pairs.
@@ -56,7 +55,7 @@ def write_run_page(
         report: The evaluation on the test images, if there is one.
     """
     settings, source = plan.settings, plan.source
-    pictures = choose_samples(settings.samples, source, settings.image_size).pictures
+    pictures = required(plan.samples, "samples").pictures
     facts = {
         "model": plan.recipe["model"],
         "classes": len(source.class_names),
@@ -123,7 +122,7 @@ def augmented_pictures(plan: TrainingPlan, count: int) -> list[GridPicture]:
         count: Images, fewer if a batch has fewer.
     """
     settings, source = plan.settings, plan.source
-    preprocessing = required(plan.start.preprocessing, "preprocessing")
+    preprocessing = plan.preprocessing
     batch_size = settings.batch_size
     is_mixed = mixup_parameter(settings.augmentation, settings.mixup)
     batches = training_batches(
@@ -174,7 +173,7 @@ def error_pictures(
     answers = report.answers
     if answers is None or not len(chosen := answers.most_confident_errors(count)):
         return []
-    preprocessing = required(plan.start.preprocessing, "preprocessing")
+    preprocessing = plan.preprocessing
     shown = []
     encoded = encoded_images(answers.examples, chosen)
     for number, content in zip(chosen, encoded, strict=True):

@@ -2,6 +2,7 @@
 
 from .decisions import DecisionSettings as DecisionSettings
 from .declared import (
+    DATA_SERVICE as DATA_SERVICE,
     DECAYS as DECAYS,
     FLIPS as FLIPS,
     HIGHER_RESOLUTION as HIGHER_RESOLUTION,
@@ -9,7 +10,6 @@ from .declared import (
     RESIZED_CROP as RESIZED_CROP,
     STRATEGIES as STRATEGIES,
     WEIGHT_DECAY_TIMES as WEIGHT_DECAY_TIMES,
-    check_data_service as check_data_service,
 )
 from .finetuning import UNKNOWN_FACTS as UNKNOWN_FACTS, FineTuning as FineTuning
 from .pretraining import (
