@@ -24,7 +24,7 @@ from keras_vit.training.run.finetune import finetune, pretrain
 from keras_vit.training.run.transfer import build_model, find_start
 from keras_vit.utils.fields import required
 from keras_vit.utils.optional_packages import import_optional
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.report import align_columns
 
 from .data import open_source
 from .evaluation import few_shot

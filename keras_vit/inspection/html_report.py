@@ -286,7 +286,7 @@ def write_report(
         "image size (height x width)": "{} x {}".format(*preprocessing.image_size),
         "images": 0 if inspected.images is None else len(inspected.images),
     }
-    parts = [facts_table(facts)]
+    parts = [facts_table(facts.items())]
     with atomic_folder(folder) as scratch:
         for figure in names:
             if progress:

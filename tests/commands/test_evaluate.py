@@ -1,6 +1,5 @@
 import json
 import shutil
-import sys
 
 import pytest
 
@@ -22,13 +21,6 @@ def test_the_report_is_printed_and_written(command, tiny, colors, tmp_path):
 
 def test_a_split_is_chosen_by_name(command, tiny, colors):
     assert "images  12" in command("evaluate", tiny, "--data", colors, "--split", "train").out
-
-
-def test_without_matplotlib_the_extra_is_named(command, tiny, colors, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    outcome = command("evaluate", tiny, "--data", colors, "--output", tmp_path)
-    assert outcome.code == 0
-    assert "[plots]" in outcome.out
 
 
 def test_a_corrupt_image_is_skipped_counted_and_named_or_stops(

@@ -89,7 +89,7 @@ def test_the_folder_has_the_content_of_the_images_by_part(done, data):
     record = SplitRecord.read(output)
     counts = {name: len(numbers) for name, numbers in record.parts.items()}
     assert counts == {"train": 24, "validation": 6, "calibration": 0, "test": 12}
-    tested = record.part_of(file_fingerprints(finished.report.answers.examples.names))
+    tested = record.part_of(file_fingerprints(finished.report.examples.names))
     assert set(tested) == {"test"}
 
 

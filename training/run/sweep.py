@@ -16,7 +16,7 @@ from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.results import RESULT, read_result
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import HISTORY, RECIPE, write_text
-from keras_vit.utils.text_tables import markdown_table
+from keras_vit.utils.report import markdown_table
 
 from .folds import FoldsResult, finetune_folds, finetune_once, score_text, start_or_continue
 

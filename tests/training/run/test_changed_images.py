@@ -138,7 +138,7 @@ def test_a_run_on_redrawn_parts_counts_the_test_images_that_it_trained_on(photos
     with pytest.raises(ValueError, match=r"--steps 9, begun with 4; --learning-rate 7.0, begun "):
         finetune(photos, output, changed, resume=True, changed_data=True, log=lines.append)
     done = finetune(photos, output, settings, resume=True, changed_data=True, log=lines.append)
-    tested = done.report.answers.examples.fingerprints()
+    tested = done.report.examples.fingerprints()
     seen = int(before.has_seen(tested).sum())
     note = f"{seen} of the {len(tested)} test images were trained on, or chosen by, before the run"
     assert seen
@@ -150,7 +150,7 @@ def test_a_run_on_redrawn_parts_counts_the_test_images_that_it_trained_on(photos
 
     again = dataclasses.replace(settings, model=None, weights=str(output), steps=1)
     done = finetune(photos, tmp_path / "more", again, split_seed=5, log=lines.append)
-    tested = done.report.answers.examples.fingerprints()
+    tested = done.report.examples.fingerprints()
     seen = SplitRecord.read(output).has_seen(tested) | SplitRecord.read(tmp_path / "more").has_seen(
         tested
     )
