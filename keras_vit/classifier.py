@@ -27,7 +27,7 @@ from keras_vit.description import (
     completed,
     held_description,
 )
-from keras_vit.description.tasks import MULTICLASS
+from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.images.listing import PATHS, as_image, as_images
 from keras_vit.images.transcoding import decode_with_pillow
 from keras_vit.prediction import Prediction, highest, predict_batch, split_answers

@@ -47,39 +47,11 @@ TRANSCODED_SUFFIXES = frozenset(
 )
 IMAGE_SUFFIXES = TRANSCODED_SUFFIXES.union({".jpg", ".jpeg", ".jpe", ".jfif", ".png"})
 # Images as well, which are reported as unreadable.
-OTHER_IMAGE_SUFFIXES = frozenset(
-    [
-        ".ai",
-        ".arw",
-        ".cr2",
-        ".cr3",
-        ".dds",
-        ".dng",
-        ".eps",
-        ".exr",
-        ".hdr",
-        ".ico",
-        ".j2k",
-        ".jp2",
-        ".jpf",
-        ".jpx",
-        ".jxl",
-        ".nef",
-        ".orf",
-        ".pbm",
-        ".pcx",
-        ".pgm",
-        ".pnm",
-        ".ppm",
-        ".psd",
-        ".raf",
-        ".raw",
-        ".rw2",
-        ".svg",
-        ".tga",
-        ".xcf",
-    ]
-)
+OTHER_IMAGE_SUFFIXES = frozenset((
+    ".ai", ".arw", ".cr2", ".cr3", ".dds", ".dng", ".eps", ".exr", ".hdr", ".ico", ".j2k",
+    ".jp2", ".jpf", ".jpx", ".jxl", ".nef", ".orf", ".pbm", ".pcx", ".pgm", ".pnm", ".ppm",
+    ".psd", ".raf", ".raw", ".rw2", ".svg", ".tga", ".xcf",
+))  # fmt: skip
 
 # Limit of TensorFlow's decoders, 2^29 bytes of RGB. Pillow has the same limit.
 MAX_PIXELS = 2**29 // 3

@@ -19,7 +19,7 @@ FOLDERS = {"keras_vit": "keras_vit", "training": "keras_vit.training", "export":
 TENSORFLOW_IN_KERAS_VIT = {"decoding.py", "headers.py", "resizing.py"}
 
 # Files that import it inside functions, where it is Keras's backend.
-TENSORFLOW_AS_BACKEND = {"compiled_functions.py", "random_numbers.py", "keras_private.py"}
+TENSORFLOW_AS_BACKEND = {"base_layers.py", "random_numbers.py", "keras_private.py"}
 
 # What a part may import of the package when its module is loaded.
 MAY_IMPORT = {
@@ -158,10 +158,11 @@ def test_only_training_and_export_import_tensorflow():
             ), f"{path} imports {name}"
 
 
-# What `predict` and `verify` of an ONNX, TFLite or OpenVINO export load by name or in functions.
+# `models`, `recipes`, and what `predict` and `verify` of an ONNX, TFLite or OpenVINO export load by
+# name or in functions.
 RUNS_EXPORTS = (
     "keras_vit.command_line",
-    *(f"keras_vit.commands.{name}" for name in ("predict", "verify")),
+    *(f"keras_vit.commands.{name}" for name in ("models", "predict", "recipes", "verify")),
     *("keras_vit.models.opened_classifier", "keras_vit.images.transcoding"),
     *(f"keras_vit.export.{name}" for name in ("artefacts", "check")),
     *(f"keras_vit.export.{name}" for name in ("onnx", "openvino", "tflite")),

@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 import pytest
+from fake_hub import TOKEN, FakeHub
 
 pytestmark = pytest.mark.slow
 
@@ -216,7 +217,25 @@ def commands_of(name, block, used):
     return commands
 
 
-def run(python, examples, folder):
+@pytest.fixture
+def hub(tmp_path):
+    """The environment of a program whose Hugging Face Hub has a classifier, OWNER/NAME."""
+    server = FakeHub()
+    classifier = ROOT / "keras_vit" / "weights" / "vit_mini4_cifar10"
+    files = [path for path in classifier.rglob("*") if path.is_file()]
+    contents = {path.relative_to(classifier).as_posix(): path.read_bytes() for path in files}
+    commit = server.add("OWNER/NAME", contents)
+    server.repositories["model", "OWNER/NAME"].refs["v1.0"] = commit
+    cache = str(tmp_path / "hub_cache")
+    yield {
+        **{"HF_ENDPOINT": server.address, "HF_TOKEN": TOKEN},
+        **{"HF_HUB_CACHE": cache, "HF_HUB_DISABLE_XET": "1"},
+    }
+    server.close()
+    assert server.violations == []
+
+
+def run(python, examples, folder, hub):
     (folder / "examples.json").write_text(json.dumps(examples))
     program = ROOT / "tests" / "programs" / "run_examples.py"
     done = subprocess.run(
@@ -224,16 +243,16 @@ def run(python, examples, folder):
         cwd=folder,
         capture_output=True,
         text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **hub},
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_blocks_of_a_page_run(page, python, tmp_path):
+def test_the_blocks_of_a_page_run(page, python, tmp_path, hub):
     examples = examples_of(page, set())
     if examples:
-        run(python, examples, tmp_path)
+        run(python, examples, tmp_path, hub)
 
 
 def docstrings():
@@ -250,8 +269,8 @@ def docstrings():
     return examples
 
 
-def test_the_examples_of_docstrings_run(python, tmp_path):
-    run(python, docstrings(), tmp_path)
+def test_the_examples_of_docstrings_run(python, tmp_path, hub):
+    run(python, docstrings(), tmp_path, hub)
 
 
 def test_nothing_is_left_out_without_need():

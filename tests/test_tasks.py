@@ -10,7 +10,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier, save_classifier
-from keras_vit.description.tasks import task_of_model
+from keras_vit.description.class_labels import task_of_model
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
 

@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.model_arguments import ModelArguments
+from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
 from keras_vit.utils.files import check_output_file
 from keras_vit.utils.safe_text import for_line

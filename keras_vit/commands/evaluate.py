@@ -7,7 +7,7 @@ import pathlib
 from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.model_arguments import ModelArguments, unknown_facts
+from keras_vit.commands.shared_arguments import ModelArguments, unknown_facts
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
@@ -40,7 +40,7 @@ class Evaluate(Command):
         "with --protocol, for a model's name: such as imagenet",
         unit="NAME",
     )
-    image_size: int | None = changed(ModelArguments, "image_size")
+    image_size: tuple[int, int] | None = changed(ModelArguments, "image_size")
     facts: dict[str, Any] = unknown_facts()
     output: str | None = setting(
         None,
@@ -97,8 +97,8 @@ class Evaluate(Command):
             return open_classifier(self.model)
         from keras_vit.models.opening import open_model
 
-        size = (self.image_size, self.image_size) if self.image_size else None
-        return open_model(self.model, image_size=size, **self.facts).classifier(size)
+        opened = open_model(self.model, image_size=self.image_size, **self.facts)
+        return opened.classifier(self.image_size)
 
     def _run_protocol(self, protocol: str) -> int:
         from keras_vit.models.opened_classifier import is_export, open_classifier

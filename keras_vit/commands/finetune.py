@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.jobs import SETTINGS_GROUP, dry_run, run_job, run_several
+from keras_vit.commands.shared_arguments import SETTINGS_GROUP, dry_run, run_job, run_several
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.run_options import RunOptions

@@ -8,7 +8,7 @@ import json
 import sys
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL, SEPARATOR
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, changed, setting
 from keras_vit.utils.files import csv_row

@@ -65,7 +65,7 @@ class Push(Command):
         to the folder.
         """
         from keras_vit.checkpoints.hdf5 import check_keras_archive
-        from keras_vit.checkpoints.weight_sources import classifier_folder
+        from keras_vit.checkpoints.repositories import classifier_folder
         from keras_vit.description.description_texts import TEXTS, description_of_folder
         from keras_vit.description.without_paths import without_paths
         from keras_vit.images.listing import image_files

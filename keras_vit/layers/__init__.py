@@ -4,7 +4,6 @@ from keras_vit.configs.blocks import AttentionConfig, BlockConfig, MLPConfig, Po
 from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention
 from keras_vit.layers.axial import AxialAttention, AxialUnit, JoinLines, SplitLines
 from keras_vit.layers.classification_head import AttentionPooling, class_scores
-from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder_block import (
     MLP,
     EncoderBlock,
@@ -13,14 +12,14 @@ from keras_vit.layers.encoder_block import (
 )
 from keras_vit.layers.model_description import ModelDescription
 from keras_vit.layers.norms import GroupNorm, LayerNorm
-from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D
+from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D, RotaryPositions
+from keras_vit.layers.random_numbers import Dropout
 from keras_vit.layers.residual_units import (
     PoolingUnit,
     PostActivationUnit,
     PreActivationUnit,
     StandardizedConv2D,
 )
-from keras_vit.layers.rotary import RotaryPositions
 from keras_vit.layers.tokens import (
     ClassToken,
     PatchCorruption,

@@ -7,10 +7,9 @@ from keras import ops
 
 from keras_vit.configs.blocks import AttentionConfig, documented_by
 from keras_vit.layers.base_layers import ConfiguredLayer
-from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
-from keras_vit.layers.positions import resize_offsets
-from keras_vit.layers.rotary import RotaryPositions
+from keras_vit.layers.positions import RotaryPositions, resize_offsets
+from keras_vit.layers.random_numbers import Dropout
 
 
 class RowProjection(keras.layers.EinsumDense):

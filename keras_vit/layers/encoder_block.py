@@ -14,11 +14,9 @@ from keras_vit.layers.attention import (
     SelfAttention,
     output_spec,
 )
-from keras_vit.layers.base_layers import CompositeLayer, ConfiguredLayer
-from keras_vit.layers.compiled_functions import compiled_in_training
-from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.base_layers import CompositeLayer, ConfiguredLayer, compiled_in_training
 from keras_vit.layers.norms import LayerNorm
-from keras_vit.layers.random_numbers import DrawsByExample, named_seed
+from keras_vit.layers.random_numbers import DrawsByExample, Dropout, named_seed
 
 
 def as_rows(tokens):

@@ -43,19 +43,18 @@ def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
 
 def is_export(path: pathlib.Path) -> bool:
     """Returns whether a path looks like an export of this package."""
-    formats = importlib.import_module("keras_vit.export.formats")
-    try:
-        formats.format_of(path)
-    except ValueError:
-        return False
-    return True
+    return _format_of(path) is not None
 
 
 def runs_without_tensorflow(anything: str | os.PathLike) -> bool:
     """Returns whether something is an export whose runtime is not TensorFlow."""
     path = pathlib.Path(anything)
-    formats = importlib.import_module("keras_vit.export.formats")
+    found = None if model_in(path) else _format_of(path)
+    return found is not None and not found.runs_in_tensorflow
+
+
+def _format_of(path):
     try:
-        return model_in(path) is None and not formats.format_of(path).runs_in_tensorflow
+        return importlib.import_module("keras_vit.export.formats").format_of(path)
     except ValueError:
-        return False
+        return None

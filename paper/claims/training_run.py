@@ -17,7 +17,7 @@ from trainings import model_file
 import keras_vit
 from keras_vit.configs import BiTConfig
 from keras_vit.inspection import mean_attention_distance
-from keras_vit.models.opened_model import HEAD
+from keras_vit.models.opening import HEAD
 from keras_vit.models.rebuild import copy_weights, feature_model, inference_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import MaskedPatches, NonFiniteError, PreTraining

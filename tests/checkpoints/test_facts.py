@@ -57,7 +57,6 @@ def test_files_between_a_source_and_a_layer_name_no_feature_of_a_block():
         "layers/model_description.py",
         "models/build.py",
         "models/functional.py",
-        "models/opened_model.py",
         "models/opening.py",
         "models/rebuild.py",
         "configs/recognition.py",

@@ -77,14 +77,6 @@ def test_unreadable_images_are_named_and_left_out(command, tiny, colors, tmp_pat
     assert len(read_embeddings(path).names) == 2
 
 
-@pytest.mark.parametrize("flag", ["--output", "--page"])
-def test_a_missing_folder_is_refused_before_the_model_is_opened(flag, refused, colors, tmp_path):
-    name = {"--output": "features.npz", "--page": "page.html"}[flag]
-    like = ["--like", colors / "test" / "red" / "0.png"]
-    line = refused("embed", tmp_path / "none", colors, *like, flag, tmp_path / "new" / name)
-    assert f"there is no {tmp_path / 'new'}" in line
-
-
 def test_wrong_input_is_refused_in_one_line(refused, tiny, colors, tmp_path):
     images = colors / "test"
     assert "--output FILE, --like IMAGE" in refused("embed", tiny, images)

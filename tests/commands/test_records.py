@@ -56,8 +56,3 @@ def test_fine_tuning_takes_its_batches_from_a_service(command, tiny, colors, ser
     assert address in done.out
     settings = json.loads((tmp_path / "out" / "recipe.json").read_text())["settings"]
     assert settings["data_service"] == address
-
-
-def test_a_wrong_address_is_one_line(refused, tiny, colors, tmp_path):
-    given = ("--data", colors, "--weights", tiny, "--output", tmp_path / "out")
-    assert "grpc://host:5000" in refused("finetune", *given, "--data-service", "host:5000")

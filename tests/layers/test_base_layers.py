@@ -15,10 +15,16 @@ from keras_vit.layers import (
     BlockConfig,
     EncoderBlock,
     MLPConfig,
+    PatchCorruption,
+    PatchEmbedding,
+    PoolingUnit,
+    PostActivationUnit,
+    PreActivationUnit,
     RelativeEncoderBlock,
     RelativeSelfAttention,
     RotaryPositions,
     SelfAttention,
+    StandardizedConv2D,
 )
 
 CONFIG = BlockConfig(2, 12, dropout_rate=0.1, qk_norm=True, rotary=50.0)
@@ -29,6 +35,12 @@ LAYERS = {
     "pooling": AttentionPooling(num_heads=2, mlp_dim=12, gelu="exact"),
     "rotary": RotaryPositions(50.0),
     "block": EncoderBlock(CONFIG),
+    "kernel standardised": StandardizedConv2D(4, 7, 2, 3, "variance"),
+    "post-activation unit": PostActivationUnit(32, strides=2),
+    "pooling unit": PoolingUnit(32, "variance"),
+    "pre-activation unit": PreActivationUnit(32, strides=2),
+    "corruption": PatchCorruption(0.15, mask_rate=0.5, replace_rate=0.2),
+    "patches": PatchEmbedding(5, (4, 2), kernel_regularizer="l2", name="patch_embedding"),
     "relative block": RelativeEncoderBlock(num_heads=2, mlp_dim=12, grid=(2, 3)),
 }
 

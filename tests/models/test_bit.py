@@ -172,25 +172,6 @@ def test_a_zero_counts_at_the_border_of_the_pool():
     assert corner.min() == 0 < corner.max()
 
 
-def test_features_are_a_map_or_pooled():
-    shape = (64, 33, 3)
-    features = keras_vit.build(TINY, input_shape=shape, include_top=False)
-    assert features.output_shape == (None, 8, 5, 256)
-    images = np.random.RandomState(0).standard_normal((2, *shape)).astype("float32")
-    map_of_features = array(features(images))
-    for pooling, reduced in (("avg", map_of_features.mean), ("max", map_of_features.max)):
-        pooled = keras_vit.build(TINY, input_shape=shape, include_top=False, pooling=pooling)
-        pooled.set_weights(features.get_weights())
-        np.testing.assert_allclose(array(pooled(images)), reduced((1, 2)), atol=1e-5)
-    with pytest.raises(ValueError, match="class token"):
-        keras_vit.build(TINY, input_shape=shape, include_top=False, pooling="token")
-
-
-def test_a_resnet_without_blocks_is_refused():
-    with pytest.raises(ValueError, match="needs a block"):
-        BiTConfig(())
-
-
 def test_bit_models_have_the_units_of_their_names():
     depth = {50: 16, 101: 33, 152: 50, 200: 66}
     for name, config in keras_vit.configs.BIT.items():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.description.tasks import MULTICLASS
+from keras_vit.description.class_labels import MULTICLASS
 
 from .examples import Examples
 from .label_tables import named_csv_errors

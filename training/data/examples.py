@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_vit import images as image_formats
-from keras_vit.description.tasks import MULTILABEL, SEPARATOR
+from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
 
 from . import lazy_tensorflow as tf
 from .labels import (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 
 _DRAWS = 20  # Splits drawn until every label of two images or more is in both parts.
 

@@ -9,7 +9,7 @@ import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.utils.safe_text import for_csv
 
 from .label_tables import csv_table, named_csv_errors, split_labels

@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.description import check_class_names
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.images.transcoding import transcoded
 from keras_vit.utils.files import CLASSES, atomic_folder, check_folder
 from keras_vit.utils.progress import ProgressBar, progress_bar

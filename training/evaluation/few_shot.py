@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.training.data import Source
 from keras_vit.training.data.labels import places_by_class, task_of
 from keras_vit.training.data.parts import fold_numbers

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from keras_vit.description.tasks import DEFAULT_THRESHOLD
+from keras_vit.description.class_labels import DEFAULT_THRESHOLD
 
 from .per_class import average_precision, best_threshold
 from .reports import MultilabelReport

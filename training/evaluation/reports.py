@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.description.tasks import MULTILABEL, SEPARATOR
+from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
 from keras_vit.images.pages import write_page
 from keras_vit.training.data import Examples
 from keras_vit.training.data.sources import describe_skipped

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.description.tasks import MULTICLASS
+from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import without_unknown

@@ -17,7 +17,7 @@ from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Labels, description_text, set_description
-from keras_vit.description.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.images.samples import write_samples
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_vit.classifier_folder import load_classifier
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples

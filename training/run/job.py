@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_vit.classifier import check_classifier
 from keras_vit.description import Description, Labels
-from keras_vit.description.tasks import SCORES
+from keras_vit.description.class_labels import SCORES
 from keras_vit.description.without_paths import without_paths
 from keras_vit.images.samples import read_images
 from keras_vit.training.data import Source

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL, SCORES
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SCORES
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices

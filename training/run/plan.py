@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.description import describe
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.models.build import build
 from keras_vit.prediction import predict_batch
 from keras_vit.training.data import Examples, Source

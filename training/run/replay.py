@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_vit.models.opened_model import OpenedModel
+from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import DataSpec, Source
 from keras_vit.training.data.mixed import MixedExamples
 from keras_vit.training.data.parts import with_validation

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from keras_vit.description.tasks import MULTILABEL, SCORES
+from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.results import RESULT, read_result

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import keras
 
-from keras_vit.description.tasks import MULTICLASS
+from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.losses import (
     SigmoidCrossentropy,

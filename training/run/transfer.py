@@ -13,13 +13,12 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints.load import LoadReport
 from keras_vit.checkpoints.repositories import cached_name, fixed_name
-from keras_vit.configs.config_comparison import paper_name, without_hidden_layer
+from keras_vit.configs.model_table import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
 from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.layers import SelfAttention
 from keras_vit.models.build import build
-from keras_vit.models.opened_model import HEAD, OpenedModel
-from keras_vit.models.opening import open_model
+from keras_vit.models.opening import HEAD, OpenedModel, open_model
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
@@ -124,7 +123,7 @@ def find_start(
             about the weights was neither found nor given.
     """
     if weights is None:
-        opened = open_model(model or DEFAULT_MODEL, weights="random", **facts)
+        opened = open_model("random", model=model or DEFAULT_MODEL, **facts)
     else:
         opened = open_model(weights, model=model, image_size=image_size, **facts)
     known = opened.description

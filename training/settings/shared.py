@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.recognition import config_of_json
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.training import recipes
 from keras_vit.utils.fields import check_json, check_used, documented, field_info, required
 from keras_vit.utils.json_files import changed_fields

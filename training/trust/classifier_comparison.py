@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.description.tasks import MULTICLASS
+from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.models.opening import is_model_name
 from keras_vit.prediction import highest
 from keras_vit.training.data.labels import task_of
