@@ -6,10 +6,8 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from keras_vit._installation import install_command
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments, unknown_facts
-from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
@@ -46,8 +44,8 @@ class Evaluate(Command):
     facts: dict[str, Any] = unknown_facts()
     output: str | None = setting(
         None,
-        "write the confusion matrix and the calibration (CSV and PNG), accuracy by class, "
-        f"metrics.json and {RESULT}, which keras-vit report reads",
+        "write a page of confusion, calibration and errors, these and all answers as CSV, "
+        f"metrics.json and {RESULT}",
         unit="DIR",
     )
 
@@ -85,14 +83,11 @@ class Evaluate(Command):
         if report.skipped and not self.output:
             print(f"--output DIR writes all skipped files to DIR/{SKIPPED}")
         if self.output:
-            written = report.write(self.output)
-            for path in written:
+            for path in report.write(self.output):
                 print(f"written {path}")
             task = task_of(data.data)
             model = evaluated_classifier(classifier, task)
             self._write_result(self.output, model, protocol_of(report.to_json()), task, report)
-            if classifier.task == MULTICLASS and not any(path.suffix == ".png" for path in written):
-                print(f"The confusion matrix was not drawn: {install_command('plots')}")
         return 0
 
     def _open_classifier(self) -> Any:

@@ -17,7 +17,7 @@ from keras_vit.training.recipes import (
 )
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining, Settings
 from keras_vit.utils.fields import changed, field_info, setting
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.report import align_columns
 
 # The settings by the command that takes them.
 SETTINGS = {kind.command: kind for kind in (FineTuning, PreTraining, MaskedPatches)}

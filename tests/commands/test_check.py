@@ -104,23 +104,11 @@ def test_wrong_input_is_one_line(arguments, error, photos, capsys):
     assert not (photos / "check").exists()
 
 
-def test_findings_of_multi_label_photos_are_by_label(photos, tmp_path):
-    rows = [("path", "label")]
-    files = [path for path in sorted(photos.rglob("*.png")) if path.name != "broken.png"]
-    rows += [
-        (path.relative_to(photos), f"{path.parent.name};{'big' if n % 2 else 'small'}")
-        for n, path in enumerate(files)
-    ]
-    table = tmp_path / "labels.csv"
-    with table.open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    report = check_photos(
-        table, data_dir=photos, weights="cifar10", output=tmp_path / "check", cache=False
-    )
-    assert report.multilabel
-    rows = csv.DictReader((tmp_path / "check" / "findings.csv").open())
-    proposals = [(row["image"], row["proposed"]) for row in rows]
-    assert {("blue/wrong.png", "red"), ("blue/wrong.png", "not blue")} & set(proposals)
+def test_multi_label_photos_are_refused(photos, tmp_path):
+    rows = ["path,label", *(f"{path},x;y" for path in photos.rglob("[0-9]*.png"))]
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    with pytest.raises(ValueError, match="one class each. Received: multi-label data"):
+        check_photos(tmp_path / "labels.csv", weights="cifar10", cache=False)
 
 
 def test_groups_are_left_out_as_one_and_lie_in_one_part(photos, tmp_path):
