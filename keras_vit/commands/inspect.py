@@ -8,7 +8,7 @@ from typing import Any
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.model_arguments import ModelArguments, unknown_facts
 from keras_vit.preprocessing import imagenet_classes
-from keras_vit.training.data.outputs import check_output
+from keras_vit.training.data.spec import check_output
 from keras_vit.utils.fields import REQUIRED, changed, setting
 
 

@@ -325,7 +325,6 @@ def batches(plan: TrainingPlan, place: Place, start_step: int = 0) -> Any:
         value_range=preprocessing.value_range,
         start_step=start_step,
         num_classes=len(plan.source.class_names),
-        data_service=settings.data_service,
     )
 
 

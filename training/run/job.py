@@ -20,16 +20,14 @@ from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.examples import typical_size
-from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.training.data.split_record import (
     PARTS,
-    Contents,
     SplitRecord,
     notes_of_seen,
-    read_contents,
+    read_fingerprints,
 )
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
@@ -120,8 +118,8 @@ class Job:
         if not (self.folder.resume or self.folder.writes):
             return
         source = plan.source
-        plan.contents = read_contents(source.splits)
-        hashes = {"images": images_hash(source, plan.contents), "weights": weights_hash(model)}
+        plan.fingerprints = read_fingerprints(source.splits)
+        hashes = {"images": images_hash(source, plan.fingerprints), "weights": weights_hash(model)}
         plan.recipe["hashes"] = hashes
         if not self.folder.resume:
             return
@@ -169,8 +167,7 @@ class Job:
             self.folder.start(plan.recipe)
         if not self.folder.writes:
             return
-        fingerprints = {part: known and known.fingerprints for part, known in plan.contents.items()}
-        record, before = SplitRecord.of(fingerprints), SplitRecord.read(self.folder.path)
+        record, before = SplitRecord.of(plan.fingerprints), SplitRecord.read(self.folder.path)
         if record is not None:
             record = record if before is None else record.with_parts(before)
             record.write(self.folder.path)
@@ -319,21 +316,21 @@ class Job:
             self.options.log(f"all skipped files are in {self.folder.output / RECIPE}")
 
 
-def images_hash(source: Source, contents: Mapping[str, Contents | None]) -> str:
+def images_hash(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> str:
     """Returns the SHA-256 of the images of a run in their order, with class and part.
 
     Images in record files are known by their names, all others by their bytes.
 
     Args:
         source: The images in splits.
-        contents: Their `read_contents`.
+        fingerprints: Their `read_fingerprints`.
     """
     digest = hashlib.sha256(repr(source.class_names).encode())
     for part, examples in source.splits.items():
-        known = contents[part]
-        read = np.zeros((len(examples), 32), "uint8") if known is None else known.sha256
+        known = fingerprints[part]
+        read = np.zeros(len(examples), "uint64") if known is None else known
         for name, label, image in zip(examples.names, examples.labels, read, strict=True):
-            what = image.tobytes() if image.any() else name.encode("utf-8", "surrogateescape")
+            what = image.tobytes() if image else name.encode("utf-8", "surrogateescape")
             digest.update(f"\n{part} ".encode() + np.asarray(label).tobytes() + what)
     return digest.hexdigest()
 

@@ -16,7 +16,6 @@ from keras_vit.models.build import build
 from keras_vit.prediction import predict_batch
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.data.split_record import Contents
 from keras_vit.training.machine import available_memory
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
@@ -55,7 +54,7 @@ class TrainingPlan:
         recipe: The content of `recipe.json`, which grows during the run.
         class_weights: The weight of each class in the loss; None for equal ones.
         teacher: The teacher that the model learns from, or None.
-        contents: The `read_contents` of the images, once they are read.
+        fingerprints: The `read_fingerprints` of the images, once they are read.
     """
 
     start: Start
@@ -64,7 +63,7 @@ class TrainingPlan:
     recipe: dict[str, Any]
     class_weights: Sequence[float] | None = None
     teacher: Teacher | None = None
-    contents: Mapping[str, Contents | None] = dataclasses.field(default_factory=dict)
+    fingerprints: Mapping[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
 
     @property
     def validation(self) -> Examples | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import re
 from typing import Any, ClassVar
 
 from keras_vit.preprocessing import EVALUATIONS
@@ -366,14 +365,6 @@ class DeclaredSettings:
         limits=POSITIVE,
         off=(1,),
     )
-    data_service: str | None = setting(
-        None,
-        "grpc://HOST:PORT of a tf.data service that reads, decodes and augments",
-        unit="ADDRESS",
-        absent="this machine",
-        off=(None,),
-    )
-
     command: ClassVar[str]  # The command of `keras-vit`, with its objective.
 
     def __post_init__(self):
@@ -387,7 +378,6 @@ class DeclaredSettings:
         if self.samples is not None:
             object.__setattr__(self, "samples", str(self.samples))
         check_fields(self)
-        check_data_service(self.data_service)
         if self.accumulate and self.batch_size % self.accumulate:
             raise ValueError(
                 "accumulate must divide the batch size. "
@@ -415,19 +405,6 @@ class DeclaredSettings:
             )
         if self.warmup_steps is not None and self.steps is not None:
             check_warmup(self.warmup_steps, self.steps)
-
-
-def check_data_service(address: str | None) -> None:
-    """Checks the address of a `tf.data` service.
-
-    Raises:
-        ValueError: If it is not of the form "grpc://host:port"; None is allowed.
-    """
-    if address is not None and not re.fullmatch(r"grpc://.+:\d+", address):
-        raise ValueError(
-            "data_service must be an address such as grpc://host:5000. "
-            f"Received: data_service={address!r}"
-        )
 
 
 def check_warmup(warmup_steps: int, steps: int) -> None:

@@ -13,7 +13,7 @@ import keras_vit
 from keras_vit.training import finetune
 from keras_vit.training.data import image_files
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.data.split_record import SplitRecord, read_contents, read_fingerprints
+from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.run import job
 from keras_vit.training.run.job import images_hash
@@ -56,7 +56,7 @@ def _one_pixel(photos):
 
 def _hash(photos):
     source = DataSpec(str(photos)).open()
-    return images_hash(source, read_contents(source.splits))
+    return images_hash(source, read_fingerprints(source.splits))
 
 
 @pytest.mark.parametrize("change", [_changed, _moved, _removed, _one_pixel])
@@ -188,11 +188,11 @@ def test_a_run_reads_the_fingerprint_of_an_image_once_and_again_where_it_resumes
     settings = FineTuning(
         weights=str(weights), normalization="half", steps=4, batch_size=4, warmup_steps=0
     )
-    file_contents = image_files.file_contents
+    file_fingerprints = image_files.file_fingerprints
     monkeypatch.setattr(
         image_files,
-        "file_contents",
-        lambda paths: read.extend(paths) or file_contents(paths),
+        "file_fingerprints",
+        lambda paths: read.extend(paths) or file_fingerprints(paths),
     )
     output, quiet = tmp_path / "run", {"log": lambda line: None}
     with pytest.raises(Interrupted):
