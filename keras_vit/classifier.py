@@ -31,7 +31,7 @@ from keras_vit.description import (
 )
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.images.listing import PATHS, as_image, as_images
-from keras_vit.images.transcoding import decode_with_pillow
+from keras_vit.images.transcoding import decode_file
 from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.utils.fields import required
@@ -40,8 +40,8 @@ from keras_vit.utils.files import model_in
 if TYPE_CHECKING:
     import keras
 
-# Decoded without a graph, which takes as long to make as it saves in a thousand images; more than
-# these are all decoded by a graph, if their number is known.
+# Preprocessed without a graph, which takes as long to make as it saves in a thousand images; more
+# than these are all preprocessed by a graph, if their number is known.
 _FEW_IMAGES = 500
 
 
@@ -231,7 +231,7 @@ class Classifier:
         Args:
             encoded: The content of the file.
             max_pixels: Largest height times width of the image.
-            compiled: See `decode_file`.
+            compiled: Whether the preprocessing is a graph, which takes a second to make.
 
         Returns:
             float32 `(height, width, 3)`, or the image's uint8 pixels where the model takes them.
@@ -239,10 +239,12 @@ class Classifier:
         Raises:
             ValueError: If it cannot be decoded. The message is the reason, in one line.
         """
-        known = self.input_preprocessing
+        known, pixels = self.input_preprocessing, decode_file(encoded, max_pixels)
         if known is None:
-            return decode_with_pillow(encoded, max_pixels)
-        return image_formats.decoding.decode_file(encoded, max_pixels, known, compiled=compiled)
+            return pixels
+        if compiled:
+            return np.asarray(image_formats.decoding.compiled_preprocessing(known)(pixels))
+        return np.asarray(image_formats.decoding.apply_preprocessing(pixels, known))
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` or `(B, K + 1)` for B inputs of `input_of`."""

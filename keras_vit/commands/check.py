@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.training.data.outputs import check_output
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.utils.fields import REQUIRED, part, setting
 
 _DATA = (

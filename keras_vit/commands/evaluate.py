@@ -8,8 +8,7 @@ from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments, unknown_facts
-from keras_vit.training.data.outputs import check_output
-from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
+from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, check_output
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 from keras_vit.training.evaluation.results import RESULT, Result, protocol_of, task_of
 from keras_vit.utils.fields import changed, part, setting

@@ -9,7 +9,6 @@ import numpy as np
 
 from keras_vit.description.class_labels import SCORES, SEPARATOR
 from keras_vit.images.charts import line_chart
-from keras_vit.images.decoding import decode_file
 from keras_vit.images.pages import (
     GridPicture,
     facts_table,
@@ -19,6 +18,7 @@ from keras_vit.images.pages import (
     write_page,
 )
 from keras_vit.images.samples import at_model_size, encoded_png
+from keras_vit.images.transcoding import decode_file
 from keras_vit.training.data.augmentations import mixup_parameter
 from keras_vit.training.data.batches import training_batches
 from keras_vit.training.data.spec import DataSpec
