@@ -242,27 +242,6 @@ def loss_and_gradients():
     return _loss_and_gradients
 
 
-@pytest.fixture
-def service():
-    """A function that starts a tf.data service of some workers; returns its address."""
-    import tensorflow as tf
-
-    running = []
-
-    def start(workers):
-        config = tf.data.experimental.service
-        dispatcher = config.DispatchServer()
-        running.append(dispatcher)
-        address = dispatcher.target.split("://")[1]
-        for _ in range(workers):
-            running.append(config.WorkerServer(config.WorkerConfig(address, port=0)))
-        return dispatcher.target
-
-    yield start
-    for server in reversed(running):
-        server._stop()
-
-
 def _served(server, monkeypatch, tmp_path, *, xet):
     """Yields a fake Hub, with an empty cache, to which a token may write."""
     from fake_hub import TOKEN

@@ -13,9 +13,12 @@ import pytest
 
 import keras_vit
 from keras_vit import command_line
-from keras_vit._installation import DISTRIBUTION, check_installation
-from keras_vit.utils import optional_packages
-from keras_vit.utils.optional_packages import import_optional, install_command
+from keras_vit._installation import (
+    DISTRIBUTION,
+    check_installation,
+    import_optional,
+    install_command,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -35,7 +38,7 @@ def test_another_project_in_the_same_folder_is_named(other_project):
 
 
 def test_another_project_that_replaced_the_package_is_an_error(other_project, monkeypatch):
-    monkeypatch.delattr(keras_vit, "_registration")
+    monkeypatch.delattr(keras_vit, "when_keras_is_imported")
     with pytest.raises(ImportError, match="Another project, keras-vit-1.0.1, is installed"):
         check_installation(other_project)
 
@@ -58,7 +61,7 @@ def test_this_project_alone_is_no_reason_for_a_warning(tmp_path, recwarn):
 
 def test_extras_are_installed_by_the_name_of_the_distribution(monkeypatch):
     assert install_command("export") == 'pip install -e ".[export]"'
-    monkeypatch.setattr(optional_packages, "IN_CHECKOUT", False)
+    monkeypatch.setattr("keras_vit._installation.IN_CHECKOUT", False)
     assert install_command("export") == 'pip install "keras-vit-applications[export]"'
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")

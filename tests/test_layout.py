@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "description": {"configs", "description", "preprocessing", "utils"},
     "preprocessing": {"utils.json_files"},
     "checkpoints": {
+        "_installation",
         "keras_private",
         "checkpoints",
         "configs",
@@ -45,7 +46,7 @@ MAY_IMPORT = {
         "preprocessing",
         "utils",
     },
-    "hub": {"hub", "utils"},
+    "hub": {"_installation", "hub", "utils"},
     "models": {
         "_installation",
         "checkpoints",
@@ -165,7 +166,7 @@ def test_only_training_and_export_import_tensorflow():
 RUNS_EXPORTS = (
     "keras_vit.command_line",
     *(f"keras_vit.commands.{name}" for name in ("models", "predict", "recipes", "verify")),
-    *("keras_vit.models.opened_classifier", "keras_vit.images.transcoding"),
+    *("keras_vit.classifier", "keras_vit.images.transcoding"),
     *(f"keras_vit.export.{name}" for name in ("artefacts", "check")),
     *(f"keras_vit.export.{name}" for name in ("onnx", "openvino", "tflite")),
 )

@@ -13,8 +13,8 @@ from keras_vit.command_line import main
 from keras_vit.training.data.tables import read_table, table_lines
 from keras_vit.training.trust.gates import HOLDS, Verdict, parse_gates
 from keras_vit.training.trust.paired import Measure
+from keras_vit.utils.report import align_columns, markdown_table
 from keras_vit.utils.safe_text import for_csv, for_line, for_markdown, for_output
-from keras_vit.utils.text_tables import align_columns, markdown_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CONTROL = [
@@ -133,5 +133,5 @@ def test_every_table_is_written_by_these_functions():
         "training/run/loop.py",  # The numbers of a history.
     }
     assert [path for path, text in code.items() if "'---'" in text or '"---"' in text] == [
-        "keras_vit/utils/text_tables.py"
+        "keras_vit/utils/report.py"
     ]

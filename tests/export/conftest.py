@@ -142,7 +142,8 @@ def openvino(once, classifier):
 @pytest.fixture(scope="session")
 def expected(classifier, files):
     """Returns the Keras model's probabilities of the sample images."""
-    from keras_vit.images.decoding import apply_preprocessing, read_image
+    from keras_vit.images.decoding import apply_preprocessing
+    from keras_vit.images.transcoding import read_image
 
     images = [apply_preprocessing(read_image(file), classifier.preprocessing) for file in files]
     return classifier.model.predict(np.stack(images), verbose=0)

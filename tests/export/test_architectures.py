@@ -1,4 +1,4 @@
-"""Hybrids and rotary positions in TFLite with 8 bits, and a padding in ONNX, against Keras."""
+"""Hybrids and rotary positions with 8 bits in TFLite, a padding in ONNX, beside Keras."""
 
 import keras
 import numpy as np

@@ -19,7 +19,8 @@ from keras_vit import command_line
 from keras_vit.export import check_images
 from keras_vit.export.artefacts import read_pixels
 from keras_vit.export.exported_model import PixelPreprocessing
-from keras_vit.images.decoding import apply_preprocessing, read_image
+from keras_vit.images.decoding import apply_preprocessing
+from keras_vit.images.transcoding import read_image
 from keras_vit.preprocessing import Preprocessing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

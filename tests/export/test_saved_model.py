@@ -11,8 +11,8 @@ import tensorflow as tf
 import keras_vit.export
 from keras_vit.classifier import Classifier
 from keras_vit.export.exported_model import exported_model
-from keras_vit.images.decoding import apply_preprocessing, read_image
-from keras_vit.images.transcoding import transcoded
+from keras_vit.images.decoding import apply_preprocessing
+from keras_vit.images.transcoding import read_image, transcoded
 from keras_vit.preprocessing import Preprocessing
 
 SIGNATURES = ["serve", "serve_bytes", "serve_48x40", "serve_bytes_48x40"]
