@@ -59,7 +59,7 @@ def test_sentences_of_a_recipe_lose_paths_and_keep_fractions():
     recipe = {
         "data": {"data": "acme/photos"},
         "facts": {
-            "pixels": {"from": "acme/photos and ~/w.npz, /home/jane/v.npz, times 1/255 and/or not"}
+            "pixels": {"from": "acme/photos, ~/w.npz and /home/jane/v.npz, 1/255 and/or not"}
         },
         "description": {"labels": {"names": ["T-shirt/top", "a/b"]}},
     }

@@ -223,7 +223,7 @@ def test_a_folder_of_other_photos_travels_under_its_name(data, tmp_path):
 
 
 def test_a_model_without_classes_takes_no_samples():
-    with pytest.raises(ValueError, match="leave out samples"):
+    with pytest.raises(ValueError, match="samples need classes"):
         MaskedPatches(samples=3)
 
 
