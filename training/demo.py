@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from keras_vit._installation import import_optional
 from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.training.evaluation.features import extract
@@ -23,8 +24,7 @@ from keras_vit.training.run.finetune import build_model, evaluate_images, finetu
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.utils.fields import required
-from keras_vit.utils.optional_packages import import_optional
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.report import align_columns
 
 from .data import DataSpec, open_source
 from .evaluation import few_shot

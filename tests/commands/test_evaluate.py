@@ -1,6 +1,5 @@
 import json
 import shutil
-import sys
 
 import pytest
 
@@ -18,13 +17,6 @@ def test_the_report_is_printed_and_written(command, tiny, colors, tmp_path):
     metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
     assert metrics["images"] == 6
     assert metrics["top_1"] == expected.top_1
-
-
-def test_without_matplotlib_the_extra_is_named(command, tiny, colors, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    outcome = command("evaluate", tiny, "--data", colors, "--output", tmp_path)
-    assert outcome.code == 0
-    assert "[plots]" in outcome.out
 
 
 def test_a_corrupt_image_is_skipped_counted_and_named_or_stops(

@@ -45,7 +45,7 @@ def test_few_shot_out_of_folds_tests_each_training_image_once(command, tiny, col
             for seed in (0, 1):
                 name = f"result_{shots}_shot_seed_{seed}_fold_{number}.json"
                 result = json.loads((tmp_path / "out" / name).read_text())
-                assert result["metrics"]["top_1"] == report.accuracies[shots][seed]
+                assert result["metrics"]["top_1"] == report.parts[0].accuracies[shots][seed]
                 assert result["recipe"]["fold"] == [number, 3]
                 assert result["images"] == len(source.splits["test"])
 

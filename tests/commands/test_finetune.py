@@ -240,16 +240,6 @@ def test_a_second_run_into_the_same_output_is_refused(refused, finetune, tmp_pat
         assert f"Received: {partial}, taken by another process" in refused(*finetune())
 
 
-def test_links_out_of_the_data_are_read_on_request_alone(
-    command, refused, finetune, tmp_path, colors
-):
-    data = shutil.copytree(colors, tmp_path / "data")
-    shutil.move(data / "train" / "red", tmp_path / "red")
-    (data / "train" / "red").symlink_to(tmp_path / "red")
-    assert "--follow-symlinks" in refused(*finetune(data=data))
-    assert command(*finetune("--dry-run", "--follow-symlinks", data=data)).code == 0
-
-
 def test_wrong_weights_are_refused_and_nothing_is_written(refused, finetune, tmp_path):
     config = tiny_config(width=8)
     keras_vit.save_checkpoint(

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_vit.images.decoding import read_image
+from keras_vit.images.transcoding import read_image
 from keras_vit.training import demo
 
 load_digits = pytest.importorskip("sklearn.datasets").load_digits

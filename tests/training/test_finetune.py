@@ -78,7 +78,7 @@ def test_the_folder_has_the_content_of_the_images_by_part(done):
     assert finished.classifier.recipe["images"] == {**counts, "skipped": 0}
     record = SplitRecord.read(output)
     assert {name: len(numbers) for name, numbers in record.parts.items()} == counts
-    tested = record.part_of(file_fingerprints(finished.report.answers.examples.names))
+    tested = record.part_of(file_fingerprints(finished.report.examples.names))
     assert set(tested) == {"test"}
 
 

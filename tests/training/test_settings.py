@@ -123,7 +123,6 @@ def test_the_hyper_rule_can_be_scaled():
         (FineTuning, {"image_size": (0, 8)}),
         (FineTuning, {"timescale": 0}),
         (FineTuning, {"seed": -1}),
-        (FineTuning, {"data_service": "host:5000"}),
         (FineTuning, {"replay": "old", "replay_share": 1.0}),
         (MaskedPatches, {"target": "shape"}),
         (MaskedPatches, {"corruption": 1.0}),

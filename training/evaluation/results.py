@@ -1,6 +1,6 @@
 """Result files of evaluations: numbers, model, data, settings and package versions.
 
-Imports neither Keras nor TensorFlow, so that `keras-vit report` is fast.
+Imports neither Keras nor TensorFlow.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.preprocessing import describe_range
 from keras_vit.training.evaluation.intervals import accuracies, accuracy_text
 from keras_vit.utils.files import MODEL
+from keras_vit.utils.report import markdown_table
 from keras_vit.utils.safe_text import for_line
-from keras_vit.utils.text_tables import markdown_table
 
 from .transfer import fact_lines
 

@@ -303,7 +303,7 @@ def batches(plan: TrainingPlan, place: Place, start_step: int = 0) -> Any:
     names = ("image_size", "batch_size", "seed", "augmentation", "flip", "mixup", "resize")
     return place.batches(
         plan.source.splits["train"],
-        **{name: getattr(settings, name) for name in (*names, "data_service")},
+        **{name: getattr(settings, name) for name in names},
         micro_batches=settings.accumulate,
         evaluation=preprocessing.evaluation,
         value_range=preprocessing.value_range,

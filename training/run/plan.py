@@ -23,7 +23,7 @@ from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
 from keras_vit.utils.fields import field_info, required
 from keras_vit.utils.files import REPORT
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.report import align_columns
 
 from .chosen_samples import ChosenSamples
 from .distillation import Teacher

@@ -19,7 +19,7 @@ from keras_vit.training.evaluation.results import RESULT, check_same_settings, r
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import HISTORY, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
-from keras_vit.utils.text_tables import markdown_table
+from keras_vit.utils.report import markdown_table
 
 from .finetune import finetune
 from .folder import unfinished_recipe

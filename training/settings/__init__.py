@@ -2,7 +2,6 @@
 
 from .decisions import DecisionSettings as DecisionSettings
 from .declared import (
-    DATA_SERVICE as DATA_SERVICE,
     DECAYS as DECAYS,
     FLIPS as FLIPS,
     HIGHER_RESOLUTION as HIGHER_RESOLUTION,

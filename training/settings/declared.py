@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import re
 from typing import Any, ClassVar
 
 from keras_vit.preprocessing import EVALUATIONS
@@ -28,11 +27,6 @@ STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
 # By name: the dimensions of an image that are reversed at random, 0 for rows and 1 for columns.
 FLIPS: dict[str, tuple[int, ...]] = {"never": (), "horizontal": (1,), "both": (1, 0)}
-# The limits of an address of a `tf.data` service.
-DATA_SERVICE = (
-    "an address such as grpc://host:5000",
-    lambda address: re.fullmatch(r"grpc://.+:\d+", address),
-)
 RESIZED_CROP = "resize_random_crop"  # The augmentation that uses the setting `resize`.
 
 
@@ -372,15 +366,6 @@ class DeclaredSettings:
         limits=POSITIVE,
         off=(1,),
     )
-    data_service: str | None = setting(
-        None,
-        "grpc://HOST:PORT of a tf.data service that reads, decodes and augments",
-        unit="ADDRESS",
-        absent="this machine",
-        limits=DATA_SERVICE,
-        off=(None,),
-    )
-
     command: ClassVar[str]  # The command of `keras-vit`, with its objective.
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(

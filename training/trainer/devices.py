@@ -184,12 +184,7 @@ class Place:
             **options: See `training_batches`; `micro_batches` of them are a step.
         """
         mixup = mixup_parameter(options["augmentation"], options["mixup"])
-        # A data service splits the batches of one pipeline: each worker must take its own rows.
-        if (
-            self.strategy is None
-            or self.workers == 1
-            or (mixup and not options.get("data_service"))
-        ):
+        if self.strategy is None or self.workers == 1 or mixup:
             return training_batches(examples, batch_size=batch_size, **options)
         share = (self.worker, self.workers)
         local = training_batches(examples, batch_size=batch_size, shard=share, **options)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.utils.optional_packages import install_command
+from keras_vit._installation import install_command
 
 from .data_adapter import pad_rows
 

@@ -123,7 +123,7 @@ def test_a_run_on_redrawn_parts_counts_the_test_images_that_it_trained_on(photos
     with pytest.raises(ValueError, match=r"--steps 9, begun with 4; --learning-rate 7.0, begun "):
         run(photos, output, changed, resume=True, changed_data=True)
     done = run(photos, output, settings, resume=True, changed_data=True, log=lines.append)
-    tested = done.report.answers.examples.fingerprints()
+    tested = done.report.examples.fingerprints()
     seen = int(before.has_seen(tested).sum())
     note = f"{seen} of the {len(tested)} test images were trained on, or chosen by, before the run"
     assert seen
@@ -135,7 +135,7 @@ def test_a_run_on_redrawn_parts_counts_the_test_images_that_it_trained_on(photos
 
     again = dataclasses.replace(settings, model=None, weights=str(output), steps=1)
     done = run(photos, tmp_path / "more", again, split_seed=5)
-    tested = done.report.answers.examples.fingerprints()
+    tested = done.report.examples.fingerprints()
     records = [SplitRecord.read(folder) for folder in (output, tmp_path / "more")]
     seen = np.any([record.has_seen(tested) for record in records], axis=0)
     assert 0 < done.classifier.recipe["test"]["seen"] == seen.sum()

@@ -121,7 +121,7 @@ def test_what_the_weights_saw_in_training_is_not_tested_on(folders, continued):
     held_out = spec_of_run(recipe, DataSpec(old))
     expected = set(held_out.open(0.25).splits["test"].names)
     done = continued("again", replay=str(old), steps=2, evaluate_every=2)
-    tested = set(done.report.answers.examples.names)
+    tested = set(done.report.examples.names)
     assert expected == {name for name in tested if str(old) in name}
 
 
