@@ -24,7 +24,7 @@ from keras_vit.utils.fields import (
 from keras_vit.utils.files import check_writable, named_disk_errors
 from keras_vit.utils.nearest_names import near_names, nearest_names, our_word
 from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
-from keras_vit.utils.terminal import safe_output
+from keras_vit.utils.safe_text import safe_output
 
 DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 
@@ -144,8 +144,8 @@ def main(argv: list[str] | None = None) -> int:
     if unknown:
         flags = {
             field.name: flag_of(field)
-            for field in flat_fields(command_type(arguments.command))
-            if field_info(field).flag != "" and not field_info(field).positional
+            for field, *_ in flat_fields(command_type(arguments.command))
+            if not field_info(field).positional
         }
         is_data = len(unknown) == 1 and not unknown[0].startswith("-") and "data" in flags
         if is_data and not hasattr(arguments, "data"):

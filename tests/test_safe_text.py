@@ -108,11 +108,11 @@ def test_a_class_or_a_file_ends_no_line_of_a_table_or_a_result():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
-def test_a_file_name_prints_no_line_of_its_own(tmp_path, capsys):
+def test_a_file_name_prints_no_line_of_its_own(tiny, tmp_path, capsys):
     path = tmp_path / "\rcat\nkeras-vit: dog\x1b[A.png"
     Image.new("RGB", (8, 8)).save(path)
     for name in ("text", "csv", "json"):
-        assert main(["predict", "cifar10", str(path), "--top", "1", "--format", name]) == 0
+        assert main(["predict", str(tiny), str(path), "--top", "1", "--format", name]) == 0
         printed = capsys.readouterr().out
         assert not re.search("[\r\x1b]|^keras-vit: dog", printed, re.MULTILINE)
         assert "\\u001b[A.png" in printed

@@ -19,17 +19,12 @@ TIMEOUT = 60.0  # Seconds without a byte from the server.
 _FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 
 
-def describe_official(
-    row: OfficialWeights,
-    config: ViTConfig | BiTConfig,
-    image_size: tuple[int, int] | None = None,
-) -> Description:
+def describe_official(row: OfficialWeights, config: ViTConfig | BiTConfig) -> Description:
     """Returns the description of official weights; nothing is downloaded.
 
     Args:
         row: A row of the catalogue.
         config: The config of the model that they are for.
-        image_size: Pixels (height, width) of its images; by default those of the weights.
     """
     side = row.resolution
     return Description(
@@ -37,7 +32,7 @@ def describe_official(
         config=config,
         input_shape=(side, side, 3),
         classes=row.classes,
-        preprocessing=Preprocessing(image_size or (side, side)),
+        preprocessing=Preprocessing((side, side)),
         origins=dict.fromkeys(_FACTS, "the official code"),
         licence=APACHE,
     )

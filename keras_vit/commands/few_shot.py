@@ -7,8 +7,7 @@ import dataclasses
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.preprocessing import EVALUATIONS
-from keras_vit.training.data.outputs import check_output
-from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
+from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, check_output
 from keras_vit.training.evaluation.protocols import (
     DTYPES,
     FEW_SHOT_RESIZE,

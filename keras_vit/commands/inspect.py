@@ -7,7 +7,7 @@ import dataclasses
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.preprocessing import imagenet_classes
-from keras_vit.training.data.outputs import check_output
+from keras_vit.training.data.spec import check_output
 from keras_vit.utils.fields import REQUIRED, part, setting
 
 

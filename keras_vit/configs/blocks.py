@@ -7,8 +7,6 @@ A field stands with what it means, its default, its allowed values and its cost.
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable
 from typing import Any, Literal, TypeVar, get_args
 
 Gelu = Literal["tanh", "exact", "quick", "relu", "swiglu"]
@@ -23,7 +21,6 @@ UNSEEN_FEATURES = ("rotary",)
 UNSEEN_BLOCK_FIELDS = ("gelu", "norm_epsilon", "num_heads", *UNSEEN_FEATURES)
 
 Config = TypeVar("Config")
-Class = TypeVar("Class", bound=type)
 
 
 def check_choices(config: Any, **kinds: Any) -> None:
@@ -36,6 +33,18 @@ def check_choices(config: Any, **kinds: Any) -> None:
             )
 
 
+def check_rules(config: Any, *rules: tuple[Any, str]) -> None:
+    """Raises ValueError with the first rule that does not hold.
+
+    Args:
+        config: The config, for the message.
+        *rules: Whether a rule holds, and what must hold.
+    """
+    for holds, rule in rules:
+        if not holds:
+            raise ValueError(f"{rule}. Received: {config}")
+
+
 def part_of(kind: type[Config], whole: Any, **others: Any) -> Config:
     """Returns the config of a part, from the fields of the same names in the config of a whole.
 
@@ -46,42 +55,6 @@ def part_of(kind: type[Config], whole: Any, **others: Any) -> Config:
     """
     names = {field.name for field in dataclasses.fields(kind)} - others.keys()  # type: ignore
     return kind(**{name: getattr(whole, name) for name in names}, **others)
-
-
-def documented_by(*configs: type) -> Callable[[Class], Class]:
-    """Adds the fields of configs to `Args` in a class's docstring; a decorator.
-
-    So each field is described once, where it is declared, and `help()` of every class that has
-    it shows the text. A dataclass lists its fields in their order; another class lists all
-    fields of the configs in front of `**kwargs`.
-
-    Args:
-        *configs: Dataclasses with a docstring in Google's style.
-    """
-
-    def document(target: Class) -> Class:
-        start, end, entries = _arguments(target)
-        for config in configs:
-            entries = {**_arguments(config)[2], **entries}
-        if dataclasses.is_dataclass(target):
-            names = [field.name for field in dataclasses.fields(target)]
-        else:
-            names = sorted(entries, key="**kwargs".__eq__)
-        text = target.__doc__ or ""
-        target.__doc__ = text[:start] + "".join(map(entries.__getitem__, names)) + text[end:]
-        return target
-
-    return document
-
-
-def _arguments(documented: type) -> tuple[int, int, dict[str, str]]:
-    """Returns where the entries under `Args` of a docstring begin and end, and them by name."""
-    entry = r" {8}(\*{0,2}\w+): .*\n(?: {12}.*\n)*"
-    found = re.search(rf"(?<=    Args:\n)(?:{entry})+", documented.__doc__ or "")
-    if not found:  # Python was started with -OO.
-        return 0, 0, {}
-    entries = {match[1]: match[0] for match in re.finditer(entry, found[0])}
-    return found.start(), found.end(), entries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +126,6 @@ class MLPConfig:
         )
 
 
-@documented_by(AttentionConfig, MLPConfig)
 @dataclasses.dataclass(frozen=True)
 class BlockConfig:
     """An encoder block; paper, equations 2 and 3.
@@ -238,7 +210,6 @@ class BlockConfig:
         return cost
 
 
-@documented_by(MLPConfig)
 @dataclasses.dataclass(frozen=True)
 class PoolingConfig:
     """Attention pooling with an MLP, the head "map".

@@ -10,7 +10,6 @@ from typing import Any
 
 from keras_vit.description import (
     Description,
-    check_class_names,
     description_text,
     read_description,
 )
@@ -57,23 +56,14 @@ def description_of_texts(texts: Mapping[str, str], source: object) -> Descriptio
     if DESCRIPTION not in texts:
         raise ValueError(f"There must be a {DESCRIPTION}. Missing in {source}")
     described = read_description(texts[DESCRIPTION], _path(source, DESCRIPTION))
-    path, labels = _path(source, CLASSES), described.labels
-    if labels.names is not None and CLASSES not in texts:
+    named = described.labels.output_names if described.labels.names is not None else ()
+    lines = tuple(texts.get(CLASSES, "").splitlines())
+    if lines != named:
         raise ValueError(
-            f"The class names of {DESCRIPTION} must be there as text too. Missing in "
-            f"{source}: {CLASSES}"
+            f"{_path(source, CLASSES)} and {DESCRIPTION} do not belong together: the first has one "
+            f"class name a line, made from the second, so change both. Received: {len(lines)} "
+            f"lines, {len(named)} names"
         )
-    if CLASSES in texts:
-        found = tuple(texts[CLASSES].splitlines())
-        try:
-            check_class_names(found)
-        except ValueError as error:
-            raise ValueError(f"{path} must hold one class name a line. {error}") from error
-        if labels.names is None or found != labels.output_names:
-            raise ValueError(
-                f"{path} and {DESCRIPTION} do not belong together: the first is made from the "
-                "second, so change both. Received: two contents"
-            )
     return described
 
 

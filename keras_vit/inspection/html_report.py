@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.images.decoding import apply_preprocessing, read_image
+from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
 from keras_vit.images.pages import facts_table, heading, paragraph, wide_picture, write_page
 from keras_vit.images.resizing import EVALUATION_STEPS
+from keras_vit.images.transcoding import read_image
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
 from keras_vit.inspection.filters import draw_filters, filter_components

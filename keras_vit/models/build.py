@@ -23,7 +23,7 @@ from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import paper_name
 from keras_vit.configs.recognition import layer_shapes, num_classes
 from keras_vit.description import description_for, set_description
-from keras_vit.models.functional import build_model, check_arguments, images_shape
+from keras_vit.models.functional import build_model, images_shape
 from keras_vit.preprocessing import describe_range
 
 
@@ -131,13 +131,12 @@ def build(
         name = name or configs.layer_name(paper_name(known.config) or model_of)
     shape = images_shape(model_of, input_tensor, input_shape)
     config = configs.resolve(model_of, **changes)
-    check_arguments(config, shape, include_top, pooling, 1000 if classes is None else classes)
     if found is None:
         height, width, _ = shape
         found = find_weights(weights, model_of, (height, width))
         size = None if height is None or width is None else (height, width)
         if isinstance(found, OfficialWeights):
-            known = dataclasses.replace(describe_official(found, config, size), name="")
+            known = dataclasses.replace(describe_official(found, config), name="")
         else:
             checkpoint = open_checkpoint(found)
             known = describe_for(checkpoint, size)
@@ -148,8 +147,6 @@ def build(
             'input_channels="adapt") adapts the first kernel of a file. '
             f"Received: images with {shape[-1]}"
         )
-    if checkpoint is None:
-        checkpoint = open_checkpoint(download(found))
     if classes is None:
         classes = (takes_classes and known.classes) or 1000
     if classifier_activation == "softmax" and classes == known.classes:
@@ -160,9 +157,11 @@ def build(
         classes=classes,
         classifier_activation=classifier_activation,
         name=name,
-        position_grid=_grid_of_free_sizes(checkpoint, known) if None in shape[:2] else None,
+        position_grid=_grid_of_free_sizes(checkpoint, known, shape),
         **options,
     )
+    if checkpoint is None:  # Wrong arguments are errors before the download.
+        checkpoint = open_checkpoint(download(found))
     # Unlike `load_checkpoint` this allows the changes of a transfer.
     variables = weights_by_path(model)
     shapes = layer_shapes({path: tuple(weight.shape) for path, weight in variables.items()})
@@ -176,12 +175,14 @@ def build(
     return model
 
 
-def _grid_of_free_sizes(checkpoint, known):
+def _grid_of_free_sizes(checkpoint, known, shape):
     """The grid (down, across) of positions that a model of free image size is built for.
 
     Other code bases resize the table of the file once, to the grid of the image. None for weights
     of the official rule, whose models have the grid of their default image size.
     """
+    if checkpoint is None or None not in shape[:2]:
+        return None
     table = checkpoint.shapes.get("position_embedding")
     if checkpoint.position_rule() == ViTConfig.position_resize or len(table or ()) != 3:
         return None

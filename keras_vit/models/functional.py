@@ -48,7 +48,7 @@ def build_model(
     """
     config = configs.resolve(name_or_config, **changes)
     shape = images_shape(name_or_config, input_tensor, input_shape)
-    check_arguments(config, shape, include_top, pooling, classes)
+    _check_arguments(config, shape, include_top, pooling, classes)
     classes = int(classes) if include_top else 0  # Not a number of NumPy.
     if keras.config.image_data_format() != "channels_last":
         raise ValueError(
@@ -107,22 +107,7 @@ def images_shape(
     return shape
 
 
-def check_arguments(
-    config: ViTConfig | BiTConfig,
-    shape: tuple[int | None, ...],
-    include_top: bool,
-    pooling: str | None,
-    classes: int,
-) -> None:
-    """Raises ValueError if arguments of `build_model` do not fit each other.
-
-    Args:
-        config: The model's config.
-        shape: What `images_shape` returns.
-        include_top: See `build_model`.
-        pooling: See `build_model`.
-        classes: See `build_model`.
-    """
+def _check_arguments(config, shape, include_top, pooling, classes):
     poolings = [None, "avg", "max", *(["token"] if config.has_class_token else [])]
     poolings += ["map"] if getattr(config, "classifier", None) == "map" else []
     if pooling not in poolings:
@@ -137,22 +122,6 @@ def check_arguments(
         )
     if include_top and (not isinstance(classes, numbers.Integral) or classes < 1):
         raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
-    _check_image_size(config, shape, include_top)
-
-
-def _images(input_tensor, input_shape, default):
-    if input_tensor is None:
-        return keras.Input(input_shape or default, name="images")
-    shape = tuple(input_tensor.shape[1:])
-    if input_shape is not None and shape != tuple(input_shape):
-        raise ValueError(
-            "input_shape must match input_tensor, or be None. "
-            f"Received: input_shape={tuple(input_shape)}, input_tensor of shape {shape}"
-        )
-    return input_tensor
-
-
-def _check_image_size(config, shape, include_top):
     if include_top and None in shape:
         raise ValueError(
             "If `include_top` is True, the image size must be known. "
@@ -165,3 +134,15 @@ def _check_image_size(config, shape, include_top):
                 f"{config.min_image_size[1]} pixels for one patch to fit. "
                 f"Received: input_shape={tuple(shape)}"
             )
+
+
+def _images(input_tensor, input_shape, default):
+    if input_tensor is None:
+        return keras.Input(input_shape or default, name="images")
+    shape = tuple(input_tensor.shape[1:])
+    if input_shape is not None and shape != tuple(input_shape):
+        raise ValueError(
+            "input_shape must match input_tensor, or be None. "
+            f"Received: input_shape={tuple(input_shape)}, input_tensor of shape {shape}"
+        )
+    return input_tensor

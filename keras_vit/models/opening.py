@@ -25,7 +25,7 @@ from keras_vit.checkpoints.match import LoadOptions, set_position_rule
 from keras_vit.checkpoints.official_weights import describe_official, download
 from keras_vit.checkpoints.repositories import fixed_name, repository_folder
 from keras_vit.checkpoints.weight_sources import find_weights
-from keras_vit.classifier import Classifier
+from keras_vit.classifier import Classifier, is_export
 from keras_vit.classifier_folder import read_classifier
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name, without_hidden_layer
@@ -39,12 +39,10 @@ from keras_vit.description import (
     set_description,
 )
 from keras_vit.models.functional import build_model
-from keras_vit.models.opened_classifier import is_export
 from keras_vit.models.rebuild import copy_weights, without_unknown
 from keras_vit.preprocessing import (
     NORMALIZATIONS,
     Preprocessing,
-    check_normalization,
     describe_range,
     describe_resize,
     value_range,
@@ -100,7 +98,11 @@ def open_model(
     >>> opened.description.labels.names
     ('beagle', 'boxer')
     """
-    check_normalization(normalization)
+    if normalization not in (None, *NORMALIZATIONS):
+        raise ValueError(
+            f"normalization must be one of {tuple(NORMALIZATIONS)} or None. "
+            f"Received: {normalization!r}"
+        )
     if not isinstance(anything, (str, os.PathLike)) or is_model_name(anything):
         raise ValueError(
             "A model's name needs weights (--weights; in Python open_model(weights, model=name)): "
@@ -109,6 +111,7 @@ def open_model(
         )
     given = {"num_heads": num_heads, "gelu": gelu}
     if anything == "random":
+        catalogue.check_unambiguous(anything, "and rename it for random weights")
         opened = _random(model or "ViT-B/16", given, normalization)
         return _with_position_resize(opened, position_resize)
     repository = fixed_name(anything)

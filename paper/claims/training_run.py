@@ -147,7 +147,7 @@ def _model_and_trainer(run, num_classes):
         model = masked_patches.masked_patch_model(
             config_of(run), image_size=size, target=settings.target
         )
-        return model, masked_patches.make_trainer(model, settings)
+        return model, masked_patches.make_masked_patch_trainer(model, settings)
     model = keras_vit.build(
         config_of(run),
         input_shape=(*size, 3),

@@ -54,7 +54,7 @@ def test_files_between_a_source_and_a_layer_name_no_feature_of_a_block():
         "checkpoints/load.py",
         "checkpoints/match.py",
         "checkpoints/save.py",
-        "layers/model_description.py",
+        "layers/base_layers.py",
         "models/build.py",
         "models/functional.py",
         "models/opening.py",

@@ -1,5 +1,4 @@
 import csv
-import dataclasses
 import re
 
 import numpy as np
@@ -9,7 +8,6 @@ from PIL import Image
 from keras_vit import command_line
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.trust import check_photos
-from keras_vit.training.trust.check_report import MAX_NOISE
 from makers import smooth_picture, write_picture
 
 CLASSES = ("blue", "red")
@@ -89,24 +87,6 @@ def test_only_strict_findings_end_with_exit_code_1(report, monkeypatch, capsys):
     assert command_line.main(["check", "photos", "--strict"]) == 1
     assert "strict  files that cannot be read: 1, above 0" in capsys.readouterr().out
     assert command_line.main(["check", "photos"]) == 0
-
-
-def test_the_share_of_wrong_labels_is_above_its_level_from_1_percent(report):
-    lines = dataclasses.replace(report, noise=0.011).exceeded()
-    assert "estimated share of wrong labels: 0.011, above 0.01" in lines
-    lines = dataclasses.replace(report, noise=MAX_NOISE).exceeded()
-    assert not any("wrong labels" in line for line in lines)
-
-
-def test_columns_of_other_tools_are_passed_on(report, monkeypatch):
-    given = []
-    monkeypatch.setattr(
-        "keras_vit.training.trust.check_photos",
-        lambda spec, **_: given.append(spec) or report,
-    )
-    columns = ["--path-column", "file", "--label-column", "breed"]
-    assert command_line.main(["check", "table.csv", *columns]) == 0
-    assert (given[0].path_column, given[0].label_column) == ("file", "breed")
 
 
 @pytest.mark.parametrize(

@@ -130,9 +130,9 @@ def test_resume_needs_a_run_of_the_same_job(refused, tmp_path):
     (tmp_path / "out.partial").mkdir()
     recipe = tmp_path / "out.partial" / "recipe.json"
     for content, message in (
-        ("{", "must be the recipe of a run"),
+        ("{", "must be JSON"),
         ("{}", "must be the recipe of a run"),
-        ('{"job": "pretrain", "data": 0, "settings": 0, "command": 0}', "must be the recipe of"),
+        ('{"job": "pretrain", "data": 0, "settings": 0, "command": 0}', "command must be text"),
         ('{"job": "pretrain", "data": {}, "settings": {}, "command": ""}', "started it, pretrain"),
     ):
         recipe.write_text(content)
@@ -238,16 +238,6 @@ def test_a_second_run_into_the_same_output_is_refused(refused, finetune, tmp_pat
     with open(partial / ".lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert f"Received: {partial}, taken by another process" in refused(*finetune())
-
-
-def test_links_out_of_the_data_are_read_on_request_alone(
-    command, refused, finetune, tmp_path, colors
-):
-    data = shutil.copytree(colors, tmp_path / "data")
-    shutil.move(data / "train" / "red", tmp_path / "red")
-    (data / "train" / "red").symlink_to(tmp_path / "red")
-    assert "--follow-symlinks" in refused(*finetune(data=data))
-    assert command(*finetune("--dry-run", "--follow-symlinks", data=data)).code == 0
 
 
 def test_wrong_weights_are_refused_and_nothing_is_written(refused, finetune, tmp_path):

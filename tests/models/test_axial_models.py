@@ -34,50 +34,6 @@ def outputs_of(model, *names):
     return keras.Model(model.input, [model.get_layer(name).output for name in names])
 
 
-def normalized(norm, z):
-    z = (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, keepdims=True) + 1e-6)
-    return z * array(norm.gamma) + array(norm.beta)
-
-
-def numpy_block(block, z, prefix):
-    """An encoder block on one line (n, D), as loops over heads and queries."""
-    attention, y = block.attention, normalized(block.norm_1, z)
-    mixed = np.zeros((len(z), HEADS, WIDTH // HEADS))
-    for h in range(HEADS):
-        query, key, value = (
-            y @ array(part.kernel)[:, h] + array(part.bias)[h]
-            for part in (attention.query, attention.key, attention.value)
-        )
-        for q in range(len(z)):
-            logits = key @ query[q]
-            if hasattr(attention, "offset_embedding"):
-                for k in range(prefix, len(z)):
-                    if q >= prefix:
-                        offset = q - k + (len(z) - prefix) - 1
-                        logits[k] += query[q] @ array(attention.offset_embedding)[offset, h]
-            weights = np.exp((logits - logits.max()) / np.sqrt(WIDTH // HEADS))
-            mixed[q, h] = (weights / weights.sum()) @ value
-    z = z + np.einsum("nhe,hed->nd", mixed, array(attention.out.kernel))
-    z = z + array(attention.out.bias)
-    hidden = normalized(block.norm_2, z) @ array(block.mlp.dense_1.kernel)
-    hidden = hidden + array(block.mlp.dense_1.bias)
-    hidden = hidden / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)))
-    return z + hidden @ array(block.mlp.dense_2.kernel) + array(block.mlp.dense_2.bias)
-
-
-def numpy_lines(block, tokens, prefix, axis):
-    """A block on each row or column of one image's tokens; class tokens are averaged."""
-    places = prefix + np.arange(GRID[0] * GRID[1]).reshape(GRID)
-    outputs, copies = np.zeros_like(tokens), []
-    for line in places if axis == "row" else places.T:
-        line = [*range(prefix), *line]
-        result = numpy_block(block, tokens[line], prefix)
-        outputs[line[prefix:]] = result[prefix:]
-        copies.append(result[:prefix])
-    outputs[:prefix] = np.mean(copies, axis=0)
-    return outputs
-
-
 VARIANTS = {
     "gap": {},
     "token": {"classifier": "token"},
@@ -94,16 +50,6 @@ def model_and_prefix(request):
     """A model, and the number of tokens in front of its patches."""
     changes = VARIANTS[request.param]
     return built(**changes), dataclasses.replace(SMALL, **changes).num_prefix_tokens
-
-
-def test_a_block_is_attention_along_rows_and_then_along_columns(model_and_prefix):
-    model, prefix = model_and_prefix
-    steps = outputs_of(model, "dropout", "join_rows_0", "join_columns_0")
-    before, rows, columns = (array(output)[0] for output in steps(images()))
-    expected = numpy_lines(model.get_layer("row_block_0"), before, prefix, "row")
-    np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=1e-5)
-    expected = numpy_lines(model.get_layer("column_block_0"), rows, prefix, "column")
-    np.testing.assert_allclose(columns, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_pixel_changes_the_tokens_of_its_row_alone_and_then_all(model_and_prefix):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import warnings
 
 import keras
@@ -21,7 +20,6 @@ from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.description import Description, Labels, description_text
-from keras_vit.export import convert
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import resized_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
@@ -269,42 +267,6 @@ def test_an_image_size_that_is_no_multiple_of_the_patch_is_kept(model, tmp_path)
     np.testing.assert_allclose(ours(images), model(images[:, :8, :8]), atol=1e-6)
 
 
-@pytest.mark.parametrize("file", ["a.npz", "a.weights.h5", "classifier"])
-def test_a_conversion_keeps_an_image_size_that_is_no_multiple_of_the_patch(file, model, tmp_path):
-    config = {**TIMM_CONFIG, "model_args": {"num_heads": 2, "img_size": 11}}
-    folder = written(tmp_path / "timm", model, TIMM, config)
-    convert(folder, tmp_path / file)
-    assert open_model(tmp_path / file).description.image_size == (11, 11)
-
-
-def test_a_stated_size_of_another_grid_is_not_that_of_the_positions(model, tmp_path):
-    config = {**TIMM_CONFIG, "pretrained_cfg": {"input_size": [3, 32, 32]}}
-    with pytest.raises(ValueError, match="no square grid|do not match 8x8 patches"):
-        open_model(written(tmp_path / "timm", model, TIMM, config))
-
-
-def _without(folder, pattern):
-    """Leaves arrays out of a folder's file; returns their names."""
-    path = folder / "model.safetensors"
-    arrays = safetensors_numpy.load_file(path)
-    left_out = {name for name in arrays if re.search(pattern, name)}
-    write_safetensors(path, {name: arrays[name] for name in arrays.keys() - left_out})
-    return left_out
-
-
-def test_absent_biases_of_timms_blocks_are_zeros(model, tmp_path):
-    config = {**TIMM_CONFIG, "model_args": {"num_heads": 2, "proj_bias": False}}
-    folder = written(tmp_path / "timm", model, TIMM, config)
-    assert len(_without(folder, r"(attn\.proj|mlp\.fc\d)\.bias$")) == 3
-    ours, _ = open_model(folder).to_model()
-    images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
-    # The biases of a new model are zeros or next to it; the file's are zeros.
-    block = ours.get_layer("encoder_block_0")
-    biases = [block.attention.out.bias, block.mlp.dense_1.bias, block.mlp.dense_2.bias]
-    assert not any(np.any(bias) for bias in biases)
-    assert np.isfinite(ours(images)).all()
-
-
 @pytest.mark.parametrize(("classes", "problem"), [(1, None), (3, "regression")])
 def test_the_head_of_a_regression_is_refused(classes, problem, tmp_path):
     built = keras_vit.build(CONFIG, input_shape=(8, 8, 3), classes=classes)
@@ -345,7 +307,7 @@ def test_images_of_dinov2_have_the_size_of_its_processor(dinov2):
         20,
     )
     settings = FineTuning(weights=str(dinov2), image_size=None)
-    _, settled = settle(find_start(None, str(dinov2)), settings, Labels(("cat", "dog")))
+    *_, settled = settle(find_start(settings), settings, Labels(("cat", "dog")))
     assert settled.image_size == (16, 16)
 
 

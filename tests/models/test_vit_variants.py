@@ -312,13 +312,13 @@ def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
     [
         ({"rotary": -1.0}, "rotary must be positive or None. Received: -1.0"),
         ({"rotary": 100.0, "num_heads": 4}, "multiple of 4 units.*num_heads=4"),
-        ({"rotary": 100.0, "position_embedding": "relative"}, 'alone .*Received: "relative"'),
+        ({"rotary": 100.0, "position_embedding": "relative"}, "alone .*'relative'"),
         ({"map_num_heads": 4}, 'need classifier="map"'),
-        ({"unread_class_token": True}, "for a head that pools.*classifier='token'"),
-        ({"num_registers": -1}, "must be 0 or more. Received: num_registers=-1"),
+        ({"unread_class_token": True}, "for a head that pools"),
+        ({"num_registers": -1}, "must be 0 or more. Received: .*num_registers=-1"),
         (
             {"classifier": "token+distillation", "representation_size": 7},
-            "no representation layer. Received.*=7",
+            "no representation layer. Received.*size=7",
         ),
     ],
 )
@@ -328,7 +328,7 @@ def test_fields_that_do_not_fit_are_refused(fields, message):
 
 
 def test_other_configs_refuse_what_they_do_not_have():
-    with pytest.raises(ValueError, match="blocks see lines"):
+    with pytest.raises(ValueError, match="see lines"):
         keras_vit.AxialConfig(4, 8, 2, 12, 2, rotary=100.0)
     with pytest.raises(ValueError, match="needs a block"):
         keras_vit.BiTConfig(())

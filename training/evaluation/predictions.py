@@ -17,11 +17,12 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.classifier import Classifier
 from keras_vit.description import Description
+from keras_vit.images.transcoding import read_image
 from keras_vit.prediction import array_of, predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import data
 from keras_vit.training.data.examples import Examples
-from keras_vit.training.data.image_files import FileExamples, decoding_errors, read_with_pillow
+from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.machine import usable_cores
 from keras_vit.utils.fields import required
@@ -151,7 +152,7 @@ def pixel_batches(examples: FileExamples, *, skip_unreadable: bool = False) -> I
 
     def read(path):
         try:
-            return read_with_pillow(path)
+            return read_image(path)
         except (ValueError, OSError) as error:
             if skip_unreadable:
                 return None
@@ -176,10 +177,9 @@ def _noting_unreadable(batches, names, unreadable, by_pillow):
         read[np.asarray(places)] = True
         yield images, labels
     places = np.flatnonzero(~read).tolist()
-    reasons = decoding_errors([names[place] for place in places], by_pillow=by_pillow)
     # An image that can be read and was not is lost: an error of the count.
-    found = zip(places, reasons, strict=True)
-    unreadable += [(place, reason) for place, reason in found if reason is not None]
+    found = undecodable([names[place] for place in places], by_pillow=by_pillow)
+    unreadable += [(places[number], reason) for number, reason in found]
     if len(unreadable) == len(names):
         raise ValueError(
             "There must be images that can be read. Received: none; "

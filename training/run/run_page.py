@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from keras_vit.description.class_labels import SCORES, SEPARATOR
-from keras_vit.images.decoding import decode_file
 from keras_vit.images.pages import (
     GridPicture,
     facts_table,
@@ -19,6 +18,7 @@ from keras_vit.images.pages import (
     write_page,
 )
 from keras_vit.images.samples import at_model_size, encoded_png
+from keras_vit.images.transcoding import decode_file
 from keras_vit.training.data.augmentations import mixup_parameter
 from keras_vit.training.data.batches import training_batches
 from keras_vit.training.data.spec import DataSpec
@@ -27,7 +27,6 @@ from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import REPORT
 
-from .chosen_samples import choose_samples
 from .plan import TrainingPlan
 
 
@@ -51,7 +50,7 @@ def write_run_page(
         report: The evaluation on the test images, if there is one.
     """
     settings, source = plan.settings, plan.source
-    pictures = choose_samples(settings.samples, source, settings.image_size).pictures
+    pictures = required(plan.samples, "samples").pictures
     facts = {
         "model": plan.recipe["model"],
         "classes": len(source.class_names),
@@ -118,7 +117,7 @@ def augmented_pictures(plan: TrainingPlan, count: int) -> list[GridPicture]:
         count: Images, fewer if a batch has fewer.
     """
     settings, source = plan.settings, plan.source
-    preprocessing = required(plan.start.preprocessing, "preprocessing")
+    preprocessing = plan.preprocessing
     batch_size = settings.batch_size
     is_mixed = mixup_parameter(settings.augmentation, settings.mixup)
     batches = training_batches(
@@ -166,7 +165,7 @@ def error_pictures(
         data: The data, for the names of images relative to them.
         count: The most images.
     """
-    preprocessing = required(plan.start.preprocessing, "preprocessing")
+    preprocessing = plan.preprocessing
     for name, encoded, caption in error_images(report, count):
         image = at_model_size(decode_file(encoded), preprocessing)
         yield GridPicture("", encoded_png(image), {**caption, str(data.relative(name)): ""})

@@ -15,8 +15,7 @@ from keras_vit.training.trainer.losses import (
     SoftmaxCrossentropy,
     label_accuracy,
 )
-from keras_vit.training.trainer.muon import Muon
-from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer
+from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer, Muon
 from keras_vit.training.trainer.schedule import WarmupSchedule
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required

@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import RELEASED
-from keras_vit.classifier import Classifier
+from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.classifier_folder import write_model
 from keras_vit.description import UNKNOWN
 from keras_vit.images.listing import image_files
-from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
@@ -23,10 +22,8 @@ from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.files import CARD, MODEL, atomic_folder, write_text
 
-from .calibration_bound import Decision, check_counts, find_decision
-from .calibration_scores import MAX_TRAINING, compute_scores
-
-HEADING = "## Unknown images"  # In the model card.
+from .calibration_bound import check_counts, find_decision, with_section
+from .calibration_scores import compute_scores, spaced
 
 
 def calibrate(
@@ -171,26 +168,6 @@ def calibration_images(
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
     trained = None if trained is None else trained.relabelled(numbers)
     return known.relabelled(numbers), trained, images.skip_unreadable
-
-
-def spaced(examples: Examples) -> Examples | None:
-    """Returns as many images as the leverage needs, evenly spaced; None of none."""
-    count = min(len(examples), MAX_TRAINING)
-    if not count:
-        return None
-    places = np.linspace(0, len(examples) - 1, count).round().astype(int)
-    return examples.take(np.unique(places))
-
-
-def with_section(card: str, decision: Decision) -> str:
-    """Returns the text of a model card with a section about a decision, the only one."""
-    text, _, old = card.partition(f"\n{HEADING}\n")
-    _, heading, rest = old.partition("\n## ")  # Sections that were added behind it.
-    listed = "\n".join(f"- {line}" for line in decision.lines)
-    return (
-        f"{text}\n{HEADING}\n\n{listed}\n\nThe bound holds for photos like the held-out ones. No "
-        f"bound is possible for photos of anything else.\n{heading}{rest}"
-    )
 
 
 def refused_line(classifier: Classifier, strangers: Sequence[str], batch_size: int = 32) -> str:

@@ -24,6 +24,8 @@ from keras_vit.training.settings.decisions import DecisionSettings
 
 from .calibration_scores import Scores, leverage_arrays, leverages_of
 
+HEADING = "## Unknown images"  # In the model card.
+
 # The calibration images that choose the temperature and the candidates for thresholds.
 CHOOSING_SHARE, MAX_CHOOSING = 0.2, 500
 
@@ -247,6 +249,17 @@ def summary(found: Decision, settings: DecisionSettings) -> list[str]:
         f"temperature {found.temperature:.2f}: calibration error {before:.3f} -> {after:.3f}"
     )
     return lines
+
+
+def with_section(card: str, decision: Decision) -> str:
+    """Returns the text of a model card with a section about a decision, the only one."""
+    text, _, old = card.partition(f"\n{HEADING}\n")
+    _, heading, rest = old.partition("\n## ")  # Sections that were added behind it.
+    listed = "\n".join(f"- {line}" for line in decision.lines)
+    return (
+        f"{text}\n{HEADING}\n\n{listed}\n\nThe bound holds for photos like the held-out ones. No "
+        f"bound is possible for photos of anything else.\n{heading}{rest}"
+    )
 
 
 def _percent(confidence):

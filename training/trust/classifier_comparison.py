@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.classifier import Classifier
+from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.description.class_labels import MULTICLASS
-from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
