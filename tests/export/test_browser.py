@@ -16,8 +16,9 @@ from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.html import HTML, RUNTIME, _runtime_files, _view, page as filled_page
+from keras_vit.inspection.attention_probabilities import has_rollout
 from keras_vit.inspection.html_report import seen_region
-from keras_vit.inspection.rollouts import RolloutModel, attention_rollout, has_rollout
+from keras_vit.inspection.rollouts import RolloutModel, attention_rollout
 from keras_vit.preprocessing import Preprocessing
 from makers import smooth_picture, turned
 
