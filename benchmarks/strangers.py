@@ -27,7 +27,7 @@ from keras_vit.training.trust.calibration_scores import (
     leverage_arrays,
     leverages_of,
 )
-from keras_vit.utils.text_tables import markdown_table
+from keras_vit.utils.report import markdown_table
 
 REFUSED = 0.01  # The share of known photos.
 NEIGHBOURS = 10

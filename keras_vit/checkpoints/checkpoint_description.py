@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
 
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import Checkpoint
 from keras_vit.checkpoints.code_bases.files_beside import found
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
-from keras_vit.configs.config_comparison import check_agrees, paper_name
+from keras_vit.configs.model_table import check_agrees, paper_name
 from keras_vit.configs.recognition import config_of_shapes, is_shown_by_shapes, num_classes
 from keras_vit.description import Description, Labels
-from keras_vit.description.licences import licence_in_card, licence_name
+from keras_vit.description.description_texts import licence_in_card, licence_name
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 
@@ -81,19 +80,12 @@ def describe_checkpoint(
     )
 
 
-def describe_for(
-    checkpoint: Checkpoint,
-    config: ViTConfig | BiTConfig,
-    image_size: tuple[int, int] | None = None,
-    position_resize: str | None = None,
-) -> Description:
-    """Returns the description of a checkpoint for a given model, which its arrays may not show.
+def describe_for(checkpoint: Checkpoint, image_size: tuple[int, int] | None = None) -> Description:
+    """Returns what a checkpoint states for a given model, whose config its arrays may not show.
 
     Args:
         checkpoint: The checkpoint.
-        config: The model that it is loaded into.
         image_size: Pixels (height, width) of the model's images; None where any size fits.
-        position_resize: The rule by which positions are resized; by default the file's.
     """
     shapes = checkpoint.shapes
     kernel = shapes.get("root_conv") or shapes.get("patch_embedding")
@@ -104,20 +96,13 @@ def describe_for(
         beside = Description(origins={"pixels": str(error)})
     if kernel and kernel[2] != 3:
         beside = dataclasses.replace(beside, preprocessing=None)
-    if isinstance(config, ViTConfig):
-        changes: dict[str, Any] = {"position_resize": checkpoint.position_rule(position_resize)}
-        config = dataclasses.replace(config, **changes)
-    origins = _origins(checkpoint)
-    if position_resize:
-        origins["position_resize"] = "given"
     return dataclasses.replace(
         beside,
         name="",
-        config=config,
         input_shape=(None, None, kernel[2]) if kernel else None,
         position_grid=checkpoint.stated.position_grid,
         classes=classes,
-        origins={**origins, **beside.origins},
+        origins={**_origins(checkpoint), **beside.origins},
     )
 
 

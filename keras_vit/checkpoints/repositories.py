@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import pathlib
 import re
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from keras_vit.checkpoints.code_bases import hugging_face, keras_hub
 from keras_vit.checkpoints.code_bases.files_beside import read_json
 from keras_vit.checkpoints.code_bases.hugging_face import PREPROCESSOR, PROCESSOR
 from keras_vit.checkpoints.code_bases.keras_hub import KERAS_HUB_PREPROCESSOR
+from keras_vit.checkpoints.weight_sources import released_folder
 from keras_vit.description.description_texts import TEXTS
 from keras_vit.hub import downloads
 from keras_vit.hub.repository_names import RepositoryName
@@ -58,6 +60,16 @@ def repository_folder(name: object) -> pathlib.Path | None:
         OSError: If it cannot be downloaded.
     """
     return None if _parsed(name) is None else _download(str(name))[1]
+
+
+def classifier_folder(folder_or_name: str | os.PathLike) -> pathlib.Path:
+    """Returns the folder of a repository or of a classifier in the package; or any other path.
+
+    Raises:
+        ValueError: As `repository_folder`, or if a file has the name of such a classifier.
+        OSError: As `repository_folder`.
+    """
+    return repository_folder(folder_or_name) or released_folder(folder_or_name)
 
 
 def fixed_name(name: object) -> str | None:

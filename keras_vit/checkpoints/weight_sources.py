@@ -1,4 +1,4 @@
-"""Weights by name or path: a row of the catalogue, a repository, a file or a folder."""
+"""Weights by name or path: a row of the catalogue, a file or a folder."""
 
 from __future__ import annotations
 
@@ -16,35 +16,25 @@ from keras_vit.checkpoints.catalogue import (
     known_weights,
     rows,
 )
-from keras_vit.hub.repository_names import RepositoryName
-from keras_vit.utils.fields import required
 from keras_vit.utils.files import check_holds_one_model
 
 # Ends of the names of files of weights.
 _SUFFIXES = (".npz", ".h5", ".keras", ".safetensors", ".bin", ".pth", ".pt")
 
 
-def classifier_folder(
+def released_folder(
     folder_or_name: str | os.PathLike,
     model: str | configs.ViTConfig | configs.BiTConfig | None = None,
 ) -> pathlib.Path:
-    """Returns the folder of a released classifier or a repository; any other path is returned.
+    """Returns the folder of a classifier in the package; any other path is returned.
 
     Args:
-        folder_or_name: A folder, a name of `RELEASED_NAMES`, or the name of a repository, which
-            is downloaded: "hf:owner/name@revision". A `pathlib.Path` is a
-            folder.
+        folder_or_name: A path, or a name of `RELEASED_NAMES`. A `pathlib.Path` is a path.
         model: Selects among the classifiers of that name; by default the most accurate one.
 
     Raises:
-        ValueError: If it is a name, and a file or folder of that name exists; or if the
-            repository has nothing that is read.
-        OSError: If a repository cannot be downloaded.
+        ValueError: If it is a name, and a file or folder of that name exists.
     """
-    if RepositoryName.parse(folder_or_name) is not None:
-        from keras_vit.checkpoints.repositories import repository_folder  # A path needs no readers.
-
-        return required(repository_folder(folder_or_name), "the name of a repository")
     released = find_released(folder_or_name, model) or find_released(folder_or_name)
     if not released:
         return pathlib.Path(folder_or_name)
@@ -64,8 +54,7 @@ def find_weights(
     A name is a name and a path is a path; if both exist, the error shows how to write each.
 
     Args:
-        weights: A path, a name of the catalogue, of a classifier of the package, or of a
-            repository, which is downloaded.
+        weights: A path, or a name of the catalogue or of a classifier of the package.
         model: The name or config of the weights' model; by default the key's, or ViT-B/16.
         image_size: Pixels (height, width), by which an official file is chosen.
 
@@ -85,7 +74,7 @@ def find_weights(
     if (released := find_released(weights)) and not find_released(weights, model):
         models = " or ".join(row.model for row in released)
         raise ValueError(f"weights={weights!r} are of {models}. Received: {model}")
-    path = classifier_folder(weights, model)
+    path = released_folder(weights, model)
     if not path.exists():
         known = f"for {model}: {known_weights(model)}" if isinstance(model, str) else ""
         error = FileNotFoundError if path.suffix in _SUFFIXES else ValueError

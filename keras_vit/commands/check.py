@@ -9,18 +9,9 @@ from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.utils.fields import REQUIRED, part, setting
 
 _DATA = (
-    "data_dir",
-    "exclude",
-    "follow_symlinks",
-    "task",
-    "split",
-    "labels",
-    "group_by",
-    "path_column",
-    "label_column",
-    "label_separator",
-    "folders",
-)
+    "data_dir", "exclude", "follow_symlinks", "task", "split", "labels", "group_by", "path_column",
+    "label_column", "label_separator", "folders",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from keras_vit._installation import import_optional
 from keras_vit.utils.files import disk_error, named_disk_errors
-from keras_vit.utils.optional_packages import import_optional
 
 _LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 _REASONS = {

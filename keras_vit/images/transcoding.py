@@ -21,8 +21,8 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
+from keras_vit._installation import import_optional
 from keras_vit.preprocessing import MAX_PIXELS
-from keras_vit.utils.optional_packages import import_optional
 
 # The first bytes of a file, and Pillow's name of its format. TIFF is little or big endian,
 # with 32-bit or 64-bit offsets; AVIF and HEIC are brands of one container.

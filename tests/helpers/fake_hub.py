@@ -77,7 +77,8 @@ class FakeServer:
         self.is_closed = False
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        # `close` waits for one such turn.
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self):
         """Ends the server; it answers no connection that is still open either."""

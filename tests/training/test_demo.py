@@ -50,15 +50,6 @@ def test_the_pixels_are_those_of_scikit_learn(images):
         np.testing.assert_array_equal(pixels[..., channel], expected)
 
 
-def test_another_seed_holds_out_other_digits(images, tmp_path):
-    demo.write_digits(tmp_path / "images", seed=1)
-    first, second = (
-        set(files(folder / "5-9" / "test")) for folder in (images, tmp_path / "images")
-    )
-    assert len(first) == len(second)
-    assert first != second
-
-
 def test_a_folder_that_is_no_demonstration_is_not_cleared(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     for overwrite in (False, True):

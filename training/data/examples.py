@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_vit import images as image_formats
-from keras_vit.description.tasks import MULTILABEL, SEPARATOR
+from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
 from keras_vit.images.transcoding import decode_file
 
 from . import lazy_tensorflow as tf

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL, check_label_names
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, check_label_names
 from keras_vit.images.listing import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from keras_vit.description.tasks import TASKS
+from keras_vit.description.class_labels import TASKS
 from keras_vit.description.without_paths import DATA_PLACE, is_place
 from keras_vit.utils.fields import (
     NOT_NEGATIVE,

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.classifier import Classifier
-from keras_vit.models.opened_classifier import is_export
+from keras_vit.classifier import Classifier, is_export
 from keras_vit.training.data import DataSpec, Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory

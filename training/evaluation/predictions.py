@@ -275,7 +275,7 @@ def build_evaluated(
     opening = importlib.import_module("keras_vit.models.opening")  # With Keras.
     source = os.fspath(model)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    if weights is None and not opening.is_model_name(source):
+    if weights is None:
         opened = opening.open_model(model, image_size=size, **facts)
         size = size or opened.image_size
         built, _ = opened.to_model(size)
@@ -288,7 +288,7 @@ def build_evaluated(
             pretraining=pretraining_fields(recipe, None),
             recipe=recipe,
         )
-    opened = opening.open_model(model, weights=weights, image_size=size, **facts)
+    opened = opening.open_model(weights, model=source, image_size=size, **facts)
     if size is None and (opened.official or opened.is_random):
         size = (configs.default_image_size(source),) * 2
     size = size or opened.image_size

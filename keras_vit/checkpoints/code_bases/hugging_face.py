@@ -40,7 +40,7 @@ from keras_vit.checkpoints.code_bases.layouts import (
 from keras_vit.checkpoints.code_bases.timm import ACTIVATIONS
 from keras_vit.configs import ViTConfig
 from keras_vit.description import Description, Labels
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.preprocessing import Preprocessing, value_range
 
 # Defaults of `transformers` by `model_type`, for configs that leave fields out.
