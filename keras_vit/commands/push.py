@@ -40,7 +40,7 @@ class Push(Command):
 
     def run(self) -> None:
         """Writes the files to a temporary folder, prints them, and pushes them."""
-        from keras_vit.checkpoints.repositories import READ_FILES
+        from keras_vit.checkpoints.weight_sources import READ_FILES
         from keras_vit.hub.uploads import Upload, check_name, check_token, upload
         from keras_vit.utils.files import named_disk_errors
 

@@ -24,12 +24,7 @@ from keras_vit.configs.model_table import (
     resolve,
     shape_study,
 )
-from keras_vit.configs.resnet_configs import (
-    AxialResNetConfig,
-    BiTConfig,
-    PoolingStem,
-    ResNetStem,
-)
+from keras_vit.configs.resnet_configs import AxialResNetConfig, BiTConfig, PoolingStem, ResNetStem
 from keras_vit.configs.vit_configs import (
     AxialConfig,
     FinalNorm,

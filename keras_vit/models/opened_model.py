@@ -12,11 +12,12 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import OfficialWeights
-from keras_vit.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import (
     DEFAULT_SIZE,
 )
 from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
 from keras_vit.checkpoints.official_weights import download

@@ -16,14 +16,12 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import (
     DEFAULT_SIZE,
     describe_checkpoint,
-    describe_for,
 )
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.code_bases.own import read_folder
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
 from keras_vit.checkpoints.match import set_position_rule
-from keras_vit.checkpoints.repositories import fixed_name
-from keras_vit.checkpoints.weight_sources import find_weights
+from keras_vit.checkpoints.weight_sources import find_weights, fixed_name
 from keras_vit.classifier_folder import read_classifier
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.config_comparison import check_agrees, paper_name
@@ -174,8 +172,9 @@ def open_weights(
         raise export_error(os.fspath(weights))
     else:
         checkpoint = open_checkpoint(found)
-        described = describe_for(checkpoint, config, size, position_resize)
+        described = describe_checkpoint(checkpoint, config=config, image_size=image_size)
         opened = OpenedModel(os.fspath(weights), described, checkpoint=checkpoint)
+        opened = _with_position_resize(opened, position_resize)
     return _of_repository(opened, repository)
 
 
@@ -296,9 +295,8 @@ def _open(weights, model, image_size, source_size, num_heads, gelu):
         checkpoint = open_checkpoint(path)
         described = describe_checkpoint(
             checkpoint,
-            weights,
             model,
-            image_size=image_size,
+            image_size=image_size or (None, None),
             source_size=source_size,
             num_heads=num_heads,
             gelu=gelu,

@@ -11,9 +11,9 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.code_bases import hugging_face, keras_hub, timm
-from keras_vit.checkpoints.code_bases.files_beside import WeightFiles
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
 from keras_vit.checkpoints.code_bases.keras_hub import KERAS_HUB
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.command_line import main
@@ -159,7 +159,7 @@ def test_per_channel_values_go_to_hugging_face_and_back(golden, tmp_path):
     np.testing.assert_allclose(processor["image_mean"], [0.485, 0.456, 0.406])
     np.testing.assert_allclose(processor["image_std"], [0.229, 0.224, 0.225])
     (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(processor))
-    again = hugging_face._of_processor(tmp_path, (32, 32))
+    again = HUGGING_FACE.images(Checkpoint(tmp_path, HUGGING_FACE, {}), (32, 32), None)
     np.testing.assert_allclose(again.preprocessing.value_range, (least, most))
     assert again.notes == ()
 
@@ -250,7 +250,9 @@ PROCESSORS = {
 def test_the_image_processor_of_a_clip_is_read(tmp_path):
     wanted, fields = PROCESSORS["DINOv2"]
     (tmp_path / hugging_face.PROCESSOR).write_text(json.dumps({"image_processor": wanted}))
-    found = hugging_face._of_processor(tmp_path, (224, 224)).preprocessing
+    found = HUGGING_FACE.images(
+        Checkpoint(tmp_path, HUGGING_FACE, {}), (224, 224), None
+    ).preprocessing
     assert found == Preprocessing((224, 224), "huggingface", **fields)
 
 
@@ -258,7 +260,7 @@ def test_the_image_processor_of_a_clip_is_read(tmp_path):
 def test_processors_of_hugging_face_are_read_exactly(name, tmp_path):
     wanted, fields = PROCESSORS[name]
     (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(wanted))
-    found = hugging_face._of_processor(tmp_path, (224, 224))
+    found = HUGGING_FACE.images(Checkpoint(tmp_path, HUGGING_FACE, {}), (224, 224), None)
     assert found.preprocessing == Preprocessing((224, 224), "huggingface", **fields)
     assert found.notes == ()
 
@@ -276,15 +278,17 @@ def test_processors_of_hugging_face_are_read_exactly(name, tmp_path):
 def test_processors_that_do_something_else_are_refused(wanted, says, tmp_path):
     (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(wanted))
     with pytest.raises(ValueError, match=says):
-        hugging_face._of_processor(tmp_path, (224, 224))
+        HUGGING_FACE.images(Checkpoint(tmp_path, HUGGING_FACE, {}), (224, 224), None)
 
 
 def test_a_processor_of_another_image_size_is_printed(tmp_path):
     wanted = {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 256}}
     (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(wanted))
-    found = hugging_face._of_processor(tmp_path, (518, 518))
+    found = HUGGING_FACE.images(Checkpoint(tmp_path, HUGGING_FACE, {}), (518, 518), None)
     assert found.preprocessing.resize_size == 592
-    assert found.notes == ("the processor's images of 224x224 pixels became the model's 518x518",)
+    assert found.notes == (
+        "the processor's images of (224, 224) pixels became the model's (518, 518)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -302,9 +306,6 @@ def test_a_pretrained_cfg_of_timm_is_read_exactly(wanted, size, interpolation, r
     assert found == Preprocessing(
         size, "torchvision", interpolation=interpolation, resize_size=resize_size
     )
-    assert notes == []
-    again, notes = timm.timm_json(ViTConfig(16, 48, 1, 96, 3), found, 3, None)
-    assert timm._resize_of_timm(again["pretrained_cfg"], size) == (found, [])
     assert notes == []
 
 
@@ -334,32 +335,25 @@ def test_borders_of_timm_are_refused():
     ],
 )
 def test_image_converters_of_keras_hub_are_read(converter, evaluation, interpolation):
-    files = WeightFiles(
-        pathlib.Path("a.keras"),
-        {
-            "class_name": keras_hub.HUB_CLASSIFIERS[0],
-            "config": {"preprocessor": {"config": {"image_converter": {"config": converter}}}},
-        },
-        {},
-    )
+    config = {
+        "class_name": keras_hub.HUB_CLASSIFIER,
+        "config": {"preprocessor": {"config": {"image_converter": {"config": converter}}}},
+    }
+    files = Checkpoint(pathlib.Path("a.keras"), KERAS_HUB, {}, config=config)
     found = KERAS_HUB.images(files, (32, 32), None)
     assert found.preprocessing == Preprocessing((32, 32), evaluation, (0, 255), interpolation)
     assert found.notes == ()
 
 
 @pytest.mark.parametrize("resize_size", [None, 40, (48, 40)])
-@pytest.mark.parametrize("to", ["huggingface", "timm"])
-def test_a_crop_and_class_names_go_to_a_folder_and_back(to, resize_size, tmp_path):
-    evaluation = "torchvision" if to == "timm" else "huggingface"
+def test_a_crop_and_class_names_go_to_a_folder_and_back(resize_size, tmp_path):
     model = keras_vit.build(
         ViTConfig(16, 48, 1, 100, 3, gelu="exact"), input_shape=(32, 32, 3), classes=2
     )
     model.get_layer("predictions").kernel.assign(np.ones((48, 2)))
-    preprocessing = Preprocessing((32, 32), evaluation, IMAGENET_RANGE, "bicubic", resize_size)
-    if to == "timm" and resize_size == (48, 40):
-        preprocessing = dataclasses.replace(preprocessing, resize_size=(40, 40))
+    preprocessing = Preprocessing((32, 32), "huggingface", IMAGENET_RANGE, "bicubic", resize_size)
     keras_vit.save_classifier(tmp_path / "pets", model, ("cat", "dog"), preprocessing)
-    assert convert(tmp_path / "pets", tmp_path / "folder", to=to) == []
+    assert convert(tmp_path / "pets", tmp_path / "folder", to="huggingface") == []
     again = read(tmp_path / "folder")
     assert again.class_names == ("cat", "dog")
     np.testing.assert_allclose(again.preprocessing.value_range, IMAGENET_RANGE)
@@ -372,12 +366,8 @@ def test_preprocessing_that_another_library_cannot_do_is_printed_or_refused():
     odd = Preprocessing((32, 32), "torchvision", resize_size=(35, 36))
     _, notes = hugging_face.preprocessor_json(odd, 3)
     assert notes == ["the crop there may start one pixel later or earlier"]
-    _, notes = hugging_face.preprocessor_json(dataclasses.replace(odd, resize_size=(36, 34)), 3)
-    assert notes == []
-    with pytest.raises(ValueError, match="one share of both sides"):
-        timm.timm_json(ViTConfig(16, 48, 1, 96, 3), odd, 3, None)
     for evaluation in ("resize_small_central_crop", "resize_central_crop", "keras_hub"):
-        with pytest.raises(ValueError, match="must be one of that library"):
+        with pytest.raises(ValueError, match="way of resizing must be"):
             hugging_face.preprocessor_json(Preprocessing((32, 32), evaluation), 3)
 
 
@@ -413,8 +403,8 @@ def test_the_normalization_can_be_given(source, tmp_path):
 
 def test_what_has_no_counterpart_is_refused(source, tmp_path):
     for name, to, says in (
-        ("vit_gap", "huggingface", "read the normalised class token.*classifier='gap'"),
-        ("vit_token_representation", "huggingface", "one linear layer.*representation_size=40"),
+        ("vit_gap", "huggingface", "must be a ViT or a DeiT.*classifier='gap'"),
+        ("vit_token_representation", "huggingface", "a ViT or a DeiT.*representation_size=40"),
         ("vit_token_representation", "timm", "one linear layer.*representation_size=40"),
         ("hybrid_root_only", "timm", "Only a plain Vision Transformer"),
     ):

@@ -338,16 +338,6 @@ def test_absent_biases_of_timms_blocks_are_zeros(model, tmp_path):
     assert np.isfinite(ours(images)).all()
 
 
-def test_timms_model_without_positions_has_none_here(model, tmp_path):
-    config = {**TIMM_CONFIG, "model_args": {"num_heads": 2, "img_size": 8, "pos_embed": "none"}}
-    folder = written(tmp_path / "timm", model, TIMM, config)
-    assert _without(folder, "^pos_embed$")
-    opened = open_model(folder)
-    assert opened.description.config.position_embedding == "none"
-    ours, _ = opened.to_model()
-    assert "position_embedding" not in {layer.name for layer in ours.layers}
-
-
 @pytest.mark.parametrize(("classes", "problem"), [(1, None), (3, "regression")])
 def test_the_head_of_a_regression_is_refused(classes, problem, tmp_path):
     built = keras_vit.build(CONFIG, input_shape=(8, 8, 3), classes=classes)

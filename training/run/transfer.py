@@ -12,7 +12,7 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.load import LoadReport
-from keras_vit.checkpoints.repositories import cached_name, fixed_name
+from keras_vit.checkpoints.weight_sources import cached_name, fixed_name
 from keras_vit.configs.config_comparison import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
 from keras_vit.hub.repository_names import RepositoryName
