@@ -55,7 +55,7 @@ from keras_vit.training.trust.photo_check import L2_SHARES
 from keras_vit.training.trust.photo_facts import photo_facts
 from keras_vit.training.trust.shortcuts import find_shortcuts
 from keras_vit.training.trust.wrong_labels import doubts_of_classes
-from keras_vit.utils.text_tables import markdown_table
+from keras_vit.utils.report import markdown_table
 
 CLASSES, SIDE, PATCH, FILTERS = 10, 32, 6, 400
 CLASSIFIER = "r14_vit_micro16_cifar10"  # In the package; has not seen the test images.

@@ -18,9 +18,8 @@ import scipy.stats
 
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data import DataSpec
-from keras_vit.training.evaluation.calibration import calibration_of
+from keras_vit.training.evaluation.calibration import calibration_of, scaled_probabilities
 from keras_vit.training.evaluation.features import default_cache
-from keras_vit.training.evaluation.temperature import scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.training.trust.calibration_bound import find_decision
 from keras_vit.training.trust.calibration_scores import (
@@ -29,7 +28,7 @@ from keras_vit.training.trust.calibration_scores import (
     compute_scores,
     leverages_of,
 )
-from keras_vit.utils.text_tables import markdown_table
+from keras_vit.utils.report import markdown_table
 
 TARGETS = (0.01, 0.02, 0.05, 0.10)
 CONFIDENCE = 0.95
@@ -121,8 +120,9 @@ def _half(classifier, known, trained, target, random):
         parts.append((probabilities.max(axis=1), is_right, familiar, probabilities))
     confidence, is_right, familiar, probabilities = parts[1]
     answered = familiar & (confidence >= decision.threshold)
-    before = calibration_of(scaled_probabilities(measured_on.logits, 1.0), measured_on.labels)
-    after = calibration_of(probabilities, measured_on.labels)
+    labels, plain = measured_on.labels, scaled_probabilities(measured_on.logits, 1.0)
+    before = calibration_of(plain.max(axis=1), plain.argmax(axis=1) == labels)
+    after = calibration_of(confidence, is_right)
     return (
         (~is_right[answered]).mean(),
         answered.mean(),

@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_vit.training.trust.gates import FAILS, HOLDS, UNCLEAR, judge, parse_gates
 from keras_vit.training.trust.paired import Pairs, difference, share
-from keras_vit.utils.text_tables import markdown_table
+from keras_vit.utils.report import markdown_table
 
 CLASSES = 10
 

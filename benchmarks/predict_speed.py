@@ -19,7 +19,7 @@ import tempfile
 import time
 
 from keras_vit.training.machine import describe
-from keras_vit.utils.text_tables import markdown_table
+from keras_vit.utils.report import markdown_table
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

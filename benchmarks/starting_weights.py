@@ -21,7 +21,7 @@ from keras_vit import load_classifier
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.utils.text_tables import markdown_table
+from keras_vit.utils.report import markdown_table
 
 PHOTOGRAPHS = [
     "astronaut",

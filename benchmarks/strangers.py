@@ -16,8 +16,8 @@ import scipy.special
 import scipy.stats
 
 from keras_vit.classifier_folder import load_classifier
-from keras_vit.images.decoding import read_image
 from keras_vit.images.listing import image_files
+from keras_vit.images.transcoding import read_image
 from keras_vit.models.rebuild import feature_model
 from keras_vit.training.data import DataSpec
 from keras_vit.training.evaluation.features import default_cache
@@ -27,7 +27,7 @@ from keras_vit.training.trust.calibration_scores import (
     leverage_arrays,
     leverages_of,
 )
-from keras_vit.utils.text_tables import markdown_table
+from keras_vit.utils.report import markdown_table
 
 REFUSED = 0.01  # The share of known photos.
 NEIGHBOURS = 10

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMMANDS = "keras_vit/commands"
 PICTURE = ROOT / "docs" / "architecture.svg"
 FOLDERS = {"keras_vit": "keras_vit", "training": "keras_vit.training", "export": "keras_vit.export"}
-LEFT_OUT = {"__init__", "_registration", "_version", "command_line"}  # Entry points.
+LEFT_OUT = {"__init__", "_version", "command_line"}  # Entry points.
 
 LINE, CHARACTER, PADDING, GAP = 15, 6.7, 8, 26  # Pixels.
 COLUMNS = 3  # Files in a row of a box.

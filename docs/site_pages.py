@@ -22,7 +22,7 @@ import textwrap
 import griffe
 import yaml
 
-from keras_vit.command_line import COMMANDS, command_type, help_texts
+from keras_vit.command_line import COMMANDS, command_type, details_of
 from keras_vit.export.formats import FORMATS
 from keras_vit.utils.fields import add_arguments
 
@@ -157,7 +157,7 @@ def _code(language, text):
 
 def commands_index():
     """Returns the page that lists the commands."""
-    lines = [f"| [`keras-vit {name}`]({name}.md) | {help_texts(name)[0]} |" for name in COMMANDS]
+    lines = [f"| [`keras-vit {name}`]({name}.md) | {row[1]} |" for name, row in COMMANDS.items()]
     return (
         "# Commands\n\n| command | |\n| --- | --- |\n" + "\n".join(lines) + "\n\n"
         "`keras-vit COMMAND --help` prints these pages. An error is one line, with exit code 2; "
@@ -169,8 +169,7 @@ def command_page(name):
     """Returns the page of a command: usage, and a table for each group of its arguments."""
     parser = argparse.ArgumentParser(prog=f"keras-vit {name}", add_help=False)
     add_arguments(parser, command_type(name))
-    summary, details = help_texts(name)
-    parts = [f"# keras-vit {name}", summary, f"```text\n{_usage(parser)}\n```"]
+    parts = [f"# keras-vit {name}", COMMANDS[name][1], f"```text\n{_usage(parser)}\n```"]
     for group in parser._action_groups:
         rows = [_row(parser, action) for action in group._group_actions]
         rows = [row for row in rows if row]
@@ -178,7 +177,7 @@ def command_page(name):
             title = group.title[:1].upper() + group.title[1:]
             parts += [f"## {title}", group.description or ""]
             parts.append("| argument | meaning |\n| --- | --- |\n" + "\n".join(rows))
-    parts.append(_escape(details))
+    parts.append(_escape(details_of(name)))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 import keras_vit
-from keras_vit.images.decoding import read_image
+from keras_vit.images.transcoding import read_image
 
 SAMPLES = pathlib.Path(keras_vit.__file__).parent / "weights/vit_mini4_cifar10/samples"
 

@@ -31,9 +31,8 @@ from typing import Any
 import numpy as np
 
 import keras_vit
-from keras_vit.classifier import Classifier
+from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.images.transcoding import transcoded, transcoded_file
-from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.prediction import predict_batch
 from keras_vit.utils.fields import required
 from keras_vit.utils.json_files import parse_json

@@ -13,7 +13,7 @@ from PIL import Image
 
 from keras_vit.classifier import Classifier
 from keras_vit.description.without_paths import last_part
-from keras_vit.images.decoding import apply_preprocessing, read_image
+from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
 from keras_vit.images.samples import (
     NUM_SYNTHETIC,
@@ -26,6 +26,7 @@ from keras_vit.images.samples import (
     sample_files,
     synthetic_images,
 )
+from keras_vit.images.transcoding import read_image
 
 from .artefacts import with_size
 

@@ -20,11 +20,10 @@ from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels
-from keras_vit.description.licences import card_header
-from keras_vit.description.tasks import DEFAULT_THRESHOLD
+from keras_vit.description.class_labels import DEFAULT_THRESHOLD
+from keras_vit.description.description_texts import card_header
 from keras_vit.images.samples import describe_samples, read_images, sample_files
-from keras_vit.models.opened_model import OpenedModel
-from keras_vit.models.opening import open_model
+from keras_vit.models.opening import OpenedModel, open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
     CARD,

@@ -15,8 +15,8 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from keras_vit._installation import import_optional
 from keras_vit.utils.fields import check_fields, setting
-from keras_vit.utils.optional_packages import import_optional
 
 if TYPE_CHECKING:
     import numpy as np

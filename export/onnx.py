@@ -171,9 +171,7 @@ def onnx_content(
         input: "uint8" or "float".
         outputs: Further outputs; see `exported_model`.
     """
-    from keras_vit.models.rebuild import float32_model
-
-    from .exported_model import exported_model
+    from .exported_model import exported_model, float32_model
 
     library = import_export_package("onnx")
     model = exported_model(

@@ -145,10 +145,8 @@ class TFLite(QuantizedFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the file; see `ExportFormat.write`."""
-        from keras_vit.models.rebuild import float32_model
-
         from . import quantization
-        from .exported_model import exported_model, precision_notes
+        from .exported_model import exported_model, float32_model, precision_notes
 
         preprocessing, size = classifier.preprocessing, self.input_size
         split = quantization.split(files, self.precision, self.calibration_images)

@@ -6,12 +6,15 @@ names are listed in `__init__.pyi`, for `lazy_loader` and for type checkers alik
 
 import lazy_loader
 
-from keras_vit import _registration
-from keras_vit._installation import check_installation, folders_of_package
+from keras_vit._installation import (
+    check_installation,
+    folders_of_package,
+    when_keras_is_imported,
+)
 from keras_vit._version import __version__ as __version__
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 __path__ = folders_of_package()
 check_installation()
-_registration.when_keras_is_imported("keras_vit.layers")
+when_keras_is_imported("keras_vit.layers")

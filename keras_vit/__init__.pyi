@@ -76,10 +76,8 @@ from .description import (
 from .models.build import (
     build as build,
 )
-from .models.opened_model import (
-    OpenedModel as OpenedModel,
-)
 from .models.opening import (
+    OpenedModel as OpenedModel,
     open_model as open_model,
 )
 from .preprocessing import (

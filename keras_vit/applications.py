@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import keras
 
 from keras_vit import configs
-from keras_vit.models.build import DEFAULT_CLASSES, build
+from keras_vit.models.build import build
 from keras_vit.preprocessing import (
     decode_predictions as decode_predictions,
     preprocess_input as preprocess_input,
@@ -34,7 +34,7 @@ _DOC = """Instantiates the {model} architecture.
         pooling: With `include_top=False`: `None` (the feature map; for a transformer the
             patch tokens on their grid), `"token"` (where there is a class token), `"avg"`
             or `"max"`. Defaults to `None`.
-        classes: Number of classes. Defaults to `1000`.
+        classes: Number of classes. Defaults to {classes}.
         classifier_activation: Activation of the head, `None` for logits. With weights it
             must be `None` or `"softmax"`. Defaults to `"softmax"`.
         name: Name of the model. Defaults to `{name!r}`.
@@ -59,14 +59,16 @@ class Application(Protocol):
         input_tensor: Any | None = None,
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
-        classes: int = 1000,
+        classes: int | None = ...,
         classifier_activation: Any | None = "softmax",
         name: str | None = ...,
     ) -> keras.Model: ...
 
 
-def _application(model: str, weights: str | None = None, note: str = "") -> Application:
-    default_weights, default_name = weights, configs.layer_name(model)
+def _application(
+    model: str, weights: str | None = None, note: str = "", classes: int | None = 1000
+) -> Application:
+    default_weights, default_name, default_classes = weights, configs.layer_name(model), classes
 
     def application(
         include_top: bool = True,
@@ -74,7 +76,7 @@ def _application(model: str, weights: str | None = None, note: str = "") -> Appl
         input_tensor: Any | None = None,
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
-        classes: int = DEFAULT_CLASSES,
+        classes: int | None = default_classes,
         classifier_activation: Any | None = "softmax",
         name: str | None = default_name,
     ) -> keras.Model:
@@ -96,6 +98,7 @@ def _application(model: str, weights: str | None = None, note: str = "") -> Appl
         note=note,
         weights=default_weights,
         name=default_name,
+        classes="`1000`" if default_classes else "the classes of the weights, or `1000`",
         side=configs.default_image_size(model),
     )
     return application
@@ -109,6 +112,7 @@ def function_name(model: str) -> str:
 # The default weights are "imagenet" if the catalogue has official files with ImageNet classes.
 ViTMini4 = _application(
     "ViT-Mini/4",
+    classes=None,
     note="""
     For images of 32 pixels; not one of the paper's. `weights="cifar10"` gives 10 classes and
     needs no network.
@@ -136,6 +140,7 @@ ViTL14 = _application("ViT-L/14", note=_DINOV2)
 
 R7ViTNano8 = _application(
     "R7+ViT-Nano/8",
+    classes=None,
     note="""
     For images of 32 pixels; not one of the paper's. `weights="cifar10"` gives 10 classes and needs
     no network.
@@ -143,6 +148,7 @@ R7ViTNano8 = _application(
 )
 R14ViTMicro16 = _application(
     "R14+ViT-Micro/16",
+    classes=None,
     note="""
     For images of 32 pixels, which are enlarged to 96; not one of the paper's. `weights="cifar10"`
     gives 10 classes and needs no network.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import itertools
 import operator
 import os
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_vit import images as image_formats
+from keras_vit.checkpoints.weight_sources import find_weights
 from keras_vit.description import (
     UNKNOWN,
     Description,
@@ -27,18 +29,19 @@ from keras_vit.description import (
     completed,
     held_description,
 )
-from keras_vit.description.tasks import MULTICLASS
+from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.images.listing import PATHS, as_image, as_images
-from keras_vit.images.transcoding import decode_with_pillow
+from keras_vit.images.transcoding import decode_file
 from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 from keras_vit.utils.fields import required
+from keras_vit.utils.files import model_in
 
 if TYPE_CHECKING:
     import keras
 
-# Decoded without a graph, which takes as long to make as it saves in a thousand images; more than
-# these are all decoded by a graph, if their number is known.
+# Preprocessed without a graph, which takes as long to make as it saves in a thousand images; more
+# than these are all preprocessed by a graph, if their number is known.
 _FEW_IMAGES = 500
 
 
@@ -228,7 +231,7 @@ class Classifier:
         Args:
             encoded: The content of the file.
             max_pixels: Largest height times width of the image.
-            compiled: See `decode_file`.
+            compiled: Whether the preprocessing is a graph, which takes a second to make.
 
         Returns:
             float32 `(height, width, 3)`, or the image's uint8 pixels where the model takes them.
@@ -236,10 +239,12 @@ class Classifier:
         Raises:
             ValueError: If it cannot be decoded. The message is the reason, in one line.
         """
-        known = self.input_preprocessing
+        known, pixels = self.input_preprocessing, decode_file(encoded, max_pixels)
         if known is None:
-            return decode_with_pillow(encoded, max_pixels)
-        return image_formats.decoding.decode_file(encoded, max_pixels, known, compiled=compiled)
+            return pixels
+        if compiled:
+            return np.asarray(image_formats.decoding.compiled_preprocessing(known)(pixels))
+        return np.asarray(image_formats.decoding.apply_preprocessing(pixels, known))
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` or `(B, K + 1)` for B inputs of `input_of`."""
@@ -340,8 +345,49 @@ def _check_shapes(model, names, preprocessing):
             "The image size of the preprocessing must be the model's. Received: "
             f"image_size={image_size}, a model with inputs of shape {inputs}"
         )
-    if preprocessing.num_channels not in (None, inputs[3]):
-        raise ValueError(
-            "The value range of the preprocessing must have the model's channels. Received: "
-            f"{preprocessing.num_channels} channels, a model with inputs of shape {inputs}"
+
+
+def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
+    """Returns a model of any origin as a classifier.
+
+    Args:
+        model: Anything that `keras_vit.open_model` takes, whose classes have names; a
+            `Classifier` is returned.
+
+    Raises:
+        ValueError: As `keras_vit.open_model`.
+        OSError: If a file cannot be read.
+    """
+    if isinstance(model, Classifier):
+        return model
+    if not isinstance(model, (str, os.PathLike)):
+        raise TypeError(
+            "A classifier is a Classifier or its folder, which keras_vit.save_classifier(folder, "
+            f"model, class_names) writes. Received: {type(model).__name__}"
         )
+    if os.path.exists(model):
+        path = find_weights(model, None, (None, None))
+        if isinstance(path, pathlib.Path) and model_in(path) is None and is_export(path):
+            # By name, as export/ is built on this file.
+            return importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
+    opening = importlib.import_module("keras_vit.models.opening")  # With Keras.
+    return opening.open_model(model).classifier()
+
+
+def is_export(path: pathlib.Path) -> bool:
+    """Returns whether a path looks like an export of this package."""
+    return _format_of(path) is not None
+
+
+def runs_without_tensorflow(anything: str | os.PathLike) -> bool:
+    """Returns whether something is an export whose runtime is not TensorFlow."""
+    path = pathlib.Path(anything)
+    found = None if model_in(path) else _format_of(path)
+    return found is not None and not found.runs_in_tensorflow
+
+
+def _format_of(path):
+    try:
+        return importlib.import_module("keras_vit.export.formats").format_of(path)
+    except ValueError:
+        return None

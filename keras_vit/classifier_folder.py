@@ -13,17 +13,16 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.hdf5 import read_model
-from keras_vit.checkpoints.weight_sources import classifier_folder
+from keras_vit.checkpoints.repositories import classifier_folder
 from keras_vit.classifier import Classifier, described_fully
 from keras_vit.description import (
     Description,
-    described,
     description_layer,
     held_description,
     set_description,
 )
+from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, MULTILABEL
 from keras_vit.description.description_texts import TEXTS, description_of_folder, texts_of
-from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS, MULTILABEL
 from keras_vit.images.listing import as_images
 from keras_vit.images.samples import pixels_of, write_samples
 from keras_vit.prediction import array_of
@@ -193,8 +192,14 @@ def write_files(
 
 def write_model(folder: pathlib.Path, classifier: Classifier) -> None:
     """Writes a classifier's model, description and recipe into a folder that exists."""
-    with described(classifier.model, classifier.description):
+    layer = description_layer(classifier.model)
+    before = layer and layer.content
+    set_description(classifier.model, classifier.description)
+    try:
         classifier.model.save(folder / MODEL)
+    finally:
+        if layer:
+            layer.content = before  # A user's model stays as it is.
     texts = texts_of(classifier.description)
     for name in TEXTS:
         write_text(folder / name, texts[name])

@@ -1,17 +1,11 @@
-# PYTHON_ARGCOMPLETE_OK
 """The command `keras-vit`: a table of commands, each imported only when it is called."""
 
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import inspect
-import math
-import mmap
 import os
-import pathlib
-import pkgutil
 import shlex
 import sys
 import warnings
@@ -30,31 +24,50 @@ from keras_vit.utils.fields import (
 from keras_vit.utils.files import check_writable, named_disk_errors
 from keras_vit.utils.nearest_names import near_names, nearest_names, our_word
 from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
-from keras_vit.utils.terminal import safe_output
+from keras_vit.utils.safe_text import safe_output
 
 DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 
-# The class of each command. Its module is keras_vit.commands.<name>, dashes as underscores.
+# The class of each command, and the first line of its docstring, which `--help` lists without the
+# imports of all commands. The module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
-    "demo": "Demo",
-    "check": "Check",
-    "models": "Models",
-    "finetune": "Finetune",
-    "sweep": "Sweep",
-    "pretrain": "PretrainCommand",
-    "recipes": "Recipes",
-    "evaluate": "Evaluate",
-    "calibrate": "Calibrate",
-    "compare": "Compare",
-    "predict": "Predict",
-    "embed": "Embed",
-    "few-shot": "FewShot",
-    "records": "RecordsCommand",
-    "inspect": "Inspect",
-    "export": "Export",
-    "verify": "Verify",
-    "convert": "Convert",
-    "push": "Push",
+    "demo": (
+        "Demo",
+        "Run the main job on real digits: pre-train, transfer, evaluate, predict, export.",
+    ),
+    "check": (
+        "Check",
+        "Check labelled photos before training: labels, copies, shortcuts, unreadable files.",
+    ),
+    "models": ("Models", "List the models and their costs."),
+    "finetune": ("Finetune", "Fine-tune a pre-trained model on your own images."),
+    "sweep": ("Sweep", "Fine-tune with several learning rates, then the best with several seeds."),
+    "pretrain": ("PretrainCommand", "Train a model from random weights."),
+    "recipes": ("Recipes", "List the paper's recipes, and ours for small classifiers."),
+    "evaluate": ("Evaluate", "Evaluate a classifier, every image counted once."),
+    "calibrate": (
+        "Calibrate",
+        'Find when a classifier answers and when it answers "unknown", from held-out images.',
+    ),
+    "compare": (
+        "Compare",
+        "Compare a new classifier with an old one on the same images, with gates.",
+    ),
+    "predict": ("Predict", "Print the most likely classes of images."),
+    "embed": ("Embed", "Write features of images, and find the images nearest to one."),
+    "few-shot": ("FewShot", "Evaluate frozen features with a few images per class."),
+    "records": ("RecordsCommand", "Write images as sharded TFRecord files, for several machines."),
+    "inspect": ("Inspect", "Draw what a model has learned and what it looks at."),
+    "export": (
+        "Export",
+        "Export a classifier to SavedModel, TFLite, ONNX, OpenVINO or a web page.",
+    ),
+    "verify": ("Verify", "Check an export in its own runtime, on this machine."),
+    "convert": ("Convert", "Convert weights from and to other code bases."),
+    "push": (
+        "Push",
+        "Push a classifier to the Hugging Face Hub, with a model card, in one commit.",
+    ),
 }
 
 BACKENDS = ("tensorflow", "jax")  # Backends of Keras that the package supports.
@@ -82,10 +95,6 @@ WITHOUT_PHOTOS = (
 EPILOG = "keras-vit COMMAND --help lists a command's arguments."
 
 _MAX_LINE = 5000  # Letters of an error.
-
-# TensorFlow 2.21 takes 2.5 GB of addresses before it computes. With less than this, its C++ code
-# hangs, ends the process, or calls a whole photo damaged.
-_TENSORFLOW_ADDRESSES = 3e9
 
 
 class _Parser(argparse.ArgumentParser):
@@ -120,24 +129,23 @@ def main(argv: list[str] | None = None) -> int:
         ours = our_word(argv[0], COMMANDS)
         near = f"It is {ours} here" if ours else nearest_names(argv[0], COMMANDS, 0.6)
         parser.error(f"no such command: {argv[0]!r}. {near}")
-    for name in COMMANDS:
+    for name, (_, summary) in COMMANDS.items():
         if name == called:
-            summary, details = _parts_of(inspect.getdoc(command_type(name)))
-            command = commands.add_parser(name, help=summary, description=summary, epilog=details)
+            command = commands.add_parser(
+                name, help=summary, description=summary, epilog=details_of(name)
+            )
             command.add_argument(
                 "--traceback", action="store_true", help="show where an error was raised"
             )
             add_arguments(command, command_type(name))
-        elif argv[:1] == [called]:  # The others are not printed.
-            commands.add_parser(name)
         else:
-            commands.add_parser(name, help=help_texts(name)[0])
+            commands.add_parser(name, help=summary)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         flags = {
             field.name: flag_of(field)
-            for field in flat_fields(command_type(arguments.command))
-            if field_info(field).flag != "" and not field_info(field).positional
+            for field, *_ in flat_fields(command_type(arguments.command))
+            if not field_info(field).positional
         }
         is_data = len(unknown) == 1 and not unknown[0].startswith("-") and "data" in flags
         if is_data and not hasattr(arguments, "data"):
@@ -172,29 +180,13 @@ def unknown_arguments(unknown: Sequence[str], flags: Mapping[str, str]) -> str:
 
 def command_type(name: str) -> type[Command]:
     """Returns the dataclass of a command."""
-    return getattr(importlib.import_module(_module(name)), COMMANDS[name])
+    module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
+    return getattr(module, COMMANDS[name][0])
 
 
-def help_texts(name: str) -> tuple[str, str]:
-    """Returns the summary of a command, and the text below its arguments.
-
-    They are the docstring of the command's dataclass. It is read from the source, as importing
-    all commands would take longer than the rest of `keras-vit --help`.
-    """
-    source = pkgutil.get_data("keras_vit.commands", f"{_module(name).rpartition('.')[2]}.py")
-    assert source is not None
-    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    found = next(node for node in classes if node.name == COMMANDS[name])
-    return _parts_of(ast.get_docstring(found))
-
-
-def _parts_of(docstring):
-    summary, _, details = (docstring or "").partition("\n\n")
-    return summary, details
-
-
-def _module(name):
-    return f"keras_vit.commands.{name.replace('-', '_')}"
+def details_of(name: str) -> str:
+    """Returns the text below the arguments of a command."""
+    return (inspect.getdoc(command_type(name)) or "").partition("\n\n")[2]
 
 
 def first_commands() -> str:
@@ -223,7 +215,6 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
         try:
             if needs_tensorflow:
                 check_backend_name()
-                check_address_limit()
                 import_tensorflow_quietly()
                 check_backend(name, command)
             output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
@@ -252,50 +243,15 @@ def _report(error, arguments):
 def _line_of(error):
     """An error that a user can act on, in one line; None for any other."""
     line = str(error) if isinstance(error, (ValueError, OSError, ImportError)) else None
-    if line is None and (isinstance(error, MemoryError) or memory_is_short()):
+    if isinstance(error, MemoryError):
         line = f"The command must have more memory. Received: {type(error).__name__}: {error}"
     images = sys.modules.get("keras_vit.images.decoding")  # Where a command reads some.
     if images is not None and (reason := images.reading_error(error)):
         line = f"The data must be whole while they are read. {reason}"
-    if line is not None:
-        line = " ".join(line.split())
-        return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."  # It may quote files.
-    return None
-
-
-def memory_is_short() -> bool:
-    """Returns whether the process uses over half of the address space of `ulimit -v`.
-
-    Libraries that cannot be loaded for that raise errors of any kind, such as AttributeError.
-    """
-    limit = _address_limit()
-    if limit == math.inf:
-        return False
-    try:
-        statm = pathlib.Path("/proc/self/statm").read_text(encoding="ascii")
-    except OSError:
-        return False
-    return 2 * int(statm.split()[0]) * mmap.PAGESIZE > limit
-
-
-def check_address_limit() -> None:
-    """Raises ValueError if `ulimit -v` leaves too few addresses for TensorFlow to start."""
-    limit = _address_limit()
-    if limit < _TENSORFLOW_ADDRESSES:
-        raise ValueError(
-            f"The command must have {_TENSORFLOW_ADDRESSES / 1e9:.0f} GB of address space "
-            f"(ulimit -v) or more, for TensorFlow. Received: {limit / 1e9:.1f} GB"
-        )
-
-
-def _address_limit():
-    """The bytes of `ulimit -v`; infinity without a limit."""
-    try:
-        import resource  # Not on Windows.
-    except ImportError:
-        return math.inf
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return math.inf if limit == resource.RLIM_INFINITY else limit
+    if line is None:
+        return None
+    line = " ".join(line.split())
+    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."  # It may quote files.
 
 
 def check_backend_name() -> None:

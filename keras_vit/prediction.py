@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 
 
 class Prediction(NamedTuple):

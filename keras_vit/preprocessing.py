@@ -11,8 +11,6 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from keras_vit.utils.json_files import parse_json
-
 # "resize": to the image size without keeping the aspect ratio; official ViT code.
 # "resize_small_central_crop": the short side, then the middle; big_vision.
 # "resize_central_crop": both sides to a little more, then the middle; big_vision's few-shot.
@@ -47,39 +45,11 @@ TRANSCODED_SUFFIXES = frozenset(
 )
 IMAGE_SUFFIXES = TRANSCODED_SUFFIXES.union({".jpg", ".jpeg", ".jpe", ".jfif", ".png"})
 # Images as well, which are reported as unreadable.
-OTHER_IMAGE_SUFFIXES = frozenset(
-    [
-        ".ai",
-        ".arw",
-        ".cr2",
-        ".cr3",
-        ".dds",
-        ".dng",
-        ".eps",
-        ".exr",
-        ".hdr",
-        ".ico",
-        ".j2k",
-        ".jp2",
-        ".jpf",
-        ".jpx",
-        ".jxl",
-        ".nef",
-        ".orf",
-        ".pbm",
-        ".pcx",
-        ".pgm",
-        ".pnm",
-        ".ppm",
-        ".psd",
-        ".raf",
-        ".raw",
-        ".rw2",
-        ".svg",
-        ".tga",
-        ".xcf",
-    ]
-)
+OTHER_IMAGE_SUFFIXES = frozenset((
+    ".ai", ".arw", ".cr2", ".cr3", ".dds", ".dng", ".eps", ".exr", ".hdr", ".ico", ".j2k",
+    ".jp2", ".jpf", ".jpx", ".jxl", ".nef", ".orf", ".pbm", ".pcx", ".pgm", ".pnm", ".ppm",
+    ".psd", ".raf", ".raw", ".rw2", ".svg", ".tga", ".xcf",
+))  # fmt: skip
 
 # Limit of TensorFlow's decoders, 2^29 bytes of RGB. Pillow has the same limit.
 MAX_PIXELS = 2**29 // 3
@@ -193,17 +163,12 @@ class Preprocessing:
         return len(least) if isinstance(least, tuple) else None
 
     @classmethod
-    def from_json(cls, text: str) -> Preprocessing:
-        """Returns the preprocessing of a `preprocessing.json`.
+    def from_fields(cls, fields: Any) -> Preprocessing:
+        """Returns the preprocessing whose fields are given, as JSON holds them.
 
         Raises:
-            ValueError: If the text is not JSON, or a field is missing, unknown or wrong.
+            ValueError: If a field is missing, unknown or wrong.
         """
-        return cls.from_fields(parse_json(text, "preprocessing.json"))
-
-    @classmethod
-    def from_fields(cls, fields: Any) -> Preprocessing:
-        """Returns the preprocessing whose fields are given; raises errors as `from_json`."""
         known = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(fields, dict) or not {"image_size"} <= fields.keys() <= known:
             raise ValueError(
@@ -264,19 +229,6 @@ def _by_channel(values):
     """Returns the values of pixels 0 and 255 of each channel; one pair for all if equal."""
     least, most = (side if isinstance(side, (tuple, list)) else (side,) for side in values)
     return list(zip(least, most, strict=True))
-
-
-def check_normalization(normalization: str | None) -> None:
-    """Checks a name of `NORMALIZATIONS`.
-
-    Raises:
-        ValueError: If it is unknown; None is allowed.
-    """
-    if normalization not in (None, *NORMALIZATIONS):
-        raise ValueError(
-            f"normalization must be one of {tuple(NORMALIZATIONS)} or None. "
-            f"Received: {normalization!r}"
-        )
 
 
 def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -> Any:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import itertools
 import multiprocessing
 import os
 import pathlib
@@ -25,7 +26,7 @@ from PIL import Image, ImageDraw, ImageOps
 from tqdm import tqdm
 
 from keras_vit.training.data import Examples, open_source
-from keras_vit.training.trust import Duplicate, DuplicateIndex, Fingerprint, fingerprint_or_reason
+from keras_vit.training.trust import Duplicate, DuplicateIndex, Fingerprint, fingerprint
 from keras_vit.training.trust.fingerprints import LEAST_SIMILARITY, MAX_DISTANCE
 
 CHUNK = 64  # Images that a process gets at once.
@@ -86,6 +87,15 @@ def fingerprints(
         yield from readable(map(fingerprint_or_reason, tasks), skipped)
 
 
+def fingerprint_or_reason(task: tuple[str, bytes, bool]) -> tuple[str, Fingerprint | str]:
+    """Returns an image's name with its fingerprint, or with the reason why it is unreadable."""
+    name, encoded, mirrored = task
+    try:
+        return name, fingerprint(encoded, mirrored)
+    except ValueError as error:
+        return name, str(error)
+
+
 def readable(found, skipped):
     """Yields what has a fingerprint, and notes the reasons of the others."""
     for name, result in found:
@@ -98,15 +108,11 @@ def readable(found, skipped):
 def bounded(pool, tasks, limit):
     """Maps in order with a bounded number of pending chunks, unlike `Pool.imap`."""
     pending: list = []
-    chunk: list = []
-    for task in tasks:
-        chunk.append(task)
-        if len(chunk) == CHUNK:
-            pending.append(pool.map_async(fingerprint_or_reason, chunk))
-            chunk = []
+    for chunk in iter(lambda: list(itertools.islice(tasks, CHUNK)), []):
+        pending.append(pool.map_async(fingerprint_or_reason, chunk))
         if len(pending) == limit:
             yield from pending.pop(0).get()
-    for started in (*pending, pool.map_async(fingerprint_or_reason, chunk)):
+    for started in pending:
         yield from started.get()
 
 

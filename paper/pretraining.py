@@ -15,7 +15,7 @@ from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.recognition import config_of_json
 from keras_vit.description import describe
 from keras_vit.training.evaluation.results import Result
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.report import align_columns
 
 BACKWARD = 2  # The backward pass costs about two forward passes.
 

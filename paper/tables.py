@@ -22,7 +22,7 @@ from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.training.evaluation.results import Result, read_results
 from keras_vit.utils.files import atomic_write, write_csv, write_text
 from keras_vit.utils.plots import new_figure
-from keras_vit.utils.text_tables import align_columns, markdown_table
+from keras_vit.utils.report import align_columns, markdown_table
 
 PUBLISHED = pathlib.Path(__file__).parent / "published"
 PAPER, OURS = "paper", "ours"

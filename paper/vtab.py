@@ -46,7 +46,7 @@ from keras_vit.training.evaluation.results import (
     pretraining_fields,
     read_result,
 )
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.report import align_columns
 
 _ROW = recipes.FINETUNING["VTAB"].settings
 SETTINGS = FineTuning(

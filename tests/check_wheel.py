@@ -13,7 +13,6 @@ import email
 import os
 import pathlib
 import re
-import site
 import subprocess
 import sys
 import tempfile
@@ -144,10 +143,10 @@ def install(wheel, scratch):
     python = os.path.join(scratch, "bin", "python")
     pip = [sys.executable, "-m", "pip", "--python", python]
     subprocess.run([*pip, "install", "--quiet", "--no-deps", os.path.abspath(wheel)], check=True)
-    dependencies = next(path for path in site.getsitepackages() if path.endswith("site-packages"))
     # A .pth would bring the editable install along; a plain path entry does not.
+    dependencies = [path for path in sys.path if path.endswith("site-packages")]
     packages = next(pathlib.Path(scratch).glob("lib/python*/site-packages"))
-    (packages / "dependencies.pth").write_text(dependencies + "\n")
+    (packages / "dependencies.pth").write_text("\n".join(dependencies))
     return python
 
 

@@ -1,13 +1,16 @@
 """What several tests need: golden arrays of the official code, and tiny models."""
 
+import gc
 import json
 import os
 import pathlib
+import pickle
 import shutil
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import filelock
 import numpy as np
 import pytest
 
@@ -26,12 +29,33 @@ def pytest_addoption(parser):
     )
 
 
+# They begin first, so that no worker is alone with one at the end.
+LONGEST = ("test_the_road.py", "test_changed_images.py", "test_exactness.py", "test_jax_backend.py")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _without_grappler(pytestconfig):
     if pytestconfig.getoption("--no-grappler"):
+        import keras  # noqa: F401
         import tensorflow as tf
 
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+        gc.collect()
+        gc.freeze()  # Else each collection searches all of TensorFlow, for a second.
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _exports_run_here():
+    """Runs exports in this process, except for tests that use `own_process`."""
+    from keras_vit.export import check
+
+    check.SEPARATE_PROCESS = False
+    yield
+    check.SEPARATE_PROCESS = True
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +69,54 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """Returns a function that makes a folder once for all workers of a run of the tests.
+
+    `once(name, make)` calls `make(folder)` if no worker has, and returns what it returned. A test
+    copies what it changes.
+    """
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+
+    def get(name, make):
+        folder, done = root / name, root / f"{name}.done"
+        with filelock.FileLock(f"{folder}.lock"):
+            if not done.exists():
+                folder.mkdir()
+                done.write_bytes(pickle.dumps(make(folder)))
+            return pickle.loads(done.read_bytes())  # noqa: S301
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def colors(once):
+    """Pictures of three colours, `{train,test}/COLOR/*.png`: four and two of each."""
+    from makers import write_classes
+
+    return once("colors", lambda folder: write_classes(folder, {"train": 4, "test": 2}))
+
+
+@pytest.fixture(scope="session")
+def tiny(once):
+    """The folder of a classifier of the three colours, with random weights."""
+    import keras
+
+    import keras_vit
+    from makers import COLORS, tiny_config
+
+    def make(folder):
+        keras.utils.set_random_seed(0)
+        model = keras_vit.build(tiny_config(), input_shape=(8, 8, 3), classes=3)
+        model.get_layer("predictions").kernel.assign(np.random.randn(16, 3))
+        known = keras_vit.Preprocessing((8, 8))
+        keras_vit.save_classifier(folder / "tiny", model, tuple(COLORS), known)
+        return folder / "tiny"
+
+    return once("classifier_of_colors", make)
 
 
 class Golden:
@@ -170,34 +242,13 @@ def loss_and_gradients():
 
 
 @pytest.fixture
-def service():
-    """A function that starts a tf.data service of some workers; returns its address."""
-    import tensorflow as tf
-
-    running = []
-
-    def start(workers):
-        config = tf.data.experimental.service
-        dispatcher = config.DispatchServer()
-        running.append(dispatcher)
-        address = dispatcher.target.split("://")[1]
-        for _ in range(workers):
-            running.append(config.WorkerServer(config.WorkerConfig(address, port=0)))
-        return dispatcher.target
-
-    yield start
-    for server in reversed(running):
-        server._stop()
-
-
-@pytest.fixture
 def hub(monkeypatch, tmp_path):
     """A fake Hugging Face Hub, with an empty cache, to which a token may write."""
     pytest.importorskip("huggingface_hub")
     from fake_hub import TOKEN, FakeHub
     from huggingface_hub import constants
 
-    from keras_vit.checkpoints import weight_sources
+    from keras_vit.checkpoints import repositories
 
     server = FakeHub()
     for name, value in {
@@ -210,7 +261,7 @@ def hub(monkeypatch, tmp_path):
         monkeypatch.setattr(constants, name, value)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    server.forget = weight_sources._downloaded.cache_clear  # As another process.
+    server.forget = repositories._downloaded.cache_clear  # As another process.
     server.forget()
     yield server
     server.close()

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 import keras_vit
-from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import FILES, load_classifier, save_classifier
 from keras_vit.images.listing import image_files, images_below
 from keras_vit.prediction import highest
@@ -132,10 +131,9 @@ def test_a_pil_image_is_turned_and_scaled_as_its_file(folder, tmp_path):
     classifier = load_classifier(folder)
     values = np.random.default_rng(0).integers(0, 2**16, (20, 30), dtype="uint16")
     Image.fromarray(values).save(tmp_path / "16_bits.png")
-    turned = Image.fromarray((values // 256).astype("uint8"))
-    exif = turned.getexif()
+    exif = Image.Exif()
     exif[0x0112] = 6
-    turned.save(tmp_path / "turned.png", exif=exif)
+    Image.fromarray((values // 256).astype("uint8")).save(tmp_path / "turned.png", exif=exif)
     for path in tmp_path.iterdir():
         file, image = classifier.predict([path, Image.open(path)])
         assert dict(image.top) == pytest.approx(dict(file.top), abs=1e-6)
@@ -219,7 +217,6 @@ def test_image_files_lists_folders_and_refuses_what_does_not_exist(images, tmp_p
         ({"model": b"PK\x03\x04 no archive"}, "cannot be read as a Keras model"),
         ({"classes": b"ant\nbee\n"}, "do not belong together"),
         ({"classes": b"ant\n\nbee\n"}, "one class name a line"),
-        ({"classes": b"ant\nbee\nant\n"}, "twice: .'ant'"),
         ({"classes": b"\xff\xfe\n"}, "UTF-8"),
         ({"description": b"none"}, "must be JSON"),
         ({"recipe": b"{"}, "must be JSON"),
@@ -238,28 +235,15 @@ def test_no_such_folder(tmp_path):
         load_classifier(tmp_path / "none")
 
 
-def test_logits_are_not_kept_as_probabilities(model, tmp_path):
-    config = tiny_config(patch_size=8)
-    logits = keras_vit.build(config, input_shape=(16, 24, 3), classes=3, classifier_activation=None)
-    with pytest.raises(ValueError, match="must give probabilities"):
-        save_classifier(tmp_path / "out", logits, NAMES, PREPROCESSING)
-    assert not os.listdir(tmp_path)
-
-
-def test_a_folder_that_is_not_empty_is_kept(model, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match="new or empty"):
-        save_classifier(tmp_path, model, NAMES, PREPROCESSING)
-    with pytest.raises(ValueError, match="Only a folder that has the file model.keras"):
-        save_classifier(tmp_path, model, NAMES, PREPROCESSING, overwrite=True)
-    assert os.listdir(tmp_path) == ["mine.txt"]
-
-
-def test_overwrite_replaces_a_classifier(model, tmp_path):
+def test_only_a_classifier_is_replaced_and_on_request(model, tmp_path):
     output = tmp_path / "out"
     save_classifier(output, model, NAMES, PREPROCESSING)
+    with pytest.raises(ValueError, match="new or empty"):
+        save_classifier(output, model, NAMES, PREPROCESSING)
     save_classifier(output, model, ("x", "y", "z"), PREPROCESSING, overwrite=True)
     assert load_classifier(output).class_names == ("x", "y", "z")
+    with pytest.raises(ValueError, match="Only a folder that has the file model.keras"):
+        save_classifier(tmp_path, model, NAMES, PREPROCESSING, overwrite=True)
     assert os.listdir(tmp_path) == ["out"]
 
 
@@ -274,11 +258,19 @@ def test_no_space_is_an_os_error_and_leaves_nothing(model, tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_names_that_do_not_fit_the_model(model):
-    with pytest.raises(ValueError, match="2 names"):
-        Classifier(model, ("ant", "bee"), PREPROCESSING)
-    with pytest.raises(ValueError, match="one line of text"):
-        Classifier(model, ("ant", "bee\ncrow", "dog"), PREPROCESSING)
+def test_names_and_outputs_that_do_not_fit_are_refused(model, tmp_path):
+    config, shape = tiny_config(patch_size=8), (16, 24, 3)
+    logits = keras_vit.build(config, input_shape=shape, classes=3, classifier_activation=None)
+    plain = keras_vit.build(config, input_shape=shape, classes=3)
+    for given, names, preprocessing, message in (
+        (model, ("ant", "bee"), PREPROCESSING, "2 names"),
+        (model, ("ant", "bee\ncrow", "dog"), PREPROCESSING, "one line of text"),
+        (logits, NAMES, PREPROCESSING, "must give probabilities"),
+        (plain, NAMES, None, r"not guessed: pass preprocessing=keras_vit.Preproc"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            save_classifier(tmp_path / "out", given, names, preprocessing)
+    assert not os.listdir(tmp_path)
 
 
 def test_a_new_process_that_only_imports_the_package_loads_it(folder, images):
@@ -301,10 +293,3 @@ def test_a_new_process_that_only_imports_the_package_loads_it(folder, images):
     name, probability = json.loads(done.stdout)[0]
     assert name == here[0]
     assert probability == pytest.approx(here[1], abs=1e-6)
-
-
-def test_a_range_of_pixels_that_is_not_known_is_asked_for(tmp_path):
-    model = keras_vit.build(tiny_config(), input_shape=(8, 8, 3), classes=2)
-    with pytest.raises(ValueError, match=r"not guessed: pass preprocessing=keras_vit.Preproc"):
-        save_classifier(tmp_path / "out", model, ("a", "b"))
-    assert not (tmp_path / "out").exists()

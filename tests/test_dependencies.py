@@ -7,10 +7,7 @@ import pathlib
 import re
 import sys
 
-import pytest
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PACKAGES = ("keras_vit", "training", "export")
 
 # Distributions whose module has another name than theirs.
 MODULES = {
@@ -33,30 +30,11 @@ OF_AN_EXTRA = {
 # A file of PyTorch is read with the PyTorch that wrote it.
 OF_NO_EXTRA = {"torch"}
 
-# Functions that import, with their usual extra; `import_optional` has the extra as its third
-# argument, and the others may have another one as their second.
-IMPORTERS = {"import_export_package": "export"}
+# Functions that import, the place of the extra among their arguments, and their usual extra.
+IMPORTERS = {"import_export_package": (1, "export"), "import_optional": (2, None)}
 
 
-def installed(extra):
-    """The modules that an extra installs, by the extras in it too."""
-    modules = set(declared()[extra])
-    for part in parts_of(extra):
-        modules |= installed(part)
-    return modules
-
-
-def parts_of(extra):
-    settings = configparser.ConfigParser()
-    settings.read(ROOT / "setup.cfg")
-    parts = re.findall(
-        r"^keras-vit-applications\[([\w,]+)\]",
-        settings["options.extras_require"].get(extra, ""),
-        re.MULTILINE,
-    )
-    return [part for group in parts for part in group.split(",")]
-
-
+@functools.cache
 def declared():
     """The modules of the distributions by the extra that names them, "" without an extra."""
     settings = configparser.ConfigParser()
@@ -67,68 +45,57 @@ def declared():
         names = re.findall(r"^([\w-]+)(?!\S*\[)", lines, re.MULTILINE)
         own = [name for name in names if name != "keras-vit-applications"]
         modules[extra] = {MODULES.get(name, name.replace("-", "_")) for name in own}
+    for extra, lines in extras.items():  # With the extras that an extra names.
+        for parts in re.findall(r"^keras-vit-applications\[([\w,]+)\]", lines, re.MULTILINE):
+            modules[extra] = modules[extra].union(*(modules[part] for part in parts.split(",")))
     return modules
 
 
 @functools.cache
-def trees():
-    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    return [(path, ast.parse(path.read_text())) for path in paths]
-
-
-@functools.cache
-def used_names():
-    """Packages of import statements, and all texts up to their first dot."""
-    used = set(NOT_IMPORTED)
-    for _, tree in trees():
-        used |= set(statements(tree))
-        used |= {(text_of(node) or "").split(".")[0] for node in ast.walk(tree)}
-    return used
+def nodes():
+    """The nodes of each file."""
+    folders = ("keras_vit", "training", "export")
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [(path, list(ast.walk(ast.parse(path.read_text())))) for path in paths]
 
 
 def text_of(node):
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def statements(tree):
-    """Yields the packages in import statements."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield node.module.split(".")[0]
-
-
-def calls(tree):
-    """Yields the packages in calls that import, and the extra that they name."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not node.args:
-            continue
-        name = getattr(node.func, "attr", getattr(node.func, "id", None))
-        extra = IMPORTERS.get(name)
-        given = [*node.args[2 if name == "import_optional" else 1 :]]
-        given += [word.value for word in node.keywords]
-        if given and (name in IMPORTERS or name == "import_optional"):
-            extra = text_of(given[0])
-        module = text_of(node.args[0])
-        if module is not None and extra is not None:
-            yield module.split(".")[0], extra
+def statements(node):
+    """Returns the packages in an import statement."""
+    if isinstance(node, ast.Import):
+        return [alias.name.split(".")[0] for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return [node.module.split(".")[0]]
+    return []
 
 
 def test_an_import_statement_is_of_what_every_installation_has():
     always = declared()[""] | set(sys.stdlib_module_names) | {"keras_vit"}
-    for path, tree in trees():
-        for module in statements(tree):
+    for path, of_file in nodes():
+        for module in (name for node in of_file for name in statements(node)):
             extra = OF_AN_EXTRA.get(module)
             assert module in always or module in declared().get(extra, ()), f"{path}: {module}"
 
 
 def test_an_optional_import_names_the_extra_that_installs_it():
-    for path, tree in trees():
-        for module, extra in calls(tree):
-            assert module in installed(extra) or module in OF_NO_EXTRA, f"{path}: {module}"
+    for path, of_file in nodes():
+        for node in (node for node in of_file if isinstance(node, ast.Call) and node.args):
+            name = getattr(node.func, "attr", getattr(node.func, "id", None))
+            if name not in IMPORTERS or (module := text_of(node.args[0])) is None:
+                continue
+            place, usual = IMPORTERS[name]
+            given = [*node.args[place:], *(word.value for word in node.keywords)]
+            extra = text_of(given[0]) if given else usual
+            module = module.split(".")[0]
+            assert extra is None or module in declared()[extra] | OF_NO_EXTRA, f"{path}: {module}"
 
 
-@pytest.mark.parametrize("extra", sorted(set(declared()) - WITHOUT_IMPORTS))
-def test_what_is_declared_is_used(extra):
-    assert declared()[extra] <= used_names()
+def test_what_is_declared_is_used():
+    every = [node for _, of_file in nodes() for node in of_file]
+    used = {name for node in every for name in statements(node)} | NOT_IMPORTED
+    used |= {(text_of(node) or "").split(".")[0] for node in every}
+    for extra in set(declared()) - WITHOUT_IMPORTS:
+        assert declared()[extra] <= used, extra

@@ -12,9 +12,10 @@ import pytest
 
 import keras_vit
 from keras_vit.classifier_folder import save_classifier
-from keras_vit.configs.recognition import config_of
+from keras_vit.configs.recognition import config_of, config_of_shapes
 from keras_vit.description import Description, Labels, describe, held_description, set_description
-from keras_vit.models.rebuild import float32_model, inference_model, resized_model
+from keras_vit.export.exported_model import float32_model
+from keras_vit.models.rebuild import inference_model, resized_model
 from keras_vit.preprocessing import Preprocessing
 
 CONFIG = keras_vit.ViTConfig(
@@ -79,6 +80,11 @@ def test_a_layer_of_a_block_saves_what_differs_from_the_defaults(model):
     fields = {"num_heads": 2, "mlp_dim": 32, "dropout_rate": 0.1, "gelu": "exact"}
     assert saved.items() >= fields.items()
     assert not {"qk_norm", "rotary", "layer_scale"} & saved.keys()
+
+
+def test_weights_of_another_model_show_no_config():
+    with pytest.raises(ValueError, match="that do not show patch_size, mlp_dim, depth"):
+        config_of_shapes({"dense": (3, 4)})
 
 
 @pytest.mark.parametrize(
@@ -183,7 +189,7 @@ def test_a_model_that_is_cut_out_of_another_one_says_what_it_is(model):
 
 def test_a_part_of_a_model_says_what_is_missing(model):
     part = keras.Model(model.input, model.get_layer("encoder_block_0").output)
-    with pytest.raises(ValueError, match="it lacks encoder_block_1"):
+    with pytest.raises(ValueError, match="of which .* are vit"):
         describe(part)
 
 

@@ -30,69 +30,48 @@ def files_of(folder):
     }
 
 
-def test_a_file_appears_at_the_end_of_the_block(tmp_path):
+def test_a_file_or_folder_appears_at_the_end_of_the_block_with_its_parents(tmp_path):
     path = tmp_path / "scores.csv"
     with atomic_write(path) as partial:
         assert (partial.parent, partial.suffix) == (tmp_path, ".csv")
         partial.write_text("new")
         assert not path.exists()
-    assert files_of(tmp_path) == {"scores.csv": "new"}
-
-
-def test_a_failed_file_leaves_the_old_one_and_nothing_else(tmp_path):
-    path = tmp_path / "scores.csv"
-    path.write_text("old")
-
-    def fail_half_way():
-        with atomic_write(path) as partial:
-            partial.write_text("new")
-            raise RuntimeError("half way")
-
-    with pytest.raises(RuntimeError, match="half way"):
-        fail_half_way()
-    assert files_of(tmp_path) == {"scores.csv": "old"}
-
-
-def test_a_folder_appears_at_the_end_of_the_block_with_its_parents(tmp_path):
     folder = tmp_path / "runs" / "pets"
     with atomic_folder(folder) as partial:
         (partial / "model.keras").write_text("new")
         assert not folder.exists()
-    assert files_of(tmp_path) == {"runs/pets/model.keras": "new"}
-
-
-def test_a_new_folder_has_the_usual_permissions(tmp_path):
+    assert files_of(tmp_path) == {"scores.csv": "new", "runs/pets/model.keras": "new"}
     (tmp_path / "usual").mkdir()
-    with atomic_folder(tmp_path / "new"):
-        pass
-    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert folder.stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
-def test_a_failed_folder_leaves_the_old_one_and_nothing_else(tmp_path):
-    folder = tmp_path / "pets"
+def test_what_fails_leaves_the_old_one_and_nothing_else_and_what_does_not_replaces_it(tmp_path):
+    file, folder = tmp_path / "scores.csv", tmp_path / "pets"
     folder.mkdir()
-    (folder / "model.keras").write_text("old")
+    for path in (file, folder / "model.keras", folder / "left over"):
+        path.write_text("old")
+    before = files_of(tmp_path)
 
-    def fail_half_way():
+    def write(fails):
+        with atomic_write(file) as partial:
+            partial.write_text("new")
+            if fails:
+                raise RuntimeError("half way")
+
+    def fill(fails):
         with atomic_folder(folder, marker="model.keras", overwrite=True) as partial:
             (partial / "model.keras").write_text("new")
-            raise RuntimeError("half way")
+            if fails:
+                raise RuntimeError("half way")
 
-    with pytest.raises(RuntimeError, match="half way"):
-        fail_half_way()
-    assert files_of(tmp_path) == {"pets/model.keras": "old"}
-    assert os.listdir(tmp_path) == ["pets"]
-
-
-def test_overwriting_replaces_a_whole_folder(tmp_path):
-    folder = tmp_path / "pets"
-    folder.mkdir()
-    (folder / "model.keras").write_text("old")
-    (folder / "left over").write_text("old")
-    with atomic_folder(folder, marker="model.keras", overwrite=True) as partial:
-        (partial / "model.keras").write_text("new")
-    assert files_of(tmp_path) == {"pets/model.keras": "new"}
-    assert os.listdir(tmp_path) == ["pets"]
+    for replace in (write, fill):
+        with pytest.raises(RuntimeError, match="half way"):
+            replace(True)
+        assert files_of(tmp_path) == before
+    write(False)
+    fill(False)
+    assert files_of(tmp_path) == {"scores.csv": "new", "pets/model.keras": "new"}
+    assert sorted(os.listdir(tmp_path)) == ["pets", "scores.csv"]
 
 
 def test_a_folder_that_was_filled_meanwhile_is_kept(tmp_path):
@@ -177,23 +156,17 @@ def test_other_errors_stay_as_they_are(tmp_path):
 
 def test_an_output_is_checked_before_the_work(tmp_path, monkeypatch):
     check_writable(tmp_path / "new" / "file.csv")
-    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # The test may be root.
-    with pytest.raises(ValueError, match=f"{tmp_path} is read-only"):
-        check_writable(tmp_path / "new" / "file.csv")
-
-
-def test_an_output_below_a_file_is_refused(tmp_path):
+    check_output_file(tmp_path / "features.npz")
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=f"Not a directory: {tmp_path}/file. Received"):
         check_writable(tmp_path / "file" / "report" / "numbers.csv")
-
-
-def test_the_folder_of_a_file_must_exist(tmp_path):
-    check_output_file(tmp_path / "features.npz")
     with pytest.raises(ValueError, match=f"in a folder that exists. .* no {tmp_path}/new"):
         check_output_file(tmp_path / "new" / "features.npz")
     with pytest.raises(ValueError, match="must be a file. Received a folder"):
         check_output_file(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # The test may be root.
+    with pytest.raises(ValueError, match=f"{tmp_path} is read-only"):
+        check_writable(tmp_path / "new" / "file.csv")
 
 
 def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path):

@@ -2,6 +2,7 @@
 
 import configparser
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,13 @@ import venv
 import pytest
 
 import keras_vit
-from keras_vit._installation import DISTRIBUTION, check_installation
-from keras_vit.command_line import main
-from keras_vit.utils.optional_packages import install_command
+from keras_vit import command_line
+from keras_vit._installation import (
+    DISTRIBUTION,
+    check_installation,
+    import_optional,
+    install_command,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -33,7 +38,7 @@ def test_another_project_in_the_same_folder_is_named(other_project):
 
 
 def test_another_project_that_replaced_the_package_is_an_error(other_project, monkeypatch):
-    monkeypatch.delattr(keras_vit, "_registration")
+    monkeypatch.delattr(keras_vit, "when_keras_is_imported")
     with pytest.raises(ImportError, match="Another project, keras-vit-1.0.1, is installed"):
         check_installation(other_project)
 
@@ -42,8 +47,8 @@ def test_the_command_prints_that_error_in_one_line(monkeypatch, capsys):
     def refuse():
         raise ImportError("Another project is installed")
 
-    monkeypatch.setattr("keras_vit.command_line.check_installation", refuse)
-    assert main(["models"]) == 2
+    monkeypatch.setattr(command_line, "check_installation", refuse)
+    assert command_line.main(["models"]) == 2
     assert capsys.readouterr().err == "keras-vit: Another project is installed\n"
 
 
@@ -56,11 +61,18 @@ def test_this_project_alone_is_no_reason_for_a_warning(tmp_path, recwarn):
 
 def test_extras_are_installed_by_the_name_of_the_distribution(monkeypatch):
     assert install_command("export") == 'pip install -e ".[export]"'
-    monkeypatch.setattr("keras_vit.utils.optional_packages.IN_CHECKOUT", False)
+    monkeypatch.setattr("keras_vit._installation.IN_CHECKOUT", False)
     assert install_command("export") == 'pip install "keras-vit-applications[export]"'
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     assert settings["metadata"]["name"] == DISTRIBUTION
+
+
+@pytest.mark.parametrize(("extra", "command"), [("export", '-e ".[export]"'), ("", "no_such")])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(extra, command):
+    message = re.escape(f"no_such: pip install {command} (")
+    with pytest.raises(ImportError, match=f"A test needs .* {message}"):
+        import_optional("no_such.module", "A test", extra)
 
 
 def test_a_checkout_imports_its_own_folders_without_an_editable_installation():

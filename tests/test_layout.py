@@ -9,8 +9,6 @@ import re
 import runpy
 import tokenize
 
-import pytest
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = {"keras_vit": "keras_vit", "training": "keras_vit.training", "export": "keras_vit.export"}
 
@@ -19,7 +17,7 @@ FOLDERS = {"keras_vit": "keras_vit", "training": "keras_vit.training", "export":
 TENSORFLOW_IN_KERAS_VIT = {"decoding.py", "headers.py", "resizing.py"}
 
 # Files that import it inside functions, where it is Keras's backend.
-TENSORFLOW_AS_BACKEND = {"compiled_functions.py", "random_numbers.py", "keras_private.py"}
+TENSORFLOW_AS_BACKEND = {"base_layers.py", "random_numbers.py", "keras_private.py"}
 
 # What a part may import of the package when its module is loaded.
 MAY_IMPORT = {
@@ -39,6 +37,7 @@ MAY_IMPORT = {
     "description": {"configs", "description", "preprocessing", "utils"},
     "preprocessing": {"utils.json_files"},
     "checkpoints": {
+        "_installation",
         "keras_private",
         "checkpoints",
         "configs",
@@ -47,7 +46,7 @@ MAY_IMPORT = {
         "preprocessing",
         "utils",
     },
-    "hub": {"hub", "utils"},
+    "hub": {"_installation", "hub", "utils"},
     "models": {
         "_installation",
         "checkpoints",
@@ -63,9 +62,15 @@ MAY_IMPORT = {
 }
 
 
+@functools.cache
 def sources():
-    for folder in FOLDERS:
-        yield from sorted((ROOT / folder).rglob("*.py"))
+    return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+@functools.cache
+def nodes_of(path):
+    """All nodes of a file."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def name_of(path):
@@ -77,10 +82,9 @@ def name_of(path):
 
 def imports(path, anywhere=True):
     """Full names that a file imports; with `anywhere` also inside functions."""
-    tree = ast.parse(path.read_text())
     package = name_of(path) if path.name == "__init__.py" else name_of(path).rpartition(".")[0]
-    nodes = ast.walk(tree) if anywhere else tree.body
-    for node in nodes:
+    nodes = nodes_of(path)
+    for node in nodes if anywhere else nodes[0].body:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -93,14 +97,18 @@ def imports(path, anywhere=True):
 
 
 @functools.cache
+def modules():
+    """The files of this package by the names of their modules."""
+    return {name_of(path): path for path in sources()}
+
+
+@functools.cache
 def names_in(module):
-    """The names at the top of a module of this package; None if there is no such module."""
-    paths = [path for path in sources() if name_of(path) == module]
-    if not paths:
-        return None
-    texts = [path.read_text() for path in (*paths, paths[0].with_suffix(".pyi")) if path.exists()]
-    found = {name_of(path).rpartition(".")[2] for path in sources()}  # Modules are names too.
-    for node in [node for text in texts for node in ast.walk(ast.parse(text))]:
+    """The names at the top of a module of this package."""
+    path = modules()[module]
+    files = [file for file in (path, path.with_suffix(".pyi")) if file.exists()]
+    found = {name.rpartition(".")[2] for name in modules()}  # Modules are names too.
+    for node in [node for file in files for node in nodes_of(file)]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -113,13 +121,14 @@ def names_in(module):
 def test_every_import_of_this_package_finds_its_name():
     # Imports inside functions would fail only when they are reached.
     for path in [*sources(), *sorted((ROOT / "tests").rglob("*.py"))]:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
             if module.partition(".")[0] == "keras_vit":
-                found = names_in(module)
-                assert found is not None, f"{path}:{node.lineno}: no module {module}"
-                missing = {alias.name for alias in node.names} - found
+                assert module in modules(), f"{path}:{node.lineno}: no module {module}"
+                missing = {alias.name for alias in node.names} - names_in(module)
                 assert not missing, f"{path}:{node.lineno}: {module} has no {missing}"
+        for name in imports(path):
+            assert name.split(".")[0] not in ("training", "export"), f"{path} imports {name}"
 
 
 def test_training_and_export_never_import_each_other():
@@ -128,12 +137,6 @@ def test_training_and_export_never_import_each_other():
         other = {"training": "keras_vit.export", "export": "keras_vit.training"}.get(part)
         for name in imports(path):
             assert not (other and f"{name}.".startswith(f"{other}.")), f"{path} imports {name}"
-
-
-def test_the_bare_folders_are_never_imported():
-    for path in [*sources(), *sorted((ROOT / "tests").rglob("*.py"))]:
-        for name in imports(path):
-            assert name.split(".")[0] not in ("training", "export"), f"{path} imports {name}"
 
 
 def test_layers_models_and_checkpoints_do_not_import_what_is_built_on_them():
@@ -158,32 +161,32 @@ def test_only_training_and_export_import_tensorflow():
             ), f"{path} imports {name}"
 
 
-# What `predict` and `verify` of an ONNX, TFLite or OpenVINO export load by name or in functions.
+# `models`, `recipes`, and what `predict` and `verify` of an ONNX, TFLite or OpenVINO export load by
+# name or in functions.
 RUNS_EXPORTS = (
     "keras_vit.command_line",
-    *(f"keras_vit.commands.{name}" for name in ("predict", "verify")),
-    *("keras_vit.models.opened_classifier", "keras_vit.images.transcoding"),
+    *(f"keras_vit.commands.{name}" for name in ("models", "predict", "recipes", "verify")),
+    *("keras_vit.classifier", "keras_vit.images.transcoding"),
     *(f"keras_vit.export.{name}" for name in ("artefacts", "check")),
     *(f"keras_vit.export.{name}" for name in ("onnx", "openvino", "tflite")),
 )
 
 
 def test_what_runs_an_export_imports_neither_tensorflow_nor_keras():
-    files = {name_of(path): path for path in sources()}
-    reached, waiting = {}, [(name, name) for name in RUNS_EXPORTS]
+    reached, waiting = set(), [(name, name) for name in RUNS_EXPORTS]
     while waiting:
         name, way = waiting.pop()
         if name in reached or name.split(".")[0] != "keras_vit":
             assert name.split(".")[0] not in ("tensorflow", "keras", "jax", "scipy"), way
             continue
-        reached[name] = way
+        reached.add(name)
         parts = name.split(".")
         found = [".".join(parts[:count]) for count in range(1, len(parts))]
-        if name in files:
-            found += imports(files[name], anywhere=False)
+        if name in modules():
+            found += imports(modules()[name], anywhere=False)
         waiting += [(other, f"{way} -> {other}") for other in found]
-    modules = sorted(set(reached) & set(files))
-    assert {"keras_vit.export.formats", "keras_vit.utils.files"} <= set(modules), modules
+    expected = {f"keras_vit.{name}" for name in ("export.formats", "preprocessing", "utils.files")}
+    assert expected <= reached
 
 
 def test_private_names_of_other_packages_are_in_one_file_each():
@@ -194,7 +197,7 @@ def test_private_names_of_other_packages_are_in_one_file_each():
             continue
         for name in imports(path):
             assert not name.startswith("keras.src"), f"{path} imports {name}"
-        nodes = list(ast.walk(ast.parse(path.read_text())))
+        nodes = nodes_of(path)
         named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
         own = {node.name for node in nodes if isinstance(node, named)}
         own |= {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -205,61 +208,50 @@ def test_private_names_of_other_packages_are_in_one_file_each():
                 assert node.attr in own | public, f"{path}:{node.lineno} uses {node.attr}"
 
 
-def test_every_folder_with_code_is_installed():
+def settings_of(section):
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
-    declared = set(settings["options"]["packages"].split())
+    return settings[section]
+
+
+def test_every_folder_with_code_is_installed():
+    declared = set(settings_of("options")["packages"].split())
     assert declared == {name_of(path) for path in sources() if path.name == "__init__.py"}
     for path in sources():
         assert (path.parent / "__init__.py").exists(), f"{path} is in no package"
-
-
-def test_every_data_file_is_installed():
-    settings = configparser.ConfigParser()
-    settings.read(ROOT / "setup.cfg")
-    patterns = {
-        package: [pattern.strip() for pattern in line.split(",")]
-        for package, line in settings["options.package_data"].items()
-    }
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_dir() or path.suffix in (".py", ".pyc") or "__pycache__" in path.parts:
-                continue
-            package_folder = next(
-                parent for parent in path.parents if (parent / "__init__.py").exists()
-            )
-            declared = patterns.get(name_of(package_folder / "__init__.py"), ())
-            inside = path.relative_to(package_folder)
-            assert any(inside.match(pattern) for pattern in declared), path
-
-
-def test_tests_are_no_package():
     # With an __init__.py, pytest would put the root, and so training/ and export/, on the path.
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
-@pytest.mark.parametrize("name", ["LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "README.md"])
-def test_the_files_that_users_look_for_are_there(name):
-    assert (ROOT / name).read_text().strip()
+def test_every_data_file_is_installed():
+    patterns = {
+        package: [pattern.strip() for pattern in line.split(",")]
+        for package, line in settings_of("options.package_data").items()
+    }
+    for path in [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*"))]:
+        if path.is_dir() or path.suffix in (".py", ".pyc") or "__pycache__" in path.parts:
+            continue
+        folder = next(parent for parent in path.parents if (parent / "__init__.py").exists())
+        declared = patterns.get(name_of(folder / "__init__.py"), ())
+        inside = path.relative_to(folder)
+        assert any(inside.match(pattern) for pattern in declared), path
 
 
 def test_this_project_is_installed_by_its_own_name():
     # The name keras-vit on the package index belongs to another project.
     folders = (*FOLDERS, "benchmarks", "docs", "examples", "paper", "tests")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*")]
-    extras = configparser.ConfigParser()
-    extras.read(ROOT / "setup.cfg")
+    kinds = ("", ".cfg", ".md", ".py", ".pyi", ".toml")
     for path in [*files, *ROOT.glob("*.*"), ROOT / "Makefile"]:
-        if path.suffix in ("", ".cfg", ".md", ".py", ".pyi", ".toml") and path.is_file():
-            text = path.read_text()
-            found = re.search(r"pip install\b[^`\n]*\bkeras[-_]vit\b(?!-applications)", text)
-            assert found is None, f"{path}: {found}"
-            # An extra of this project, from a checkout or the package index.
-            for call, target in re.findall(r"(pip install [^\n]*?)([\w.-]+)\[[\w,{]+\}?\]", text):
-                from_checkout = target == "." and ("-e" in call or "editable" in call)
-                assert target == "keras-vit-applications" or from_checkout, (
-                    f"{path}: {call}{target}"
-                )
+        if path.suffix not in kinds or not path.is_file():
+            continue
+        text = path.read_text()
+        found = re.search(r"pip install\b[^`\n]*\bkeras[-_]vit\b(?!-applications)", text)
+        assert found is None, f"{path}: {found}"
+        # An extra of this project, from a checkout or the package index.
+        for call, target in re.findall(r"(pip install [^\n]*?)([\w.-]+)\[[\w,{]+\}?\]", text):
+            here = target == "." and ("-e" in call or "editable" in call)
+            assert here or target == "keras-vit-applications", f"{path}: {call}{target}"
 
 
 def test_the_picture_of_the_architecture_is_that_of_the_code():
@@ -276,7 +268,7 @@ CODE_LINES, FILES, NUM_COMMANDS, TEST_LINES, PAGE_COUNT = 31_100, 252, 19, 41_50
 def code_lines(path):
     source = path.read_text(encoding="utf-8")
     docstrings = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(path):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
@@ -292,7 +284,7 @@ def code_lines(path):
 def test_the_house_does_not_grow():
     from keras_vit.command_line import COMMANDS
 
-    product = list(sources())
+    product = sources()
     tests = (ROOT / "tests").rglob("*.py")
     found = {
         "code lines": (sum(map(code_lines, product)), CODE_LINES),

@@ -6,7 +6,7 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit.description.licences import card_header, licence_in_card, without_header
+from keras_vit.description.description_texts import card_header, licence_in_card, without_header
 from keras_vit.export import convert
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.preprocessing import Preprocessing
@@ -84,7 +84,7 @@ def test_a_name_that_the_hub_does_not_know_is_that_of_another_licence():
 
 def test_classifiers_of_the_package_and_official_weights_are_under_apache():
     assert keras_vit.load_classifier("cifar10").description.licence == "apache-2.0"
-    opened = keras_vit.open_model("ViT-B/16", weights="imagenet21k")
+    opened = keras_vit.open_model("imagenet21k", model="ViT-B/16")
     assert opened.description.licence == "apache-2.0"
 
 

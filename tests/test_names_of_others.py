@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from keras_vit.checkpoints.weight_sources import classifier_folder
+from keras_vit.checkpoints.repositories import classifier_folder
 from keras_vit.utils.files import path_inside
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

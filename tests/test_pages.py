@@ -37,7 +37,7 @@ def test_every_text_of_a_page_is_escaped(tmp_path):
         HOSTILE,
         heading(HOSTILE),
         paragraph(HOSTILE),
-        facts_table({HOSTILE: HOSTILE}),
+        facts_table([(HOSTILE, HOSTILE)]),
         wide_picture(picture, HOSTILE, HOSTILE),
         picture_grid([GridPicture(HOSTILE, picture, {HOSTILE: HOSTILE})]),
     )

@@ -11,13 +11,14 @@ import keras_vit
 from keras_vit import keras_private
 from keras_vit.prediction import predict_batch
 from keras_vit.training import Trainer
+from makers import tiny_config
 
-RNG = np.random.default_rng(0)
+IMAGES = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
 
 
 def tiny_model():
     keras.utils.set_random_seed(0)
-    return keras_vit.build("ViT-Mini/4", classes=3, input_shape=(8, 8, 3))
+    return keras_vit.build(tiny_config(), classes=3, input_shape=(8, 8, 3))
 
 
 @pytest.fixture
@@ -32,33 +33,26 @@ def no_xla(accelerator_listed, monkeypatch):
 
 
 def test_outputs_are_the_models_and_an_array():
-    model, images = tiny_model(), RNG.normal(size=(2, 8, 8, 3)).astype("float32")
-    outputs = predict_batch(model, images)
+    outputs = predict_batch(tiny_model(), IMAGES)
     assert isinstance(outputs, np.ndarray)
-    np.testing.assert_array_equal(outputs, model.predict_on_batch(images))
+    np.testing.assert_array_equal(outputs, tiny_model().predict_on_batch(IMAGES))
 
 
-def test_without_xla_nothing_is_compiled(no_xla, monkeypatch):
-    model, images = tiny_model(), RNG.normal(size=(2, 8, 8, 3)).astype("float32")
-    expected = keras.ops.convert_to_numpy(model(images))
-    compiled = []
+def test_without_xla_nothing_is_compiled_and_the_model_stays_as_it_was(no_xla, monkeypatch):
+    model, compiled = tiny_model(), []
     make = model.make_predict_function
     monkeypatch.setattr(
         model, "make_predict_function", lambda: (compiled.append(model.jit_compile), make())
     )
-    np.testing.assert_allclose(predict_batch(model, images), expected, atol=1e-6)
+    expected = keras.ops.convert_to_numpy(model(IMAGES))
+    np.testing.assert_allclose(predict_batch(model, IMAGES), expected, atol=1e-6)
     assert compiled == [False]
-
-
-def test_a_prediction_leaves_the_model_as_it_was(no_xla):
-    model = tiny_model()
-    predict_batch(model, RNG.normal(size=(2, 8, 8, 3)).astype("float32"))
     assert model.jit_compile
 
 
 def test_with_xla_it_is_kerass_choice(accelerator_listed):
     model = tiny_model()
-    predict_batch(model, RNG.normal(size=(2, 8, 8, 3)).astype("float32"))
+    predict_batch(model, IMAGES)
     assert model.jit_compile
 
 

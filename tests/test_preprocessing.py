@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -30,12 +28,13 @@ def test_a_range_by_channel_is_described_from_json_too():
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "float32"])
-def test_arrays_and_tensors_are_scaled_to_minus_one_to_one(dtype):
+def test_arrays_and_tensors_are_scaled_to_minus_one_to_one_and_stay_as_they_were(dtype):
     array = PIXELS.astype(dtype)
     for images in (array, array.tolist(), keras.ops.convert_to_tensor(array)):
         scaled = preprocess_input(images)
         assert keras.backend.standardize_dtype(scaled.dtype) in ("float32", "float64")
         np.testing.assert_allclose(keras.ops.convert_to_numpy(scaled), SCALED, atol=1e-6)
+    np.testing.assert_array_equal(array, PIXELS)
 
 
 def test_integers_become_float32_and_floats_keep_their_type():
@@ -43,13 +42,6 @@ def test_integers_become_float32_and_floats_keep_their_type():
     assert preprocess_input(PIXELS.astype("float64")).dtype == np.float64
     half = keras.ops.cast(PIXELS, "bfloat16")
     assert keras.backend.standardize_dtype(preprocess_input(half).dtype) == "bfloat16"
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_the_argument_is_never_changed(dtype):
-    images = PIXELS.astype(dtype)
-    preprocess_input(images)
-    np.testing.assert_array_equal(images, PIXELS)
 
 
 def test_it_is_a_layer_of_a_functional_model():
@@ -107,18 +99,20 @@ def test_predictions_of_another_shape_are_refused_as_by_keras(shape):
         decode_predictions(np.zeros(shape))
 
 
-def test_a_preprocessing_is_read_back_from_json():
-    preprocessing = Preprocessing((224, 192), "resize_small_central_crop", (0, 1))
-    assert Preprocessing.from_json(preprocessing.to_json()) == preprocessing
-    assert json.loads(preprocessing.to_json())["value_range"] == [0.0, 1.0]
-
-
-@pytest.mark.parametrize("resize_size", [None, 256, (256, 248)])
-def test_a_filter_and_a_size_before_the_crop_are_read_back(resize_size):
-    preprocessing = Preprocessing(
-        (224, 224), "huggingface", interpolation="bicubic", resize_size=resize_size
-    )
-    assert Preprocessing.from_json(preprocessing.to_json()) == preprocessing
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"evaluation": "resize_small_central_crop", "value_range": (0, 1)},
+        {"value_range": ((0, -1, 0), (1, 1, 255))},
+        *(
+            {"evaluation": "huggingface", "interpolation": "bicubic", "resize_size": size}
+            for size in (None, 256, (256, 248))
+        ),
+    ],
+)
+def test_a_preprocessing_is_read_back_from_json(fields):
+    preprocessing = Preprocessing((224, 192), **fields)
+    assert Preprocessing.from_fields(preprocessing.to_fields()) == preprocessing
 
 
 @pytest.mark.parametrize(
@@ -145,7 +139,7 @@ def test_the_text_has_all_fields_and_may_lack_those_with_a_default():
     assert found["image_size"] == [224, 192]
     assert found["value_range"] == [-1.0, 1.0]
     assert {"evaluation", "interpolation", "resize_size"} < set(found)
-    assert Preprocessing.from_json('{"image_size": [224, 192]}') == Preprocessing((224, 192))
+    assert Preprocessing.from_fields({"image_size": [224, 192]}) == Preprocessing((224, 192))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +160,7 @@ def test_another_image_size_keeps_the_share_of_the_crop(resize_size, image_size,
 
 def test_channels_may_have_their_own_ranges():
     preprocessing = Preprocessing((2, 2), value_range=((0, -1, 0), (1, 1, 255)))
-    assert Preprocessing.from_json(preprocessing.to_json()) == preprocessing
+    assert Preprocessing.from_fields(preprocessing.to_fields()) == preprocessing
     image = np.full((2, 2, 3), 51, "uint8")
     np.testing.assert_allclose(
         apply_preprocessing(image, preprocessing)[0, 0], [0.2, -0.6, 51], rtol=1e-6
@@ -199,16 +193,10 @@ def test_wrong_values_are_refused(wrong):
         Preprocessing(**{"image_size": (224, 224), **wrong})
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"image_size": [8]}', '{"mean": 1}'])
-def test_damaged_json_is_refused(text):
+@pytest.mark.parametrize("fields", [None, [], {"image_size": [8]}, {"mean": 1}])
+def test_wrong_fields_are_refused(fields):
     with pytest.raises(ValueError):
-        Preprocessing.from_json(text)
-
-
-def test_a_preprocessing_is_read_without_keras():
-    code = "import sys, keras_vit.preprocessing; print('keras' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == "False"
+        Preprocessing.from_fields(fields)
 
 
 def test_the_module_of_applications_has_the_functions_of_keras_applications():

@@ -5,12 +5,12 @@ import sys
 
 PROGRAM = """
 import importlib.util, sys, types
-from keras_vit import _registration
+from keras_vit import _installation
 
-sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != _registration.__name__]
+sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != _installation.__name__]
 before = list(sys.meta_path)
 expected = importlib.util.find_spec("keras").loader
-_registration.when_keras_is_imported("layers")
+_installation.when_keras_is_imported("layers")
 importlib.util.find_spec("keras")  # As TensorFlow does, which loads it later.
 assert "layers" not in sys.modules
 import keras
@@ -33,7 +33,7 @@ def test_nothing_of_the_hook_stays_once_keras_is_imported(tmp_path):
 def test_a_missing_keras_is_pythons_own_error(tmp_path):
     code = (
         "import sys\n"
-        "from keras_vit._registration import when_keras_is_imported\n"
+        "from keras_vit._installation import when_keras_is_imported\n"
         "sys.path[:] = [p for p in sys.path if 'packages' not in p]\n"
         "when_keras_is_imported('layers')\n"
         "import keras\n"

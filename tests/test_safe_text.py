@@ -13,8 +13,8 @@ from keras_vit.command_line import main
 from keras_vit.training.data.tables import read_table, table_lines
 from keras_vit.training.trust.gates import HOLDS, Verdict, parse_gates
 from keras_vit.training.trust.paired import Measure
+from keras_vit.utils.report import align_columns, markdown_table
 from keras_vit.utils.safe_text import for_csv, for_line, for_markdown, for_output
-from keras_vit.utils.text_tables import align_columns, markdown_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CONTROL = [
@@ -108,11 +108,11 @@ def test_a_class_or_a_file_ends_no_line_of_a_table_or_a_result():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
-def test_a_file_name_prints_no_line_of_its_own(tmp_path, capsys):
+def test_a_file_name_prints_no_line_of_its_own(tiny, tmp_path, capsys):
     path = tmp_path / "\rcat\nkeras-vit: dog\x1b[A.png"
     Image.new("RGB", (8, 8)).save(path)
     for name in ("text", "csv", "json"):
-        assert main(["predict", "cifar10", str(path), "--top", "1", "--format", name]) == 0
+        assert main(["predict", str(tiny), str(path), "--top", "1", "--format", name]) == 0
         printed = capsys.readouterr().out
         assert not re.search("[\r\x1b]|^keras-vit: dog", printed, re.MULTILINE)
         assert "\\u001b[A.png" in printed
@@ -133,5 +133,5 @@ def test_every_table_is_written_by_these_functions():
         "training/run/loop.py",  # The numbers of a history.
     }
     assert [path for path, text in code.items() if "'---'" in text or '"---"' in text] == [
-        "keras_vit/utils/text_tables.py"
+        "keras_vit/utils/report.py"
     ]

@@ -4,7 +4,7 @@ import io
 import sys
 
 from keras_vit.command_line import main
-from keras_vit.utils.terminal import safe_output
+from keras_vit.utils.safe_text import safe_output
 
 
 def test_all_that_is_printed_is_escaped(monkeypatch):

@@ -24,13 +24,14 @@ OURS = (
     "frozen_then_unfrozen_with_callbacks",
     "adamw_with_a_schedule_and_dropout",
     "lion_with_own_loss_and_metric",
-    "muon_in_mixed_bfloat16",
+    "mixed_bfloat16",
     "trainer_with_warmup",
     "lora",
 )
 # Models around one; `open_model` takes all, Keras and our trainers need their classes registered.
 OTHERS = ("nested_in_a_compiled_model", "features_in_a_sequential", "trainer_itself")
 LONGER = (
+    "muon_in_mixed_bfloat16",
     "still_frozen",
     "own_optimizer_and_functions",
     "mixed_float16",
@@ -108,8 +109,7 @@ def test_a_fitted_model_is_loaded_converted_and_fine_tuned_with_equal_outputs(us
 
 
 def test_predicting_and_loading_warn_of_nothing(used):
-    _, errors = used
-    assert "retracing" not in errors
+    assert "retracing" not in used[1]
 
 
 FORMATS = {
@@ -139,9 +139,3 @@ def test_a_fitted_classifier_is_exported_and_verified(name, road, tmp_path):
             np.testing.assert_allclose(
                 [p for _, p in here.top], [p for _, p in there.top], atol=1e-5
             )
-
-
-def test_the_layers_are_registered_whichever_module_is_imported_first():
-    """Modules that import Keras meet the hook that imports the layers."""
-    code = "import keras_vit.keras_private, sys; assert 'keras_vit.layers' in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -31,12 +31,10 @@ from .trainer.losses import (
     SigmoidCrossentropy as SigmoidCrossentropy,
     SoftmaxCrossentropy as SoftmaxCrossentropy,
 )
-from .trainer.muon import (
-    Muon as Muon,
-)
 from .trainer.optimizer import (
     SGD as SGD,
     Adam as Adam,
+    Muon as Muon,
 )
 from .trainer.schedule import (
     WarmupSchedule as WarmupSchedule,

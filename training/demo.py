@@ -16,17 +16,17 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from keras_vit._installation import import_optional
 from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
-from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.features import extract
-from keras_vit.training.run.finetune import finetune, pretrain
-from keras_vit.training.run.transfer import build_model, find_start
+from keras_vit.training.run.finetune import build_model, evaluate_images, finetune, pretrain
+from keras_vit.training.run.job import Job
+from keras_vit.training.run.run_options import RunOptions
 from keras_vit.utils.fields import required
-from keras_vit.utils.optional_packages import import_optional
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.report import align_columns
 
-from .data import open_source
+from .data import DataSpec, open_source
 from .evaluation import few_shot
 from .evaluation.intervals import accuracy_text
 from .settings import FineTuning, PreTraining
@@ -119,7 +119,7 @@ def demo(
     with step("pre-train on digits 0 to 4"):
         pretrained = pretrain(images / FIRST, output / "pretrained", pretraining, log=log)
     with step("evaluate before transfer"):
-        before = accuracy_before_transfer(digits, transfer)
+        before = accuracy_before_transfer(digits, output / "classifier", transfer)
         frozen = accuracy_of_frozen_features(digits, pretrained.classifier)
     with step("transfer to digits 5 to 9"):
         tuned = finetune(digits, output / "classifier", transfer, log=log)
@@ -182,25 +182,19 @@ def write_digits(folder: pathlib.Path, seed: int) -> int:
     return len(images)
 
 
-def accuracy_before_transfer(data: pathlib.Path, transfer: FineTuning) -> float:
+def accuracy_before_transfer(
+    data: pathlib.Path, output: pathlib.Path, transfer: FineTuning
+) -> float:
     """Returns the test accuracy with which the fine-tuning starts: a new head of zeros.
 
     Args:
         data: A folder of images.
+        output: The folder that the transfer will write.
         transfer: The recipe of the transfer.
     """
-    source = open_source(data, verify=False)
-    start = find_start(transfer.model, transfer.weights)
-    size = required(transfer.image_size, "image_size")
-    model, _ = build_model(start, classes=len(source.class_names), image_size=size)
-    report = evaluate(
-        model,
-        source.splits["test"],
-        source.class_names,
-        preprocessing=start.opened.preprocessing_for(size),
-        from_logits=True,
-    )
-    return report.top_1
+    plan = Job(DataSpec(data), RunOptions(output), transfer).plan()
+    model, _ = build_model(plan)
+    return evaluate_images(plan, model, plan.source.splits["test"], from_logits=True).top_1
 
 
 def accuracy_of_frozen_features(data: pathlib.Path, classifier: Classifier) -> float:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 from keras_vit import configs
 from keras_vit.checkpoints.code_bases.files_beside import found
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint, readable_files
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
-from keras_vit.configs.config_comparison import check_agrees, paper_name
+from keras_vit.configs.model_table import check_agrees, paper_name
 from keras_vit.configs.recognition import config_of_shapes, num_classes
 from keras_vit.description import Description, Labels
-from keras_vit.description.licences import licence_in_card, licence_name
+from keras_vit.description.description_texts import licence_in_card, licence_name
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 
@@ -27,7 +26,7 @@ def describe_checkpoint(
     checkpoint: Checkpoint,
     model: str | ViTConfig | BiTConfig | None = None,
     *,
-    config: ViTConfig | BiTConfig | None = None,
+    is_given: bool = False,
     image_size: tuple[int | None, int | None] = (None, None),
     source_size: tuple[int, int] | None = None,
     num_heads: int | None = None,
@@ -38,8 +37,8 @@ def describe_checkpoint(
     Args:
         checkpoint: The checkpoint.
         model: A name or config that the weights must have, or None.
-        config: The config of the model that they are loaded into, whatever the weights state; by
-            default that of the weights.
+        is_given: Whether the weights are loaded into a model that is given, whatever they state;
+            the description then has no config.
         image_size: Pixels (height, width), where the file does not show them.
         source_size: Pixels (height, width) of the file's images; another size is an error.
         num_heads: Attention heads, where the file does not show them.
@@ -49,8 +48,12 @@ def describe_checkpoint(
         ValueError: If the weights are not of the model, or a fact about their architecture is in
             no file and was not given, or is not the one given.
     """
-    if config is not None:
-        shown = _of_given(checkpoint, config)
+    if is_given:
+        shown = Description(
+            input_shape=(None, None, checkpoint.channels) if checkpoint.channels else None,
+            position_grid=checkpoint.stated.position_grid,
+            classes=num_classes(checkpoint.shapes),
+        )
     else:
         given = None if model is None else configs.resolve(model)
         if given is not None and checkpoint.width not in (0, given.width):
@@ -64,18 +67,18 @@ def describe_checkpoint(
     try:
         beside = read_images(checkpoint, size, shown.classes)
     except ValueError as error:
-        if config is None:
+        if not is_given:
             raise
         # The weights are right also where images are prepared otherwise.
         beside = Description(origins={"pixels": str(error)})
-    if shown.channels not in (None, 3) and config is not None:
+    if is_given and shown.channels not in (None, 3):
         beside = dataclasses.replace(beside, preprocessing=None)
     origins = {**beside.origins, **_origins(checkpoint)}
     if gelu is not None and not checkpoint.states("gelu"):
         origins["gelu"] = "--gelu"
     return dataclasses.replace(
         beside,
-        name="" if config else paper_name(shown.config) or "ViT",
+        name="" if is_given else paper_name(shown.config) or "ViT",
         config=shown.config,
         input_shape=shown.input_shape,
         position_grid=shown.position_grid,
@@ -136,19 +139,6 @@ def _origins(checkpoint):
     if checkpoint.stated.config is not None:
         numerics = positions = file
     return {"gelu": numerics, "norm_epsilon": numerics, "position_resize": positions}
-
-
-def _of_given(checkpoint, config):
-    """The description of weights for a model that is given."""
-    if isinstance(config, ViTConfig):
-        changes: dict[str, Any] = {"position_resize": checkpoint.position_rule()}
-        config = dataclasses.replace(config, **changes)
-    return Description(
-        config=config,
-        input_shape=(None, None, checkpoint.channels) if checkpoint.channels else None,
-        position_grid=checkpoint.stated.position_grid,
-        classes=num_classes(checkpoint.shapes),
-    )
 
 
 def _of_arrays(checkpoint, num_heads, gelu, source_size, image_size):

@@ -1,4 +1,4 @@
-"""The download of official weights into Keras's cache."""
+"""Official weights: what they are, and their download into Keras's cache."""
 
 from __future__ import annotations
 
@@ -10,8 +10,32 @@ import keras
 
 from keras_vit.checkpoints.catalogue import OfficialWeights
 from keras_vit.checkpoints.formats import check_npz
+from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.description import Description
+from keras_vit.description.description_texts import APACHE
+from keras_vit.preprocessing import Preprocessing
 
 TIMEOUT = 60.0  # Seconds without a byte from the server.
+_FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
+
+
+def describe_official(row: OfficialWeights, config: ViTConfig | BiTConfig) -> Description:
+    """Returns the description of official weights; nothing is downloaded.
+
+    Args:
+        row: A row of the catalogue.
+        config: The config of the model that they are for.
+    """
+    side = row.resolution
+    return Description(
+        name=row.model,
+        config=config,
+        input_shape=(side, side, 3),
+        classes=row.classes,
+        preprocessing=Preprocessing((side, side)),
+        origins=dict.fromkeys(_FACTS, "the official code"),
+        licence=APACHE,
+    )
 
 
 def download(weights: OfficialWeights) -> pathlib.Path:

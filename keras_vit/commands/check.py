@@ -5,23 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.training.data.outputs import check_output
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.utils.fields import REQUIRED, part, setting
 
 _DATA = (
-    "data_dir",
-    "exclude",
-    "follow_symlinks",
-    "task",
-    "split",
-    "labels",
-    "group_by",
-    "path_column",
-    "label_column",
-    "label_separator",
-    "folders",
-)
+    "data_dir", "exclude", "follow_symlinks", "task", "split", "labels", "group_by", "path_column",
+    "label_column", "label_separator", "folders",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

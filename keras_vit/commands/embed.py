@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import sys
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.model_arguments import ModelArguments
+from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
 from keras_vit.utils.files import check_output_file
 from keras_vit.utils.safe_text import for_line
@@ -35,18 +34,13 @@ class Embed(Command):
         None, "print the images nearest to this one, by the cosine", unit="IMAGE"
     )
     top: int = setting(10, "images to print", unit="N", limits=AT_LEAST_1)
-    page: str | None = setting(
-        None, "with --like, write an HTML page with their pictures", unit="FILE"
-    )
 
     def run(self) -> int:
         """Computes or reads features; returns 1 if an image could not be read."""
         if not self.output and not self.like:
             raise ValueError("A result must be asked for: --output FILE, --like IMAGE or both.")
-        if self.page and not self.like:
-            raise ValueError("--page goes with --like IMAGE.")
-        for output in filter(None, (self.output, self.page)):
-            check_output_file(output)
+        if self.output:
+            check_output_file(self.output)
         from keras_vit.images.listing import image_files
         from keras_vit.models.rebuild import feature_model
         from keras_vit.training.evaluation.embeddings import (
@@ -55,6 +49,7 @@ class Embed(Command):
             embed,
             read_embeddings,
         )
+        from keras_vit.training.evaluation.nearest import nearest
 
         if self.output:
             check_suffix(self.output)
@@ -81,28 +76,10 @@ class Embed(Command):
                     "The features must be of this model. "
                     f"Received: {self.images[0]} of {known.facts}, {asked.facts}"
                 )
-            self._show_nearest(known, asked)
+            count = min(self.top, len(known.names))
+            numbers, cosines = nearest(known.values, asked.values, count)
+            for number, cosine in zip(numbers[0], cosines[0], strict=True):
+                print(for_line(f"{cosine:7.4f}  {known.names[number]}"))
         for path, reason in skipped:
             print(for_line(f"keras-vit: {path}: {reason}"), file=sys.stderr)
         return 1 if skipped else 0
-
-    def _show_nearest(self, known, asked):
-        from keras_vit.images.pages import GridPicture, paragraph, picture_grid, write_page
-        from keras_vit.training.evaluation.nearest import nearest
-
-        numbers, cosines = nearest(known.values, asked.values, min(self.top, len(known.names)))
-        found = [(known.names[n], c) for n, c in zip(numbers[0], cosines[0], strict=True)]
-        for name, cosine in found:
-            print(for_line(f"{cosine:7.4f}  {name}"))
-        if self.page:
-            pictures = [
-                GridPicture(name, pathlib.Path(name).read_bytes(), {line: value})
-                for name, line, value in [
-                    (self.like, "the image asked for", ""),
-                    *((name, "cosine", f"{cosine:.4f}") for name, cosine in found),
-                ]
-            ]
-            number, name = f"{len(known.names):,}", known.facts["model"]
-            text = f"The {len(found)} nearest of {number} images, by {name}."
-            write_page(self.page, "Nearest images", paragraph(text), picture_grid(pictures))
-            print(f"written {self.page}")

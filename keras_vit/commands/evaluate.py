@@ -7,15 +7,12 @@ import pathlib
 from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.model_arguments import ModelArguments, unknown_facts
-from keras_vit.description.tasks import MULTICLASS
-from keras_vit.training.data.outputs import check_output
-from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
+from keras_vit.commands.shared_arguments import ModelArguments, unknown_facts
+from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, check_output
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 from keras_vit.training.evaluation.results import RESULT, Result, protocol_of, task_of
 from keras_vit.utils.fields import changed, part, setting
 from keras_vit.utils.files import SKIPPED
-from keras_vit.utils.optional_packages import install_command
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,12 +39,12 @@ class Evaluate(Command):
         "with --protocol, for a model's name: such as imagenet",
         unit="NAME",
     )
-    image_size: int | None = changed(ModelArguments, "image_size")
+    image_size: tuple[int, int] | None = changed(ModelArguments, "image_size")
     facts: dict[str, Any] = unknown_facts()
     output: str | None = setting(
         None,
-        "write the confusion matrix and the calibration (CSV and PNG), accuracy by class, "
-        f"metrics.json and {RESULT}, which keras-vit report reads",
+        "write a page of confusion, calibration and errors, these and all answers as CSV, "
+        f"metrics.json and {RESULT}",
         unit="DIR",
     )
 
@@ -56,7 +53,7 @@ class Evaluate(Command):
         """Whether TensorFlow is needed: not for image files and an export in another runtime."""
         if self.protocol or self.image_size or self.facts or self.data.data is None:
             return True
-        from keras_vit.models.opened_classifier import runs_without_tensorflow
+        from keras_vit.classifier import runs_without_tensorflow
         from keras_vit.training.data.sources import is_files
 
         return not (runs_without_tensorflow(self.model) and is_files(self.data.data))
@@ -85,54 +82,41 @@ class Evaluate(Command):
         if report.skipped and not self.output:
             print(f"--output DIR writes all skipped files to DIR/{SKIPPED}")
         if self.output:
-            written = report.write(self.output)
-            for path in written:
+            for path in report.write(self.output):
                 print(f"written {path}")
             task = task_of(data.data)
             model = evaluated_classifier(classifier, task)
             self._write_result(self.output, model, protocol_of(report.to_json()), task, report)
-            if classifier.task == MULTICLASS and not any(path.suffix == ".png" for path in written):
-                print(f"The confusion matrix was not drawn: {install_command('plots')}")
         return 0
 
     def _open_classifier(self) -> Any:
         if not self.needs_tensorflow:
-            from keras_vit.models.opened_classifier import open_classifier
+            from keras_vit.classifier import open_classifier
 
             return open_classifier(self.model)
         from keras_vit.models.opening import open_model
 
-        size = (self.image_size, self.image_size) if self.image_size else None
-        return open_model(self.model, image_size=size, **self.facts).classifier(size)
+        opened = open_model(self.model, image_size=self.image_size, **self.facts)
+        return opened.classifier(self.image_size)
 
     def _run_protocol(self, protocol: str) -> int:
-        from keras_vit.models.opened_classifier import is_export, open_classifier
         from keras_vit.training.evaluation import imagenet
-        from keras_vit.training.evaluation.predictions import build_evaluated, evaluated_classifier
+        from keras_vit.training.evaluation.predictions import build_evaluated
 
-        given = {
-            "weights": self.weights,
-            "image_size": self.image_size,
+        model = build_evaluated(
+            self.model,
+            weights=self.weights,
+            image_size=self.image_size,
+            classes=imagenet.NUM_CLASSES,
             **self.facts,
-        }
-        if not is_export(pathlib.Path(self.model)):
-            model = build_evaluated(self.model, classes=imagenet.NUM_CLASSES, **given)
-            preprocessing: Any = model.preprocessing
-            print(model.description.facts)
-        elif any(given.values()):
-            raise ValueError(
-                "--weights, --image-size, --num-heads, --gelu, --normalization and "
-                "--position-resize are for weights; an export has them inside. "
-                f"Received: {self.model}"
-            )
-        else:
-            classifier = open_classifier(self.model)
-            model, preprocessing = evaluated_classifier(classifier), classifier.input_preprocessing
+        )
+        print(model.description.facts)
+        takes_pixels = getattr(model.model, "takes_pixels", False)  # Of an export.
         report = imagenet.evaluate(
             model.model,
             protocol,
             self.data.data,
-            preprocessing=preprocessing,
+            preprocessing=None if takes_pixels else model.preprocessing,
             data_dir=self.data.data_dir,
             batch_size=self.batch_size,
             progress=True,

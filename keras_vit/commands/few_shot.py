@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.model_arguments import ModelArguments
+from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.preprocessing import EVALUATIONS
-from keras_vit.training.data.outputs import check_output
-from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
+from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, check_output
 from keras_vit.training.evaluation.protocols import (
     DTYPES,
     FEW_SHOT_RESIZE,
@@ -47,7 +46,7 @@ class FewShot(Command):
         None, "folder for computed features", unit="DIR", absent="in Keras's cache"
     )
     no_cache: bool = setting(False, "do not store features")
-    output: str | None = setting(None, "write result files for keras-vit report", unit="DIR")
+    output: str | None = setting(None, "write result files", unit="DIR")
 
     def run(self) -> None:
         """Evaluates and prints the accuracies; writes result files with --output."""
@@ -70,24 +69,19 @@ class FewShot(Command):
             "cache": None if self.no_cache else self.cache or default_cache(),
             "progress": True,
         }
-        if self.folds is None:
-            report = few_shot.evaluate(model, self.data.open(), **options)
-            reports = [report]
-        else:
-            source = dataclasses.replace(self.data, holdout=0.0).open()
-            report = few_shot.evaluate_folds(model, source, folds=self.folds, **options)
-            reports = report.reports
+        data = self.data if self.folds is None else dataclasses.replace(self.data, holdout=0.0)
+        report = few_shot.evaluate(model, data.open(), folds=self.folds, **options)
         print(report)
         if self.output:
             described = model.to_json()
-            for number, each in enumerate(reports, 1):
+            for number, part in enumerate(report.parts, 1):
                 fold = {} if self.folds is None else {"fold": [number, self.folds]}
-                self._write(each, described, fold)
+                self._write(report, part, described, fold)
             print(f"written {self.output}")
 
-    def _write(self, report, described, fold):
+    def _write(self, report, part, described, fold):
         """Writes a result file for each number of shots and each seed."""
-        for shots, by_seed in report.accuracies.items():
+        for shots, by_seed in part.accuracies.items():
             for seed, top_1 in by_seed.items():
                 name = f"{shots}_shot_seed_{seed}"
                 if fold:
@@ -98,11 +92,11 @@ class FewShot(Command):
                     model=described,
                     data={
                         "data": self.data.data,
-                        "images": {"train": report.num_train, "test": report.num_test},
+                        "images": {"train": part.num_train, "test": part.num_test},
                         "skipped": len(report.skipped),
                     },
                     metrics={"top_1": top_1},
-                    images=report.num_test,
+                    images=part.num_test,
                     recipe={
                         "shots": shots,
                         "l2": report.l2,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.jobs import SETTINGS_GROUP, dry_run, run_job, run_several
-from keras_vit.training.data.outputs import check_output
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.commands.shared_arguments import SETTINGS_GROUP, dry_run, run_job, run_several
+from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.fields import part
@@ -40,7 +39,7 @@ class Finetune(Command):
         return run_job(Job(data, options, self.settings), dry_run=self.dry_run)
 
     def _run_folds(self, folds: int) -> int:
-        from keras_vit.training.run.folds import finetune_folds
+        from keras_vit.training.run.sweep import finetune_folds
 
         options = self.options
         if options.overwrite or options.resume or options.changed_data:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.model_arguments import ModelArguments, unknown_facts
+from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.preprocessing import imagenet_classes
-from keras_vit.training.data.outputs import check_output
-from keras_vit.utils.fields import REQUIRED, changed, setting
+from keras_vit.training.data.spec import check_output
+from keras_vit.utils.fields import REQUIRED, part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,16 +19,11 @@ class Inspect(Command):
     of them.
     """
 
-    model: str = changed(ModelArguments, "model")
-    facts: dict[str, Any] = unknown_facts()
+    model: ModelArguments = part(ModelArguments)
     images: tuple[str, ...] = setting(
         (), "image files and folders of images", unit="IMAGE", positional=True
     )
     output: str = setting(REQUIRED, "a new or empty folder", unit="DIR")
-    weights: str | None = changed(ModelArguments, "weights", unit="WEIGHTS")
-    image_size: tuple[int, ...] | None = changed(
-        ModelArguments, "image_size", help="images of another size: a number, or height and width"
-    )
     figures: tuple[str, ...] | None = setting(
         None,
         "filters, position_similarity, attention_distance, rollout, heads",
@@ -48,30 +42,18 @@ class Inspect(Command):
 
     def run(self) -> None:
         """Writes the figures and prints the path of the page."""
-        size = self.image_size
-        if size is not None and (len(size) > 2 or min(size) < 1):
-            raise ValueError(
-                "--image-size must be one positive number, or height and width. "
-                f"Received: {' '.join(map(str, size))}"
-            )
         from keras_vit.images.listing import image_files
         from keras_vit.inspection import write_report
-        from keras_vit.training.evaluation.predictions import build_evaluated
 
         for image in self.images:
             check_output(self.output, image)
         # Before the model is read, so that a wrong path is reported at once.
         if self.images:
             image_files(self.images)
-        opened = build_evaluated(
-            self.model,
-            weights=self.weights,
-            image_size=size and (size[0], size[-1]),
-            **self.facts,
-        )
+        opened = self.model.open()
         print(opened.description.facts)
         class_names = opened.description.labels.names
-        if class_names is None and self.weights == "imagenet":
+        if class_names is None and self.model.weights == "imagenet":
             class_names = [name for _, name in imagenet_classes()]
         written = write_report(
             self.output,

@@ -10,7 +10,7 @@ from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.commands import Command
 from keras_vit.description import describe
 from keras_vit.utils.fields import POSITIVE, setting
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.report import align_columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

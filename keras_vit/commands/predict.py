@@ -8,7 +8,7 @@ import json
 import sys
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL, SEPARATOR
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, changed, setting
 from keras_vit.utils.files import csv_row
@@ -88,14 +88,14 @@ class Predict(Command):
     @property
     def needs_tensorflow(self) -> bool:
         """Whether TensorFlow is needed: not for an export in another runtime."""
-        from keras_vit.models.opened_classifier import runs_without_tensorflow
+        from keras_vit.classifier import runs_without_tensorflow
 
         return not runs_without_tensorflow(self.model)
 
     def run(self) -> int:
         """Predicts; returns 1 if an image could not be read."""
+        from keras_vit.classifier import open_classifier
         from keras_vit.images.listing import image_files
-        from keras_vit.models.opened_classifier import open_classifier
 
         files = image_files(self.images)
         classifier = open_classifier(self.model)

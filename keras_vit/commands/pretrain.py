@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from keras_vit.commands import Command
-from keras_vit.commands.jobs import SETTINGS_GROUP, dry_run, run_job
+from keras_vit.commands.shared_arguments import SETTINGS_GROUP, dry_run, run_job
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches, PreTraining

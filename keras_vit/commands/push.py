@@ -32,15 +32,13 @@ class Push(Command):
         positional=True,
     )  # fmt: skip
     private: bool = setting(False, "let nobody else see it")
-    dataset: tuple[str, ...] = setting(
-        (), "the Hub's name of the data set; may be repeated", unit="NAME", repeated=True
-    )
+    dataset: tuple[str, ...] = setting((), "the Hub's names of the data sets", unit="NAME")
     samples: bool = setting(False, "push the photos in the classifier's folder too")
     dry_run: bool = setting(False, "print every file and its size, and push nothing")
 
     def run(self) -> None:
         """Writes the files to a temporary folder, prints them, and pushes them."""
-        from keras_vit.checkpoints.weight_sources import READ_FILES
+        from keras_vit.checkpoints.repositories import READ_FILES
         from keras_vit.hub.uploads import Upload, check_name, check_token, upload
         from keras_vit.utils.files import named_disk_errors
 
@@ -65,7 +63,7 @@ class Push(Command):
         to the folder.
         """
         from keras_vit.checkpoints.hdf5 import check_keras_archive
-        from keras_vit.checkpoints.weight_sources import classifier_folder
+        from keras_vit.checkpoints.repositories import classifier_folder
         from keras_vit.description.description_texts import TEXTS, description_of_folder
         from keras_vit.description.without_paths import without_paths
         from keras_vit.images.listing import image_files

@@ -17,10 +17,17 @@ from keras_vit.training.recipes import (
 )
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining, Settings
 from keras_vit.utils.fields import changed, field_info, setting
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.report import align_columns
 
 # The settings by the command that takes them.
 SETTINGS = {kind.command: kind for kind in (FineTuning, PreTraining, MaskedPatches)}
+
+TABLES = {
+    f'keras-vit pretrain --recipe "{next(iter(PRETRAINING))}"': PRETRAINING,
+    "keras-vit pretrain --objective masked-patches, which needs no labels": MASKED_PATCHES,
+    'keras-vit finetune --recipe "CIFAR-10"; keras-vit sweep tries the learning rates': FINETUNING,
+    "Ours, for images of 32 pixels; finetune starts the last from the one before it": SMALL,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,17 +53,9 @@ class Recipes(Command):
         if self.names:
             print("\n\n".join(recipe_details(name, self.scale) for name in self.names))
             return
-        print(f'keras-vit pretrain --recipe "{next(iter(PRETRAINING))}"\n')
-        print(recipe_table(PRETRAINING.values(), self.scale))
-        print("\nkeras-vit pretrain --objective masked-patches, which needs no labels\n")
-        print(recipe_table(MASKED_PATCHES.values(), self.scale))
-        print(
-            '\nkeras-vit finetune --recipe "CIFAR-10"; keras-vit sweep tries the learning rates\n'
-        )
-        print(recipe_table(FINETUNING.values(), self.scale))
-        print("\nOurs, for images of 32 pixels; finetune starts the last from the one before it\n")
-        print(recipe_table(SMALL.values(), self.scale))
-        print(f"\n{HYPER_RULE_NAME}, for keras-vit finetune of a ResNet: {_rule()}")
+        for title, recipes in TABLES.items():
+            print(f"{title}\n\n{recipe_table(recipes.values(), self.scale)}\n")
+        print(f"{HYPER_RULE_NAME}, for keras-vit finetune of a ResNet: {_rule()}")
 
 
 def recipe_table(recipes, scale=1.0):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command
-from keras_vit.training.data.outputs import check_output
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.utils.fields import NOT_NEGATIVE, REQUIRED, part, setting
 from keras_vit.utils.files import write_skipped
 
@@ -38,6 +37,6 @@ class RecordsCommand(Command):
         )
         if source.skipped:
             print(f"all skipped files are in {write_skipped(self.output, source.skipped)}")
-        for split, shards in written.items():
-            print(f"{split}: {shards.counts.sum()} images in {len(shards.files)} files")
+        for split, (images, files) in written.items():
+            print(f"{split}: {images} images in {files} files")
         print(f"written {self.output}")

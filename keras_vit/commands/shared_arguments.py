@@ -1,11 +1,18 @@
-"""Arguments that several commands share."""
+"""Arguments that several commands share, and how a job is run from the shell."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import shlex
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from keras_vit.configs import FEATURES
-from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, setting
+from keras_vit.training.settings import UNKNOWN_FACTS, FineTuning
+from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
+from keras_vit.utils.files import RECIPE, named_disk_errors
 
 
 def classifier(more: str = "") -> Any:
@@ -46,3 +53,112 @@ def feature() -> Any:
         "input of the head, class token, or mean of the patch tokens",
         choices=FEATURES,
     )
+
+
+def unknown_facts() -> Any:
+    """Returns the field of what a file of weights may not hold; see `keras_vit.open_model`."""
+    return part(FineTuning, make=dict, only=UNKNOWN_FACTS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelArguments:
+    """MODEL, and the flags for a model's name and for weights of others."""
+
+    model: str = setting(
+        REQUIRED,
+        "a classifier's folder, other weights, or a name of keras-vit models",
+        unit="MODEL",
+        positional=True,
+    )
+    weights: str | None = setting(
+        None,
+        "for a model's name: imagenet21k, imagenet, a key of the catalogue, a file, or random",
+        unit="NAME",
+    )
+    image_size: tuple[int, int] | None = setting(
+        None,
+        "images of another size, 384 or 384x512 (height x width)",
+        unit="PIXELS",
+        absent="the weights', or 224",
+    )
+    facts: dict[str, Any] = unknown_facts()
+
+    def open(self, **options: Any) -> Any:
+        """Returns the opened model, an `EvaluatedModel`.
+
+        Args:
+            **options: More arguments of `build_evaluated`.
+        """
+        from keras_vit.training.evaluation.predictions import build_evaluated
+
+        return build_evaluated(
+            self.model,
+            weights=self.weights,
+            image_size=self.image_size,
+            **self.facts,
+            **options,
+        )
+
+
+SETTINGS_GROUP = "recipe, the paper's by default"
+
+
+def dry_run() -> Any:
+    """Returns the field of --dry-run."""
+    return setting(
+        False,
+        "print the resolved recipe, the memory needed, steps, images seen and epochs; train "
+        "nothing, write nothing",
+        group="output",
+    )
+
+
+def run_job(job: Any, *, dry_run: bool) -> int:
+    """Runs a job; returns 130 or 143 if a signal stopped it, and prints how to continue.
+
+    Args:
+        job: A `keras_vit.training.run.job.Job`.
+        dry_run: Whether its plan is printed instead.
+    """
+    if dry_run:
+        print(job.dry_run())
+        return 0
+    from keras_vit.training.run.finetune import run
+
+    output = os.fspath(job.options.output)
+    command = shlex.join(["keras-vit", *job.settings.command.split(), "--output", output])
+
+    def again():
+        known = (job.folder.path / RECIPE).is_file()
+        return f"{command} --resume" if known else "the same command"
+
+    return _with_advice(job.folder.path, again, lambda: run(job))
+
+
+def run_several(output: str | os.PathLike, command: str, run: Callable[[], Any]) -> int:
+    """Trains several times and prints the result; returns 130 or 143 if a signal stopped it.
+
+    Args:
+        output: The folder of all runs.
+        command: The command that continues them.
+        run: Trains; its result has a `folder`.
+    """
+
+    def run_and_print():
+        done = run()
+        print(f"\n{done}\n\nwritten {done.folder}")
+
+    return _with_advice(output, lambda: command, run_and_print)
+
+
+def _with_advice(output, again, run):
+    """Runs; a full disk and a signal print the command that continues."""
+    from keras_vit.training.run.loop import Interrupted
+
+    try:
+        with named_disk_errors(output, lambda: f"Free space there, and go on with: {again()}"):
+            run()
+    except Interrupted as stop:
+        print(f"{stop} Go on with: {again()}", file=sys.stderr)
+        return 128 + stop.signal_number
+    return 0

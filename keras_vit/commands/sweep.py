@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.jobs import SETTINGS_GROUP, run_several
+from keras_vit.commands.shared_arguments import SETTINGS_GROUP, run_several
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.recipes import SWEEP_RATES, SWEEP_SEEDS
 from keras_vit.training.settings import FineTuning

@@ -7,11 +7,7 @@ A field stands with what it means, its default, its allowed values and its cost.
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable
 from typing import Any, Literal, TypeVar, get_args
-
-from keras_vit.configs.costs import ACTIVATION, NORM, Cost, attention_products, dense, norm
 
 Gelu = Literal["tanh", "exact", "quick", "relu", "swiglu"]
 
@@ -25,7 +21,6 @@ UNSEEN_FEATURES = ("rotary",)
 UNSEEN_BLOCK_FIELDS = ("gelu", "norm_epsilon", "num_heads", *UNSEEN_FEATURES)
 
 Config = TypeVar("Config")
-Class = TypeVar("Class", bound=type)
 
 
 def check_choices(config: Any, **kinds: Any) -> None:
@@ -38,6 +33,18 @@ def check_choices(config: Any, **kinds: Any) -> None:
             )
 
 
+def check_rules(config: Any, *rules: tuple[Any, str]) -> None:
+    """Raises ValueError with the first rule that does not hold.
+
+    Args:
+        config: The config, for the message.
+        *rules: Whether a rule holds, and what must hold.
+    """
+    for holds, rule in rules:
+        if not holds:
+            raise ValueError(f"{rule}. Received: {config}")
+
+
 def part_of(kind: type[Config], whole: Any, **others: Any) -> Config:
     """Returns the config of a part, from the fields of the same names in the config of a whole.
 
@@ -48,42 +55,6 @@ def part_of(kind: type[Config], whole: Any, **others: Any) -> Config:
     """
     names = {field.name for field in dataclasses.fields(kind)} - others.keys()  # type: ignore
     return kind(**{name: getattr(whole, name) for name in names}, **others)
-
-
-def documented_by(*configs: type) -> Callable[[Class], Class]:
-    """Adds the fields of configs to `Args` in a class's docstring; a decorator.
-
-    So each field is described once, where it is declared, and `help()` of every class that has
-    it shows the text. A dataclass lists its fields in their order; another class lists all
-    fields of the configs in front of `**kwargs`.
-
-    Args:
-        *configs: Dataclasses with a docstring in Google's style.
-    """
-
-    def document(target: Class) -> Class:
-        start, end, entries = _arguments(target)
-        for config in configs:
-            entries = {**_arguments(config)[2], **entries}
-        if dataclasses.is_dataclass(target):
-            names = [field.name for field in dataclasses.fields(target)]
-        else:
-            names = sorted(entries, key="**kwargs".__eq__)
-        text = target.__doc__ or ""
-        target.__doc__ = text[:start] + "".join(map(entries.__getitem__, names)) + text[end:]
-        return target
-
-    return document
-
-
-def _arguments(documented: type) -> tuple[int, int, dict[str, str]]:
-    """Returns where the entries under `Args` of a docstring begin and end, and them by name."""
-    entry = r" {8}(\*{0,2}\w+): .*\n(?: {12}.*\n)*"
-    found = re.search(rf"(?<=    Args:\n)(?:{entry})+", documented.__doc__ or "")
-    if not found:  # Python was started with -OO.
-        return 0, 0, {}
-    entries = {match[1]: match[0] for match in re.finditer(entry, found[0])}
-    return found.start(), found.end(), entries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +126,6 @@ class MLPConfig:
         )
 
 
-@documented_by(AttentionConfig, MLPConfig)
 @dataclasses.dataclass(frozen=True)
 class BlockConfig:
     """An encoder block; paper, equations 2 and 3.
@@ -240,7 +210,6 @@ class BlockConfig:
         return cost
 
 
-@documented_by(MLPConfig)
 @dataclasses.dataclass(frozen=True)
 class PoolingConfig:
     """Attention pooling with an MLP, the head "map".
@@ -278,3 +247,77 @@ class PoolingConfig:
             + self.mlp.cost(1, width)
             + Cost(flops=width)  # The residual.
         )
+
+
+NORM, SOFTMAX, STANDARDIZATION, POOL, SMALL_POOL = 7, 5, 5, 9, 4
+# By the nonlinearity of the MLP, for each of its hidden units.
+ACTIVATION = {"tanh": 8, "exact": 4, "quick": 3, "relu": 0, "swiglu": 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Parameters, FLOPs and activations; costs add, and a number times a cost repeats it.
+
+    A floating-point operation is one multiplication or one addition, as in the paper's
+    exaFLOPs. They are counted as TensorFlow's profiler does, for a forward pass of one image:
+
+        matrix product, convolution     2 for each product, 1 for each bias
+        norm                            7 an element
+        softmax                         5 an element
+        GELU                            8 an element (tanh), 4 (exact), 3 (quick)
+        SwiGLU                          3 a gated element
+        kernel standardisation          5 a weight: once a pass, so less in a batch
+        pool                            9 an output (3x3), 4 (2x2)
+        addition of two tensors, mean   1 an element
+
+    ReLU, copies and comparisons are not counted. Activations are the elements of the outputs of
+    all convolutions and matrix products (Radosavovic et al., 2020, arXiv 2003.13678), including
+    attention logits; they predict memory traffic better than FLOPs do.
+
+    Args:
+        parameters: Numbers that the model learns.
+        flops: Multiplications and additions of a forward pass of one image.
+        activations: Elements of the outputs of convolutions and matrix products.
+    """
+
+    parameters: int = 0
+    flops: int = 0
+    activations: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.parameters + other.parameters,
+            self.flops + other.flops,
+            self.activations + other.activations,
+        )
+
+    def __rmul__(self, times: int) -> Cost:
+        return Cost(times * self.parameters, times * self.flops, times * self.activations)
+
+
+def shared(times: int, cost: Cost) -> Cost:
+    """Returns the cost of calling something several times with the same weights."""
+    return Cost(cost.parameters, times * cost.flops, times * cost.activations)
+
+
+def dense(positions: int, inputs: int, outputs: int) -> Cost:
+    """Returns the cost of a dense layer on each position."""
+    return Cost(
+        parameters=(inputs + 1) * outputs,
+        flops=(2 * inputs + 1) * positions * outputs,
+        activations=positions * outputs,
+    )
+
+
+def norm(positions: int, channels: int) -> Cost:
+    """Returns the cost of a normalisation with scale and shift."""
+    return Cost(parameters=2 * channels, flops=NORM * positions * channels)
+
+
+def attention_products(queries: int, keys: int, width: int, num_heads: int) -> Cost:
+    """Returns the cost of logits, softmax and the weighted sum of the values."""
+    pairs = queries * keys
+    return Cost(
+        flops=2 * pairs * width + SOFTMAX * num_heads * pairs + 2 * pairs * width,
+        activations=num_heads * pairs + queries * width,
+    )

@@ -1,18 +1,18 @@
 """The size and cost of a model, counted without Keras or TensorFlow.
 
-What counts as an operation is in `keras_vit.configs.costs`; the costs of the encoder block's fields
-stand with them in `keras_vit.configs.blocks`.
+What counts as an operation, and the costs of the encoder block's fields, is in
+`keras_vit.configs.blocks`.
 """
 
 from __future__ import annotations
 
 from keras_vit import configs
-from keras_vit.configs.blocks import AttentionConfig
-from keras_vit.configs.costs import (
+from keras_vit.configs.blocks import (
     POOL,
     SMALL_POOL,
     SOFTMAX,
     STANDARDIZATION,
+    AttentionConfig,
     Cost,
     dense,
     norm,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Literal
 
+from keras_vit.configs.blocks import check_rules
+
 EpsilonIn = Literal["deviation", "variance"]
 
 
@@ -17,16 +19,18 @@ class _ResNet:
 
     def __post_init__(self):
         object.__setattr__(self, "num_blocks", tuple(self.num_blocks))
-        if any(not isinstance(units, int) or units < 1 for units in self.num_blocks):
-            raise ValueError(
-                "num_blocks must be the number of units in each block, 1 or more. "
-                f"Received: num_blocks={self.num_blocks}"
-            )
-        if self.width < 32 or self.width % 32:
-            raise ValueError(
-                "width_factor must make the root's width, 64 * width_factor, a multiple of the "
-                f"32 groups of GroupNorm. Received: width_factor={self.width_factor}"
-            )
+        check_rules(
+            self,
+            (
+                all(isinstance(units, int) and units > 0 for units in self.num_blocks),
+                "num_blocks must be the number of units in each block, 1 or more",
+            ),
+            (
+                self.width >= 32 and self.width % 32 == 0,
+                "width_factor must make the root's width, 64 * width_factor, a multiple of the 32 "
+                "groups of GroupNorm",
+            ),
+        )
 
     @property
     def width(self) -> int:
@@ -95,13 +99,15 @@ class PoolingStem:
 
     def __post_init__(self):
         object.__setattr__(self, "widths", tuple(self.widths))
-        if not self.widths:
-            raise ValueError(f"A PoolingStem needs a block. Received: widths={self.widths}")
-        if any(width < 1 or width % self.groups for width in (self.width, *self.widths)):
-            raise ValueError(
-                f"Every width must be a multiple of the {self.groups} groups of GroupNorm. "
-                f"Received: width={self.width}, widths={self.widths}"
-            )
+        widths = (self.width, *self.widths)
+        check_rules(
+            self,
+            (self.widths, "A PoolingStem needs a block"),
+            (
+                all(width > 0 and width % self.groups == 0 for width in widths),
+                f"Every width must be a multiple of the {self.groups} groups of GroupNorm",
+            ),
+        )
 
     @property
     def num_blocks(self) -> tuple[int, ...]:
@@ -155,8 +161,7 @@ class BiTConfig(_ResNet):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.num_blocks:
-            raise ValueError(f"A ResNet needs a block. Received: num_blocks={self.num_blocks}")
+        check_rules(self, (self.num_blocks, "A ResNet needs a block"))
 
     @property
     def min_image_size(self) -> tuple[int, int]:
@@ -185,8 +190,5 @@ class AxialResNetConfig(BiTConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.num_heads < 1 or self.width % self.num_heads:
-            raise ValueError(
-                "The number of heads must divide the root's width. "
-                f"Received: num_heads={self.num_heads}, width={self.width}"
-            )
+        divides = self.num_heads > 0 and self.width % self.num_heads == 0
+        check_rules(self, (divides, "The number of heads must divide the root's width"))

@@ -10,7 +10,7 @@ from keras_vit.configs.blocks import (
     Gelu,
     PoolingConfig,
     check_choices,
-    documented_by,
+    check_rules,
     part_of,
 )
 from keras_vit.configs.position_resize import PositionRule
@@ -22,7 +22,6 @@ PositionKind = Literal["none", "learned_1d", "learned_2d", "relative"]
 PositionPlace = Literal["input", "every_block", "every_block_shared"]
 
 
-@documented_by(BlockConfig)
 @dataclasses.dataclass(frozen=True)
 class ViTConfig:
     """A Vision Transformer; paper, Table 1 and equations 1 to 4.
@@ -113,53 +112,44 @@ class ViTConfig:
         )
         part_of(BlockConfig, self)  # Checks the fields of the blocks.
         sizes = [*self.patch_sizes, self.width, self.depth, self.mlp_dim, self.num_heads]
-        if len(self.patch_sizes) != 2 or min(sizes) < 1:
-            raise ValueError(f"Every size must be positive. Received: {self}")
-        if self.width % self.num_heads:
-            raise ValueError(
-                "The number of heads must divide the width. "
-                f"Received: width={self.width}, num_heads={self.num_heads}"
-            )
-        if self.rotary and self.width // self.num_heads % 4:
-            raise ValueError(
-                "Rotary positions need heads with a multiple of 4 units. "
-                f"Received: width={self.width}, num_heads={self.num_heads}"
-            )
-        if self.rotary and not (self.adds_positions or self.position_embedding == "none"):
-            raise ValueError(
+        is_sized = len(self.patch_sizes) == 2 and min(sizes) > 0
+        check_rules(self, (is_sized, "Every size must be positive"))
+        kind, added, head = self.position_embedding, self.adds_positions, self.classifier
+        check_rules(
+            self,
+            (self.width % self.num_heads == 0, "The number of heads must divide the width"),
+            (
+                not self.rotary or self.width // self.num_heads % 4 == 0,
+                "Rotary positions need heads with a multiple of 4 units",
+            ),
+            (
+                not self.rotary or added or kind == "none",
                 "Rotary positions must come with positions that are added, or alone "
-                f'(position_embedding="none"). Received: "{self.position_embedding}"'
-            )
-        if self.position_embedding_at != "input" and not self.adds_positions:
-            raise ValueError(
-                f'position_embedding="{self.position_embedding}" adds nothing to tokens and needs '
-                'position_embedding_at="input". '
-                f'Received: position_embedding_at="{self.position_embedding_at}"'
-            )
-        if self.position_embedding == "learned_2d" and self.width % 2:
-            raise ValueError(
-                'position_embedding="learned_2d" gives half of the width to each axis; it must '
-                f"be even. Received: width={self.width}"
-            )
-        if self.num_registers < 0:
-            raise ValueError(
-                f"num_registers must be 0 or more. Received: num_registers={self.num_registers}"
-            )
-        if self.classifier == "token+distillation" and self.representation_size:
-            raise ValueError(
-                'classifier="token+distillation" has no representation layer. '
-                f"Received: representation_size={self.representation_size}"
-            )
-        if self.unread_class_token and self.classifier not in ("gap", "max", "map"):
-            raise ValueError(
-                "unread_class_token is for a head that pools the patches. "
-                f"Received: classifier={self.classifier!r}"
-            )
-        if self.classifier != "map" and (self.map_num_heads or self.map_mlp_dim):
-            raise ValueError(
-                'map_num_heads and map_mlp_dim need classifier="map". '
-                f"Received: classifier={self.classifier!r}"
-            )
+                '(position_embedding="none")',
+            ),
+            (
+                added or self.position_embedding_at == "input",
+                f'position_embedding="{kind}" adds nothing to tokens and needs '
+                'position_embedding_at="input"',
+            ),
+            (
+                kind != "learned_2d" or self.width % 2 == 0,
+                'The width must be even for position_embedding="learned_2d", half for each axis',
+            ),
+            (self.num_registers >= 0, "num_registers must be 0 or more"),
+            (
+                head != "token+distillation" or not self.representation_size,
+                'classifier="token+distillation" has no representation layer',
+            ),
+            (
+                not self.unread_class_token or head in ("gap", "max", "map"),
+                "unread_class_token is for a head that pools the patches",
+            ),
+            (
+                head == "map" or not (self.map_num_heads or self.map_mlp_dim),
+                'map_num_heads and map_mlp_dim need classifier="map"',
+            ),
+        )
 
     @property
     def patch_sizes(self) -> tuple[int, int]:
@@ -272,16 +262,14 @@ class AxialConfig(ViTConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.stochastic_depth_rate:
-            raise ValueError(
-                "An Axial-ViT has no stochastic depth: its blocks see lines, not images. "
-                f"Received: stochastic_depth_rate={self.stochastic_depth_rate}"
-            )
-        if self.rotary:
-            raise ValueError(
-                "An Axial-ViT has no steps of rows and columns: its blocks see lines. "
-                f"Received: rotary={self.rotary}"
-            )
+        check_rules(
+            self,
+            (
+                not self.stochastic_depth_rate and not self.rotary,
+                "An Axial-ViT has no stochastic depth and no rotary positions: its blocks see "
+                "lines, not images",
+            ),
+        )
 
     @property
     def architecture(self) -> str:

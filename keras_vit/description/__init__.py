@@ -1,39 +1,22 @@
 """Descriptions of models: config, preprocessing, classes, and the origin of each fact."""
 
 from keras_vit.description.class_labels import (
-    UNKNOWN,
-    Labels,
-    check_class_names,
+    UNKNOWN as UNKNOWN,
+    Labels as Labels,
+    check_class_names as check_class_names,
 )
 from keras_vit.description.description import (
-    Description,
-    description_text,
-    read_description,
+    Description as Description,
+    description_text as description_text,
+    read_description as read_description,
 )
 from keras_vit.description.of_models import (
-    LAYER,
-    abstains,
-    completed,
-    describe,
-    described,
-    description_layer,
-    held_description,
-    set_description,
+    LAYER as LAYER,
+    abstains as abstains,
+    completed as completed,
+    describe as describe,
+    description_for as description_for,
+    description_layer as description_layer,
+    held_description as held_description,
+    set_description as set_description,
 )
-
-__all__ = [
-    "Description",
-    "LAYER",
-    "Labels",
-    "UNKNOWN",
-    "abstains",
-    "check_class_names",
-    "completed",
-    "describe",
-    "described",
-    "description_layer",
-    "description_text",
-    "held_description",
-    "read_description",
-    "set_description",
-]

@@ -1,4 +1,4 @@
-"""The classes of a classifier: their names, and how many of them an image may have."""
+"""The classes of a classifier: the two tasks, multi-class and multi-label, and the names."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_vit.description.tasks import (
-    ACTIVATIONS,
-    DEFAULT_THRESHOLD,
-    MULTICLASS,
-    MULTILABEL,
-    TASKS,
-    check_label_names,
-)
 from keras_vit.utils.json_files import check_fields
+
+MULTICLASS, MULTILABEL = "multiclass", "multilabel"
+TASKS = (MULTICLASS, MULTILABEL)
+
+# Activations of the model's last layer.
+ACTIVATIONS = {MULTICLASS: "softmax", MULTILABEL: "sigmoid"}
+
+# The score on validation images by which the best weights are chosen: in history.csv, recipe.json.
+SCORES = {MULTICLASS: "accuracy", MULTILABEL: "mAP"}
+
+SEPARATOR = ";"  # Between the labels of an image in a CSV file; in no class name.
+
+DEFAULT_THRESHOLD = 0.5  # Probability over which an image has a label.
 
 UNKNOWN = "unknown"  # The output that stands for no answer, behind the classes.
 
@@ -119,3 +124,20 @@ def check_class_names(class_names: Sequence[str]) -> None:
 def _is_line(name):
     # Bytes of a file name that are no UTF-8 are surrogates.
     return len(name.splitlines()) == 1 and not any("\ud800" <= c <= "\udfff" for c in name)
+
+
+def check_label_names(class_names: Sequence[str]) -> None:
+    """Raises ValueError if the name of a label holds the character between two labels."""
+    wrong = [name for name in class_names if SEPARATOR in name]
+    if wrong:
+        raise ValueError(
+            f'A class name must not hold "{SEPARATOR}", which separates the labels of an image. '
+            f"Received: {wrong[0]!r}"
+        )
+
+
+def task_of_model(model: Any) -> str:
+    """Returns the task of a Keras model by the activation of its last layer."""
+    activation = getattr(model.layers[-1], "activation", None)
+    name = getattr(activation, "__name__", None)
+    return MULTILABEL if name == ACTIVATIONS[MULTILABEL] else MULTICLASS

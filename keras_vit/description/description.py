@@ -15,11 +15,10 @@ from typing import Any
 
 from keras_vit import configs
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.configs.costs import Cost
+from keras_vit.configs.blocks import Cost
 from keras_vit.configs.counting import cost_of
 from keras_vit.configs.recognition import config_of_json
-from keras_vit.description.class_labels import Labels
-from keras_vit.description.licences import UNKNOWN
+from keras_vit.description.class_labels import UNKNOWN, Labels
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.utils.json_files import changed_fields, check_fields, parse_json
 
@@ -94,6 +93,15 @@ class Description:
         """Pixels (height, width); None where any size fits, or it is unknown."""
         height, width, _ = self.input_shape or (None, None, None)
         return None if height is None or width is None else (height, width)
+
+    @property
+    def usual_size(self) -> tuple[int, int] | None:
+        """Pixels (height, width) of images for a checkpoint; None where they are unknown.
+
+        Those that an image processor of DINOv2 states are fewer than the positions are for.
+        """
+        known = self.preprocessing
+        return self.image_size if known is None or self.image_size is None else known.image_size
 
     @property
     def position_resize(self) -> str | None:

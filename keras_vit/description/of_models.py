@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from keras_vit import configs
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
-from keras_vit.description.class_labels import Labels
-from keras_vit.description.description import Description
-from keras_vit.description.tasks import (
+from keras_vit.description.class_labels import (
     MULTICLASS,
+    Labels,
     task_of_model,
 )
+from keras_vit.description.description import Description
 
 LAYER = "description"  # Name of the layer that holds the description of a model.
 
@@ -65,8 +63,9 @@ def describe(
         name_or_config_or_model if isinstance(name_or_config_or_model, str) else config.architecture
     )
     shape = input_shape or (side, side, 3)
-    classes_counted = classes if include_top else None
-    return _with_cost(Description(name, config, shape, classes=classes_counted))
+    description = Description(name, config, shape, classes=classes if include_top else None)
+    description.cost  # noqa: B018  # An image size that is wrong is an error here.
+    return description
 
 
 def _describe_model(model):
@@ -78,40 +77,18 @@ def _describe_model(model):
     described = dataclasses.replace(
         described, name=model.name, input_shape=(height, width, channels)
     )
-    _with_cost(described)
     of_unknown = [layer.count_params() for layer in model.layers if _is_of_unknown(layer)]
     parameters = model.count_params() - sum(of_unknown)
     if described.classes is None and described.parameters != parameters:
         described = dataclasses.replace(described, classes=0)  # With the pooling of its head.
     if described.parameters != parameters:
-        missing = _missing_layers(config, {layer.name for layer in model.layers})
         raise ValueError(
             "Only whole models of keras_vit.build can be described, with or without their head and "
             f"without additional layers. Received: a model with {parameters:,} "
             f"parameters, of which {described.parameters:,} are "
-            f"{config.architecture}'s" + (f"; it lacks {', '.join(missing[:3])}" if missing else "")
+            f"{config.architecture}'s"
         )
     return described
-
-
-def _missing_layers(config, names):
-    """The first and last layers of the blocks of a config that a model lacks."""
-    if isinstance(config, ViTConfig):
-        block = "row_block" if config.architecture == "axial_vit" else "encoder_block"
-        wanted = [f"{block}_{index}" for index in range(config.depth)]
-    else:
-        wanted = [
-            f"block_{block}_unit_{unit}"
-            for block, units in enumerate(config.num_blocks, 1)
-            for unit in range(1, units + 1)
-        ]
-    return [name for name in wanted if name not in names]
-
-
-def _with_cost(description):
-    """The description, whose cost is known; errors of the image size are raised here."""
-    description.cost  # noqa: B018
-    return description
 
 
 def _counted_size(config, image_size, grid):
@@ -197,17 +174,27 @@ def set_description(model: Any, description: Description) -> None:
         layer.content = dataclasses.replace(description, labels=labels).to_json()
 
 
-@contextlib.contextmanager
-def described(model: Any, description: Description) -> Iterator[None]:
-    """Makes a model hold a description inside a `with` block, as when it is saved."""
-    layer = description_layer(model)
-    before = None if layer is None else layer.content
-    set_description(model, description)
-    try:
-        yield
-    finally:
-        if layer is not None:
-            layer.content = before
+def description_for(model: Any, known: Description) -> Description:
+    """Returns the description of a model with some weights, perhaps of another size or head.
+
+    Args:
+        model: The model, whose own description has its config and shapes.
+        known: The description of the weights.
+    """
+    held, preprocessing = held_description(model), known.preprocessing
+    if preprocessing is not None and held.image_size is not None:
+        preprocessing = preprocessing.with_image_size(held.image_size)
+    labels = known.labels if held.classes == known.classes else held.labels
+    return dataclasses.replace(
+        known,
+        name=known.name or held.name,
+        config=held.config,
+        input_shape=held.input_shape,
+        position_grid=held.position_grid,
+        classes=held.classes,
+        preprocessing=preprocessing,
+        labels=dataclasses.replace(labels, abstains=held.labels.abstains),
+    )
 
 
 def completed(description: Description, held: Description) -> Description:

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from keras_vit._installation import import_optional
 from keras_vit.hub.repository_names import COMMIT, RepositoryName
 from keras_vit.utils.files import disk_error, named_disk_errors, path_inside
-from keras_vit.utils.optional_packages import import_optional
 from keras_vit.utils.safe_text import for_line
 
 _LIBRARY = {"library_name": "keras-vit"}

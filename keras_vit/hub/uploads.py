@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from keras_vit.hub.downloads import RepositoryError, import_hugging_face, one_line_errors
 from keras_vit.hub.repository_names import NAME
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.report import align_columns
 
 
 @dataclasses.dataclass(frozen=True)

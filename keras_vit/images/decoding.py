@@ -8,7 +8,6 @@ every backend of Keras: both use it, and neither imports the other.
 from __future__ import annotations
 
 import functools
-import os
 import re
 from typing import Any
 
@@ -24,7 +23,7 @@ from keras_vit.images.headers import (
     seldom,
 )
 from keras_vit.images.resizing import resize
-from keras_vit.images.transcoding import is_transcoded, kind_of, transcoded, upright_rgb
+from keras_vit.images.transcoding import transcoded
 from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
 
 _DCT = "INTEGER_ACCURATE"
@@ -209,84 +208,13 @@ def decode_or_mark(
     return tf.ensure_shape(images[:-1], [None, *shape]), ok[:-1] > 0
 
 
-def read_image(path: str | os.PathLike) -> np.ndarray:
-    """Returns an image file's pixels, upright and in RGB.
-
-    Args:
-        path: A JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or HEIC file.
-
-    Returns:
-        A uint8 array `(H, W, 3)`.
-
-    Raises:
-        OSError: If the file cannot be read.
-        ValueError: If it cannot be decoded. The message is the reason, in one line.
-    """
-    with open(path, "rb") as file:
-        return decode_file(file.read())
-
-
-def decode_file(
-    encoded: bytes,
-    max_pixels: int = MAX_PIXELS,
-    preprocessing: Preprocessing | None = None,
-    *,
-    compiled: bool = False,
-) -> np.ndarray:
-    """Returns the pixels of an image file's content, upright and in RGB, or a model's input.
-
-    Args:
-        encoded: The content; see `read_image`.
-        max_pixels: Largest height times width; checked before memory is allocated.
-        preprocessing: How the pixels become the model's input, if they do.
-        compiled: Whether to run it as a graph, which takes a second to make: for a thousand
-            images and more. The pixels are the same.
-
-    Returns:
-        A uint8 array `(H, W, 3)`, or the float32 array of `apply_preprocessing`.
-
-    Raises:
-        ValueError: If it cannot be decoded. The message is the reason, in one line.
-    """
-    if not encoded:
-        raise ValueError("The file is empty.")
-    kind = kind_of(encoded)
-    try:
-        if kind is not None and is_transcoded(kind):
-            pixels = np.asarray(upright_rgb(encoded, kind, max_pixels))
-            if preprocessing is None:
-                return pixels
-            apply = _compiled_preprocessing if compiled else _preprocessing_function
-            return apply(preprocessing)(tf.constant(pixels)).numpy()
-        decode = _compiled_decode if compiled else _decode_function
-        return decode(max_pixels, preprocessing)(tf.constant(encoded)).numpy()
-    except tf.errors.OpError as error:
-        raise ValueError(_reason(error.message)) from error
-
-
 @functools.cache
-def _compiled_preprocessing(preprocessing):
-    apply = _preprocessing_function(preprocessing)
-    return tf.function(lambda pixels: apply(pixels), [tf.TensorSpec([None, None, 3], tf.uint8)])
-
-
-def _preprocessing_function(preprocessing):
-    return lambda pixels: apply_preprocessing(pixels, preprocessing)
-
-
-@functools.cache
-def _compiled_decode(max_pixels, preprocessing):
-    # A lambda, as messages of TensorFlow begin with the lines of a named function.
-    decode = _decode_function(max_pixels, preprocessing)
-    return tf.function(lambda encoded: decode(encoded), [tf.TensorSpec([], tf.string)])
-
-
-def _decode_function(max_pixels, preprocessing):
-    def decode(encoded):
-        pixels = decode_image(encoded, max_pixels)
-        return pixels if preprocessing is None else apply_preprocessing(pixels, preprocessing)
-
-    return decode
+def compiled_preprocessing(preprocessing: Preprocessing) -> Any:
+    """Returns `apply_preprocessing` of uint8 pixels as a graph, which takes a second to make."""
+    return tf.function(
+        lambda pixels: apply_preprocessing(pixels, preprocessing),
+        [tf.TensorSpec([None, None, 3], tf.uint8)],
+    )
 
 
 def reading_error(error: BaseException) -> str | None:
@@ -314,31 +242,17 @@ def _checked(encoded, header, max_pixels):
     """Returns `encoded`, or raises if the header shows that it cannot be decoded."""
     size = tf.stack([header.height, header.width])
     pixels, longest = header.height * header.width, tf.reduce_max(size)
-    # The longest side too, as the product may overflow. An unknown format has no pixels.
+    # The longest side too, as the product may overflow. What is neither has no pixels.
     good = (pixels > 0) & (pixels <= max_pixels) & (longest <= max_pixels)
+    message = f"must be a whole JPEG or PNG of at most {max_pixels} pixels. Received: height, width"
 
     @seldom
-    def refuse(encoded, header, size):
-        known = tf.debugging.Assert(
-            header.format != UNKNOWN,
-            ["An image must be JPEG or PNG; in files also BMP, GIF, WebP, TIFF, AVIF or HEIC."],
-        )
-        with tf.control_dependencies([known]):
-            whole = tf.debugging.Assert(
-                tf.reduce_min(size) > 0, ["The file is damaged or cut short."]
-            )
-        with tf.control_dependencies([whole]):
-            fits = tf.debugging.Assert(
-                False,
-                [
-                    f"An image may have at most {max_pixels} pixels. Received: height and width",
-                    size,
-                ],
-            )
-        with tf.control_dependencies([fits]):
+    def refuse(encoded, size):
+        refused = tf.debugging.Assert(False, [f"An image {message}", size])
+        with tf.control_dependencies([refused]):
             return tf.identity(encoded)
 
-    return tf.cond(good, lambda: encoded, lambda: refuse(encoded, header, size))
+    return tf.cond(good, lambda: encoded, lambda: refuse(encoded, size))
 
 
 def _decode(encoded, header):

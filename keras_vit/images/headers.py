@@ -10,26 +10,9 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 JPEG, PNG, UNKNOWN = range(3)
-
-# First bytes of files in hexadecimal, with dots for any byte; the first row that fits counts.
-# The first two rows are JPEGs without EXIF, as most are: their tables (ff db) follow at once.
-_SIGNATURES = (
-    ("ff d8 ff e0 00 10" + " .." * 14 + " ff db", JPEG),
-    ("ff d8 ff db", JPEG),
-    ("ff d8 ff", JPEG),
-    ("89 50 4e 47 0d 0a 1a 0a", PNG),
-    ("", UNKNOWN),
-)
-_ROWS_WITHOUT_EXIF = 2
-_FORMATS = [row[1] for row in _SIGNATURES]
-_LONGEST = 22  # Bytes.
-_WORDS = [(row[0].split() + [".."] * _LONGEST)[:_LONGEST] for row in _SIGNATURES]
-_BYTES = np.array([[int(word.replace("..", "0"), 16) for word in row] for row in _WORDS])
-_ANY = np.array([[word == ".." for word in row] for row in _WORDS])
 
 # Every node costs a little even in a branch that does not run, but a function that is not
 # inlined counts as one node. So code that most images do not need is in such functions.
@@ -69,26 +52,16 @@ def read_header(encoded: tf.Tensor) -> ImageHeader:
     Raises:
         tf.errors.InvalidArgumentError: If a JPEG's header is damaged.
     """
-    row = _signature(encoded)
-    kind = tf.gather(_FORMATS, row)
-
-    def read_jpeg_size():
-        return _found(*tf.unstack(_jpeg_size(encoded)), 1)
-
-    found = tf.cond(row < _ROWS_WITHOUT_EXIF, read_jpeg_size, lambda: _read(encoded, kind))
-    height, width, orientation = tf.unstack(found)
+    kind = read_format(encoded)
+    height, width, orientation = tf.unstack(_read(encoded, kind))
     return ImageHeader(kind, height, width, tf.cast(orientation, tf.int32))
 
 
 def read_format(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the format of an encoded image, a scalar; see `ImageHeader`."""
-    return tf.gather(_FORMATS, _signature(encoded))
-
-
-def _signature(encoded):
-    """Returns the first row of `_SIGNATURES` that fits."""
-    head = _bytes_at(encoded, 0, _LONGEST)
-    return tf.argmax(tf.reduce_all((head == _BYTES) | _ANY, axis=1))
+    """Returns the format of an encoded image, an int32 scalar; see `ImageHeader`."""
+    is_jpeg = tf.strings.substr(encoded, 0, 3) == b"\xff\xd8\xff"
+    is_png = tf.strings.substr(encoded, 0, 8) == b"\x89PNG\r\n\x1a\n"
+    return tf.where(is_jpeg, JPEG, tf.where(is_png, PNG, UNKNOWN))
 
 
 @seldom

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -102,33 +102,25 @@ def _pil_pixels(image):
     return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
 
 
-def images_below(
-    folder: str | os.PathLike, leave_out: Callable[[str], bool] = lambda path: False
-) -> tuple[list[str], list[str]]:
+def images_below(folder: str | os.PathLike, *, deep: bool = True) -> tuple[list[str], list[str]]:
     """Returns the images in a folder and its subfolders, and the other files.
 
     Images are recognised by their suffix, or if it is not one of an image, by their first
     bytes. Some of these kinds cannot be read, which shows when they are. Hidden files and
-    folders are left out. Among the others are files of properties (`is_properties`), and what is
-    named as an image but no regular file (`is_no_file`).
+    folders are left out. Among the others is what is named as an image but no regular file
+    (`is_no_file`).
 
     Args:
         folder: The folder.
-        leave_out: Function from the path of a subfolder to whether it is left out.
+        deep: Whether subfolders are looked into.
     """
     images: list[str] = []
     others: list[str] = []
     for root, folders, files in os.walk(os.fspath(folder)):
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not is_hidden(name) and not leave_out(os.path.join(root, name))
-        )
+        folders[:] = sorted(name for name in folders if deep and not is_hidden(name))
         for name in sorted(files):
             path = os.path.join(root, name)
-            if is_properties(name):
-                others.append(path)
-            elif not is_hidden(name):
+            if not is_hidden(name):
                 (images if _is_image(path) else others).append(path)
     return images, others
 
@@ -143,13 +135,8 @@ def only_others(others: Iterable[str]) -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Returns whether a file or folder is hidden, such as .DS_Store or ._photo.jpg."""
-    return name.startswith(".")
-
-
-def is_properties(path: str) -> bool:
-    """Returns whether a file is named as macOS names the properties of an image: ._photo.jpg."""
-    return os.path.basename(path).startswith("._") and _has_image_suffix(path)
+    """Returns whether a file or folder is hidden, or __MACOSX, which macOS adds to archives."""
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def is_no_file(path: str) -> bool:

@@ -91,9 +91,9 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>\n"
 
 
-def facts_table(facts: Mapping[str, object]) -> str:
+def facts_table(facts: Iterable[tuple[object, object]]) -> str:
     """Returns a table with a row for each fact: its name and its value."""
-    rows = (f"<tr><th>{escape(name)}</th><td>{escape(facts[name])}</td></tr>\n" for name in facts)
+    rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>\n" for name, value in facts)
     return f"<table>\n{''.join(rows)}</table>\n"
 
 

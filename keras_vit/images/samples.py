@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from keras_vit.images.decoding import apply_preprocessing, decode_file, read_image
+from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
+from keras_vit.images.transcoding import decode_file, read_image
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import SAMPLES
 

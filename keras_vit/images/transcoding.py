@@ -5,7 +5,6 @@ These become PNG, without loss, which `decoding.decode_image` decodes.
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import pathlib
@@ -13,21 +12,17 @@ import re
 from typing import Any
 
 import numpy as np
-from PIL import (
-    BmpImagePlugin,
-    ExifTags,
-    GifImagePlugin,
-    Image,
-    ImageOps,
-    JpegImagePlugin,
-    PngImagePlugin,
-    TiffImagePlugin,
-    WebPImagePlugin,
-    features,
-)
+from PIL import ExifTags, Image, ImageOps
+from PIL.AvifImagePlugin import AvifImageFile
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.GifImagePlugin import GifImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.TiffImagePlugin import TiffImageFile
+from PIL.WebPImagePlugin import WebPImageFile
 
+from keras_vit._installation import import_optional
 from keras_vit.preprocessing import MAX_PIXELS
-from keras_vit.utils.optional_packages import import_optional
 
 # The first bytes of a file, and Pillow's name of its format. TIFF is little or big endian,
 # with 32-bit or 64-bit offsets; AVIF and HEIC are brands of one container.
@@ -43,32 +38,22 @@ _SIGNATURES = (
 )
 SIGNATURE_BYTES = 12
 
-_IN_GRAPHS = ("JPEG", "PNG")
-
+IN_GRAPHS = ("JPEG", "PNG")  # What TensorFlow's graphs decode.
 _READERS: dict[str, Any] = {
-    "JPEG": JpegImagePlugin.JpegImageFile,
-    "PNG": PngImagePlugin.PngImageFile,
-    "GIF": GifImagePlugin.GifImageFile,
-    "BMP": BmpImagePlugin.BmpImageFile,
-    "WEBP": WebPImagePlugin.WebPImageFile,
-    "TIFF": TiffImagePlugin.TiffImageFile,
-}
+    "JPEG": JpegImageFile, "PNG": PngImageFile, "GIF": GifImageFile, "BMP": BmpImageFile,
+    "WEBP": WebPImageFile, "TIFF": TiffImageFile, "AVIF": AvifImageFile,
+}  # fmt: skip
 
 # By EXIF's orientation.
-_TURNS = dict(
-    enumerate(
-        (
-            Image.Transpose.FLIP_LEFT_RIGHT,
-            Image.Transpose.ROTATE_180,
-            Image.Transpose.FLIP_TOP_BOTTOM,
-            Image.Transpose.TRANSPOSE,
-            Image.Transpose.ROTATE_270,
-            Image.Transpose.TRANSVERSE,
-            Image.Transpose.ROTATE_90,
-        ),
-        2,
-    )
-)
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 # Tags of TIFF: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
 _NEW_SUBFILE_TYPE, _BITS_PER_SAMPLE, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706
@@ -83,12 +68,7 @@ def kind_of(encoded: bytes) -> str | None:
     return None
 
 
-def is_transcoded(kind: str) -> bool:
-    """Returns whether TensorFlow's graphs do not decode a kind of file."""
-    return kind not in _IN_GRAPHS
-
-
-def transcoded(encoded: bytes, *, small: bool = False, max_pixels: int = MAX_PIXELS) -> bytes:
+def transcoded(encoded: bytes, *, small: bool = False) -> bytes:
     """Returns an image file that `decode_image` decodes: the same one, or a PNG.
 
     BMP, GIF and WebP (the first frame), TIFF (the first page), AVIF and HEIC become 8-bit RGB,
@@ -98,27 +78,42 @@ def transcoded(encoded: bytes, *, small: bool = False, max_pixels: int = MAX_PIX
     Args:
         encoded: The content of an image file. JPEG, PNG and what is no image are not changed.
         small: Whether the PNG is compressed, to be stored, which takes longer.
-        max_pixels: Largest height times width.
 
     Raises:
         ValueError: If it cannot be read. The message is the reason, in one line.
     """
     kind = kind_of(encoded)
-    if kind is None or not is_transcoded(kind):
+    if kind is None or kind in IN_GRAPHS:
         return encoded
     written = io.BytesIO()
     level = {} if small else {"compress_level": 0}
-    upright_rgb(encoded, kind, max_pixels).save(written, "PNG", **level)
+    _upright_rgb(encoded, kind, MAX_PIXELS).save(written, "PNG", **level)
     return written.getvalue()
 
 
-def decode_with_pillow(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Returns the pixels of an image file's content, upright and in RGB.
-
-    They are the pixels that `decoding.decode_file` gives.
+def read_image(path: str | os.PathLike) -> np.ndarray:
+    """Returns an image file's pixels, upright and in RGB.
 
     Args:
-        encoded: The content of a JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or HEIC file.
+        path: A JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or HEIC file.
+
+    Returns:
+        A uint8 array `(H, W, 3)`.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it cannot be decoded. The message is the reason, in one line.
+    """
+    return decode_file(pathlib.Path(path).read_bytes())
+
+
+def decode_file(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """Returns the pixels of an image file's content, upright and in RGB.
+
+    They are the pixels that `decoding.decode_image` gives in a graph.
+
+    Args:
+        encoded: The content; see `read_image`.
         max_pixels: Largest height times width; checked before memory is allocated.
 
     Returns:
@@ -132,7 +127,7 @@ def decode_with_pillow(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarr
     kind = kind_of(encoded)
     if kind is None:
         raise ValueError("An image must be JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or HEIC.")
-    return np.asarray(upright_rgb(encoded, kind, max_pixels))
+    return np.asarray(_upright_rgb(encoded, kind, max_pixels))
 
 
 def transcoded_file(path: str | os.PathLike, folder: str | os.PathLike) -> str:
@@ -151,24 +146,12 @@ def transcoded_file(path: str | os.PathLike, folder: str | os.PathLike) -> str:
     return str(made)
 
 
-def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Returns an image, upright and in 8-bit RGB.
-
-    Args:
-        encoded: The content of a file.
-        kind: What `kind_of` returns.
-        max_pixels: Largest height times width.
-
-    Raises:
-        ValueError: See `transcoded`.
-    """
-    try:
-        reader = _reader_of(kind)
-    except ImportError as error:
-        raise ValueError(str(error)) from error
+def _upright_rgb(encoded, kind, max_pixels):
+    """A Pillow image of a file's content, of what `kind_of` returns."""
     try:
         # Image.open knows HEIF only once it is registered for the whole program.
-        image = reader(io.BytesIO(encoded))
+        heif = None if kind in _READERS else import_optional("pillow_heif", "A HEIC image", "heif")
+        image = (heif.HeifImageFile if heif else _READERS[kind])(io.BytesIO(encoded))
         if image.width * image.height > max_pixels:  # Read from the header.
             raise ValueError(
                 f"An image may have at most {max_pixels} pixels. Received: height and width "
@@ -176,7 +159,7 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
             )
         if kind == "TIFF":
             image = _tiff_to_rgb(image, encoded)
-        if kind in _IN_GRAPHS:
+        if kind in IN_GRAPHS:
             exif = image.info.get("exif", b"")
             image.load()
             return _turned(_jpeg_to_rgb(image) if kind == "JPEG" else to_rgb(image), exif)
@@ -190,6 +173,8 @@ def upright_rgb(encoded: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Imag
         ) from error
     except Image.DecompressionBombError as error:
         raise ValueError(f"An image may have at most {max_pixels} pixels.") from error
+    except ImportError as error:
+        raise ValueError(str(error)) from error
     except ValueError:
         raise
     except Exception as error:  # Pillow raises nearly anything on damaged data.
@@ -217,26 +202,6 @@ def to_rgb(image: Image.Image, bits: int = 16) -> Image.Image:
         # Pillow would clip at 255.
         image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype("uint8"))
     return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def _reader_of(kind):
-    """The class of Pillow for files of a kind."""
-    if kind == "HEIF":
-        return import_optional("pillow_heif", "A HEIC image", "heif").HeifImageFile
-    if kind == "AVIF":
-        if not _reads_avif():
-            raise ImportError(
-                "An AVIF image needs Pillow 11.3 or newer: pip install --upgrade pillow"
-            )
-        from PIL import AvifImagePlugin  # Not in older versions.
-
-        return AvifImagePlugin.AvifImageFile
-    return _READERS[kind]
-
-
-@functools.cache
-def _reads_avif():
-    return bool(features.check("avif"))
 
 
 def _jpeg_to_rgb(image):

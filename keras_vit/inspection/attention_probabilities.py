@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,9 +14,6 @@ from keras_vit.configs.recognition import config_of
 from keras_vit.layers import EncoderBlock, JoinLines, SplitLines
 
 QUERIES = ("token", "patches")
-
-# A call in the model's graph: the name of the operation and the number of its call.
-Call = tuple[str, int]
 
 
 def attention_by_layer(model: Any, images: Any) -> Iterator[tuple[str, np.ndarray]]:
@@ -253,7 +249,7 @@ def run_by_operation(
     """Runs a functional model one operation at a time, up to the last wanted operation.
 
     The graph is read from the model's config, as `from_config` does, so the model is not
-    changed. A tensor is freed after the last operation that uses it.
+    changed.
 
     Args:
         model: A functional model with one input.
@@ -272,78 +268,30 @@ def run_by_operation(
         for layer in config["layers"]
         for index, node in enumerate(layer["inbound_nodes"])
     }
-    order = _in_order([key for key in calls if wanted(operations[key[0]])], calls)
-    left = collections.Counter(source for key in order for source in _sources(calls[key]))
-    values: dict[Call, list] = {(_input_name(model), 0): [images]}
-    for key in order:
-        operation = operations[key[0]]
-        args, kwargs = _filled(calls[key], values)
-        for source in _sources(calls[key]):
-            left[source] -= 1
-            if not left[source]:
-                del values[source]
-        outputs, found = call(operation, args, kwargs)
-        del args, kwargs
-        values[key] = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-        if wanted(operation):
-            yield found
+    (name,) = [layer.name for layer in model.layers if isinstance(layer, keras.layers.InputLayer)]
+    values, found = {(name, 0): [images]}, {}
 
+    def outputs_of(key):
+        if key not in values:
+            args, kwargs = filled(calls[key])
+            outputs, found[key] = call(operations[key[0]], args, kwargs)
+            values[key] = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        return values[key]
 
-def _input_name(model):
-    names = [layer.name for layer in model.layers if isinstance(layer, keras.layers.InputLayer)]
-    if len(names) != 1:
-        raise ValueError(f"The model must have one input. Received: {', '.join(names) or 'none'}")
-    return names[0]
+    def filled(argument):
+        """Returns an argument of the config with values in place of its tensors."""
+        if isinstance(argument, dict):
+            if argument.get("class_name") == "__keras_tensor__":
+                source, index, output = argument["config"]["keras_history"]
+                return outputs_of((source, index))[output]
+            if "class_name" in argument:
+                return keras.saving.deserialize_keras_object(argument)
+            return {name: filled(value) for name, value in argument.items()}
+        if isinstance(argument, (list, tuple)):
+            return type(argument)(filled(value) for value in argument)
+        return argument
 
-
-def _in_order(wanted, calls):
-    """Returns the wanted calls and all that they need, each after its sources."""
-    order: dict[Call, None] = {}
-
-    def visit(key):
-        if key in order or key not in calls:
-            return
-        for source in _sources(calls[key]):
-            visit(source)
-        order[key] = None
-
-    for key in wanted:
-        visit(key)
-    return list(order)
-
-
-def _sources(argument):
-    """Returns the calls whose outputs an argument contains, each once."""
-    found: dict[Call, None] = {}
-
-    def search(part):
-        if _is_tensor(part):
-            name, index, _ = part["config"]["keras_history"]
-            found[name, index] = None
-        elif isinstance(part, dict):
-            for value in part.values():
-                search(value)
-        elif isinstance(part, (list, tuple)):
-            for value in part:
-                search(value)
-
-    search(argument)
-    return list(found)
-
-
-def _filled(argument, values):
-    """Returns an argument of the config with values in place of its tensors."""
-    if _is_tensor(argument):
-        name, index, output = argument["config"]["keras_history"]
-        return values[name, index][output]
-    if isinstance(argument, dict):
-        if "class_name" in argument:
-            return keras.saving.deserialize_keras_object(argument)
-        return {name: _filled(value, values) for name, value in argument.items()}
-    if isinstance(argument, (list, tuple)):
-        return type(argument)(_filled(value, values) for value in argument)
-    return argument
-
-
-def _is_tensor(argument):
-    return isinstance(argument, dict) and argument.get("class_name") == "__keras_tensor__"
+    for key in calls:
+        if wanted(operations[key[0]]):
+            outputs_of(key)
+            yield found.pop(key)

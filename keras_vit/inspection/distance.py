@@ -12,7 +12,6 @@ from keras_vit.inspection.attention_probabilities import (
     keras_model,
     token_layout,
 )
-from keras_vit.inspection.heads import axial_attention, axial_strides, has_axial_units
 from keras_vit.utils.plots import new_figure
 
 
@@ -61,36 +60,18 @@ def mean_attention_distance(model: Any, images: Any, *, batch_size: int = 8) -> 
         batch_size: Images that run at once.
 
     Returns:
-        A float64 array `(layers, heads)`, in pixels of the model's input. The layers
-        of an Axial-ResNet are the row and the column attention of each unit.
+        A float64 array `(layers, heads)`, in pixels of the model's input.
 
     Raises:
         ValueError: If the model has no attention, or the images do not have its size.
     """
-    model = keras_model(model)
-    of_batch = _of_units if has_axial_units(model) else _of_blocks
-    distances = [np.stack(of_batch(model, batch)) for batch in batches(images, batch_size)]
+    distances = []
+    for batch in batches(images, batch_size):
+        layout = token_layout(keras_model(model), np.shape(batch)[1:3])
+        shape = layout.grid, layout.patch_size, layout.num_prefix_tokens
+        by_layer = attention_by_layer(model, batch)
+        distances.append(np.stack([attention_distance(found, *shape) for _, found in by_layer]))
     return np.concatenate(distances, axis=1).mean(axis=1)
-
-
-def _of_blocks(model, batch):
-    layout = token_layout(model, np.shape(batch)[1:3])
-    return [
-        attention_distance(attention, layout.grid, layout.patch_size, layout.num_prefix_tokens)
-        for _, attention in attention_by_layer(model, batch)
-    ]
-
-
-def _of_units(model, batch):
-    strides = axial_strides(model)
-    found = []
-    for name, *by_axis in axial_attention(model, batch):
-        for attention in by_axis:  # (B, lines, heads, length, length)
-            size, lines, *shape = attention.shape
-            grid, step = (1, shape[-1]), (0, strides[name])
-            by_line = attention_distance(attention.reshape(-1, *shape), grid, step)
-            found.append(by_line.reshape(size, lines, -1).mean(axis=1))
-    return found
 
 
 def draw_attention_distance(distances: np.ndarray, image_width: int) -> Any:

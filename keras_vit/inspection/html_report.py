@@ -5,25 +5,20 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.images.decoding import apply_preprocessing, read_image
+from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
 from keras_vit.images.pages import facts_table, heading, paragraph, wide_picture, write_page
 from keras_vit.images.resizing import EVALUATION_STEPS
+from keras_vit.images.transcoding import read_image
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
 from keras_vit.inspection.filters import draw_filters, filter_components
-from keras_vit.inspection.heads import (
-    axial_head_maps,
-    draw_axial_heads,
-    draw_heads,
-    has_axial_units,
-    head_maps,
-)
+from keras_vit.inspection.heads import draw_heads, head_maps
 from keras_vit.inspection.position_embeddings import draw_position_similarity, position_similarity
 from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
 from keras_vit.prediction import predict_batch
@@ -37,34 +32,103 @@ SEEN_BY = {
 }
 
 
-class ReportPicture(NamedTuple):
-    """A drawing that is saved as NAME.png and NAME.svg."""
-
-    name: str
-    drawing: Any
-    caption: str
-
-
 @dataclasses.dataclass
 class _Inspected:
     """The model and its images: `images` are inputs, `originals` the first few files."""
 
     model: Any
     image_size: tuple[int, int]
-    query: str | None = None
-    batch_size: int = 8
-    images: Any = None
+    query: str | None
+    batch_size: int
+    images: Any = ()
     originals: Sequence[np.ndarray] = ()
     regions: Sequence[tuple] = ()
     titles: Sequence[str] = ()
 
     @property
-    def layout(self):
-        return token_layout(self.model, self.image_size)
-
-    @property
     def first_images(self):
         return self.images[: len(self.originals)]
+
+    @property
+    def seen_by(self):
+        layout = token_layout(self.model, self.image_size)
+        return SEEN_BY[layout.query(self.query)]
+
+    def by_image(self, name, caption, draw):
+        """Yields the name, the drawing and the caption of the picture of each of the first images.
+
+        Args:
+            name: The name of the figure.
+            caption: Text behind the title.
+            draw: Function from the number of an image, from 0, to its drawing.
+        """
+        for number, title in enumerate(self.titles):
+            yield f"{name}_{number + 1}", draw(number), f"{title}. {caption}"
+
+
+# Arrays by name, and the name, the drawing and the caption of each picture.
+_Made = tuple[dict[str, Any], Iterable[tuple[str, Any, str]]]
+
+
+def _filters(inspected) -> _Made:
+    components, shares = filter_components(inspected.model)
+    caption = (
+        f"The first {len(components)} principal components of the filters that embed the image, "
+        f"on one scale; together {shares.sum():.0%} of their variance."
+    )
+    picture = ("filters", draw_filters(components), caption)
+    return {"components": components, "explained_variance": shares}, [picture]
+
+
+def _positions(inspected) -> _Made:
+    similarity = position_similarity(inspected.model)
+    caption = (
+        "Cosine similarity of position embeddings. Tiles: of the position at that row and "
+        "column with all others. Matrices: of columns, rows or offsets with each other."
+    )
+    return similarity, [("position_similarity", draw_position_similarity(similarity), caption)]
+
+
+def _distance(inspected) -> _Made:
+    height, width = inspected.image_size
+    distances = mean_attention_distance(
+        inspected.model, inspected.images, batch_size=inspected.batch_size
+    )
+    caption = (
+        f"Mean attention distance of each head by depth, over {len(inspected.images)} images of "
+        f"{height}x{width} pixels (height x width). Class token and registers are left out."
+    )
+    picture = ("attention_distance", draw_attention_distance(distances, width), caption)
+    return {"distances": distances, "image_size": np.array([height, width])}, [picture]
+
+
+def _rollout(inspected) -> _Made:
+    options = {"query": inspected.query, "batch_size": inspected.batch_size}
+    maps = attention_rollout(inspected.model, inspected.first_images, **options)
+
+    def draw(number):
+        title, region = inspected.titles[number], inspected.regions[number]
+        return draw_rollout(inspected.originals[number], maps[number], title=title, region=region)
+
+    caption = (
+        f"Attention Rollout, {inspected.seen_by}. Colours are from violet, the least attention of "
+        "a patch, to yellow, the most."
+    )
+    arrays = {"rollout": maps, "titles": np.array(inspected.titles)}
+    return arrays, inspected.by_image("rollout", caption, draw)
+
+
+def _heads(inspected) -> _Made:
+    options = {"query": inspected.query, "batch_size": inspected.batch_size}
+    maps = head_maps(inspected.model, inspected.first_images, **options)
+
+    def draw(number):
+        image, title = inspected.first_images[number], inspected.titles[number]
+        return draw_heads(image, maps[number], title=title)
+
+    caption = f"Heads by layer, {inspected.seen_by}; each tile has its own scale."
+    arrays = {"heads": maps, "titles": np.array(inspected.titles)}
+    return arrays, inspected.by_image("heads", caption, draw)
 
 
 class ReportFigure(NamedTuple):
@@ -73,154 +137,22 @@ class ReportFigure(NamedTuple):
     Args:
         heading: Heading on the page.
         needs_images: Whether the figure needs images.
-        check: Function that raises ValueError if the model lacks the part that is shown.
-        make: Function that returns arrays by name, and pictures.
+        make: Function that returns arrays by name, and pictures; it raises ValueError if the model
+            lacks the part that is shown.
     """
 
     heading: str
     needs_images: bool
-    check: Callable[[_Inspected], Any]
-    make: Callable[[_Inspected], tuple[dict[str, Any], Iterable[ReportPicture]]]
-
-
-def _filters(inspected):
-    components, shares = filter_components(inspected.model)
-    caption = (
-        f"The first {len(components)} principal components of the filters that embed the image, "
-        f"on one scale; together {shares.sum():.0%} of their variance."
-    )
-    picture = ReportPicture("filters", draw_filters(components), caption)
-    return {"components": components, "explained_variance": shares}, [picture]
-
-
-def _positions(inspected):
-    similarity = position_similarity(inspected.model)
-    caption = (
-        "Cosine similarity of position embeddings. Tiles: of the position at that row and "
-        "column with all others. Matrices: of columns, rows or offsets with each other."
-    )
-    drawing = draw_position_similarity(similarity)
-    return similarity, [ReportPicture("position_similarity", drawing, caption)]
-
-
-def _distance(inspected):
-    is_axial = has_axial_units(inspected.model)
-    distances = mean_attention_distance(
-        inspected.model, inspected.images, batch_size=inspected.batch_size
-    )
-    height, width = inspected.image_size
-    caption = (
-        f"Mean attention distance of each head by depth, over {len(inspected.images)} images of "
-        f"{height}x{width} pixels (height x width). "
-        + (
-            "Layers are the row, then the column attention of each unit."
-            if is_axial
-            else "Class token and registers are left out."
-        )
-    )
-    picture = ReportPicture(
-        "attention_distance", draw_attention_distance(distances, width), caption
-    )
-    return {"distances": distances, "image_size": np.array([height, width])}, [picture]
-
-
-def _rollout(inspected):
-    maps = attention_rollout(
-        inspected.model,
-        inspected.first_images,
-        query=inspected.query,
-        batch_size=inspected.batch_size,
-    )
-    caption = f"Attention Rollout, {SEEN_BY[inspected.layout.query(inspected.query)]}."
-
-    def pictures():
-        rows = zip(inspected.originals, maps, inspected.titles, inspected.regions, strict=True)
-        for number, (image, attention, title, region) in enumerate(rows, 1):
-            drawing = draw_rollout(image, attention, title=title, region=region)
-            shares = (
-                f"Patches have {attention.min():.2%} (violet) to {attention.max():.2%} (yellow)."
-            )
-            yield ReportPicture(f"rollout_{number}", drawing, f"{title}. {caption} {shares}")
-
-    return {"rollout": maps, "titles": np.array(inspected.titles)}, pictures()
-
-
-def _heads(inspected):
-    if has_axial_units(inspected.model):
-        return _axial_heads(inspected)
-    maps = head_maps(
-        inspected.model,
-        inspected.first_images,
-        query=inspected.query,
-        batch_size=inspected.batch_size,
-    )
-    caption = (
-        f"Heads by layer, {SEEN_BY[inspected.layout.query(inspected.query)]}; each tile "
-        "has its own scale."
-    )
-
-    def pictures():
-        rows = zip(inspected.first_images, maps, inspected.titles, strict=True)
-        for number, (image, heads, title) in enumerate(rows, 1):
-            drawing = draw_heads(image, heads, title=title)
-            yield ReportPicture(f"heads_{number}", drawing, f"{title}. {caption}")
-
-    return {"heads": maps, "titles": np.array(inspected.titles)}, pictures()
-
-
-def _axial_heads(inspected):
-    maps = axial_head_maps(inspected.model, inspected.first_images, batch_size=inspected.batch_size)
-    caption = (
-        "Attention to each position, the mean over its row or its column as queries, "
-        "by unit (block.unit) and head; each tile has its own scale."
-    )
-
-    def pictures():
-        rows = zip(inspected.first_images, inspected.titles, strict=True)
-        for number, (image, title) in enumerate(rows):
-            of_image = {name: values[number] for name, values in maps.items()}
-            drawing = draw_axial_heads(image, of_image, title=title)
-            yield ReportPicture(f"heads_{number + 1}", drawing, f"{title}. {caption}")
-
-    return {**maps, "titles": np.array(inspected.titles)}, pictures()
-
-
-def _check_filters(inspected):
-    components, _ = filter_components(inspected.model, count=1)
-    draw_filters(components)
-
-
-def _check_rollout(inspected):
-    inspected.layout.query(inspected.query)
-
-
-def _check_heads(inspected):
-    if not has_axial_units(inspected.model):
-        inspected.layout.query(inspected.query)
-    elif inspected.query is not None:
-        raise ValueError(
-            "An Axial-ResNet has only rows and columns as queries, so query must be left out. "
-            f"Received: query={inspected.query!r}"
-        )
-
-
-def _check_distance(inspected):
-    if not has_axial_units(inspected.model):
-        token_layout(inspected.model, inspected.image_size)
+    make: Callable[[_Inspected], _Made]
 
 
 # By the name of the .npz file.
 FIGURES = {
-    "filters": ReportFigure("Filters of the embedding", False, _check_filters, _filters),
-    "position_similarity": ReportFigure(
-        "Position embeddings",
-        False,
-        lambda inspected: position_similarity(inspected.model),
-        _positions,
-    ),
-    "attention_distance": ReportFigure("Attention distance", True, _check_distance, _distance),
-    "rollout": ReportFigure("Attention Rollout", True, _check_rollout, _rollout),
-    "heads": ReportFigure("Attention of single heads", True, _check_heads, _heads),
+    "filters": ReportFigure("Filters of the embedding", False, _filters),
+    "position_similarity": ReportFigure("Position embeddings", False, _positions),
+    "attention_distance": ReportFigure("Attention distance", True, _distance),
+    "rollout": ReportFigure("Attention Rollout", True, _rollout),
+    "heads": ReportFigure("Attention of single heads", True, _heads),
 }
 
 
@@ -275,87 +207,68 @@ def write_report(
             "Numbers of images must be at least 1. Received: "
             f"num_images={num_images}, num_pictures={num_pictures}, batch_size={batch_size}"
         )
+    if unknown := sorted(set(figures or ()) - set(FIGURES)):
+        raise ValueError(f"figures must be of {', '.join(FIGURES)}. Received: {', '.join(unknown)}")
     inspected = _Inspected(keras_model(model), preprocessing.image_size, query, batch_size)
-    images = list(images)
-    names, left_out = _applicable(inspected, figures, bool(images))
-    if any(FIGURES[figure].needs_images for figure in names):
+    names, images = figures or list(FIGURES), list(images)
+    if images and any(FIGURES[figure].needs_images for figure in names):
         _read_images(
             inspected, images, preprocessing, class_names, thresholds, num_images, num_pictures
         )
     facts = {
         "image size (height x width)": "{} x {}".format(*preprocessing.image_size),
-        "images": 0 if inspected.images is None else len(inspected.images),
+        "images": len(inspected.images),
     }
-    parts = [facts_table(facts)]
+    parts, left_out = [], []
     with atomic_folder(folder) as scratch:
         for figure in names:
+            row = FIGURES[figure]
             if progress:
-                progress(f"{FIGURES[figure].heading} ...")
-            arrays, pictures = FIGURES[figure].make(inspected)
+                progress(f"{row.heading} ...")
+            try:
+                if row.needs_images and not images:
+                    raise ValueError("Images are needed. Received: none")
+                arrays, pictures = row.make(inspected)
+            except ValueError as error:
+                if figures is not None or (query is not None and figure in ("rollout", "heads")):
+                    raise ValueError(f"{row.heading}: {error}") from error
+                left_out.append(f"{row.heading} is left out. {error}")
+                continue
             np.savez(scratch / f"{figure}.npz", **arrays)
-            parts += [heading(FIGURES[figure].heading), *_save(scratch, pictures)]
-        parts += map(paragraph, left_out)
+            parts += [heading(row.heading), *_save(scratch, pictures)]
+        if not parts:
+            raise ValueError(f"No figure applies to this model. {' '.join(left_out)}")
+        parts = [facts_table(facts.items()), *parts, *map(paragraph, left_out)]
         write_page(scratch / "index.html", name or inspected.model.name, *parts)
         written = sorted(path.name for path in scratch.iterdir())
     return written
 
 
-def _applicable(inspected, figures, has_images):
-    """Returns the names of the figures to make, and the reasons why others are left out."""
-    unknown = [figure for figure in figures or () if figure not in FIGURES]
-    if unknown:
-        raise ValueError(f"figures must be of {', '.join(FIGURES)}. Received: {', '.join(unknown)}")
-    names, left_out = [], []
-    for figure, row in FIGURES.items():
-        if figures is not None and figure not in figures:
-            continue
-        try:
-            row.check(inspected)
-            if row.needs_images and not has_images:
-                raise ValueError("Images are needed. Received: none")
-        except ValueError as error:
-            asked_of_query = inspected.query is not None and row.check in (
-                _check_rollout,
-                _check_heads,
-            )
-            if figures is not None or asked_of_query:
-                raise ValueError(f"{row.heading}: {error}") from error
-            left_out.append(f"{row.heading} is left out. {error}")
-        else:
-            names.append(figure)
-    if not names:
-        raise ValueError(f"No figure applies to this model. {' '.join(left_out)}")
-    return names, left_out
-
-
 def _read_images(
     inspected, paths, preprocessing, class_names, thresholds, num_images, num_pictures
 ):
-    files = image_files(paths)
-    files = evenly_spread(files, num_images)
+    files = evenly_spread(image_files(paths), num_images)
     # Drawn images first, spread over all files: images of one folder often have one class.
-    shown = evenly_spread(range(len(files)), num_pictures)
-    rest = (file for place, file in enumerate(files) if place not in shown)
-    files = [*(files[place] for place in shown), *rest]
-    originals, inputs = [], []
-    for number, file in enumerate(files):
+    shown = evenly_spread(files, num_pictures)
+    originals: list[np.ndarray] = []
+    inputs: list[np.ndarray] = []
+    for file in dict.fromkeys([*shown, *files]):
         try:
             image = read_image(file)
         except ValueError as error:
             raise ValueError(f"{file} cannot be read as an image. {error}") from error
-        if number < len(shown):
+        if len(originals) < len(shown):
             originals.append(image)
         inputs.append(np.asarray(apply_preprocessing(image, preprocessing)))
     inspected.images = np.stack(inputs)
     inspected.originals = originals
     inspected.regions = [seen_region(image.shape[:2], preprocessing) for image in originals]
-    names = [pathlib.Path(file).name for file in files[: len(shown)]]
-    inspected.titles = names
+    inspected.titles = [pathlib.Path(file).name for file in shown]
     if class_names is not None:
         scores = predict_batch(inspected.model, inspected.first_images)
         inspected.titles = [
             f"{name}: {_predicted(class_names, row, thresholds)}"
-            for name, row in zip(names, scores, strict=True)
+            for name, row in zip(inspected.titles, scores, strict=True)
         ]
 
 
@@ -394,7 +307,7 @@ def seen_region(
     return top, left, bottom, right
 
 
-def _save(folder, pictures):
+def _save(folder, pictures) -> Iterator[str]:
     """Writes pictures, and yields them for the page."""
     for name, drawing, caption in pictures:
         for suffix in ("png", "svg"):

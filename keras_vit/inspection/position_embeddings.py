@@ -9,7 +9,6 @@ import numpy as np
 
 from keras_vit.configs.recognition import config_of
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
-from keras_vit.inspection.heads import AXES
 from keras_vit.layers import (
     AxialUnit,
     PositionEmbedding,
@@ -55,7 +54,7 @@ def position_similarity(model: Any) -> dict[str, np.ndarray]:
         elif isinstance(layer, RelativeEncoderBlock):
             found[layer.name] = _similarity_of_offsets(layer.attention)
         elif isinstance(layer, AxialUnit):
-            for axis in AXES:
+            for axis in ("row", "column"):
                 attention = getattr(layer.attention, axis)
                 found[f"{layer.name}/{axis}"] = _similarity_of_offsets(attention)
     if not found:

@@ -3,24 +3,23 @@
 from keras_vit.configs.blocks import AttentionConfig, BlockConfig, MLPConfig, PoolingConfig
 from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention
 from keras_vit.layers.axial import AxialAttention, AxialUnit, JoinLines, SplitLines
-from keras_vit.layers.classification_head import AttentionPooling, class_scores
-from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.base_layers import ModelDescription
 from keras_vit.layers.encoder_block import (
     MLP,
     EncoderBlock,
     LayerScale,
     RelativeEncoderBlock,
 )
-from keras_vit.layers.model_description import ModelDescription
+from keras_vit.layers.heads import AttentionPooling, Leverage, UnknownClass, class_scores
 from keras_vit.layers.norms import GroupNorm, LayerNorm
-from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D
+from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D, RotaryPositions
+from keras_vit.layers.random_numbers import Dropout
 from keras_vit.layers.residual_units import (
     PoolingUnit,
     PostActivationUnit,
     PreActivationUnit,
     StandardizedConv2D,
 )
-from keras_vit.layers.rotary import RotaryPositions
 from keras_vit.layers.tokens import (
     ClassToken,
     PatchCorruption,
@@ -28,7 +27,6 @@ from keras_vit.layers.tokens import (
     Registers,
     TokensToMap,
 )
-from keras_vit.layers.unknown_class import Leverage, UnknownClass
 
 __all__ = [
     "MLP",

@@ -5,12 +5,11 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.configs.blocks import AttentionConfig, documented_by
+from keras_vit.configs.blocks import AttentionConfig
 from keras_vit.layers.base_layers import ConfiguredLayer
-from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.norms import LayerNorm
-from keras_vit.layers.positions import resize_offsets
-from keras_vit.layers.rotary import RotaryPositions
+from keras_vit.layers.positions import RotaryPositions, resize_offsets
+from keras_vit.layers.random_numbers import Dropout
 
 
 class RowProjection(keras.layers.EinsumDense):
@@ -79,7 +78,6 @@ def make_projections(dim, num_heads, dtype_policy, kind=keras.layers.EinsumDense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-@documented_by(AttentionConfig)
 class SelfAttention(ConfiguredLayer):
     """Multi-head self-attention; paper, equations 5 to 8.
 
@@ -192,7 +190,6 @@ class SelfAttention(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-@documented_by(AttentionConfig)
 class RelativeSelfAttention(SelfAttention):
     """Self-attention with one-dimensional relative positions; paper, Appendix D.4.
 

@@ -8,17 +8,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.configs.blocks import BlockConfig, MLPConfig, documented_by
+from keras_vit.configs.blocks import BlockConfig, MLPConfig
 from keras_vit.layers.attention import (
     RelativeSelfAttention,
     SelfAttention,
     output_spec,
 )
-from keras_vit.layers.base_layers import CompositeLayer, ConfiguredLayer
-from keras_vit.layers.compiled_functions import compiled_in_training
-from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.base_layers import CompositeLayer, ConfiguredLayer, compiled_in_training
 from keras_vit.layers.norms import LayerNorm
-from keras_vit.layers.random_numbers import DrawsByExample, named_seed
+from keras_vit.layers.random_numbers import DrawsByExample, Dropout, named_seed
 
 
 def as_rows(tokens):
@@ -91,7 +89,6 @@ class _ActivatedDense(keras.layers.Dense):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-@documented_by(MLPConfig)
 class MLP(ConfiguredLayer):
     """Two dense layers with GELU (or another nonlinearity) between; paper, section 3.1.
 
@@ -186,7 +183,6 @@ class _Call:
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-@documented_by(BlockConfig)
 class EncoderBlock(DrawsByExample, CompositeLayer, ConfiguredLayer):
     """Self-attention, then an MLP, each after a LayerNorm and with a residual.
 
@@ -302,7 +298,6 @@ class EncoderBlock(DrawsByExample, CompositeLayer, ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-@documented_by(BlockConfig)
 class RelativeEncoderBlock(EncoderBlock):
     """An encoder block whose attention has relative positions; paper, Appendix D.4.
 

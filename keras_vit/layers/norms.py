@@ -5,7 +5,7 @@ import functools
 import keras
 from keras import ops
 
-from keras_vit.layers.compiled_functions import compiled_in_training
+from keras_vit.layers.base_layers import compiled_in_training
 
 
 @functools.cache

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import logging
-import operator
 import os
 import warnings
 from typing import Any
@@ -12,22 +11,20 @@ from typing import Any
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import find_released
-from keras_vit.checkpoints.match import weights_by_path
+from keras_vit.checkpoints.catalogue import OfficialWeights, find_released
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
+from keras_vit.checkpoints.load import load_opened
+from keras_vit.checkpoints.match import LoadOptions, weights_by_path
+from keras_vit.checkpoints.official_weights import describe_official, download
+from keras_vit.checkpoints.resize import find_grid
+from keras_vit.checkpoints.weight_sources import find_weights
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.configs.config_comparison import paper_name
+from keras_vit.configs.model_table import paper_name
 from keras_vit.configs.recognition import layer_shapes, num_classes
-from keras_vit.description import set_description
-from keras_vit.models.functional import build_model, check_arguments, images_shape
-from keras_vit.models.opening import open_model, open_weights
+from keras_vit.description import description_for, set_description
+from keras_vit.models.functional import build_model, images_shape
 from keras_vit.preprocessing import describe_range
-
-
-class _Default(int):
-    """The default of an argument, which differs from the same number given by the caller."""
-
-
-DEFAULT_CLASSES = _Default(1000)
 
 
 def build(
@@ -38,7 +35,7 @@ def build(
     input_tensor: Any | None = None,
     input_shape: tuple[int | None, ...] | None = None,
     pooling: str | None = None,
-    classes: int = DEFAULT_CLASSES,
+    classes: int | None = None,
     classifier_activation: Any | None = "softmax",
     name: str | None = None,
     **changes: Any,
@@ -89,15 +86,12 @@ def build(
     >>> build(weights="cifar10").output_shape
     (None, 10)
     """
-    shared: dict[str, Any] = {
+    options: dict[str, Any] = {
         "include_top": include_top,
         "input_tensor": input_tensor,
         "pooling": pooling,
         **changes,
     }
-    if classes is not DEFAULT_CLASSES:
-        with contextlib.suppress(TypeError):  # Not a whole number, an error of `build_model`.
-            classes = operator.index(classes)
     if weights is None:
         if name_or_config is None:
             raise ValueError(
@@ -107,67 +101,91 @@ def build(
         return build_model(
             name_or_config,
             input_shape=input_shape,
-            classes=int(classes) if classes is DEFAULT_CLASSES else classes,
+            classes=1000 if classes is None else classes,
             classifier_activation=classifier_activation,
             name=name,
-            **shared,
+            **options,
+        )
+    if str(weights).startswith("hf:"):
+        raise ValueError(
+            "A repository is opened by keras_vit.open_model; here give its folder, such as weights="
+            f"huggingface_hub.snapshot_download('OWNER/NAME'). Received: weights={weights!r}"
         )
     _check_head(include_top, weights, classes, classifier_activation)
     rule, takes_classes = changes.get("position_resize"), bool(find_released(weights))
+    model_of: Any = name_or_config
+    found: Any = None
+    checkpoint = None
     if name_or_config is None:  # The weights state their model.
-        given = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
-        opened, takes_classes = open_model(weights, position_resize=rule, **given), True
-        name_or_config = opened.stated_config
+        found, takes_classes = find_weights(weights), True
+        if isinstance(found, OfficialWeights):
+            model_of, known = found.model, describe_official(found, configs.resolve(found.model))
+        else:
+            checkpoint = open_checkpoint(found)
+            facts: dict[str, Any] = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
+            known = describe_checkpoint(checkpoint, **facts)
+            model_of = known.config
         if input_tensor is None and input_shape is None:
-            size, known = opened.image_size, opened.description
+            size = known.usual_size
             input_shape = (*size, known.channels) if size else known.input_shape
-        shape = images_shape(name_or_config, input_tensor, input_shape)
-        name = name or configs.layer_name(paper_name(name_or_config) or name_or_config)
-    else:
-        shape = images_shape(name_or_config, input_tensor, input_shape)
-        config = configs.resolve(name_or_config, **changes)
-        check_arguments(config, shape, include_top, pooling, classes)  # Before a download.
-        opened = open_weights(weights, name_or_config, config, (shape[0], shape[1]), rule)
-    known = opened.description
+        name = name or configs.layer_name(paper_name(known.config) or model_of)
+    shape = images_shape(model_of, input_tensor, input_shape)
+    config = configs.resolve(model_of, **changes)
+    if found is None:
+        height, width, _ = shape
+        found = find_weights(weights, model_of, (height, width))
+        if isinstance(found, OfficialWeights):
+            known = dataclasses.replace(describe_official(found, config), name="")
+        else:
+            checkpoint = open_checkpoint(found)
+            known = describe_checkpoint(checkpoint, is_given=True, image_size=(height, width))
     if known.channels not in (None, shape[-1]):
         raise ValueError(
-            f"The weights {opened.official.key if opened.official else opened.source} are for "
-            f"images with {known.channels} channels; build with "
-            'weights=None, then keras_vit.load_checkpoint(model, path, input_channels="adapt") '
-            f"adapts the first kernel of a file. Received: images with {shape[-1]}"
+            f"The weights {os.fspath(weights)} are for images with {known.channels} channels; "
+            "build with weights=None, then keras_vit.load_checkpoint(model, path, "
+            'input_channels="adapt") adapts the first kernel of a file. '
+            f"Received: images with {shape[-1]}"
         )
-    if classes is DEFAULT_CLASSES:
-        classes = (takes_classes and known.classes) or int(classes)
+    if classes is None:
+        classes = (takes_classes and known.classes) or 1000
     if classifier_activation == "softmax" and classes == known.classes:
         classifier_activation = known.labels.activation
     model = build_model(
-        name_or_config,
+        model_of,
         input_shape=input_shape,
         classes=classes,
         classifier_activation=classifier_activation,
         name=name,
-        position_grid=opened.grid_of_free_sizes if None in shape[:2] else None,
-        **shared,
+        position_grid=_grid_of_free_sizes(checkpoint, known, shape),
+        **options,
     )
-    _load(opened, model, include_top, keep_head=weights == "imagenet")
+    if checkpoint is None:  # Wrong arguments are errors before the download.
+        checkpoint = open_checkpoint(download(found))
+    # Unlike `load_checkpoint` this allows the changes of a transfer.
+    variables = weights_by_path(model)
+    shapes = layer_shapes({path: tuple(weight.shape) for path, weight in variables.items()})
+    skip = _skipped_heads(checkpoint.shapes, shapes, include_top, weights == "imagenet")
+    loading = LoadOptions(skip, checkpoint.position_rule(rule), known.position_grid)
+    logging.getLogger("keras_vit").info("%s", load_opened(checkpoint, model, loading))
+    if rule:
+        known = dataclasses.replace(known, origins={**known.origins, "position_resize": "given"})
+    set_description(model, description_for(model, known))
+    _warn_of_range(weights, checkpoint, known)
     return model
 
 
-def _load(opened, model, include_top, keep_head):
-    """Loads weights into a model just built, which then holds what is known of them.
+def _grid_of_free_sizes(checkpoint, known, shape):
+    """The grid (down, across) of positions that a model of free image size is built for.
 
-    Unlike `load_checkpoint` this allows the changes of a transfer. If the head has other classes,
-    the model's is not changed: it is zero. The hidden layer of pre-training is left out with the
-    head if the model has none (paper, section 3.2: the whole prediction head is removed). Both
-    are left out for a model without the head. All else is strict.
+    Other code bases resize the table of the file once, to the grid of the image. None for weights
+    of the official rule, whose models have the grid of their default image size.
     """
-    variables = weights_by_path(model)
-    shapes = layer_shapes({path: tuple(weight.shape) for path, weight in variables.items()})
-    skip = _skipped_heads(opened.shapes, shapes, include_top, keep_head)
-    report = opened.load_into(model, skip=skip)
-    logging.getLogger("keras_vit").info("%s", report)
-    set_description(model, opened.description_of(model))
-    _warn_of_range(opened)
+    if checkpoint is None or None not in shape[:2]:
+        return None
+    table = checkpoint.shapes.get("position_embedding")
+    if checkpoint.position_rule() == ViTConfig.position_resize or len(table or ()) != 3:
+        return None
+    return find_grid(table[1], checkpoint.prefix_row_counts, known.position_grid)[1]
 
 
 def _check_head(include_top, weights, classes, classifier_activation):
@@ -180,7 +198,7 @@ def _check_head(include_top, weights, classes, classifier_activation):
             "add another activation behind the logits. "
             f"Received: classifier_activation={classifier_activation!r}"
         )
-    if include_top and weights == "imagenet" and classes != 1000:
+    if include_top and weights == "imagenet" and classes not in (None, 1000):
         raise ValueError(
             "If using `weights='imagenet'` with `include_top=True`, `classes` should be 1000; "
             "to fine-tune on other classes, take weights='imagenet21k'. "
@@ -190,6 +208,10 @@ def _check_head(include_top, weights, classes, classifier_activation):
 
 def _skipped_heads(in_file, in_model, include_top, keep_head):
     """Patterns of the layers behind the encoder that are not loaded.
+
+    If the head has other classes, the model's is not changed: it is zero. The hidden layer of
+    pre-training is left out with the head if the model has none (paper, section 3.2: the whole
+    prediction head is removed). Both are left out for a model without the head. All else is strict.
 
     Args:
         in_file: Layer shapes of the file.
@@ -206,20 +228,19 @@ def _skipped_heads(in_file, in_model, include_top, keep_head):
     return () if keep_head or num_classes(in_file) == num_classes(in_model) else heads
 
 
-def _warn_of_range(opened):
+def _warn_of_range(weights, checkpoint, known):
     """Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them."""
-    known, origin = opened.description.preprocessing, opened.description.origin_of("pixels")
-    if known is None:
-        # Weights that were saved by hand, without a folder.
-        if opened.checkpoint is None or opened.checkpoint.layout.numbered:
+    origin, images = known.origin_of("pixels"), known.preprocessing
+    if images is None:
+        if checkpoint.layout.numbered:  # Weights that were saved by hand, without a folder.
             return
         text = f"does not state the range of its pixels ({origin})"
-    elif known.value_range == (-1.0, 1.0):
+    elif images.value_range == (-1.0, 1.0):
         return
     else:
-        text = f"needs pixels of {describe_range(known.value_range)} ({origin})"
+        text = f"needs pixels of {describe_range(images.value_range)} ({origin})"
     warnings.warn(
-        f"{opened.source} {text}. keras_vit.preprocess_input(x) gives -1 to 1; with "
+        f"{os.fspath(weights)} {text}. keras_vit.preprocess_input(x) gives -1 to 1; with "
         'mode="torch" it gives ImageNet\'s mean and standard deviation.',
-        stacklevel=4,
+        stacklevel=3,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import keras
@@ -12,8 +13,6 @@ from keras_vit.description import LAYER, Description
 from keras_vit.layers import ModelDescription
 from keras_vit.models.resnet import build_resnet, resnet_head
 from keras_vit.models.vit import build_vit, vit_head
-
-POOLINGS = (None, "token", "avg", "max", "map")
 
 
 def build_model(
@@ -49,7 +48,8 @@ def build_model(
     """
     config = configs.resolve(name_or_config, **changes)
     shape = images_shape(name_or_config, input_tensor, input_shape)
-    check_arguments(config, shape, include_top, pooling, classes)
+    _check_arguments(config, shape, include_top, pooling, classes)
+    classes = int(classes) if include_top else 0  # Not a number of NumPy.
     if keras.config.image_data_format() != "channels_last":
         raise ValueError(
             "Only the `channels_last` image data format is supported; see "
@@ -79,7 +79,7 @@ def build_model(
     else:
         x, patches = build_vit(config, described, grid)  # (B, P + N, D), (B, h, w, D)
         outputs = vit_head(config, x, patches, include_top, pooling, classes, classifier_activation)
-    if input_tensor is not None and isinstance(input_tensor, keras.KerasTensor):
+    if input_tensor is not None:
         # The model includes the layers upstream of the tensor.
         sources = keras.utils.get_source_inputs(input_tensor)
         images = sources[0] if len(sources) == 1 else sources
@@ -96,7 +96,7 @@ def images_shape(
     """Returns `(height, width, channels)` of the images that `build_model` builds for."""
     side = configs.default_image_size(name_or_config)
     received: Any = input_shape or (side, side, 3)
-    if isinstance(input_tensor, keras.KerasTensor):
+    if input_tensor is not None:
         received = input_tensor.shape[1:]
     shape = () if isinstance(received, int | float | str) else tuple(received)
     if len(shape) != 3 or shape[2] is None:
@@ -107,59 +107,21 @@ def images_shape(
     return shape
 
 
-def check_arguments(
-    config: ViTConfig | BiTConfig,
-    shape: tuple[int | None, ...],
-    include_top: bool,
-    pooling: str | None,
-    classes: int,
-) -> None:
-    """Raises ValueError if arguments of `build_model` do not fit each other.
-
-    Args:
-        config: The model's config.
-        shape: What `images_shape` returns.
-        include_top: See `build_model`.
-        pooling: See `build_model`.
-        classes: See `build_model`.
-    """
-    if pooling not in POOLINGS:
-        raise ValueError(f"pooling must be one of {POOLINGS}. Received: pooling={pooling!r}")
-    if pooling == "token" and not config.has_class_token:
+def _check_arguments(config, shape, include_top, pooling, classes):
+    poolings = [None, "avg", "max", *(["token"] if config.has_class_token else [])]
+    poolings += ["map"] if getattr(config, "classifier", None) == "map" else []
+    if pooling not in poolings:
         raise ValueError(
-            'pooling="token" needs a model with a class token; this one has none: use "avg" or '
-            f'"max". Received: pooling={pooling!r}'
-        )
-    if pooling == "map" and getattr(config, "classifier", None) != "map":
-        raise ValueError(
-            'pooling="map" needs a model with classifier="map", which has the attention pooling. '
-            f"Received: {config}"
+            f'pooling must be one of {poolings} for this model: "token" needs a class token, "map" '
+            f'needs classifier="map". Received: pooling={pooling!r}'
         )
     if include_top and pooling is not None:
         raise ValueError(
             "pooling needs include_top=False; the head has a fixed pooling. "
             f"Received: include_top=True, pooling={pooling!r}"
         )
-    if include_top and (not isinstance(classes, int) or classes < 1):
+    if include_top and (not isinstance(classes, numbers.Integral) or classes < 1):
         raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
-    _check_image_size(config, shape, include_top)
-
-
-def _images(input_tensor, input_shape, default):
-    if input_tensor is None:
-        return keras.Input(input_shape or default, name="images")
-    if isinstance(input_tensor, keras.KerasTensor):
-        shape = tuple(input_tensor.shape[1:])
-        if input_shape is not None and shape != tuple(input_shape):
-            raise ValueError(
-                "input_shape must match input_tensor, or be None. "
-                f"Received: input_shape={tuple(input_shape)}, input_tensor of shape {shape}"
-            )
-        return input_tensor
-    return keras.Input(tensor=input_tensor, shape=input_shape or default, name="images")
-
-
-def _check_image_size(config, shape, include_top):
     if include_top and None in shape:
         raise ValueError(
             "If `include_top` is True, the image size must be known. "
@@ -172,3 +134,15 @@ def _check_image_size(config, shape, include_top):
                 f"{config.min_image_size[1]} pixels for one patch to fit. "
                 f"Received: input_shape={tuple(shape)}"
             )
+
+
+def _images(input_tensor, input_shape, default):
+    if input_tensor is None:
+        return keras.Input(input_shape or default, name="images")
+    shape = tuple(input_tensor.shape[1:])
+    if input_shape is not None and shape != tuple(input_shape):
+        raise ValueError(
+            "input_shape must match input_tensor, or be None. "
+            f"Received: input_shape={tuple(input_shape)}, input_tensor of shape {shape}"
+        )
+    return input_tensor

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,31 +15,35 @@ from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import OfficialWeights
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import (
-    DEFAULT_SIZE,
-    describe_checkpoint,
-)
+from keras_vit.checkpoints.checkpoint_description import DEFAULT_SIZE, describe_checkpoint
+from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.code_bases.own import read_folder
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
-from keras_vit.checkpoints.match import set_position_rule
-from keras_vit.checkpoints.weight_sources import find_weights, fixed_name
+from keras_vit.checkpoints.load import LoadReport, load_opened
+from keras_vit.checkpoints.match import LoadOptions, set_position_rule
+from keras_vit.checkpoints.official_weights import describe_official, download
+from keras_vit.checkpoints.repositories import fixed_name, repository_folder
+from keras_vit.checkpoints.weight_sources import find_weights
+from keras_vit.classifier import Classifier, is_export
 from keras_vit.classifier_folder import read_classifier
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.configs.config_comparison import check_agrees, paper_name
+from keras_vit.configs.model_table import check_agrees, paper_name, without_hidden_layer
 from keras_vit.configs.position_resize import RULES
 from keras_vit.description import (
     Description,
+    abstains,
     completed,
+    description_for,
     held_description,
+    set_description,
 )
-from keras_vit.description.licences import APACHE
-from keras_vit.models.opened_classifier import is_export
-from keras_vit.models.opened_model import OpenedModel, export_error
+from keras_vit.models.functional import build_model
+from keras_vit.models.rebuild import copy_weights, without_unknown
 from keras_vit.preprocessing import (
     NORMALIZATIONS,
     Preprocessing,
-    check_normalization,
     describe_range,
     describe_resize,
     value_range,
@@ -47,11 +53,13 @@ from keras_vit.utils.json_files import read_json
 
 _FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 
+# The head and the hidden layer of pre-training, as patterns of `skip`.
+HEAD = tuple(f"{name}/*" for name in configs.HEAD_LAYERS)
+
 
 def open_model(
-    anything: str | os.PathLike | ViTConfig | BiTConfig,
+    anything: str | os.PathLike,
     *,
-    weights: str | os.PathLike | None = None,
     model: str | ViTConfig | BiTConfig | None = None,
     image_size: tuple[int | None, int | None] | None = None,
     source_size: tuple[int, int] | None = None,
@@ -68,10 +76,8 @@ def open_model(
     Args:
         anything: A classifier's folder, the folder of a pre-trained model, an export of this
             package, anything that `keras_vit.load_checkpoint` reads, "imagenet21k" or another
-            name of `keras_vit.list_weights()`; or a repository, "hf:owner/name@revision",
-            whose commit is in `source`. Or a config or name of `keras_vit.list_models()`, with
-            `weights`.
-        weights: For the name or config of a model: its weights, one of the above, or "random".
+            name of `keras_vit.list_weights()`; a repository, "hf:owner/name@revision", whose
+            commit is in `source`; or "random", for random weights of `model`.
         model: A name or config that the weights must have; official weights need it. By
             default it is recognised from the file.
         image_size: Pixels (height, width), by which an official file is chosen; needed for other
@@ -93,89 +99,43 @@ def open_model(
     >>> opened.description.labels.names
     ('beagle', 'boxer')
     """
-    if weights is not None:
-        if isinstance(anything, (str, os.PathLike)) and not is_model_name(anything):
-            if os.path.exists(anything):
-                raise ValueError(
-                    "The weights are stored in the classifier's folder; give others only with a "
-                    f"model's name. Received: {os.fspath(anything)}, weights={weights!r}"
-                )
-            configs.resolve(os.fspath(anything))  # Names the nearest.
-        if model is not None:
-            raise ValueError("With weights, the model is the first argument. Received: both")
-        if weights == "random":
-            check_normalization(normalization)
-            opened = _open_random(anything, num_heads, gelu, normalization)
-            return _with_position_resize(opened, position_resize)
-        source: str | os.PathLike = weights
-        model = anything if not isinstance(anything, os.PathLike) else os.fspath(anything)
-    elif not isinstance(anything, (str, os.PathLike)) or is_model_name(anything):
+    if normalization not in (None, *NORMALIZATIONS):
         raise ValueError(
-            "A model's name needs weights (weights=, --weights): imagenet21k, imagenet, a key of "
-            f"the catalogue, a file, or random. Received: {anything!r} without weights"
+            f"normalization must be one of {tuple(NORMALIZATIONS)} or None. "
+            f"Received: {normalization!r}"
         )
-    else:
-        source = anything
-    check_normalization(normalization)
-    repository = fixed_name(source)
-    source = repository or source
-    opened = _of_repository(
-        _open(source, model, image_size, source_size, num_heads, gelu), repository
+    if not isinstance(anything, (str, os.PathLike)) or is_model_name(anything):
+        raise ValueError(
+            "A model's name needs weights (--weights; in Python open_model(weights, model=name)): "
+            "imagenet21k, imagenet, a key of the catalogue, a file, or random. "
+            f"Received: {anything!r} without weights"
+        )
+    given = {"num_heads": num_heads, "gelu": gelu}
+    if anything == "random":
+        catalogue.check_unambiguous(anything, "and rename it for random weights")
+        opened = _random(model or "ViT-B/16", given, normalization)
+        return _with_position_resize(opened, position_resize)
+    repository = fixed_name(anything)
+    name = repository or os.fspath(anything)
+    opened = _open(
+        name, repository_folder(repository) or anything, model, image_size, source_size, given
     )
-    for name, value in (("num_heads", num_heads), ("gelu", gelu)):
-        found = getattr(opened.description.config, name, None)
+    if repository is not None:
+        opened = opened.described(origins={**opened.description.origins, "weights": repository})
+    for fact, value in given.items():
+        found = getattr(opened.description.config, fact, None)
         if value not in (None, found):
             raise ValueError(
-                f"{name} is for weights that do not hold it. Received: {name}={value!r} for "
-                f"{os.fspath(source)}, which has {found!r}"
+                f"{fact} is for weights that do not hold it. Received: {fact}={value!r} for "
+                f"{name}, which has {found!r}"
             )
     if source_size is not None and opened.description.image_size != source_size:
         raise ValueError(
             "The image size (image_size, --image-size) must match the source. "
-            f"Received: {source_size} for {opened.source} of {opened.description.image_size}"
+            f"Received: {source_size} for {name} of {opened.description.image_size}"
         )
     opened = _with_position_resize(opened, position_resize)
     return opened if normalization is None else _with_normalization(opened, normalization)
-
-
-def open_weights(
-    weights: str | os.PathLike,
-    model: str | ViTConfig | BiTConfig,
-    config: ViTConfig | BiTConfig,
-    image_size: tuple[int | None, int | None],
-    position_resize: str | None = None,
-) -> OpenedModel:
-    """Opens weights for a model that is given, whatever they state themselves.
-
-    Unlike with `open_model` the model may differ from the weights' in all that their arrays do not
-    show. A classifier's folder is read as a checkpoint.
-
-    Args:
-        weights: As for `open_model`.
-        model: The name or config of the model, by which official weights are chosen.
-        config: Its config, perhaps with changes.
-        image_size: Pixels (height, width) of its images; None where any size fits.
-        position_resize: The rule by which positions are resized; by default the weights'.
-
-    Raises:
-        ValueError: If there are no such weights for the model, or they are an export.
-        OSError: If a file cannot be read.
-    """
-    repository = fixed_name(weights)
-    weights = repository or weights
-    found = find_weights(weights, model, image_size)
-    height, width = image_size
-    size = None if height is None or width is None else (height, width)
-    if isinstance(found, OfficialWeights):
-        opened = _official(weights, found, config, size, name="")
-    elif model_in(found) is None and is_export(found):
-        raise export_error(os.fspath(weights))
-    else:
-        checkpoint = open_checkpoint(found)
-        described = describe_checkpoint(checkpoint, config=config, image_size=image_size)
-        opened = OpenedModel(os.fspath(weights), described, checkpoint=checkpoint)
-        opened = _with_position_resize(opened, position_resize)
-    return _of_repository(opened, repository)
 
 
 def is_model_name(name: Any) -> bool:
@@ -190,53 +150,80 @@ def is_model_name(name: Any) -> bool:
     return True
 
 
-def _open_random(model, num_heads, gelu, normalization):
+def _random(model, given, normalization):
     """A model with random weights; a fact that is given is one of its config."""
-    given = {"num_heads": num_heads, "gelu": gelu}
     changes = {name: value for name, value in given.items() if value is not None}
     side = configs.default_image_size(model)
+    values = value_range(*NORMALIZATIONS[normalization or "half"])
     description = Description(
         name=model if isinstance(model, str) else "ViT",
         config=configs.resolve(model, **changes),
         input_shape=(side, side, 3),
-        preprocessing=Preprocessing(
-            (side, side), value_range=value_range(*NORMALIZATIONS[normalization or "half"])
-        ),
+        preprocessing=Preprocessing((side, side), value_range=values),
         origins=dict.fromkeys(_FACTS, "the settings"),
     )
     return OpenedModel(description.name, description)
 
 
-def _of_repository(opened, repository):
-    """The model, whose origins name the repository with its commit, if it is from one."""
-    if repository is None:
-        return opened
-    origins = {**opened.description.origins, "weights": repository}
-    described = dataclasses.replace(opened.description, origins=origins)
-    return dataclasses.replace(opened, description=described)
+def _open(name, source, model, image_size, source_size, given):
+    path = find_weights(source, model, image_size or (None, None))
+    if isinstance(path, OfficialWeights):
+        described = describe_official(path, configs.resolve(model or path.model))
+        return OpenedModel(name, described, official=path)
+    keras_model = model_in(path) or (path if has_own_layers(path) else None)
+    if keras_model and (path / CLASSES).exists():
+        found, described, recipe = read_classifier(path)
+        opened = _of_model(name, found, described, recipe, path)
+    elif keras_model:  # Alone, or pre-trained without classes.
+        folder, found = path if path.is_dir() else path.parent, read_model(keras_model)
+        held = held_description(found)
+        beside = read_folder(folder, held.classes)
+        known = held if beside.preprocessing is None and held.preprocessing else beside
+        has_recipe = path.is_dir() and (path / RECIPE).is_file()
+        opened = _of_model(name, found, known, read_json(path / RECIPE) if has_recipe else {})
+    elif is_export(path):
+        # By name, as export/ is built on this file.
+        found = importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
+        opened = OpenedModel(name, found.description, found.recipe, model=found.model, folder=path)
+    else:
+        checkpoint = open_checkpoint(path)
+        size = image_size or (None, None)
+        described = describe_checkpoint(
+            checkpoint, model, image_size=size, source_size=source_size, **given
+        )
+        return OpenedModel(name, described, checkpoint=checkpoint)
+    if model is not None:
+        check_agrees(model, name, opened.description.config)
+    return opened
+
+
+def _of_model(source, model, description, recipe=None, folder=None):
+    """A Keras model with the description in the files beside it."""
+    described = completed(description, held_description(model))
+    name = (recipe or {}).get("model") or paper_name(described.config) or described.name
+    origins = {**dict.fromkeys(_FACTS[:2], DESCRIPTION), **dict.fromkeys(_FACTS[2:], MODEL)}
+    origins |= description.origins
+    described = dataclasses.replace(described, name=name, origins=origins)
+    return OpenedModel(source, described, recipe or {}, model=model, folder=folder)
 
 
 def _with_position_resize(opened, given):
     """The weights with the rule for positions that was given, whatever their source says."""
-    described = opened.description
+    known = opened.description
     if given is None:
         return opened
-    if given not in RULES:
+    if given not in RULES or known.position_resize is None:
         raise ValueError(
-            f"position_resize must be one of {tuple(RULES)}. Received: position_resize={given!r}"
-        )
-    if described.position_resize is None:
-        raise ValueError(
-            "position_resize is for a model with a table of positions. "
-            f"Received: position_resize={given!r} for {opened.source}"
+            f"position_resize must be one of {tuple(RULES)}, for a model with a table of positions."
+            f" Received: position_resize={given!r} for {opened.source}"
         )
     rule = given if opened.checkpoint is None else opened.checkpoint.position_rule(given)
     if isinstance(opened.model, keras.Model):
         set_position_rule(opened.model, rule)
-    config = dataclasses.replace(described.config, position_resize=rule)
-    origins = {**described.origins, "position_resize": "--position-resize"}
-    described = dataclasses.replace(described, config=config, origins=origins)
-    return dataclasses.replace(opened, description=described)
+    return opened.described(
+        config=dataclasses.replace(known.config, position_resize=rule),
+        origins={**known.origins, "position_resize": "--position-resize"},
+    )
 
 
 def _with_normalization(opened, normalization):
@@ -255,79 +242,208 @@ def _with_normalization(opened, normalization):
         origins["pixels"] += f" instead of {before}"
     if known.value_range != given:
         opened = opened.without_unknown()
-        described = dataclasses.replace(described, labels=opened.description.labels)
     known = dataclasses.replace(known, value_range=given)
-    described = dataclasses.replace(described, preprocessing=known, origins=origins, notes=notes)
-    return dataclasses.replace(opened, description=described)
+    return opened.described(preprocessing=known, origins=origins, notes=notes)
 
 
-def _open(weights, model, image_size, source_size, num_heads, gelu):
-    path = find_weights(weights, model, image_size or (None, None))
-    if isinstance(path, OfficialWeights):
-        return _official(weights, path, configs.resolve(model or path.model))
-    keras_model = model_in(path)
-    if keras_model and (path / CLASSES).exists():
-        model_in_folder, described, recipe = read_classifier(path)
-        opened = _of_model(weights, model_in_folder, described, recipe)
-        opened = dataclasses.replace(opened, folder=path)
-    elif keras_model:  # Pre-trained without classes.
-        recipe = read_json(path / RECIPE) if (path / RECIPE).is_file() else {}
-        opened = _of_model(weights, read_model(keras_model), read_folder(path, None))
-        opened = dataclasses.replace(opened, recipe=recipe)
-    elif is_export(path):
-        # By name, as export/ is built on this file.
-        classifier = importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
-        opened = OpenedModel(
-            os.fspath(weights),
-            classifier.description,
-            classifier.recipe,
-            model=classifier.model,
-            folder=path,
+@dataclasses.dataclass(frozen=True)
+class OpenedModel:
+    """What a model is, and where its weights are; most are not read before they are needed.
+
+    Args:
+        source: What was given: a name or a path.
+        description: What the model is. Its config is None for a classifier whose model is not of
+            this package.
+        recipe: The `recipe.json` of a folder; {} without one.
+        official: A row of the catalogue, or None.
+        checkpoint: The opened file, or None.
+        model: The Keras model of a `.keras` file, an export in its own runtime, or None.
+        folder: The folder or file of a classifier, or None.
+
+    Without official weights, checkpoint and model the weights are random.
+    """
+
+    source: str
+    description: Description
+    recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    official: OfficialWeights | None = None
+    checkpoint: Checkpoint | None = None
+    model: Any = None
+    folder: pathlib.Path | None = None
+
+    def described(self, **changes: Any) -> OpenedModel:
+        """Returns the model with changes in its description."""
+        description = dataclasses.replace(self.description, **changes)
+        return dataclasses.replace(self, description=description)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether there are no weights."""
+        return self.official is None and self.checkpoint is None and self.model is None
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Pixels (height, width) of images by default; None where they are unknown."""
+        known = self.description
+        return known.image_size if self.checkpoint is None else known.usual_size
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes; None where they are unknown or numbers that `convert` wrote."""
+        names = self.description.labels.names
+        is_numbered = names == tuple(map(str, range(len(names or ()))))
+        return None if is_numbered and self.recipe.get("converted") else names
+
+    def classifier(self, image_size: tuple[int, int] | None = None) -> Classifier:
+        """Returns the model as a classifier, which predicts image files.
+
+        Args:
+            image_size: Pixels (height, width); the weights' by default.
+
+        Raises:
+            ValueError: If its classes have no names, or the range of its pixels is unknown.
+        """
+        if self.description.labels.names is None:
+            if "objective" in self.recipe:
+                raise ValueError(
+                    "A model that was pre-trained without labels has no classes: fine-tune it "
+                    f"first, with keras-vit finetune --weights {self.source}"
+                )
+            notes = self.description.notes
+            why = next((note for note in notes if note.endswith(NAMES_LEFT_OUT)), "without names")
+            raise ValueError(
+                "The classes of a classifier must have names: keras-vit convert writes a folder "
+                f"with numbers, in its classes.txt. Received: {self.source}, {why}"
+            )
+        size = image_size or self.image_size
+        preprocessing, opened, model = self.preprocessing_for(size), self, self.model
+        if model is None or size not in (None, self.description.image_size):
+            opened = self.without_unknown()  # The bound is of the model that it was found with.
+            model, _ = opened.to_model(size)
+        description = dataclasses.replace(opened.description, preprocessing=preprocessing)
+        return Classifier.of(model, description, self.recipe, self.folder)
+
+    def without_unknown(self) -> OpenedModel:
+        """Returns the model without "unknown", as a changed model has it; an export keeps it."""
+        if not abstains(self.model):
+            return self
+        labels = dataclasses.replace(self.description.labels, abstains=False)
+        model = without_unknown(self.model)
+        return dataclasses.replace(self.described(labels=labels), model=model)
+
+    def preprocessing_for(
+        self, image_size: tuple[int, int] | None = None, evaluation: str | None = None
+    ) -> Preprocessing:
+        """Returns how an image becomes the input of the weights' model.
+
+        Args:
+            image_size: Pixels (height, width); the weights' by default.
+            evaluation: Another way of resizing than the weights'.
+
+        Raises:
+            ValueError: If the range of the pixels is unknown.
+        """
+        known = self.description.preprocessing
+        if known is None:
+            raise ValueError(
+                "The range of the pixels must be known: give --normalization half (values from -1 "
+                "to 1) or imagenet (ImageNet's mean and standard deviation); in Python "
+                f"normalization=. Received: {self.source}, which does not hold it "
+                f"({self.description.origin_of('pixels')})"
+            )
+        if evaluation not in (None, known.evaluation):
+            known = Preprocessing(known.image_size, evaluation, known.value_range)
+        return known if image_size is None else known.with_image_size(image_size)
+
+    def load_into(
+        self,
+        model: keras.Model,
+        *,
+        skip: Sequence[str] = (),
+        head_rows: Sequence[int | None] | None = None,
+    ) -> LoadReport | None:
+        """Loads the weights into a model; raises the errors of `keras_vit.load_checkpoint`.
+
+        Args:
+            model: A model of `keras_vit.build`.
+            skip: Patterns of weights that are left out.
+            head_rows: For each class of the model its number in these weights, or None for a
+                class that keeps the initial values.
+
+        Returns:
+            The `LoadReport`; None for random weights, which are the model's own.
+        """
+        known, checkpoint = self.description, self.checkpoint
+        if self.official is not None:
+            checkpoint = open_checkpoint(download(self.official))
+        options = LoadOptions(
+            tuple(skip), known.position_resize, known.position_grid, head_rows=head_rows
         )
-    elif has_own_layers(path):
-        found = read_model(path)
-        held = held_description(found)
-        beside = read_folder(path.parent, held.classes)
-        if beside.preprocessing is None and held.preprocessing is not None:
-            beside = held
-        opened = _of_model(weights, found, beside)
-    else:
-        checkpoint = open_checkpoint(path)
-        described = describe_checkpoint(
-            checkpoint,
-            model,
-            image_size=image_size or (None, None),
-            source_size=source_size,
-            num_heads=num_heads,
-            gelu=gelu,
+        if checkpoint is not None:
+            return load_opened(checkpoint, model, options)
+        if self.model is None:
+            return None
+        if not isinstance(self.model, keras.Model):
+            raise ValueError(
+                "The weights of an export are in its own format; give the classifier's folder. "
+                f"Received: {self.source}"
+            )
+        return copy_weights(self.model, model, options)
+
+    def to_model(
+        self,
+        image_size: tuple[int, int] | None = None,
+        *,
+        hidden_layer: bool = True,
+        classes: int | None = None,
+    ) -> tuple[Any, tuple[str, ...]]:
+        """Returns the model with its weights, and a sentence for each part left out.
+
+        Its head gives probabilities of the classes, without "unknown"; without a head the output
+        is what the head would read.
+
+        Args:
+            image_size: Pixels (height, width); the weights' by default.
+            hidden_layer: Whether to keep the head and its hidden layer of pre-training, if
+                there is one. Without both, the head is new, for one class.
+            classes: For random weights the classes of the head; by default one.
+        """
+        known = self.description
+        if self.model is not None and image_size in (None, known.image_size):
+            return without_unknown(self.model), ()
+        config, shapes = known.config, self.checkpoint.shapes if self.checkpoint else {}
+        if config is None:
+            raise ValueError(
+                "Another image size needs a model of keras_vit.build. "
+                f"Received: {self.source}, image_size={image_size}"
+            )
+        skip: tuple[str, ...] = ()
+        notes = []
+        classes = (classes or 1) if self.is_random else known.classes
+        has_hidden_layer = self.official or getattr(config, "representation_size", None)
+        if not hidden_layer and has_hidden_layer:
+            config, skip, classes = without_hidden_layer(config), HEAD, 1
+        elif classes is None and "pre_logits" in shapes:
+            notes.append("the pooler was left out, as there is no head behind it")
+            skip = ("pre_logits/*",)
+        if classes and self.checkpoint:
+            problem = self.checkpoint.config.get("problem_type")
+            is_one_class = known.classes == 1 and not known.labels.is_multilabel
+            if problem == "regression" or is_one_class:
+                raise ValueError(
+                    "A head must give the scores of two classes or more: a regression's gives "
+                    "numbers, and a softmax over one is 1 for every image. Received: "
+                    f"{self.source}, with problem_type={problem!r} and {known.classes} outputs"
+                )
+        head: dict[str, Any] = {"include_top": False, "pooling": config.pooling}
+        if classes:
+            head = {"classes": classes, "classifier_activation": known.labels.activation}
+        built = build_model(
+            config,
+            input_shape=(*(image_size or known.image_size or DEFAULT_SIZE), known.channels),
+            name="vit" if config.architecture == "vit" else None,
+            **head,
         )
-        return OpenedModel(os.fspath(weights), described, checkpoint=checkpoint)
-    if model is not None:
-        check_agrees(model, weights, opened.description.config)
-    return opened
-
-
-def _official(weights, row, config, image_size=None, name=None):
-    """Official weights, for their own image size and under their model's name by default."""
-    side = row.resolution
-    description = Description(
-        name=row.model if name is None else name,
-        config=config,
-        input_shape=(side, side, 3),
-        classes=row.classes,
-        preprocessing=Preprocessing(image_size or (side, side)),
-        origins=dict.fromkeys(_FACTS, "the official code"),
-        licence=APACHE,
-    )
-    return OpenedModel(os.fspath(weights), description, official=row)
-
-
-def _of_model(weights, model, description, recipe=None):
-    """A Keras model with the description in the files beside it."""
-    described = completed(description, held_description(model))
-    name = (recipe or {}).get("model") or paper_name(described.config) or described.name
-    origins = {**dict.fromkeys(_FACTS[:2], DESCRIPTION), **dict.fromkeys(_FACTS[2:], MODEL)}
-    described = dataclasses.replace(
-        described, name=name, origins={**origins, **description.origins}
-    )
-    return OpenedModel(os.fspath(weights), described, recipe or {}, model=model)
+        report = self.load_into(built, skip=skip)
+        set_description(built, description_for(built, known))
+        return built, (*notes, *(report.notes if report else ()))

@@ -2,7 +2,6 @@
 
 copy_weights(source, target)    into a model that was built already; positions are resized
 inference_model(model)          after training: float32, probabilities, no dropout, LoRA merged
-float32_model(model)            any Keras model in float32
 resized_model(model, size)      another image size; shares all layers but the positions
 feature_model(model, feature)   a representation of the image instead of class scores
 with_unknown(model, ...)        calibrated, with "unknown" as a further class
@@ -14,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -39,31 +38,23 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.description.tasks import ACTIVATIONS, MULTICLASS
+from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS
 from keras_vit.layers import EncoderBlock, Leverage, PositionEmbedding, SelfAttention, UnknownClass
 from keras_vit.models.functional import build_model
 
 
 def copy_weights(
-    source: keras.Model,
-    target: keras.Model,
-    *,
-    skip: Iterable[str] = (),
-    head_rows: Sequence[int | None] | None = None,
-    position_resize: str | None = None,
+    source: keras.Model, target: keras.Model, options: LoadOptions | None = None
 ) -> LoadReport:
     """Copies the weights of a model into another one, as `load_checkpoint` reads a file.
 
-    Weights are matched by path. Position embeddings are resized to the target's grid.
+    Weights are matched by path. Position embeddings are resized to the target's grid, by default
+    by the source's rule.
 
     Args:
         source: A model of `keras_vit.build`.
         target: A model of `keras_vit.build`.
-        skip: Patterns of paths that are not copied, such as "predictions/*".
-        head_rows: For each class of the target its number in the source, or None for a class
-            that keeps its initial values; by default the classes are the same.
-        position_resize: A key of `keras_vit.configs.position_resize.RULES`; by default the
-            source's.
+        options: What is left out, and how the rest is changed.
 
     Raises:
         ValueError: If the weights do not fit; the target is then unchanged.
@@ -83,7 +74,6 @@ def copy_weights(
         fields={**unseen_fields(source), "position_resize": held.position_resize},
         stated=Description(position_grid=held.position_grid),
     )
-    options = LoadOptions(tuple(skip), position_resize, head_rows=head_rows)
     return load_opened(checkpoint, target, options)
 
 
@@ -124,42 +114,6 @@ def inference_model(
     return rebuilt
 
 
-def float32_model(model: keras.Model) -> keras.Model:
-    """Returns a model with the same weights that computes in float32.
-
-    The converters to TFLite and ONNX do not know all bfloat16 and float16 operations of a
-    mixed-precision graph.
-
-    Args:
-        model: A functional or sequential model, not only of this package.
-
-    Returns:
-        The model itself if it computes in float32.
-    """
-    if computes_in_float32(model):
-        return model
-
-    def in_float32(operation):
-        config = operation.get_config()
-        if isinstance(operation, keras.layers.Layer):  # A slice is an operation, not a layer.
-            config["dtype"] = "float32"
-        return type(operation).from_config(config)
-
-    clone = keras.models.clone_model(model, clone_function=in_float32, recursive=True)
-    clone.set_weights(model.get_weights())
-    return clone
-
-
-def computes_in_float32(model: keras.Model) -> bool:
-    """Returns whether every layer of a model computes in float32."""
-    return all(
-        computes_in_float32(layer)
-        if isinstance(layer, keras.Model)
-        else layer.compute_dtype == "float32" or isinstance(layer, keras.layers.InputLayer)
-        for layer in model.layers
-    )
-
-
 def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Model:
     """Returns a model for another image size that shares the layers of the first.
 
@@ -176,12 +130,9 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
     """
     layers = {layer.name: layer for layer in model.layers}
     patches, positions = layers.get("patch_embedding"), layers.get("position_embedding")
-    description = description_layer(model)
     block = layers.get("encoder_block_0")
-    if positions is None:
-        is_known = isinstance(block, EncoderBlock) and block.config.reads_grid
-    else:
-        is_known = type(positions) is PositionEmbedding
+    computes_positions = isinstance(block, EncoderBlock) and block.config.reads_grid
+    is_known = type(positions) is PositionEmbedding or (positions is None and computes_positions)
     if patches is None or not is_known:
         raise ValueError(
             "Another image size needs a model of this package with learned_1d position "
@@ -200,6 +151,7 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
         )
 
     # Only these differ between the two models.
+    description = description_layer(model)
     new = {layer: type(layer).from_config(layer.get_config()) for layer in [description] if layer}
     if positions is not None:
         new[positions] = PositionEmbedding.from_config({**positions.get_config(), "grid": grid})
@@ -240,36 +192,24 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
     Raises:
         ValueError: If the feature is unknown, or the model does not have it.
     """
-    if feature not in configs.FEATURES:
-        raise ValueError(f"The feature must be one of {configs.FEATURES}. Received: {feature!r}")
     layers = {layer.name: layer for layer in model.layers}
-    if feature == "pre_logits":
-        head = configs.classifier_layer(layers)
-        if head is not None:
-            return keras.Model(model.inputs, head.input)
-        if len(model.output_shape) == 2:
-            return keras.Model(model.inputs, model.outputs[0])
-        raise ValueError(
-            'The feature "pre_logits" needs a model with a head or with pooling. Received: '
-            f"outputs of shape {model.output_shape}"
-        )
-    if "encoder_norm" not in layers or isinstance(config := config_of(model), configs.BiTConfig):
-        raise ValueError(
-            f'The feature "{feature}" needs a Vision Transformer with normalised tokens '
-            '(final_norm="tokens"), the output of its layer encoder_norm; "pre_logits" works with '
-            f"every model. Received: {model.name}"
-        )
-    tokens = layers["encoder_norm"].output  # (B, N, D)
-    if feature == "avg":
-        return keras.Model(
-            model.inputs, keras.ops.mean(tokens[:, config.num_prefix_tokens :], axis=1)
-        )
-    if not config.has_class_token:
-        raise ValueError(
-            'The feature "token" needs a model with a class token; this one has none: use "avg" '
-            f'or "pre_logits". Received: {model.name}'
-        )
-    return keras.Model(model.inputs, tokens[:, 0])
+    head, norm = configs.classifier_layer(layers), layers.get("encoder_norm")
+    if feature == "pre_logits" and head is not None:
+        return keras.Model(model.inputs, head.input)
+    if feature == "pre_logits" and len(model.output_shape) == 2:
+        return keras.Model(model.inputs, model.outputs[0])
+    config: Any = config_of(model) if norm else None
+    tokens: Any = norm.output if norm else None  # (B, N, D)
+    if feature == "avg" and isinstance(config, configs.ViTConfig):
+        patches = tokens[:, config.num_prefix_tokens :]
+        return keras.Model(model.inputs, keras.ops.mean(patches, axis=1))
+    if feature == "token" and getattr(config, "has_class_token", False):
+        return keras.Model(model.inputs, tokens[:, 0])
+    raise ValueError(
+        f"The feature must be one of {configs.FEATURES}: pre_logits needs a head or pooling, avg "
+        'and token need the tokens of a Vision Transformer with final_norm="tokens", and token a '
+        f"class token. Received: feature={feature!r}, {model.name}"
+    )
 
 
 def with_unknown(

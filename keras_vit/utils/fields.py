@@ -27,7 +27,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from keras_vit.utils import json_files
 
@@ -57,7 +57,6 @@ class FieldInfo:
         limits: The text and the check of the values that are allowed.
         flag: The flag's name without dashes; None: the field's; "": there is no flag.
         positional: Whether it is an argument by its place instead of a flag.
-        repeated: Whether the flag has one value and may be given several times.
         several: Whether the flag takes several values where the annotation is not a tuple.
         group: The title above it in `--help`.
         parse: From the argument's text to a value; None: by the annotation.
@@ -78,7 +77,6 @@ class FieldInfo:
     limits: tuple[str, Callable[[Any], bool]] | None = None
     flag: str | None = None
     positional: bool = False
-    repeated: bool = False
     several: bool = False
     group: str | None = None
     parse: Callable[[str], Any] | None = None
@@ -93,6 +91,20 @@ class FieldInfo:
     def is_off(self, settings: Any, value: Any) -> bool:
         """Returns whether the setting changes nothing: it is not read, or is switched off."""
         return value in self.off or not (self.used is None or self.used(settings))
+
+
+class Rule(NamedTuple):
+    """What several settings must fulfil together: the check, the help and the docstring have it.
+
+    Args:
+        text: The rule, which names the fields.
+        fields: The names of the fields; the help of the first one has the rule.
+        holds: From the settings to whether it holds.
+    """
+
+    text: str
+    fields: tuple[str, ...]
+    holds: Callable[[Any], Any]
 
 
 def setting(default: Any, help: str, **info: Any) -> Any:
@@ -139,7 +151,6 @@ def part(
     make: Callable[..., Any] | None = None,
     only: Collection[str] | None = None,
     without: Collection[str] = (),
-    required: Collection[str] = (),
     group: str | None = None,
 ) -> Any:
     """Returns a dataclass field that holds another dataclass of settings, with its flags.
@@ -148,12 +159,11 @@ def part(
         settings_type: The dataclass.
         make: Makes the value from the fields that were given, as keyword arguments; by default
             the dataclass. `dict` keeps them unchanged.
-        only: See `add_arguments`.
-        without: See `add_arguments`.
-        required: See `add_arguments`.
-        group: See `add_arguments`.
+        only: Names of the fields that have an argument; None for all.
+        without: Names of fields that have none.
+        group: The title in `--help` above the fields without a `group`.
     """
-    options = {"only": only, "without": without, "required": required, "group": group}
+    options = {"only": only, "without": without, "group": group}
     return dataclasses.field(
         metadata={"part": SettingsPart(settings_type, make or settings_type, options)}
     )
@@ -176,15 +186,17 @@ def documented(settings_type: Class) -> Class:
             text += f" (default: {default})"
         lines += textwrap.wrap(text, 90, initial_indent=" " * 8, subsequent_indent=" " * 12)
     text = (settings_type.__doc__ or "").rstrip()
-    settings_type.__doc__ = "\n".join([text, "", "    Args:", *lines, "    "])
+    rules = [f"        {rule.text}." for rule in getattr(settings_type, "RULES", ())]
+    rules = ["", "    Rules:", *rules] if rules else []
+    settings_type.__doc__ = "\n".join([text, "", "    Args:", *lines, *rules, "    "])
     return settings_type
 
 
 def check_fields(settings: Any) -> None:
-    """Checks each field of a dataclass of settings by itself.
+    """Checks each field of a dataclass of settings, and its `RULES` if it has any.
 
     Raises:
-        ValueError: If a value is not one of the choices, or out of its limits.
+        ValueError: If a value is not one of the choices, out of its limits or against a rule.
     """
     for field in dataclasses.fields(settings):
         name, value, known = field.name, getattr(settings, field.name), field_info(field)
@@ -196,57 +208,30 @@ def check_fields(settings: Any) -> None:
             )
         if known.limits and not all(map(known.limits[1], _items(value))):
             raise ValueError(f"{name} must be {known.limits[0]}. Received: {name}={value}")
+    for rule in getattr(settings, "RULES", ()):
+        if not rule.holds(settings):
+            received = ", ".join(f"{name}={getattr(settings, name)!r}" for name in rule.fields)
+            raise ValueError(f"{rule.text}. Received: {received}")
 
 
 def _items(value):
     return value if isinstance(value, tuple) else (value,)
 
 
-def add_arguments(
-    parser: Any,
-    settings_type: Any,
-    *,
-    only: Collection[str] | None = None,
-    without: Collection[str] = (),
-    required: Collection[str] = (),
-    group: str | None = None,
-) -> None:
-    """Adds an argument for each field of a dataclass of settings; see `FieldInfo`.
-
-    Args:
-        parser: A parser or a group of its arguments.
-        settings_type: The dataclass.
-        only: Names of the fields to add; None for all.
-        without: Names of fields to leave out.
-        required: Names of fields with a default that must be given all the same.
-        group: The title in `--help` above the fields without a `group`.
-    """
-    _add_arguments({None: parser}, settings_type, only, without, required, group)
+def add_arguments(parser: argparse.ArgumentParser, settings_type: Any) -> None:
+    """Adds an argument for each field of a dataclass of settings; see `FieldInfo`."""
+    groups: dict[str | None, Any] = {None: parser}
+    for field, group, rules in flat_fields(settings_type):
+        title = field_info(field).group or group
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        _add_argument(groups[title], field, rules)
 
 
-def _add_arguments(groups, settings_type, only=None, without=(), required=(), group=None):
-    """Adds the arguments to `groups`, by title; the parser stands under None."""
-    for field in _fields(settings_type, only, without):
-        if inner := field.metadata.get("part"):
-            _add_arguments(groups, inner.settings_type, **inner.options)
-        elif field_info(field).flag != "":
-            title = field_info(field).group or group
-            if title not in groups:
-                groups[title] = groups[None].add_argument_group(title)
-            add_argument(groups[title], field, required=field.name in required)
-
-
-def add_argument(parser: Any, field: dataclasses.Field, *, required: bool = False) -> None:
-    """Adds the argument of a field.
-
-    Args:
-        parser: A parser or a group of its arguments.
-        field: The field of a dataclass of settings.
-        required: Whether it must be given even if it has a default.
-    """
+def _add_argument(parser, field, rules):
     known, kind = field_info(field), str(field.type)
-    required = required or field.default is REQUIRED
-    options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(field)}
+    required = field.default is REQUIRED
+    options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(field, rules)}
     if kind == "bool":
         options["action"] = "store_true"
     elif kind == "bool | None":
@@ -258,15 +243,12 @@ def add_argument(parser: Any, field: dataclasses.Field, *, required: bool = Fals
         options["metavar"] = known.unit
         if known.choices:
             options["choices"] = tuple(known.choices)
-        if known.repeated:
-            options["action"] = "append"
-        elif (several or known.several) and not known.from_file:
+        if (several or known.several) and not known.from_file:
             options["nargs"] = "*" if known.positional and not required else "+"
     if known.positional:
         parser.add_argument(field.name, **options)
     else:
-        flag = flag_of(field)
-        parser.add_argument(flag, dest=field.name, required=required, **options)
+        parser.add_argument(flag_of(field), dest=field.name, required=required, **options)
 
 
 def from_arguments(settings_type: Callable[..., Value], arguments: argparse.Namespace) -> Value:
@@ -328,8 +310,8 @@ def given_fields(
     Args:
         settings_type: The dataclass.
         arguments: The parsed arguments of `add_arguments`.
-        only: See `add_arguments`.
-        without: See `add_arguments`.
+        only: See `part`.
+        without: See `part`.
     """
     given: dict[str, Any] = {}
     for field in _fields(settings_type, only, without):
@@ -348,21 +330,26 @@ def given_fields(
 
 
 def flat_fields(
-    settings_type: Any, only: Collection[str] | None = None, without: Collection[str] = ()
-) -> Iterator[dataclasses.Field]:
-    """Yields the fields with an argument, of a dataclass of settings and of its parts.
+    settings_type: Any,
+    only: Collection[str] | None = None,
+    without: Collection[str] = (),
+    group: str | None = None,
+) -> Iterator[tuple[dataclasses.Field, str | None, list[Rule]]]:
+    """Yields each field with an argument, its group and the rules that its help has, of a
+    dataclass of settings and of its parts.
 
     Args:
         settings_type: The dataclass.
-        only: See `add_arguments`.
-        without: See `add_arguments`.
+        only: See `part`.
+        without: See `part`.
+        group: See `part`; it is yielded with each field.
     """
     for field in _fields(settings_type, only, without):
         if inner := field.metadata.get("part"):
-            chosen = {name: inner.options[name] for name in ("only", "without")}
-            yield from flat_fields(inner.settings_type, **chosen)
-        else:
-            yield field
+            yield from flat_fields(inner.settings_type, **inner.options)
+        elif field_info(field).flag != "":
+            rules = getattr(settings_type, "RULES", ())
+            yield field, group, [rule for rule in rules if rule.fields[0] == field.name]
 
 
 def flag_of(field: dataclasses.Field) -> str:
@@ -401,9 +388,11 @@ def _read_list(path):
         return tuple(line for line in file.read().splitlines() if line)
 
 
-def _help(field):
-    """Returns the help text of a field with its default and the default's source."""
+def _help(field, rules):
+    """Returns the help text of a field with its rules, its default and the default's source."""
     known, default = field_info(field), field.default
+    needs = [f"needs {known.needs}"] if known.needs else []
+    help = "; ".join([known.help, *needs, *(rule.text for rule in rules)])
     if default is None:
         default = known.absent
     elif str(field.type).startswith("tuple[int, int]") and default is not REQUIRED:
@@ -412,9 +401,9 @@ def _help(field):
     elif isinstance(default, tuple):
         default = " ".join(map(str, default))
     if default is None or default is False or default is REQUIRED or default == "":
-        return known.help
+        return help
     source = f"; {known.source}" if known.source else ""
-    return f"{known.help} (default: {default}{source})".lstrip()
+    return f"{help} (default: {default}{source})".lstrip()
 
 
 # By a word of a field's annotation, what JSON holds.

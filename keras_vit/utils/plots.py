@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.utils.optional_packages import import_optional
+from keras_vit._installation import import_optional
 
 
 def new_figure(size: tuple[float, float], layout: Any = "constrained", dpi: int = 100):

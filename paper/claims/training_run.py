@@ -17,7 +17,7 @@ from trainings import model_file
 import keras_vit
 from keras_vit.configs import BiTConfig
 from keras_vit.inspection import mean_attention_distance
-from keras_vit.models.opened_model import HEAD
+from keras_vit.models.opening import HEAD
 from keras_vit.models.rebuild import copy_weights, feature_model, inference_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import MaskedPatches, NonFiniteError, PreTraining
@@ -147,7 +147,7 @@ def _model_and_trainer(run, num_classes):
         model = masked_patches.masked_patch_model(
             config_of(run), image_size=size, target=settings.target
         )
-        return model, masked_patches.make_trainer(model, settings)
+        return model, masked_patches.make_masked_patch_trainer(model, settings)
     model = keras_vit.build(
         config_of(run),
         input_shape=(*size, 3),

@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import RELEASED
-from keras_vit.checkpoints.weight_sources import classifier_folder
+from keras_vit.checkpoints.weight_sources import released_folder
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.training.recipes import find_recipe
@@ -94,13 +94,13 @@ def test_the_best_of_a_data_set_goes_first():
     accuracies = [keras_vit.load_classifier(row.key).recipe["test"]["top_1"] for row in RELEASED]
     assert accuracies == sorted(accuracies, reverse=True)
     assert {row.name for row in RELEASED} == {"cifar10"}
-    assert classifier_folder("cifar10") == BEST.folder
+    assert released_folder("cifar10") == BEST.folder
 
 
 def test_a_models_name_selects_among_the_classifiers():
     assert open_model("cifar10").description.name == BEST.model
     assert open_model("cifar10", model=PLAIN.model).description.name == PLAIN.model
-    assert classifier_folder("cifar10", configs.MODELS[PLAIN.model]) == PLAIN.folder
+    assert released_folder("cifar10", configs.MODELS[PLAIN.model]) == PLAIN.folder
     with pytest.raises(ValueError, match="ViT-Ti/16"):
         open_model("cifar10", model="ViT-Ti/16")
 
@@ -127,7 +127,7 @@ def test_a_name_that_is_a_folder_too_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PLAIN.folder, "cifar10")
     for use in (
-        classifier_folder,
+        released_folder,
         open_model,
         lambda name: keras_vit.build("ViT-Mini/4", weights=name),
     ):
@@ -135,9 +135,9 @@ def test_a_name_that_is_a_folder_too_is_refused(tmp_path, monkeypatch):
             ValueError, match=r"write \./cifar10 for the latter, (r7_vit_nano8|vit_mini4)_"
         ):
             use("cifar10")
-    assert classifier_folder(pathlib.Path("cifar10")) == pathlib.Path("cifar10")
+    assert released_folder(pathlib.Path("cifar10")) == pathlib.Path("cifar10")
     assert open_model("./cifar10").description.name == PLAIN.model
-    assert classifier_folder("runs/cifar10") == pathlib.Path("runs/cifar10")
+    assert released_folder("runs/cifar10") == pathlib.Path("runs/cifar10")
 
 
 def test_classes_that_are_given_are_kept():

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.checkpoints.weight_sources import choose_files, classifier_folder, fixed_name
+from keras_vit.checkpoints.repositories import choose_files, classifier_folder, fixed_name
 from keras_vit.command_line import main
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import imagenet_classes

@@ -1,13 +1,10 @@
-"""A tiny classifier, tiny images, and a way to call a command as the shell does."""
+"""A way to call a command as the shell does."""
 
 import collections
 import contextlib
 import io
 
-import numpy as np
 import pytest
-
-from makers import COLORS, tiny_config, write_classes
 
 Outcome = collections.namedtuple("Outcome", "code out err")
 
@@ -42,27 +39,3 @@ def refused(command):
         return lines[0]
 
     return call
-
-
-@pytest.fixture(scope="session")
-def colors(tmp_path_factory):
-    """Pictures of three colours, `{train,test}/COLOR/*.png`: four and two of each."""
-    return write_classes(tmp_path_factory.mktemp("data") / "colors", {"train": 4, "test": 2})
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory):
-    """The folder of a classifier of the three colours, with random weights."""
-    import keras
-
-    import keras_vit
-    from keras_vit.classifier_folder import save_classifier
-    from keras_vit.preprocessing import Preprocessing
-
-    keras.utils.set_random_seed(0)
-    folder = tmp_path_factory.mktemp("classifiers") / "tiny"
-    config = tiny_config()
-    model = keras_vit.build(config, input_shape=(8, 8, 3), classes=3)
-    model.get_layer("predictions").kernel.assign(np.random.randn(16, 3))
-    save_classifier(folder, model, tuple(COLORS), Preprocessing((8, 8)))
-    return folder

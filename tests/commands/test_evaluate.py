@@ -1,6 +1,5 @@
 import json
 import shutil
-import sys
 
 import pytest
 
@@ -18,17 +17,6 @@ def test_the_report_is_printed_and_written(command, tiny, colors, tmp_path):
     metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
     assert metrics["images"] == 6
     assert metrics["top_1"] == expected.top_1
-
-
-def test_a_split_is_chosen_by_name(command, tiny, colors):
-    assert "images  12" in command("evaluate", tiny, "--data", colors, "--split", "train").out
-
-
-def test_without_matplotlib_the_extra_is_named(command, tiny, colors, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    outcome = command("evaluate", tiny, "--data", colors, "--output", tmp_path)
-    assert outcome.code == 0
-    assert "[plots]" in outcome.out
 
 
 def test_a_corrupt_image_is_skipped_counted_and_named_or_stops(
@@ -70,11 +58,6 @@ def test_data_that_become_unreadable_are_one_line(name, refused, tiny, colors, t
     assert "corrupted record" in message
 
 
-def test_an_error_that_quotes_a_file_is_cut(refused, tiny, tmp_path):
-    (tmp_path / "data.csv").write_text("path,label,split\n" + "x," * 10_000)
-    assert len(refused("evaluate", tiny, "--data", tmp_path / "data.csv")) < 5100
-
-
 def test_wrong_input_is_refused_and_nothing_is_written(refused, tiny, colors, tmp_path):
     report = tmp_path / "report"
     for arguments, message in (
@@ -85,19 +68,6 @@ def test_wrong_input_is_refused_and_nothing_is_written(refused, tiny, colors, tm
     ):
         assert message in refused("evaluate", *arguments, "--output", report)
     assert not report.exists()
-
-
-def test_a_report_that_cannot_be_written(refused, tiny, colors, tmp_path):
-    (tmp_path / "file").write_text("")
-    line = refused("evaluate", tiny, "--data", colors, "--output", tmp_path / "file" / "report")
-    assert "Not a directory" in line
-
-
-@pytest.mark.parametrize("missing", ["model.keras", "classes.txt", "description.json"])
-def test_a_classifier_without_one_of_its_files(refused, tiny, colors, tmp_path, missing):
-    folder = shutil.copytree(tiny, tmp_path / "copy")
-    (folder / missing).unlink()
-    assert missing in refused("evaluate", folder, "--data", colors).rpartition("Missing")[2]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import os
 import resource
 import signal
-import tempfile
 
 import pytest
 
@@ -83,23 +82,6 @@ def test_a_conversion_names_its_path(name, given, tiny, tmp_path, small_files, c
     assert "cannot be written: File too large. Free space there" in line
     assert os.listdir(tmp_path) == []
     assert main(["convert", str(tiny), str(output), *given]) == 0
-
-
-def test_a_push_names_the_temporary_folder(tiny, tmp_path, hub, small_files, capfd, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    given = ["push", str(tiny), "owner/pets"]
-    small_files(2000)
-    code = main(given)
-    small_files(resource.RLIM_INFINITY)
-    line = in_one_line(capfd.readouterr().err)
-    assert code == 2
-    assert str(tmp_path) in line
-    assert line.endswith(
-        "cannot be written: File too large. Free space there, or set TMPDIR to another folder."
-    )
-    assert os.listdir(tmp_path) == []
-    assert hub.requests == []
-    assert main(given) == 0
 
 
 def test_a_download_names_the_cache_and_goes_on(tiny, hub, tmp_path, small_files, capfd):

@@ -98,14 +98,6 @@ def test_without_matplotlib_the_extra_is_named(refused, tiny, tmp_path, monkeypa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("number", ["0", "8 8 8"])
-def test_an_image_size_is_one_or_two_positive_numbers(refused, tmp_path, number):
-    message = refused(
-        "inspect", "ViT-Ti/16", "--output", tmp_path / "out", "--image-size", *number.split()
-    )
-    assert "--image-size" in message
-
-
 def test_the_class_token_of_a_model_without_one_is_refused(colors, tmp_path):
     import keras_vit
 

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 
 from keras_vit import configs
@@ -56,16 +53,6 @@ def test_wrong_input_is_one_line_and_code_2(arguments, message, capsys):
     assert captured.out == ""
     assert message in captured.err
     assert captured.err.count("\n") == 1
-
-
-def test_a_model_is_described_without_tensorflow():
-    script = (
-        "import sys; from keras_vit.command_line import main; main(['models', 'ViT-L/16']); "
-        "sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert b"sequence length  197" in done.stdout
 
 
 @pytest.mark.parametrize("size", ["0", "224,224"])

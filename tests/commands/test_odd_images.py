@@ -1,6 +1,5 @@
 """Every command with folders of TIFF, AVIF, HEIC, damaged JPEG and unreadable images."""
 
-import io
 import shutil
 import sys
 
@@ -110,14 +109,6 @@ def test_prediction_reports_each_unreadable_image(command, with_unreadable, tiny
     assert "._0" not in outcome.out
 
 
-@pytest.mark.slow
-def test_an_export_is_checked_on_such_images(command, odd, tiny, tmp_path):
-    arguments = ("export", tiny, "--to", "saved_model", "--output", tmp_path / "1")
-    done = command(*arguments, "--check-images", odd / "test")
-    assert done.code == 0, done.err
-    assert "serve_bytes" in done.out
-
-
 @pytest.mark.parametrize("name", ["finetune", "evaluate", "few-shot", "records"])
 def test_nothing_but_unreadable_images_is_one_line(name, refused, tiny, tmp_path):
     for path in ("blue/x.heic", "green/y.heic"):
@@ -133,47 +124,3 @@ def test_nothing_but_unreadable_images_is_one_line(name, refused, tiny, tmp_path
     line = refused(name, *model, "--data", tmp_path / "data", *words)
     assert "none; skipped 2 files: A HEIC image needs" in line
     assert 'pip install -e ".[heif]"' in line
-
-
-def test_nothing_but_other_files_is_one_line(refused, tiny, tmp_path):
-    for name in ("a/labels.json", "b/notes.txt"):
-        (tmp_path / "data" / name).parent.mkdir(parents=True)
-        (tmp_path / "data" / name).write_text("{}")
-    line = refused("evaluate", tiny, "--data", tmp_path / "data")
-    assert "which holds 2 other files, such as labels.json, notes.txt" in line
-
-
-def test_a_service_asks_for_records(refused, odd, tiny, tmp_path):
-    given = ("--data", odd, "--weights", tiny, "--output", tmp_path / "out", *TINY)
-    line = refused("finetune", *given, "--data-service", "grpc://localhost:1")
-    assert "keras-vit records" in line
-
-
-@pytest.fixture
-def with_damaged_photos(colors, tmp_path):
-    """JPEG files that libjpeg decodes with a warning, and others that it does not decode."""
-    folder = shutil.copytree(colors, tmp_path / "photos")
-    whole = io.BytesIO()
-    Image.open(folder / "test" / "red" / "0.png").resize((64, 48)).save(whole, "JPEG")
-    whole = whole.getvalue()
-    for part in ("train", "test"):
-        (folder / part / "red" / "more.jpg").write_bytes(whole[:-2] + bytes(30) + whole[-2:])
-        (folder / part / "red" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
-        (folder / part / "red" / "open.jpg").write_bytes(whole[:-2])
-        (folder / part / "red" / "table.jpg").write_bytes(whole.replace(b"\xff\xc4", b"\xff\xc5"))
-    return folder
-
-
-@pytest.mark.parametrize("name", ["finetune", "evaluate", "predict", "few-shot", "embed"])
-def test_damaged_photos_are_named(name, command, with_damaged_photos, tiny, tmp_path):
-    data = with_damaged_photos
-    words = {
-        "finetune": ("--data", data, "--weights", tiny, "--output", tmp_path / "out", *TINY),
-        "evaluate": (tiny, "--data", data),
-        "predict": (tiny, data / "test"),
-        "few-shot": (tiny, "--data", data, "--shots", "2", "--seeds", "0"),
-        "embed": (tiny, data / "test", "--output", tmp_path / "out.npz"),
-    }[name]
-    done = command(name, *words)
-    assert done.code in (0, 1), done.err
-    assert "cut.jpg" in done.out + done.err

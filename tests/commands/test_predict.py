@@ -55,14 +55,6 @@ def test_json_csv_and_text_have_the_classifiers_predictions(command, tiny, image
         assert f"{prediction.top[0][1]:7.2%}  {prediction.top[0][0]}" in text.out
 
 
-def test_files_and_folders_may_be_mixed(command, tiny, images):
-    outcome = command(
-        "predict", tiny, images / "red", images / "blue" / "0.png", "--format", "json"
-    )
-    names = [entry["path"].split("/")[-2:] for entry in json.loads(outcome.out)]
-    assert names == [["red", "0.png"], ["red", "1.png"], ["blue", "0.png"]]
-
-
 @pytest.mark.parametrize("form", ["text", "json", "csv"])
 def test_a_corrupt_image_is_reported_and_the_others_are_predicted(command, tiny, with_damage, form):
     outcome = command("predict", tiny, with_damage, "--format", form)
@@ -96,8 +88,3 @@ def test_no_such_image_folder_or_classifier(refused, tiny, images, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "have images in it" in refused("predict", tiny, tmp_path / "empty")
     assert "at least 1" in refused("predict", tiny, images, "--top", 0)
-
-
-def test_the_exit_codes_are_in_the_help(command):
-    text = " ".join(command("predict", "--help").out.split())
-    assert "1 if some could not be read" in text

@@ -61,46 +61,6 @@ def test_a_backend_that_the_package_lacks_is_an_error_of_one_line():
     assert (done.returncode, done.stderr) == (2, f"{line}\n")
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit is not enforced")
-def test_too_few_addresses_for_tensorflow_are_an_error_before_it_is_imported():
-    code = (
-        "import resource, sys\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (2_000_000_000,) * 2)\n"
-        "from keras_vit.command_line import main\n"
-        "code = main(['predict', 'x', 'y'])\n"
-        "sys.exit(3 if 'tensorflow' in sys.modules else code)\n"
-    )
-    done = run(code)
-    line = (
-        "keras-vit: The command must have 3 GB of address space (ulimit -v) or more, for "
-        "TensorFlow. Received: 2.0 GB\n"
-    )
-    assert (done.returncode, done.stderr) == (2, line)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit is not enforced")
-@pytest.mark.parametrize("error", ["AttributeError('half a module')", "MemoryError()"])
-def test_libraries_that_have_no_memory_are_an_error_of_one_line(tmp_path, error):
-    limited = "AttributeError" in error
-    (tmp_path / "tensorflow.py").write_text(
-        "import resource\n"
-        "used = 4096 * int(open('/proc/self/statm').read().split()[0])\n"
-        f"if {limited}: resource.setrlimit(resource.RLIMIT_AS, (used + 2**20,) * 2)\n"
-        f"raise {error}\n"
-    )
-    code = (
-        "import sys\n"
-        f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from keras_vit.command_line import main\n"
-        "sys.exit(main(['predict', 'x', 'y']))\n"
-    )
-    done = run(code)
-    assert done.returncode == 2
-    name = error.partition("(")[0]
-    assert done.stderr.startswith(f"keras-vit: The command must have more memory. Received: {name}")
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_remarks_that_users_can_do_nothing_about_are_not_printed():
     import_tensorflow_quietly()
     for logger, remark in (("tensorflow", "triggered tf.function retracing"), ("tensorflow", "!")):

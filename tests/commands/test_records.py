@@ -1,7 +1,4 @@
-import json
 import shutil
-
-import pytest
 
 from keras_vit.training.data import open_source
 
@@ -43,21 +40,3 @@ def test_wrong_input_is_one_line(refused, colors, tmp_path):
     wrong = ("--output", tmp_path / "a", "--seed", "-1")
     assert "--seed must be at least 0" in refused("records", "--data", colors, *wrong)
     assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.slow
-def test_fine_tuning_takes_its_batches_from_a_service(command, tiny, colors, service, tmp_path):
-    recipe = "--image-size 8 --batch-size 4 --accumulate 1 --steps 4 --validation 0 --holdout 0"
-    data = ("--data", colors / "train", "--augmentation", "none")
-    given = (*data, "--weights", tiny, "--output", tmp_path / "out", *recipe.split())
-    address = service(1)
-    done = command("finetune", *given, "--data-service", address)
-    assert done.code == 0, done.err
-    assert address in done.out
-    settings = json.loads((tmp_path / "out" / "recipe.json").read_text())["settings"]
-    assert settings["data_service"] == address
-
-
-def test_a_wrong_address_is_one_line(refused, tiny, colors, tmp_path):
-    given = ("--data", colors, "--weights", tiny, "--output", tmp_path / "out")
-    assert "grpc://host:5000" in refused("finetune", *given, "--data-service", "host:5000")

@@ -72,11 +72,6 @@ def test_a_flag_without_effect_is_refused(flags, message):
         settings(FineTuning, *flags)
 
 
-def test_settings_of_a_file_may_have_values_without_effect():
-    fields = {**FineTuning().to_json(), "lora_rank": 4, "temperature": 2.0}
-    assert FineTuning.from_json(fields).lora_rank == 4
-
-
 @pytest.mark.parametrize("settings_type", [FineTuning, PreTraining, MaskedPatches])
 def test_a_value_that_is_not_always_read_names_the_flags_that_it_needs(settings_type):
     for field in dataclasses.fields(settings_type):

@@ -10,16 +10,6 @@ from npm_packages import installed
 CLASS_NAMES = ("red fox", "blå hval", "grey owl")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _exports_run_here():
-    """Runs exports in this process, except for tests that use `own_process`."""
-    from keras_vit.export import check
-
-    check.SEPARATE_PROCESS = False
-    yield
-    check.SEPARATE_PROCESS = True
-
-
 @pytest.fixture
 def own_process(monkeypatch):
     """Runs exports in a separate process, as outside of tests."""
@@ -44,17 +34,18 @@ def model():
 
 
 @pytest.fixture(scope="session")
-def classifier(model, tmp_path_factory):
+def classifier(model, once):
     """Returns the model as a classifier in a folder, with the images as its samples."""
-    import keras_vit.classifier
+    import keras_vit
     from keras_vit.preprocessing import Preprocessing
 
-    folder = tmp_path_factory.mktemp("classifier") / "animals"
-    classifier = keras_vit.save_classifier(
-        folder, model, CLASS_NAMES, Preprocessing((32, 24)), recipe={"seed": 7}
-    )
-    draw_images(folder / "samples")
-    return classifier
+    def make(folder):
+        path, preprocessing = folder / "animals", Preprocessing((32, 24))
+        keras_vit.save_classifier(path, model, CLASS_NAMES, preprocessing, recipe={"seed": 7})
+        draw_images(path / "samples")
+        return path
+
+    return keras_vit.load_classifier(once("classifier", make))
 
 
 @pytest.fixture(scope="session")
@@ -83,39 +74,76 @@ def draw_images(folder):
         images[index].save(folder / f"{index}.png")
 
 
+def exported(once, kind, classifier, name, **options):
+    """Returns the report of an export that all workers share."""
+    import keras_vit.export
+
+    def make(folder):
+        path = folder / name
+        return getattr(keras_vit.export, kind)(classifier.folder, path, **options)
+
+    return once(f"{kind}_{options.get('precision', 'export')}", make)
+
+
 @pytest.fixture(scope="session")
-def saved_model(classifier, tmp_path_factory):
+def saved_model(once, classifier):
     """Returns the report of a SavedModel with warm-up requests."""
-    import keras_vit.export
-
-    path = tmp_path_factory.mktemp("saved_model") / "animals" / "1"
-    return keras_vit.export.saved_model(
-        classifier.folder, path, image_sizes=[(48, 40)], top=2, max_pixels=100_000, warm_up=True
-    )
+    options = {"image_sizes": [(48, 40)], "top": 2, "max_pixels": 100_000, "warm_up": True}
+    return exported(once, "saved_model", classifier, "animals/1", **options)
 
 
 @pytest.fixture(scope="session")
-def tflite(classifier, tmp_path_factory):
-    """Returns the reports of TFLite files that take preprocessed images, by precision."""
-    import keras_vit.export
+def report_of(request, once, classifier):
+    """Returns a function from format and precision to the report of an export that workers share.
 
-    folder = tmp_path_factory.mktemp("tflite")
-    return {
-        precision: keras_vit.export.tflite(
-            classifier,
-            folder / f"{precision}.tflite",
-            precision=precision,
-            input="float",
-            minimum_agreement=0.8,
-        )
-        for precision in ("float32", "float16", "dynamic_int8", "int8")
-    }
+    It takes preprocessed images; only the SavedModel takes files, too.
+    """
+
+    def report(name, precision):
+        if name == "saved_model":
+            return request.getfixturevalue("saved_model")
+        suffix = {"onnx": ".onnx", "tflite": ".tflite"}.get(name, "")
+        options = {"precision": precision, "input": "float", "minimum_agreement": 0.8}
+        return exported(once, name, classifier, f"{precision}{suffix}", **options)
+
+    return report
+
+
+@pytest.fixture(scope="session")
+def tflite(report_of):
+    """Returns the reports of TFLite files that take preprocessed images, by precision."""
+
+    class Reports(dict):
+        def __missing__(self, precision):
+            return report_of("tflite", precision)
+
+    return Reports()
+
+
+@pytest.fixture(scope="session")
+def onnx(once, classifier):
+    """Returns the report of an ONNX file of pixels."""
+    return exported(once, "onnx", classifier, "animals.onnx")
+
+
+@pytest.fixture(scope="session")
+def tflite_of_pixels(once, classifier):
+    """Returns the report of a TFLite file of pixels."""
+    return exported(once, "tflite", classifier, "animals.tflite")
+
+
+@pytest.fixture(scope="session")
+def openvino(once, classifier):
+    """Returns the report of an OpenVINO folder of pixels."""
+    pytest.importorskip("openvino")
+    return exported(once, "openvino", classifier, "animals")
 
 
 @pytest.fixture(scope="session")
 def expected(classifier, files):
     """Returns the Keras model's probabilities of the sample images."""
-    from keras_vit.images.decoding import apply_preprocessing, read_image
+    from keras_vit.images.decoding import apply_preprocessing
+    from keras_vit.images.transcoding import read_image
 
     images = [apply_preprocessing(read_image(file), classifier.preprocessing) for file in files]
     return classifier.model.predict(np.stack(images), verbose=0)
@@ -138,16 +166,9 @@ def runtime(tmp_path_factory):
     return installed("ONNXRUNTIME_WEB", package, tmp_path_factory, "onnxruntime-web/dist")
 
 
-@pytest.fixture(scope="session")
-def onnx(classifier, tmp_path_factory):
-    import keras_vit
-
-    return keras_vit.export.onnx(classifier, tmp_path_factory.mktemp("onnx") / "animals.onnx")
-
-
 @pytest.fixture(scope="module")
 def path_of(request):
-    """Returns a function from a format to the path of an export, made when it is needed."""
+    """Returns a function from a format to the path of its export, made when it is needed."""
 
     def path(name):
         report = request.getfixturevalue(name)

@@ -18,7 +18,6 @@ from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.command_line import main
 from keras_vit.configs import ViTConfig
-from keras_vit.configs.recognition import config_of
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
 from keras_vit.preprocessing import Preprocessing
@@ -116,7 +115,7 @@ def test_the_model_is_recognised_from_the_file(name, source, golden, tmp_path):
     )
 
 
-def test_a_bit_checkpoint_becomes_a_classifier(source, golden, tmp_path):
+def test_a_bit_checkpoint_becomes_a_classifier(source, golden):
     expected = golden("bit_r14x1").load()
     model = read(source("bit_r14x1")).model
     assert model.input_shape == (None, 224, 224, 3)
@@ -146,22 +145,11 @@ def test_names_preprocessing_and_numerics_go_to_hugging_face_and_back(source, tm
     assert (block.gelu, block.norm_epsilon, block.num_heads) == ("tanh", 1e-5, 2)
 
 
-def test_per_channel_values_go_to_hugging_face_and_back(golden, tmp_path):
+def test_a_file_of_torchvision_has_imagenets_range_and_the_resize_of_its_size(golden, tmp_path):
     convert(_state_dict(golden("torchvision_vit"), tmp_path), tmp_path / "pets", num_heads=3)
-    classifier = keras_vit.load_classifier(tmp_path / "pets")
-    least, most = classifier.preprocessing.value_range
-    np.testing.assert_allclose((least, most), IMAGENET_RANGE)
-    assert classifier.preprocessing.evaluation == "torchvision"
-    assert classifier.preprocessing.resize_size == 32  # As SWAG's of other sizes than 224.
-    processor, _ = hugging_face.preprocessor_json(
-        Preprocessing((32, 32), "huggingface", value_range=(least, most)), 3
-    )
-    np.testing.assert_allclose(processor["image_mean"], [0.485, 0.456, 0.406])
-    np.testing.assert_allclose(processor["image_std"], [0.229, 0.224, 0.225])
-    (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(processor))
-    again = HUGGING_FACE.images(Checkpoint(tmp_path, HUGGING_FACE, {}), (32, 32), None)
-    np.testing.assert_allclose(again.preprocessing.value_range, (least, most))
-    assert again.notes == ()
+    found = keras_vit.load_classifier(tmp_path / "pets").preprocessing
+    np.testing.assert_allclose(found.value_range, IMAGENET_RANGE)
+    assert (found.evaluation, found.resize_size) == ("torchvision", 32)  # As SWAG's.
 
 
 def _state_dict(golden, folder):
@@ -200,68 +188,38 @@ def test_keras_hub_files_hold_their_preprocessing(golden, tmp_path):
     np.testing.assert_allclose(preprocessing.value_range, IMAGENET_RANGE)
 
 
-def test_a_folder_of_timm_holds_preprocessing_names_and_gelu(golden, tmp_path):
-    config = {
-        "architecture": "vit_tiny",
-        "num_classes": 10,
-        "label_names": list("abcdefghij"),
-        "model_args": {"act_layer": "gelu_tanh", "num_heads": 3},
-        "pretrained_cfg": {"mean": [0, 0, 0], "std": [1, 1, 1], "interpolation": "bilinear"},
-    }
-    path = _state_dict(golden("timm_vit"), tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    converted = read(path)
-    assert converted.class_names == tuple("abcdefghij")
-    height, width = converted.preprocessing.image_size
-    assert converted.preprocessing == Preprocessing(
-        (height, width), "torchvision", (0, 1), "bilinear", int(height / 0.875)
-    )
-    assert converted.model.get_layer("encoder_block_0").gelu == "tanh"
-
-
-PROCESSORS = {
-    "of version 4.0": ({"size": 224}, {}),
-    "ViT": (
-        {"image_processor_type": "ViTImageProcessor", "size": {"height": 224, "width": 224}},
-        {},
-    ),
-    "Siglip": ({"image_processor_type": "SiglipImageProcessor"}, {"interpolation": "bicubic"}),
-    "lanczos": ({"resample": 1}, {"interpolation": "lanczos"}),
-    "DeiT of version 4.0": (
-        {"feature_extractor_type": "DeiTFeatureExtractor", "size": 256, "crop_size": 224},
-        {"interpolation": "bicubic", "resize_size": (256, 256)},
-    ),
-    "CLIP of version 4.0": (
-        {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224},
-        {"interpolation": "bicubic", "resize_size": 224},
-    ),
-    "DINOv2": (
-        {
-            "image_processor_type": "BitImageProcessor",
-            "size": {"shortest_edge": 256},
-            "crop_size": {"height": 224, "width": 224},
-            "do_center_crop": True,
-        },
-        {"interpolation": "bicubic", "resize_size": 256},
-    ),
+DINOV2 = {
+    "image_processor_type": "BitImageProcessor",
+    "size": {"shortest_edge": 256},
+    "crop_size": {"height": 224, "width": 224},
+    "do_center_crop": True,
 }
+DEIT = {"feature_extractor_type": "DeiTFeatureExtractor", "size": 256, "crop_size": 224}
+CLIP = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224}
 
 
-def test_the_image_processor_of_a_clip_is_read(tmp_path):
-    wanted, fields = PROCESSORS["DINOv2"]
-    (tmp_path / hugging_face.PROCESSOR).write_text(json.dumps({"image_processor": wanted}))
-    found = HUGGING_FACE.images(
-        Checkpoint(tmp_path, HUGGING_FACE, {}), (224, 224), None
-    ).preprocessing
-    assert found == Preprocessing((224, 224), "huggingface", **fields)
-
-
-@pytest.mark.parametrize("name", PROCESSORS)
-def test_processors_of_hugging_face_are_read_exactly(name, tmp_path):
-    wanted, fields = PROCESSORS[name]
-    (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(wanted))
+@pytest.mark.parametrize(
+    ("wanted", "interpolation", "resize_size"),
+    [
+        ({"size": 224}, "bilinear", None),  # As transformers 4.0 wrote it.
+        ({"image_processor_type": "ViTImageProcessor"}, "bilinear", None),
+        ({"image_processor_type": "SiglipImageProcessor"}, "bicubic", None),
+        ({"resample": 1}, "lanczos", None),
+        (DEIT, "bicubic", (256, 256)),
+        (CLIP, "bicubic", 224),
+        (DINOV2, "bicubic", 256),
+        ({"image_processor": DINOV2}, "bicubic", 256),  # In the processor of a CLIP.
+    ],
+    ids=str,
+)
+def test_processors_of_hugging_face_are_read_exactly(wanted, interpolation, resize_size, tmp_path):
+    clip = "image_processor" in wanted
+    name = hugging_face.PROCESSOR if clip else hugging_face.PREPROCESSOR
+    (tmp_path / name).write_text(json.dumps(wanted))
     found = HUGGING_FACE.images(Checkpoint(tmp_path, HUGGING_FACE, {}), (224, 224), None)
-    assert found.preprocessing == Preprocessing((224, 224), "huggingface", **fields)
+    assert found.preprocessing == Preprocessing(
+        (224, 224), "huggingface", interpolation=interpolation, resize_size=resize_size
+    )
     assert found.notes == ()
 
 
@@ -307,6 +265,8 @@ def test_a_pretrained_cfg_of_timm_is_read_exactly(wanted, size, interpolation, r
         size, "torchvision", interpolation=interpolation, resize_size=resize_size
     )
     assert notes == []
+    with pytest.raises(ValueError, match="not padded.*'border'"):
+        timm._resize_of_timm({**wanted, "crop_mode": "border"}, size)
 
 
 def test_a_resize_that_is_in_no_file_is_the_usual_one_and_printed(golden, tmp_path):
@@ -318,11 +278,6 @@ def test_a_resize_that_is_in_no_file_is_the_usual_one_and_printed(golden, tmp_pa
     found = read(path, 3, "half", gelu="exact")
     assert found.preprocessing.evaluation == "torchvision"
     assert any("resize was assumed" in note for note in found.notes)
-
-
-def test_borders_of_timm_are_refused():
-    with pytest.raises(ValueError, match="not padded.*'border'"):
-        timm._resize_of_timm({"crop_mode": "border"}, (224, 224))
 
 
 @pytest.mark.parametrize(
@@ -394,13 +349,6 @@ def test_a_body_without_head_keeps_its_bits(golden, tmp_path):
     assert "id2label" not in described
 
 
-def test_the_normalization_can_be_given(source, tmp_path):
-    values = read(source("timm_vit"), 3, "imagenet", gelu="exact").preprocessing.value_range
-    np.testing.assert_allclose(values, IMAGENET_RANGE)
-    with pytest.raises(ValueError, match="normalization must be one of .*'clip'"):
-        read(tmp_path, 3, "clip")
-
-
 def test_what_has_no_counterpart_is_refused(source, tmp_path):
     for name, to, says in (
         ("vit_gap", "huggingface", "must be a ViT or a DeiT.*classifier='gap'"),
@@ -429,29 +377,18 @@ def test_heads_that_cannot_be_known_must_be_given(source, tmp_path):
         convert(source("timm_vit"), tmp_path / "out")
 
 
-def test_a_weights_file_knows_its_gelu(source, tmp_path):
-    convert(source("vit_token"), tmp_path / "out.weights.h5")
-    assert config_of(read(tmp_path / "out.weights.h5").model).gelu == "tanh"
-
-
-def test_a_note_names_tanh_gelu_for_timm(source, tmp_path):
-    notes = convert(source("vit_token"), tmp_path / "out.safetensors")
-    assert 'create the timm model with act_layer="gelu_tanh"' in notes
-
-
-def test_an_older_hugging_face_folder_is_replaced_on_request(source, tmp_path):
-    for overwrite in (False, True):
-        convert(source("vit_token"), tmp_path / "out", to="huggingface", overwrite=overwrite)
-    with pytest.raises(ValueError, match="--overwrite"):
-        convert(source("vit_token"), tmp_path / "out", to="huggingface")
-
-
 def test_the_command_converts_and_refuses_in_one_line(source, tmp_path, capsys):
     path = str(source("vit_token"))
-    assert main(["convert", path, str(tmp_path / "out.weights.h5")]) == 0
-    assert "reads the class names and preprocessing in the output" in capsys.readouterr().out
-    assert main(["convert", path, str(tmp_path / "out.weights.h5")]) == 2
-    assert "--overwrite" in capsys.readouterr().err
+    for name, note in (
+        ("out.weights.h5", "reads the class names and preprocessing in the output"),
+        ("out.safetensors", 'create the timm model with act_layer="gelu_tanh"'),
+    ):
+        assert main(["convert", path, str(tmp_path / name)]) == 0
+        assert note in capsys.readouterr().out
+        assert main(["convert", path, str(tmp_path / name)]) == 2
+        assert "--overwrite" in capsys.readouterr().err
+        assert main(["convert", path, str(tmp_path / name), "--overwrite"]) == 0
+        capsys.readouterr()
     assert main(["convert", path, str(tmp_path / "out"), "--to", "official"]) == 2
     assert "must end with .npz" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "none"), str(tmp_path / "x")]) == 2

@@ -2,11 +2,7 @@
 
 import dataclasses
 import inspect
-import json
-import subprocess
-import sys
 
-import numpy as np
 import pytest
 
 import keras_vit.export
@@ -19,6 +15,7 @@ from keras_vit.utils.files import EXPORT_MARKERS
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_has_a_public_function_with_its_options(name):
     function = getattr(keras_vit.export, name)
+    assert bool(FORMATS[name].suffix) != bool(FORMATS[name].marker)  # A file or a folder.
     first, path, options = inspect.signature(function).parameters.values()
     assert (first.name, path.name, options.kind) == ("classifier", "path", options.VAR_KEYWORD)
     assert f"**options: The fields of `{FORMATS[name].__name__}`." in function.__doc__
@@ -28,41 +25,12 @@ def test_every_format_has_a_public_function_with_its_options(name):
         function("unused", "unused", no_such_option=1)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_format_is_a_file_or_a_folder(name):
-    assert bool(FORMATS[name].suffix) != bool(FORMATS[name].marker)
-
-
 def test_options_of_one_name_are_one_flag():
     for name, (field, formats) in command.options().items():
         assert name not in ExportFormat.__dataclass_fields__
         for format_name in formats:
             other = FORMATS[format_name].__dataclass_fields__[name]
             assert (other.metadata, other.default) == (field.metadata, field.default)
-
-
-def test_formats_are_read_without_numpy_keras_and_tensorflow():
-    code = (
-        "import sys\n"
-        "from keras_vit.export.formats import FORMATS\n"
-        "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_an_export_is_run_without_keras(tflite, tmp_path):
-    np.savez(tmp_path / "images.npz", serve=np.zeros((1, 32, 24, 3), "float32"))
-    (tmp_path / "files.json").write_text(json.dumps(["unused.png"]))
-    arguments = ["tflite", tflite["float32"].path, str(tmp_path)]
-    code = (
-        "import sys\n"
-        "from keras_vit.export.check import main\n"
-        f"main(*{arguments})\n"
-        "assert not {'keras', 'tensorflow', 'keras_vit.layers'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-    with np.load(tmp_path / "answers.npz") as arrays:
-        assert arrays["serve/probabilities"].shape == (1, 3)
 
 
 def test_a_format_is_found_by_its_marker_or_suffix(tmp_path):
@@ -74,21 +42,14 @@ def test_a_format_is_found_by_its_marker_or_suffix(tmp_path):
         else:
             path.touch()
         assert format_of(path) is format_type
-
-
-def test_the_markers_of_exports_are_known_without_their_modules():
     markers = {format_type.marker for format_type in FORMATS.values()}
-    assert markers - {""} == set(EXPORT_MARKERS)
+    assert markers - {""} == set(EXPORT_MARKERS)  # They are known without the modules.
 
 
 def test_texts_say_what_was_written(classifier):
     written = publish.texts_of(classifier)
-    assert set(written) == set(texts.NAMES) - {
-        "task.json",
-        texts.GOLDEN,
-        texts.CHECK,
-        texts.CHECKSUMS,
-    }
+    later = {"task.json", texts.GOLDEN, texts.CHECK, texts.CHECKSUMS}
+    assert set(written) == set(texts.NAMES) - later
     description, recipe = texts.read_facts(written)
     assert description.labels == classifier.description.labels
     assert description.preprocessing == classifier.preprocessing

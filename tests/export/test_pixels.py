@@ -19,10 +19,12 @@ from keras_vit import command_line
 from keras_vit.export import check_images
 from keras_vit.export.artefacts import read_pixels
 from keras_vit.export.exported_model import PixelPreprocessing
-from keras_vit.images.decoding import apply_preprocessing, read_image
+from keras_vit.images.decoding import apply_preprocessing
+from keras_vit.images.transcoding import read_image
 from keras_vit.preprocessing import Preprocessing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+SLOW = pytest.mark.slow
 
 # Keyword arguments of `Preprocessing`, and the share of pixels that may be one off, because sums in
 # another order fall on the other side of a half; or of a whole number, which TensorFlow's mean of
@@ -89,13 +91,9 @@ def grey_of_16_bits(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def exports(classifier, photos, tmp_path_factory):
+def exports(onnx, tflite_of_pixels):
     """Returns the reports of files with `input="uint8"`, the default, by format."""
-    folder = tmp_path_factory.mktemp("pixels")
-    return {
-        "onnx": keras_vit.export.onnx(classifier, folder / "a.onnx", check_images=photos),
-        "tflite": keras_vit.export.tflite(classifier, folder / "a.tflite", check_images=photos),
-    }
+    return {"onnx": onnx, "tflite": tflite_of_pixels}
 
 
 def test_pillow_and_the_file_alone_give_the_predictions_of_the_folder(exports, classifier, photos):
@@ -114,13 +112,10 @@ def test_pillow_and_the_file_alone_give_the_predictions_of_the_folder(exports, c
             assert named == pytest.approx(dict(prediction.top), abs=1e-3)
 
 
-def test_the_check_reads_files_with_pillow_and_reports_the_difference(exports):
+def test_the_check_reads_files_with_pillow_and_tflite_says_what_mediapipe_needs(exports):
     for name, report in exports.items():
         (check,) = report.checks
         assert (check.agreement, check.largest_difference < 1e-4) == (1, True), name
-
-
-def test_the_export_to_tflite_says_what_mediapipe_needs(exports):
     (note,) = (note for note in exports["tflite"].notes if "MediaPipe" in note)
     assert note == (
         "MediaPipe resizes images to 32x24 pixels in its own way and then answers otherwise than "
@@ -128,12 +123,15 @@ def test_the_export_to_tflite_says_what_mediapipe_needs(exports):
     )
 
 
-def test_a_tflite_file_has_the_models_size_until_it_is_resized(exports):
+def test_inputs_are_pixels_of_any_size_whose_dimensions_are_named_in_onnx(exports):
+    import onnxruntime
     from ai_edge_litert.interpreter import Interpreter
 
     (images,) = Interpreter(exports["tflite"].path).get_input_details()
     assert (images["shape"].tolist(), images["dtype"]) == ([1, 32, 24, 3], np.uint8)
     assert images["shape_signature"].tolist() == [1, -1, -1, 3]
+    (images,) = onnxruntime.InferenceSession(exports["onnx"].path).get_inputs()
+    assert (images.type, images.shape) == ("tensor(uint8)", ["batch", "height", "width", 3])
 
 
 @pytest.mark.slow
@@ -155,33 +153,15 @@ def test_a_file_of_one_size(classifier, photos, tmp_path, precision):
     assert keras_vit.export.verify(path).num_images == 3
 
 
-def test_an_onnx_file_names_its_free_dimensions(exports):
-    import onnxruntime
-
-    (images,) = onnxruntime.InferenceSession(exports["onnx"].path).get_inputs()
-    assert (images.type, images.shape) == ("tensor(uint8)", ["batch", "height", "width", 3])
-
-
-def test_every_format_pads_images_as_evaluation_does(classifier, photos, tmp_path):
+@pytest.mark.parametrize(
+    "name", ["tflite", "onnx", *(pytest.param(n, marks=SLOW) for n in ("saved_model", "openvino"))]
+)
+def test_every_format_pads_images_as_evaluation_does(name, classifier, photos, tmp_path):
     padded = Preprocessing((32, 24), "pad", interpolation="bicubic")
     padding = keras_vit.Classifier(classifier.model, classifier.class_names, padded)
-    for name in ("saved_model", "tflite", "onnx", "openvino"):
-        export = getattr(keras_vit.export, name)
-        report = export(padding, tmp_path / f"pets.{name}", check_images=photos)
-        assert report.checks[0].largest_difference < 1e-4, name
-
-
-@pytest.mark.parametrize("name", ["onnx", "tflite"])
-def test_an_export_is_verified_by_its_golden_samples(exports, name):
-    verified = keras_vit.export.verify(exports[name].path)
-    assert (verified.agreement, verified.num_images) == (1, 3)
-    assert "pixels equal, probabilities within 1.0e-03" in str(verified)
-
-
-@pytest.mark.slow
-def test_both_signatures_of_a_saved_model_are_verified(saved_model):
-    verified = keras_vit.export.verify(saved_model.path)
-    assert [check.signature for check in verified.checks] == ["serve", "serve_bytes"]
+    export = getattr(keras_vit.export, name)
+    report = export(padding, tmp_path / f"pets.{name}", check_images=photos)
+    assert report.checks[0].largest_difference < 1e-4
 
 
 def test_verify_without_a_classifier_takes_no_images(exports, photos):
@@ -189,12 +169,18 @@ def test_verify_without_a_classifier_takes_no_images(exports, photos):
         keras_vit.export.verify(exports["onnx"].path, check_images=photos)
 
 
-def test_the_command_prints_the_verified_signatures(exports, classifier, photos, capsys):
-    assert command_line.main(["verify", exports["tflite"].path]) == 0
-    assert "Golden samples: pixels equal" in capsys.readouterr().out
-    against = ["--classifier", str(classifier.folder), "--check-images", *photos]
-    assert command_line.main(["verify", exports["tflite"].path, *against]) == 0
-    assert "checked on 3 images" in capsys.readouterr().out
+@pytest.mark.parametrize("name", ["onnx", "tflite"])
+def test_the_command_verifies_by_golden_samples_and_by_a_classifier(
+    name, exports, classifier, photos, capsys
+):
+    path = exports[name].path
+    assert command_line.main(["verify", path]) == 0
+    printed = capsys.readouterr().out
+    assert "checked on 3 images" in printed
+    assert "pixels equal, probabilities within 1.0e-03" in printed
+    against = ["--classifier", str(classifier.folder), "--check-images", *photos[:2]]
+    assert command_line.main(["verify", path, *against]) == 0
+    assert "checked on 2 images" in capsys.readouterr().out
 
 
 def test_golden_samples_are_small(classifier, tmp_path):
@@ -219,18 +205,6 @@ def test_golden_samples_are_small(classifier, tmp_path):
 def test_wrong_inputs_are_errors(classifier, tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         keras_vit.export.tflite(classifier, tmp_path / "x.tflite", **arguments)
-
-
-@pytest.mark.slow
-def test_the_command_writes_either_input(classifier, photos, tmp_path):
-    from ai_edge_litert.interpreter import Interpreter
-
-    for arguments, dtype in (([], np.uint8), (["--input", "float"], np.float32)):
-        path = tmp_path / f"{np.dtype(dtype).name}.tflite"
-        command = ["export", str(classifier.folder), "--to", "tflite", "--output", str(path)]
-        assert command_line.main([*command, *arguments, "--check-images", *photos]) == 0
-        (images,) = Interpreter(str(path)).get_input_details()
-        assert images["dtype"] == dtype
 
 
 def test_metadata_of_pixels_has_labels_and_no_normalisation(exports):

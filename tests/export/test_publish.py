@@ -1,4 +1,3 @@
-import dataclasses
 import pathlib
 import types
 
@@ -57,8 +56,7 @@ def test_another_number_of_classes_is_an_error():
 def test_verify_repeats_the_check_of_an_export(tflite, classifier):
     report = keras_vit.export.verify(tflite["float32"].path, classifier.folder)
     (check,), (first,) = report.checks, tflite["float32"].checks
-    assert report.format == "tflite"
-    assert (check.agreement, report.num_images) == (1, 10)
+    assert (report.format, check.agreement, report.num_images) == ("tflite", 1, 10)
     assert check.largest_difference == pytest.approx(first.largest_difference, abs=1e-6)
 
 
@@ -68,10 +66,11 @@ def test_verify_names_the_formats(classifier, tmp_path):
 
 
 def test_the_table_shows_size_agreement_differences_and_both_times(tflite):
-    text = str(tflite["float32"])
-    assert f"{tflite['float32'].size / 1e6:.2f} MB, checked on 10 images" in text
+    report = tflite["float32"]
+    assert f"{report.size / 1e6:.2f} MB, checked on 10 images" in str(report)
     for word in ("agreement", "largest", "mean", "ms/image", "Keras ms", "100.00%"):
-        assert word in text
+        assert word in str(report)
+    assert "path" not in report.to_json()
 
 
 def export(path, classifier, files, content):
@@ -118,41 +117,35 @@ def test_check_images_are_spread_evenly_over_a_large_folder(classifier, tmp_path
     assert notes == ()
 
 
-def test_without_samples_an_export_is_checked_on_synthetic_images_and_says_so(model, classifier):
+def test_without_samples_an_export_is_checked_on_synthetic_images_which_do_not_calibrate(
+    model, classifier, tmp_path
+):
     bare = Classifier(model, classifier.class_names, classifier.preprocessing)
     with check_images.found_check_images(bare) as (files, notes):
         read = check_images.load_images(bare, files)
     assert read.shape == (3, *bare.preprocessing.image_size, 3)
     assert notes == (check_images.SYNTHETIC,)
-
-
-def test_synthetic_images_do_not_calibrate_integers(model, classifier, tmp_path):
-    bare = Classifier(model, classifier.class_names, classifier.preprocessing)
     with pytest.raises(ValueError, match="int8 needs real images"):
         keras_vit.export.tflite(bare, tmp_path / "x.tflite", precision="int8")
 
 
-@pytest.mark.parametrize("name", ["x.tflite", "x.onnx", "1"])
-def test_an_older_export_is_replaced_only_on_request(name, tmp_path):
-    format_name = {"1": "saved_model"}.get(name, name[2:])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("x.tflite", "tflite"), ("x.onnx", "onnx"), ("1", "saved_model")]
+)
+def test_an_older_export_is_replaced_only_on_request(name, kind, tmp_path):
     path = tmp_path / name
-    if format_name == "saved_model":
+    if kind == "saved_model":
         path.mkdir()
-        (path / "saved_model.pb").touch()
-    else:
-        path.touch()
+    (path / "saved_model.pb" if kind == "saved_model" else path).touch()
     with pytest.raises(ValueError, match="--overwrite"):
-        publish.check_output(path, FORMATS[format_name])
-    publish.check_output(path, FORMATS[format_name], overwrite=True)
+        publish.check_output(path, FORMATS[kind])
+    publish.check_output(path, FORMATS[kind], overwrite=True)
 
 
-def test_a_folder_of_another_kind_is_never_replaced(tmp_path):
+def test_another_folder_is_never_replaced_and_another_suffix_is_an_error(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ValueError, match="remove this one by hand"):
         publish.check_output(tmp_path, FORMATS["saved_model"], overwrite=True)
-
-
-def test_a_wrong_suffix_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="must end with .onnx"):
         publish.check_output(tmp_path / "x.tflite", FORMATS["onnx"])
 
@@ -161,8 +154,3 @@ def test_a_model_above_two_gib_is_refused_before_work_starts():
     huge = types.SimpleNamespace(count_params=lambda: 2**29)
     with pytest.raises(ValueError, match="saved_model instead. Received: a model of 2.00 GiB"):
         publish.check_model_size(huge, FORMATS["onnx"])
-
-
-def test_the_stored_report_has_no_path(tflite):
-    assert "path" not in tflite["float32"].to_json()
-    assert dataclasses.asdict(tflite["float32"])["path"].endswith("float32.tflite")

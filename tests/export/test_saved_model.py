@@ -1,5 +1,4 @@
 import concurrent.futures
-import json
 import pathlib
 import subprocess
 import sys
@@ -10,9 +9,10 @@ import pytest
 import tensorflow as tf
 
 import keras_vit.export
+from keras_vit.classifier import Classifier
 from keras_vit.export.exported_model import exported_model
-from keras_vit.images.decoding import apply_preprocessing, read_image
-from keras_vit.images.transcoding import transcoded
+from keras_vit.images.decoding import apply_preprocessing
+from keras_vit.images.transcoding import read_image, transcoded
 from keras_vit.preprocessing import Preprocessing
 
 SIGNATURES = ["serve", "serve_bytes", "serve_48x40", "serve_bytes_48x40"]
@@ -72,9 +72,6 @@ def test_a_damaged_image_is_marked_and_does_not_fail_its_batch(answers):
     assert not answers["bytes/probabilities"][DAMAGED].any()
     assert not answers["bytes/top_probabilities"][DAMAGED].any()
     assert set(answers["bytes/classes"][DAMAGED].ravel()) == {b""}
-
-
-def test_a_batch_of_damaged_images_alone_is_answered(answers):
     assert answers["all_damaged/valid"].tolist() == [False, False]
     assert answers["all_damaged/probabilities"].shape == (2, 3)
 
@@ -97,30 +94,19 @@ def test_floats_are_served_too_and_by_default(answers, classifier):
     assert (answers["default"] == answers["float/probabilities"]).all()
 
 
-def test_an_image_above_the_pixel_limit_is_marked(server):
+def test_an_image_above_the_pixel_limit_is_marked_by_its_header(server):
     sizes = [(100, 1000), (100, 1001)]  # The limit of this export is 100,000.
     batch = [tf.io.encode_png(np.zeros((*size, 3), "uint8")).numpy() for size in sizes]
-    valid = server.loaded.signatures["serve_bytes"](images=tf.constant(batch))["valid"]
-    assert valid.numpy().tolist() == [True, False]
-
-
-def test_a_header_with_ten_thousand_million_pixels_takes_no_memory(server):
     header = bytearray(tf.io.encode_png(np.zeros((1, 1, 3), "uint8")).numpy())
-    header[16:24] = (100_000).to_bytes(4, "big") * 2
-    batch = tf.constant([bytes(header)])
-    valid = server.loaded.signatures["serve_bytes"](images=batch)["valid"]
-    assert valid.numpy().tolist() == [False]
+    header[16:24] = (100_000).to_bytes(4, "big") * 2  # Ten thousand million pixels.
+    images = tf.constant([*batch, bytes(header)])
+    valid = server.loaded.signatures["serve_bytes"](images=images)["valid"]
+    assert valid.numpy().tolist() == [True, False, False]
 
 
-def test_assets_hold_names_preprocessing_origin_and_the_check(saved_model, classifier):
-    assets = pathlib.Path(saved_model.path) / "assets"
-    names = (assets / "classes.txt").read_text(encoding="utf-8").splitlines()
-    assert names == list(classifier.class_names)
-    assert (assets / "preprocessing.json").read_text() == classifier.preprocessing.to_json()
-    assert json.loads((assets / "origin.json").read_text())["recipe"] == {"seed": 7}
-    check = json.loads((assets / "check.json").read_text())
-    assert check["num_images"] == 10
-    assert [row["signature"] for row in check["checks"]] == SIGNATURES
+def test_every_signature_is_checked(saved_model):
+    assert [check.signature for check in saved_model.checks] == SIGNATURES
+    assert min(check.milliseconds for check in saved_model.checks) > 0
 
 
 def test_another_image_size_adds_only_its_position_embeddings(saved_model, classifier):
@@ -130,32 +116,18 @@ def test_another_image_size_adds_only_its_position_embeddings(saved_model, class
     assert size < 4 * classifier.model.count_params() + positions + 10_000  # And the index.
 
 
-def test_every_signature_was_checked_and_agrees(saved_model):
-    assert [check.signature for check in saved_model.checks] == SIGNATURES
-    for check in saved_model.checks:
-        assert check.agreement == 1
-        assert check.largest_difference < 1e-5  # The same graph, float32.
-        assert check.milliseconds > 0
-
-
-@pytest.mark.slow
-def test_images_that_are_not_finite_are_not_valid(saved_model, classifier, not_finite):
-    loaded = tf.saved_model.load(saved_model.path)
-    answer = loaded.signatures["serve"](images=tf.constant(not_finite))
+def test_images_that_are_not_finite_are_not_valid_and_have_no_class(server, not_finite):
+    answer = server.loaded.signatures["serve"](images=tf.constant(not_finite))
     answer = {name: value.numpy() for name, value in answer.items()}
     np.testing.assert_array_equal(answer["valid"], [True, False, False, False])
-    expected = classifier.model.predict(not_finite[:1], verbose=0)
-    np.testing.assert_allclose(answer["probabilities"][:1], expected, atol=1e-6)
-    assert not answer["probabilities"][1:].any()
     assert not answer["top_probabilities"][1:].any()
     assert set(answer["classes"][1:].ravel()) == {b""}
 
 
-@pytest.mark.parametrize("shape", [(2, 24, 32, 3), (2, 0, 24, 3)])
-def test_images_of_another_shape_are_refused(saved_model, shape):
-    loaded = tf.saved_model.load(saved_model.path)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="not compatible"):
-        loaded.signatures["serve"](images=tf.zeros(shape))
+def test_images_of_another_shape_are_refused(server):
+    for shape in ((2, 24, 32, 3), (2, 0, 24, 3)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="not compatible"):
+            server.loaded.signatures["serve"](images=tf.zeros(shape))
 
 
 def test_scores_that_are_not_finite_are_not_valid():
@@ -239,14 +211,8 @@ def test_warm_up_requests_parse_as_the_serving_apis_and_get_answers(saved_model,
 
 
 def test_a_model_of_other_channels_is_refused(classifier, tmp_path):
-    import keras
-
-    from keras_vit.classifier import Classifier
-
-    images = keras.Input((32, 24, 1))
-    outputs = keras.layers.Dense(3, "softmax")(keras.layers.Flatten()(images))
-    grey = Classifier(
-        keras.Model(images, outputs), classifier.class_names, classifier.preprocessing
-    )
+    model = keras.Sequential([keras.Input((32, 24, 1)), keras.layers.Flatten()])
+    model.add(keras.layers.Dense(3, "softmax"))
+    grey = Classifier(model, classifier.class_names, classifier.preprocessing)
     with pytest.raises(ValueError, match="3 channels"):
         keras_vit.export.saved_model(grey, tmp_path / "1", check_images=classifier.folder)

@@ -1,4 +1,3 @@
-import json
 import pathlib
 import zipfile
 
@@ -11,9 +10,8 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
 import keras_vit.export
+from keras_vit.classifier import Classifier
 from keras_vit.export.tflite import TFLite, finished, image_classifier_metadata
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def read(report):
@@ -26,27 +24,9 @@ def tensors(report):
     return interpreter.get_tensor_details()
 
 
-def test_float32_gives_the_models_probabilities(tflite):
-    (check,) = tflite["float32"].checks
-    assert check.agreement == 1
-    assert check.largest_difference < 1e-5  # Float32, depth 2.
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16", "dynamic_int8", "int8"])
-def test_images_that_are_not_finite_have_zeros(tflite, precision, not_finite):
-    run = Interpreter(tflite[precision].path).get_signature_runner("serve")
-    assert list(run.get_output_details()) == ["probabilities"]  # As MediaPipe expects.
-    rows = [run(images=image[None])["probabilities"][0] for image in not_finite]
-    assert sum(rows[0]) == pytest.approx(1, abs=1e-3)
-    assert not np.any(rows[1:])
-
-
-def test_float16_stores_weights_in_half_the_bytes(tflite):
-    assert tflite["float16"].agreement == 1
-    dtypes = {tensor["dtype"] for tensor in tensors(tflite["float16"])}
-    assert np.float16 in dtypes
-    # Half of the 4 bytes of 19,171 parameters less what the graph and metadata take.
-    assert tflite["float32"].size - tflite["float16"].size > 0.9 * 2 * 19_171
+def test_the_only_output_is_the_one_that_mediapipe_expects(tflite):
+    run = Interpreter(tflite["int8"].path).get_signature_runner("serve")
+    assert list(run.get_output_details()) == ["probabilities"]
 
 
 @pytest.mark.parametrize("precision", ["dynamic_int8", "int8"])
@@ -88,36 +68,25 @@ def test_operations_are_builtin_and_the_batch_is_fixed(tflite, precision):
     assert images["shape_signature"].tolist() == [1, 32, 24, 3]
 
 
-def converted(function, shape, select=False):
+@pytest.mark.parametrize(
+    ("function", "shape", "message"),
+    [
+        (lambda x: tf.reshape(x, (1, 2, 2, 2, 2)) + 1, (1, 16), "rank 4"),
+        (tf.linalg.det, (1, 4, 4), "builtin operations only.*FlexMatrixDeterminant"),
+    ],
+)
+def test_rank_five_and_operations_of_tensorflow_are_refused(function, shape, message):
     concrete = tf.function(function).get_concrete_function(tf.TensorSpec(shape, "float32"))
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], tf.Module())
-    if select:
-        converter.target_spec.supported_ops.add(tf.lite.OpsSet.SELECT_TF_OPS)
-    return converter.convert()
+    converter.target_spec.supported_ops.add(tf.lite.OpsSet.SELECT_TF_OPS)
+    with pytest.raises(ValueError, match=message):
+        finished(converter.convert())
 
 
-def test_rank_five_is_refused():
-    content = converted(lambda x: tf.reshape(x, (1, 2, 2, 2, 2)) + 1, (1, 16))
-    with pytest.raises(ValueError, match="rank 4"):
-        finished(content)
-
-
-def test_an_operation_of_tensorflow_is_refused():
-    content = converted(tf.linalg.det, (1, 4, 4), select=True)
-    with pytest.raises(ValueError, match="builtin operations only.*FlexMatrixDeterminant"):
-        finished(content)
-
-
-def test_the_file_is_an_archive_of_labels_preprocessing_origin_and_check(tflite, classifier):
+def test_the_file_is_an_archive_with_labels(tflite, classifier):
     with zipfile.ZipFile(tflite["int8"].path) as archive:
         labels = archive.read("labels.txt").decode().splitlines()
-        preprocessing = archive.read("preprocessing.json").decode()
-        origin = json.loads(archive.read("origin.json"))
-        check = json.loads(archive.read("check.json"))
     assert labels == list(classifier.class_names)
-    assert preprocessing == classifier.preprocessing.to_json()
-    assert origin["recipe"] == {"seed": 7}
-    assert check["num_images"] == 5  # Half of the samples gave the ranges.
 
 
 class Reader:
@@ -180,8 +149,7 @@ def test_metadata_has_the_normalisation_and_the_file_of_labels(tflite):
 
 
 def test_metadata_normalises_to_any_range():
-    content = image_classifier_metadata("model", (0.0, 1.0))
-    (graph,) = Reader.root(content).items(3)
+    (graph,) = Reader.root(image_classifier_metadata("model", (0.0, 1.0))).items(3)
     (unit,) = graph.items(2)[0].items(4)
     assert (unit.inside(1).floats(0), unit.inside(1).floats(1)) == ([0.0], [255.0])
 
@@ -197,8 +165,6 @@ def test_other_batches_are_as_good(classifier, expected, tmp_path, batch_size):
 
 
 def test_a_mixed_precision_model_is_exported_in_float32(classifier, model, tmp_path):
-    from keras_vit.classifier import Classifier
-
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         config = keras_vit.ViTConfig(patch_size=8, width=32, depth=2, mlp_dim=64, num_heads=2)

@@ -10,7 +10,6 @@ import sys
 import pytest
 from packaging.requirements import Requirement
 
-import keras_vit
 from makers import write_classes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -64,13 +63,11 @@ def photos(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def results(classifier, saved_model, photos, tmp_path_factory):
+def results(saved_model, onnx, tflite_of_pixels, openvino, photos):
     """Exit code, output and errors of commands, by name, all run in one process."""
-    folder = tmp_path_factory.mktemp("exports")
     commands = {"predict saved_model": ["predict", saved_model.path, str(photos)]}
-    for name in FORMATS:
-        path = str(folder / f"animals.{name}")
-        getattr(keras_vit.export, name)(classifier, path)
+    for name, report in zip(FORMATS, (onnx, tflite_of_pixels, openvino), strict=True):
+        path = report.path
         commands[f"predict {name}"] = ["predict", path, str(photos), "--format", "json"]
         commands[f"verify {name}"] = ["verify", path]
     done = subprocess.run(

@@ -26,7 +26,8 @@ from weight_readers import (
 
 from keras_vit import export
 from keras_vit.classifier_folder import load_classifier
-from keras_vit.images.decoding import read_image, reading_error
+from keras_vit.images.decoding import reading_error
+from keras_vit.images.transcoding import read_image
 from keras_vit.training import SGD, Checkpoints, FineTuning, SoftmaxCrossentropy, Trainer
 from keras_vit.training.data.spec import DataSpec, open_source
 from keras_vit.training.data.tfrecords import write_records
@@ -113,11 +114,6 @@ def _tfrecords(folder):
     _class_folder(folder / "images")
     write_records(open_source(folder / "images"), folder / "records", shard_mebibytes=0.001)
     shutil.rmtree(folder / "images")
-
-
-def _scanned(folder):
-    _tfrecords(folder)
-    (folder / "records" / "index.npz").unlink()
 
 
 def _read_records(folder):
@@ -212,7 +208,6 @@ READERS = {
     "class_folder": Reader(_class_folder, _read_source),
     "csv": Reader(_csv, _read_csv),
     "tfrecords": Reader(_tfrecords, _read_records),
-    "tfrecords_scanned": Reader(_scanned, _read_records),
     "run": Reader(_run, _read_run),
     "verify_tflite": _verified("tflite", "a.tflite"),
     "verify_onnx": _verified("onnx", "a.onnx"),

@@ -79,7 +79,8 @@ class FakeHub:
         self.is_closed = False
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        # `close` waits for one such turn.
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
     def add(self, name, files, kind="model", **fields):
         """Adds a repository with one commit and returns the commit's hash."""

@@ -1,5 +1,4 @@
 import contextlib
-import io
 import pathlib
 import struct
 import zlib
@@ -17,11 +16,10 @@ from keras_vit.images.decoding import (
     decode_image,
     decode_or_mark,
     decode_region,
-    read_image,
     upright_size,
 )
 from keras_vit.images.headers import read_header
-from keras_vit.images.resizing import EVALUATION_STEPS, resize, rows_first
+from keras_vit.images.resizing import EVALUATION_STEPS, resize
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 from keras_vit.training.machine import peak_memory
 from makers import encode
@@ -135,37 +133,6 @@ def check_regions(encoded, count=40):
         np.testing.assert_array_equal(region_of(encoded, [y, x, height, width]), expected)
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA"])
-def test_every_kind_of_pixel_becomes_rgb_as_in_pillow(mode):
-    image = photo()
-    image.putalpha(photo(seed=1).convert("L"))
-    encoded = encode(image.convert(mode), "PNG")
-    expected = Image.open(io.BytesIO(encoded)).convert("RGBA").convert("RGB")
-    np.testing.assert_array_equal(decode(encoded), expected)
-
-
-@pytest.mark.parametrize("options", [{}, {"quality": 95, "subsampling": 0}, {"progressive": True}])
-@pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_a_jpeg_has_the_pixels_of_pillow(mode, options):
-    encoded = encode(photo().convert(mode), "JPEG", **options)
-    expected = np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB"))
-    np.testing.assert_array_equal(decode(encoded), expected)
-
-
-def test_a_jpeg_of_print_colours_becomes_rgb():
-    encoded = encode(photo().convert("CMYK"), "JPEG", quality=95, subsampling=0)
-    expected = np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB"), "int32")
-    # Each library converts the colours in its own way.
-    assert np.abs(decode(encoded).numpy() - expected).max() <= 2
-
-
-def test_sixteen_bits_become_the_upper_eight():
-    values = np.random.RandomState(0).randint(0, 2**16, (5, 7)).astype("uint16")
-    encoded = encode(Image.fromarray(values), "PNG")
-    expected = np.repeat((values >> 8)[..., None], 3, axis=-1)
-    np.testing.assert_allclose(decode(encoded), expected, atol=1)  # libpng rounds.
-
-
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.parametrize("share", [0, 0.01, 0.1, 0.5, 0.9])
 def test_a_truncated_file_is_refused(kind, share):
@@ -173,13 +140,9 @@ def test_a_truncated_file_is_refused(kind, share):
     refuses(encoded[: int(share * len(encoded))])
 
 
-@pytest.mark.parametrize("kind", ["TIFF", "BMP", "GIF", "WEBP"])
-def test_a_graph_refuses_other_formats_by_name(kind):
-    refuses(encode(photo(), kind), "must be JPEG or PNG; in files also BMP, GIF, WebP, TIFF")
-
-
-def test_no_bytes_are_no_image():
-    refuses(b"", "must be JPEG or PNG")
+def test_a_graph_refuses_other_formats_by_name():
+    for content in (encode(photo(), "TIFF"), encode(photo(), "GIF"), b""):
+        refuses(content, "must be a whole JPEG or PNG")
 
 
 HUGE = {
@@ -244,7 +207,7 @@ def pictures():
     grey = np.asarray(Image.fromarray(second).convert("L").convert("RGB"))
     patch = first[100:151, 200:261]
     noise = np.random.RandomState(0)
-    shapes = [(1, 1), (1, 9), (3, 200), (500, 375), (1001, 333), (224, 224), (255, 257)]
+    shapes = [(1, 1), (1, 9), (3, 200), (500, 375), (1001, 333), (265, 244), (264, 244)]
     return [
         first,
         second.transpose(1, 0, 2),
@@ -279,21 +242,6 @@ def test_the_order_of_the_sides_is_pillows(pictures):
     for picture in pictures:
         expected = Image.fromarray(picture).resize((341, 256), Image.Resampling.BICUBIC)
         np.testing.assert_array_equal(apply_preprocessing(picture, preprocessing), expected)
-
-
-@pytest.mark.parametrize(
-    ("lost", "rows_come_first"),
-    [((50, 20), True), ((41, 20), True), ((40, 20), False), ((1, -9), True), ((0, -9), False)],
-)
-def test_rows_come_first_where_more_than_twice_as_many_are_lost(lost, rows_come_first):
-    sides = [224 + number for number in lost]
-    assert bool(rows_first(sides, (224, 224))) == rows_come_first
-    if int(PIL.__version__.split(".")[0]) < 13:
-        return  # The order was another.
-    image = np.random.RandomState(0).randint(0, 256, (*sides, 3)).astype("uint8")
-    expected = Image.fromarray(image).resize((224, 224), Image.Resampling.LANCZOS)
-    preprocessing = Preprocessing((224, 224), "huggingface", (0, 255), "lanczos")
-    np.testing.assert_array_equal(apply_preprocessing(image, preprocessing), expected)
 
 
 # What the libraries do by their documentation, with Pillow.
@@ -393,14 +341,11 @@ def test_a_damaged_image_does_not_affect_its_batch():
         np.testing.assert_array_equal(images[index], expected)
 
 
-@pytest.mark.parametrize("batch", [[], [b""], [b"", b"?"]])
-def test_a_batch_may_be_empty_or_all_damaged(batch):
-    images, ok = decode_or_mark(tf.constant(batch, tf.string), Preprocessing((4, 4)))
-    assert images.shape == (len(batch), 4, 4, 3)
-    assert ok.numpy().tolist() == [False] * len(batch)
-
-
-def test_marking_takes_a_single_image_too():
+def test_a_batch_may_be_empty_or_all_damaged_or_a_single_image():
+    for batch in ([], [b""], [b"", b"?"]):
+        images, ok = decode_or_mark(tf.constant(batch, tf.string), Preprocessing((4, 4)))
+        assert images.shape == (len(batch), 4, 4, 3)
+        assert ok.numpy().tolist() == [False] * len(batch)
     images, ok = decode_or_mark(tf.constant(encode(photo(), "PNG")), Preprocessing((4, 6)))
     assert images.shape == (4, 6, 3)
     assert bool(ok)
@@ -421,31 +366,5 @@ def test_marking_is_saved_in_a_saved_model(evaluation, tmp_path):
     np.testing.assert_array_equal(images, module.serve(batch)[0])
 
 
-def test_a_file_is_read_or_the_reason_is_one_line(tmp_path):
-    path = tmp_path / "photo.JPG"
-    encoded = encode(photo(), "PNG")
-    path.write_bytes(encoded)
-    np.testing.assert_array_equal(read_image(path), photo())
-    for content, reason in (
-        (b"", "The file is empty."),
-        (b"text", "An image must be JPEG or PNG; in files also BMP, GIF, WebP, TIFF"),
-        (encoded[:100], "The file is damaged or cut short: Invalid PNG"),
-        (png_claiming(10**5, 10**5), "Received: height and width 100000 100000"),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(ValueError) as caught:
-            read_image(path)
-        assert reason in str(caught.value)
-        assert "\n" not in str(caught.value)
-    with pytest.raises(OSError):
-        read_image(tmp_path / "missing.jpg")
-
-
 def test_every_evaluation_has_its_steps():
     assert tuple(EVALUATION_STEPS) == EVALUATIONS
-
-
-@pytest.mark.parametrize("rest", range(8))
-def test_torchvisions_crop_begins_at_the_even_neighbour_of_a_half(rest):
-    geometry = EVALUATION_STEPS["torchvision"].geometry((90, 90), (8, 8), (8 + rest, 8))
-    assert geometry.starts == [round(rest / 2), 0]

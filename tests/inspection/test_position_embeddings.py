@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit import inspection
 from makers import tiny_config
 
@@ -52,3 +53,10 @@ def test_each_form_of_position_similarity_has_its_own_drawing():
     assert np.isnan(sheet[:, [3, 7]]).all()
     assert rows.get_extent() == [0.5, 2.5, 2.5, 0.5]
     assert offsets.get_extent() == [-5.5, 5.5, 5.5, -5.5]
+
+
+def test_an_axial_resnet_has_a_table_for_each_axis_of_a_unit(random_model):
+    config = keras_vit.configs.AxialResNetConfig((1, 2), width_factor=0.5, num_heads=2)
+    similarity = inspection.position_similarity(random_model(config, (32, 48, 3)))
+    assert similarity["block_2_unit_2/row"].shape == (11, 11)
+    assert similarity["block_2_unit_2/column"].shape == (7, 7)

@@ -77,29 +77,6 @@ def test_a_stride_averages_the_positions_that_exist():
     np.testing.assert_allclose(array(layer(x)), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_pixel_reaches_its_row_in_the_row_attention_only():
-    layer = randomized(AxialAttention(HEADS, grid=(3, 4)), (None, 3, 4, CHANNELS))
-    rows = image(3, 4)[0]  # Three rows of four.
-    changed = rows.copy()
-    changed[1, 2] += 1
-    moved = np.abs(array(layer.row(changed)) - array(layer.row(rows))).max(-1)
-    assert (moved[1] > 0).all()
-    np.testing.assert_array_equal(moved[[0, 2]], 0)
-
-
-def test_a_unit_keeps_the_size_unless_it_has_a_stride():
-    unit = AxialUnit(32, num_heads=8, grid=(3, 4))
-    assert tuple(unit(image(3, 4, channels=32)).shape) == (2, 3, 4, 128)
-
-
-def test_parameters_are_those_of_the_docstring():
-    height, width = 3, 5
-    layer = randomized(AxialAttention(HEADS, grid=(height, width)), (None, None, None, CHANNELS))
-    expected = 2 * (4 * CHANNELS**2 + 4 * CHANNELS)
-    expected += (2 * height - 1 + 2 * width - 1) * CHANNELS
-    assert layer.count_params() == expected
-
-
 def test_another_size_resizes_the_tables():
     layer = randomized(AxialAttention(HEADS, grid=(3, 4)), (None, None, None, CHANNELS))
     x = image(5, 7)
@@ -126,11 +103,6 @@ def test_a_unit_is_bits_unit_with_attention_for_the_3x3_convolution():
     outputs = unit(x)
     assert tuple(outputs.shape) == (2, 2, 2, 128)
     np.testing.assert_allclose(array(outputs), array(expected), rtol=1e-5)
-
-
-def test_heads_that_do_not_divide_the_channels_are_refused():
-    with pytest.raises(ValueError, match="must divide the token size"):
-        AxialAttention(3, grid=(3, 4)).build((None, 3, 4, CHANNELS))
 
 
 def test_probabilities_are_those_that_the_lines_are_mixed_with():

@@ -1,7 +1,5 @@
 """Functions that XLA compiles in training: the values and gradients of TensorFlow's operations."""
 
-import collections
-
 import keras
 import numpy as np
 import pytest
@@ -99,30 +97,3 @@ def test_only_training_is_compiled(layer):
     assert len(compiled(trained)) == 2  # Forward and backward.
     assert not compiled(plain)
     assert len(trained.node) < len(plain.node)
-
-
-def kernels(folder, function, *arguments):
-    """Counts the operations that TensorFlow runs, by kind, after its optimizer."""
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-    function(*arguments)
-    tf.profiler.experimental.start(str(folder))
-    function(*arguments)
-    tf.profiler.experimental.stop()
-    (file,) = folder.glob("**/*.xplane.pb")
-    counts = collections.Counter()
-    for plane in xplane_pb2.XSpace.FromString(file.read_bytes()).planes:
-        for line in plane.lines:
-            for event in line.events:
-                counts[plane.event_metadata[event.metadata_id].name.rpartition(":")[2]] += 1
-    return counts
-
-
-def test_in_inference_gelu_is_part_of_the_product(tmp_path):
-    layer = built(MLP(16))
-    counts = kernels(tmp_path, tf.function(lambda tokens: layer(tokens)), tf.ones((3, 5, 8)))
-    fused = counts["_MklNativeFusedMatMul"] + counts["_FusedMatMul"]
-    if not fused:
-        pytest.skip("TensorFlow fuses nothing on this processor")
-    assert fused == 2
-    assert counts["Tanh"] == 0

@@ -134,11 +134,6 @@ def test_recomputing_runs_the_block_again_in_the_backward_pass():
     assert softmaxes(remat=True) == 2 * softmaxes(remat=False)
 
 
-def test_a_rate_of_zero_keeps_no_random_state():
-    assert not block().non_trainable_variables
-    assert len(block(dropout_rate=0.1).non_trainable_variables) > 0
-
-
 def test_masks_of_one_step_differ_between_places_and_steps():
     layer = block(dropout_rate=0.5)
     z = tokens(1, 5, 8)

@@ -19,26 +19,17 @@ def tokens(prefix):
 MAP = np.zeros((2, DOWN, ACROSS, DIM), "float32")
 
 
+@pytest.mark.parametrize("axis", ["row", "column"])
 @pytest.mark.parametrize("prefix", [0, 2])
-def test_a_row_is_the_prefix_and_the_patches_of_the_row(prefix):
+def test_a_line_is_the_prefix_and_the_patches_of_a_row_or_column(axis, prefix):
     z = tokens(prefix)
-    lines = array(SplitLines("row", prefix)(z, MAP))
+    lines = array(SplitLines(axis, prefix)(z, MAP))
+    patches = prefix + np.arange(DOWN * ACROSS).reshape(DOWN, ACROSS)
+    patches = patches if axis == "row" else patches.T
     for image in range(2):
-        for row in range(DOWN):
-            patches = [prefix + row * ACROSS + column for column in range(ACROSS)]
-            expected = z[image, [*range(prefix), *patches]]
-            np.testing.assert_array_equal(lines[image * DOWN + row], expected)
-
-
-@pytest.mark.parametrize("prefix", [0, 2])
-def test_a_column_is_the_prefix_and_the_patches_of_the_column(prefix):
-    z = tokens(prefix)
-    lines = array(SplitLines("column", prefix)(z, MAP))
-    for image in range(2):
-        for column in range(ACROSS):
-            patches = [prefix + row * ACROSS + column for row in range(DOWN)]
-            expected = z[image, [*range(prefix), *patches]]
-            np.testing.assert_array_equal(lines[image * ACROSS + column], expected)
+        for number, line in enumerate(patches):
+            expected = z[image, [*range(prefix), *line]]
+            np.testing.assert_array_equal(lines[image * len(patches) + number], expected)
 
 
 @pytest.mark.parametrize("axis", ["row", "column"])

@@ -93,11 +93,6 @@ def test_an_evaluation_repeats():
     np.testing.assert_array_equal(state, layer.seed_generator.state)
 
 
-def test_the_config_is_complete():
-    layer = PatchCorruption(0.15, mask_rate=0.5, replace_rate=0.2)
-    assert PatchCorruption.from_config(layer.get_config()).get_config() == layer.get_config()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

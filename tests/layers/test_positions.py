@@ -53,12 +53,6 @@ def test_a_patch_gets_the_embeddings_of_its_column_and_its_row():
             np.testing.assert_array_equal(outputs[row * GRID[1] + column], expected)
 
 
-def test_each_axis_of_two_has_half_of_the_token_size():
-    layer, _ = built(PositionEmbedding2D)
-    assert layer.x_embedding.shape == (4, DIM // 2)
-    assert layer.y_embedding.shape == (3, DIM // 2)
-
-
 def test_class_tokens_have_rows_of_their_own_in_two_dimensions():
     layer, tokens = built(PositionEmbedding2D)
     np.testing.assert_array_equal(array(layer(tokens))[1, :PREFIX], array(layer.prefix_embedding))

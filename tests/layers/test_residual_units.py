@@ -149,17 +149,3 @@ def test_a_unit_projects_where_the_shape_changes_only(unit_class, channels, stri
         128,
     )
     assert projects == any("projection" in weight.path for weight in unit.weights)
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        StandardizedConv2D(4, 7, 2, 3, "variance"),
-        PostActivationUnit(32, strides=2),
-        PoolingUnit(32, "variance"),
-        PreActivationUnit(32, strides=2),
-    ],
-)
-def test_layers_come_back_from_their_config(layer):
-    again = type(layer).from_config(layer.get_config())
-    assert again.get_config() == layer.get_config()

@@ -55,14 +55,6 @@ def test_queries_and_keys_turn_as_in_a_loop(grid):
         assert np.abs(array(found) - x)[:, :, PREFIX:].max() > 0.1
 
 
-def test_logits_of_patches_depend_on_the_step_between_them():
-    same = np.broadcast_to(inputs()[0][:, :, :1], (3, HEADS, 16, UNITS))
-    query, key = (array(x) for x in built()(same, same, np.zeros((3, 4, 4, 5))))
-    logits = (query @ key.transpose(0, 1, 3, 2)).reshape(3, HEADS, 4, 4, 4, 4)
-    shifted = logits[:, :, 1:, 1:, 1:, 1:]
-    np.testing.assert_allclose(logits[:, :, :3, :3, :3, :3], shifted, atol=1e-4)
-
-
 @pytest.mark.any_backend
 def test_angles_are_float32_under_every_policy():
     query, key, patches = inputs((64, 64))

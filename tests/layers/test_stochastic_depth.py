@@ -1,7 +1,6 @@
 """Stochastic depth: whole examples skip a part of a block, and only in training."""
 
 import dataclasses
-import json
 
 import keras
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.configs.recognition import config_of
 from keras_vit.layers import EncoderBlock
 from makers import tiny_config
 
@@ -67,18 +65,8 @@ def test_the_rate_grows_linearly_from_zero():
     assert dataclasses.replace(CONFIG, depth=1).stochastic_depth_rates == (0.0,)
 
 
-@pytest.mark.parametrize("position_embedding", ["learned_1d", "relative"])
-def test_the_config_comes_back_from_a_file(position_embedding, tmp_path):
-    config = dataclasses.replace(CONFIG, position_embedding=position_embedding)
-    model = keras_vit.build(config, input_shape=(8, 8, 3), classes=2)
-    model.save(tmp_path / "model.keras")
-    assert config_of(keras.saving.load_model(tmp_path / "model.keras")) == config
-    fields = json.loads(json.dumps(dataclasses.asdict(config)))
-    assert keras_vit.ViTConfig(**fields) == config
-
-
 def test_a_rate_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="stochastic_depth_rate must be in"):
         dataclasses.replace(CONFIG, stochastic_depth_rate=1.0)
-    with pytest.raises(ValueError, match="blocks see lines"):
+    with pytest.raises(ValueError, match="see lines"):
         configs.AxialConfig(4, 8, 2, 16, 2, stochastic_depth_rate=0.1)

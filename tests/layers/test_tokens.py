@@ -44,11 +44,3 @@ def test_the_size_of_the_image_may_be_unknown():
         keras.ops.convert_to_numpy(convolution(images)),
         atol=1e-5,
     )
-
-
-def test_the_config_gives_the_layer_back():
-    embedding = PatchEmbedding(5, (4, 2), kernel_regularizer="l2", name="patch_embedding")
-    copy = PatchEmbedding.from_config(embedding.get_config())
-    assert copy.get_config() == embedding.get_config()
-    assert copy.kernel_size == copy.strides == (4, 2)
-    assert "strides" not in copy.get_config()

@@ -4,7 +4,7 @@ import pytest
 import scipy.special
 
 from keras_vit.layers import Leverage, UnknownClass
-from keras_vit.layers.unknown_class import REFUSED_SHARE
+from keras_vit.layers.heads import REFUSED_SHARE
 
 
 @pytest.fixture

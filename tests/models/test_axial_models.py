@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import configs
-from keras_vit.description import describe
 
 WIDTH, HEADS, HIDDEN, GRID = 8, 2, 12, (3, 4)
 SMALL = keras_vit.AxialConfig(4, WIDTH, 1, HIDDEN, HEADS)
@@ -36,50 +34,6 @@ def outputs_of(model, *names):
     return keras.Model(model.input, [model.get_layer(name).output for name in names])
 
 
-def normalized(norm, z):
-    z = (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, keepdims=True) + 1e-6)
-    return z * array(norm.gamma) + array(norm.beta)
-
-
-def numpy_block(block, z, prefix):
-    """An encoder block on one line (n, D), as loops over heads and queries."""
-    attention, y = block.attention, normalized(block.norm_1, z)
-    mixed = np.zeros((len(z), HEADS, WIDTH // HEADS))
-    for h in range(HEADS):
-        query, key, value = (
-            y @ array(part.kernel)[:, h] + array(part.bias)[h]
-            for part in (attention.query, attention.key, attention.value)
-        )
-        for q in range(len(z)):
-            logits = key @ query[q]
-            if hasattr(attention, "offset_embedding"):
-                for k in range(prefix, len(z)):
-                    if q >= prefix:
-                        offset = q - k + (len(z) - prefix) - 1
-                        logits[k] += query[q] @ array(attention.offset_embedding)[offset, h]
-            weights = np.exp((logits - logits.max()) / np.sqrt(WIDTH // HEADS))
-            mixed[q, h] = (weights / weights.sum()) @ value
-    z = z + np.einsum("nhe,hed->nd", mixed, array(attention.out.kernel))
-    z = z + array(attention.out.bias)
-    hidden = normalized(block.norm_2, z) @ array(block.mlp.dense_1.kernel)
-    hidden = hidden + array(block.mlp.dense_1.bias)
-    hidden = hidden / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)))
-    return z + hidden @ array(block.mlp.dense_2.kernel) + array(block.mlp.dense_2.bias)
-
-
-def numpy_lines(block, tokens, prefix, axis):
-    """A block on each row or column of one image's tokens; class tokens are averaged."""
-    places = prefix + np.arange(GRID[0] * GRID[1]).reshape(GRID)
-    outputs, copies = np.zeros_like(tokens), []
-    for line in places if axis == "row" else places.T:
-        line = [*range(prefix), *line]
-        result = numpy_block(block, tokens[line], prefix)
-        outputs[line[prefix:]] = result[prefix:]
-        copies.append(result[:prefix])
-    outputs[:prefix] = np.mean(copies, axis=0)
-    return outputs
-
-
 VARIANTS = {
     "gap": {},
     "token": {"classifier": "token"},
@@ -98,16 +52,6 @@ def model_and_prefix(request):
     return built(**changes), dataclasses.replace(SMALL, **changes).num_prefix_tokens
 
 
-def test_a_block_is_attention_along_rows_and_then_along_columns(model_and_prefix):
-    model, prefix = model_and_prefix
-    steps = outputs_of(model, "dropout", "join_rows_0", "join_columns_0")
-    before, rows, columns = (array(output)[0] for output in steps(images()))
-    expected = numpy_lines(model.get_layer("row_block_0"), before, prefix, "row")
-    np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=1e-5)
-    expected = numpy_lines(model.get_layer("column_block_0"), rows, prefix, "column")
-    np.testing.assert_allclose(columns, expected, rtol=1e-5, atol=1e-5)
-
-
 def test_a_pixel_changes_the_tokens_of_its_row_alone_and_then_all(model_and_prefix):
     model, prefix = model_and_prefix
     steps = outputs_of(model, "join_rows_0", "join_columns_0")
@@ -124,76 +68,10 @@ def test_a_pixel_changes_the_tokens_of_its_row_alone_and_then_all(model_and_pref
     assert columns.all()
 
 
-def test_a_column_block_spreads_along_the_column_alone():
-    model = built()
-    inputs = [model.get_layer("join_rows_0").output, model.get_layer("patch_embedding").output]
-    columns = keras.Model(inputs, model.get_layer("join_columns_0").output)
-    tokens = np.random.RandomState(0).standard_normal((1, 12, WIDTH)).astype("float32")
-    patches = np.zeros((1, *GRID, WIDTH), "float32")
-    changed = tokens.copy()
-    changed[0, 6] += np.arange(WIDTH)  # Row 1 and column 2.
-    moved = np.abs(array(columns([changed, patches])) - array(columns([tokens, patches]))).max(-1)
-    expected = np.zeros(GRID, bool)
-    expected[:, 2] = True
-    np.testing.assert_array_equal(moved.reshape(GRID) > 0, expected)
-
-
 def test_global_pooling_is_the_default_and_has_no_class_token():
     names = [layer.name for layer in built().layers]
     assert "class_token" not in names
     assert names[-3:] == ["avg_pool", "representation", "predictions"]
-
-
-def test_parameters_of_axial_vit_are_those_counted_by_hand():
-    # A block has 12 D^2 + 13 D: 4 D^2 + 4 D of attention, 8 D^2 + 5 D of the MLP, 4 D of norms.
-    block = 12 * 768**2 + 13 * 768
-    for patch, patches in ((16, 196), (32, 49)):
-        embedding = patch * patch * 3 * 768 + 768 + patches * 768
-        head = 2 * 768 + 768 * 1000 + 1000
-        expected = embedding + 2 * 12 * block + head
-        assert describe(f"Axial-ViT-B/{patch}").parameters == expected
-    assert describe("Axial-ViT-B/16").parameters == 171_620_584
-
-
-def test_parameters_of_axial_resnet_are_those_counted_by_hand():
-    # BiT-R50x1 without the 9 C^2 of each 3x3 convolution, with two attentions of 4 C^2 + 4 C
-    # and offsets for 2 n - 1 steps; a strided unit attends before its stride.
-    expected = 25_549_352
-    side, filters = 56, 64
-    for block, num_units in enumerate((3, 4, 6, 3)):
-        for unit in range(num_units):
-            expected += 2 * (4 * filters**2 + 4 * filters + (2 * side - 1) * filters)
-            expected -= 9 * filters**2
-            if block > 0 and unit == 0:
-                side //= 2
-        filters *= 2
-    assert describe("BiT-R50x1").parameters == 25_549_352
-    assert describe("Axial-ResNet50").parameters == expected
-
-
-def attention_growth(config, order, stride=1):
-    """The finite difference of FLOPs over the side of a square grid; zero above its degree."""
-    flops = [
-        describe(config, input_shape=(stride * side, stride * side, 3), include_top=False).flops
-        for side in range(1, order + 2)
-    ]
-    return np.diff(np.array(flops, object), order)[0]
-
-
-def test_attention_costs_n_sqrt_n():
-    # With N = n^2 patches: 2 lines of n for each of n^2 pairs and 4 D + 5 k, softmax and all.
-    sizes = {"patch_size": 1, "width": 8, "depth": 3, "mlp_dim": 12, "num_heads": 2}
-    axial = keras_vit.AxialConfig(**sizes, position_embedding="none")
-    assert attention_growth(axial, 3) == 6 * 3 * 2 * (4 * 8 + 5 * 2)
-    assert attention_growth(axial, 4) == 0
-    plain = keras_vit.ViTConfig(**sizes, position_embedding="none", classifier="gap")
-    assert attention_growth(plain, 4) == 24 * 3 * (4 * 8 + 5 * 2)
-    relative = keras_vit.AxialConfig(**sizes, position_embedding="relative")
-    assert attention_growth(relative, 3) == 6 * 3 * 2 * (4 * 8 + 5 * 2 + 4 * 8 + 2)
-    assert attention_growth(relative, 4) == 0
-    resnet = keras_vit.AxialResNetConfig((2,), 0.5, num_heads=4)
-    assert attention_growth(resnet, 3, stride=4) == 6 * 2 * 2 * (8 * 32 + 6 * 4)
-    assert attention_growth(resnet, 4, stride=4) == 0
 
 
 def small_resnet(**arguments):
@@ -228,18 +106,3 @@ def test_axial_resnet_takes_images_of_any_size():
 def test_heads_that_do_not_divide_the_width_are_refused():
     with pytest.raises(ValueError, match="must divide the root's width"):
         keras_vit.AxialResNetConfig((1,), num_heads=7)
-
-
-def test_axial_models_have_their_names_and_functions():
-    names = ("Axial-ViT-B/16", "Axial-ViT-B/32", "Axial-ResNet50")
-    assert set(names) <= set(keras_vit.list_models())
-    functions = [name.replace("-", "").replace("/", "") for name in names]
-    assert [getattr(keras_vit, name).__name__ for name in functions] == functions
-    assert configs.layer_name("Axial-ViT-B/16") == "axial_vit_b16"
-
-
-def test_hybrids_may_be_axial():
-    stem = keras_vit.ResNetStem((), width_factor=0.5)
-    config = dataclasses.replace(SMALL, resnet=stem, patch_size=2)
-    model = keras_vit.build(config, input_shape=(32, 40, 3), classes=5)
-    assert model.get_layer("patch_embedding").output.shape == (None, 4, 5, WIDTH)

@@ -79,12 +79,6 @@ def test_patches_are_those_of_the_feature_map_whatever_the_size():
     assert TINY.grid(size) == (7, 5)
 
 
-def test_patches_that_do_not_fit_the_feature_map_are_cut_off():
-    config = ViTConfig((2, 3), 32, 1, 48, 2, resnet=ResNetStem((), width_factor=0.5))
-    model = keras_vit.build(config, input_shape=(29, 41, 3), include_top=False)
-    assert model.output_shape[1:3] == config.grid((29, 41)) == (8 // 2, 11 // 3)
-
-
 def test_the_smallest_image_gives_one_patch_and_a_smaller_one_is_refused():
     config = ViTConfig(8, 32, 1, 48, 2, resnet=ResNetStem((), width_factor=0.5))
     assert config.min_image_size == (29, 29)
@@ -92,13 +86,6 @@ def test_the_smallest_image_gives_one_patch_and_a_smaller_one_is_refused():
     assert model.output_shape[1:3] == (1, 1)
     with pytest.raises(ValueError, match="at least 29x29 pixels"):
         keras_vit.build(config, input_shape=(29, 28, 3))
-
-
-@pytest.mark.any_backend_slow
-def test_a_model_of_free_image_size_takes_images_of_any_size():
-    free = keras_vit.build(TINY, input_shape=(None, None, 4), include_top=False)
-    assert free.output_shape == (None, None, None, 32)
-    assert free.predict(np.zeros((1, 97, 65, 4)), verbose=0).shape == (1, 7, 5, 32)
 
 
 def test_a_model_of_free_image_size_is_the_one_of_that_size():
@@ -110,17 +97,6 @@ def test_a_model_of_free_image_size_is_the_one_of_that_size():
     np.testing.assert_allclose(array(free(images)), array(fixed(images)), atol=1e-5)
 
 
-def test_a_stem_of_units_that_do_not_exist_is_refused():
-    with pytest.raises(ValueError, match="num_blocks"):
-        ResNetStem((3, 0, 9))
-    with pytest.raises(ValueError, match="multiple of the 32 groups"):
-        ResNetStem((3, 4, 9), width_factor=0.3)
-    with pytest.raises(ValueError, match="needs a block"):
-        PoolingStem(())
-    with pytest.raises(ValueError, match="multiple of the 8 groups.*width=20"):
-        PoolingStem((64,), width=20)
-
-
 def test_a_pooling_stem_keeps_the_resolution_of_small_images(tmp_path):
     config = ViTConfig(1, 32, 1, 48, 2, classifier="gap", resnet=PoolingStem((32, 64)))
     model = keras_vit.build(config, input_shape=(29, 32, 3), classes=3)
@@ -129,8 +105,3 @@ def test_a_pooling_stem_keeps_the_resolution_of_small_images(tmp_path):
     keras_vit.save_checkpoint(model, tmp_path / "weights.npz")
     opened = keras_vit.open_model(tmp_path / "weights.npz").description.config
     assert opened == config  # From the shapes of the weights alone.
-
-
-def test_r_vit_ti_16_says_that_its_patches_are_32_pixels_wide():
-    assert "effective patch is 32 pixels" in keras_vit.RViTTi16.__doc__
-    assert keras_vit.configs.MODELS["R+ViT-Ti/16"].grid((224, 224)) == (7, 7)

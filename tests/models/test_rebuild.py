@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.checkpoints.match import LoadOptions
+from keras_vit.export.exported_model import computes_in_float32, float32_model
 from keras_vit.models.rebuild import (
-    computes_in_float32,
     copy_weights,
     feature_model,
-    float32_model,
     inference_model,
     resized_model,
 )
@@ -113,7 +113,7 @@ def test_another_image_size_needs_learned_1d_positions():
 def test_copied_weights_are_those_that_loading_a_file_gives(tmp_path):
     source, target, loaded = build(), build((48, 40), classes=5), build((48, 40), classes=5)
     source.save_weights(tmp_path / "source.weights.h5")
-    report = copy_weights(source, target, skip=("predictions/*",))
+    report = copy_weights(source, target, LoadOptions(("predictions/*",)))
     keras_vit.load_checkpoint(
         loaded, tmp_path / "source.weights.h5", skip=("predictions/*",), position_grid=(4, 3)
     )
@@ -142,13 +142,8 @@ def test_an_inference_model_has_neither_dropout_nor_remat(mixed):
         np.testing.assert_array_equal(old, new)
 
 
-def test_an_inference_model_without_its_head_gives_the_map_of_patches():
-    result = inference_model(build(), include_top=False, name="body")
-    assert (result.name, result.output_shape) == ("body", (None, 4, 3, 16))
-
-
 @pytest.mark.parametrize("feature", ["avg", "token"])
 def test_features_of_tokens_need_their_normalisation(feature):
     model = build(classifier="gap", final_norm="pooled", unread_class_token=True)
-    with pytest.raises(ValueError, match='normalised tokens.*"tokens".*"pre_logits" works'):
+    with pytest.raises(ValueError, match='tokens of a Vision .*final_norm="tokens"'):
         feature_model(model, feature)

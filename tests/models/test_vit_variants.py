@@ -27,6 +27,8 @@ VARIANTS = {
     },
     "MAE": {"classifier": "gap", "unread_class_token": True, "final_norm": "pooled"},
     "gap with registers": {"classifier": "gap", "num_registers": 2, "final_norm": "pooled"},
+    "pre_logits": {"representation_size": 7, "gelu": "exact"},
+    "map with registers": {"classifier": "map", "num_registers": 3, "representation_size": 7},
     "max": {"classifier": "max", "unread_class_token": True, "num_registers": 1},
     "max without a class token": {"classifier": "max"},
     "no last norm": {"final_norm": "none"},
@@ -164,7 +166,10 @@ def forward(config, weights, x):
             "max": patches.max(1),
             "token+gap": np.concatenate([z[:, 0], patches.mean(1)], axis=1),
         }[config.classifier]
-    return dense(norm(pooled, "pooled_norm"), "predictions")
+    pooled = norm(pooled, "pooled_norm")
+    if config.representation_size:
+        pooled = np.tanh(dense(pooled, "pre_logits"))
+    return dense(pooled, "predictions")
 
 
 # Together these have every layer.
@@ -236,7 +241,7 @@ def test_a_pooling_without_the_head_gives_the_same_representation(variant, pooli
     np.testing.assert_allclose(array(body(images())), array(features(images())), atol=1e-5)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", sorted(VARIANTS.keys() - {"pre_logits", "map with registers"}))
 def test_the_official_layout_takes_only_what_it_can_give_back(variant, tmp_path):
     refused = "layout must (match the model|have a name for every variable)"
     with pytest.raises(ValueError, match=f"The official {refused}"):
@@ -245,15 +250,10 @@ def test_the_official_layout_takes_only_what_it_can_give_back(variant, tmp_path)
 
 
 def test_attention_pooling_without_the_head_needs_its_weights():
-    with pytest.raises(ValueError, match='pooling="map" needs a model with classifier="map"'):
+    with pytest.raises(ValueError, match='"map" needs classifier="map"'):
         keras_vit.build(SMALL, include_top=False, pooling="map")
-    with pytest.raises(ValueError, match='pooling="map" needs a model with classifier="map"'):
+    with pytest.raises(ValueError, match='"map" needs classifier="map"'):
         keras_vit.build("BiT-R50x1", include_top=False, pooling="map")
-
-
-def test_a_token_that_the_head_reads_is_not_unread():
-    with pytest.raises(ValueError, match="for a head that pools.*classifier='token'"):
-        dataclasses.replace(SMALL, unread_class_token=True)
 
 
 def test_bit_names_the_input_of_its_head():
@@ -307,15 +307,34 @@ def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
         keras_vit.build(other, input_shape=SHAPE, classes=5).load_weights(path)
 
 
-def test_rotary_fields_out_of_range_are_refused():
-    with pytest.raises(ValueError, match="rotary must be positive or None. Received: -1.0"):
-        dataclasses.replace(SMALL, rotary=-1.0)
-    rotary = {"rotary": 100.0}
-    with pytest.raises(ValueError, match="multiple of 4 units.*num_heads=4"):
-        dataclasses.replace(SMALL, **rotary, num_heads=4)
-    with pytest.raises(ValueError, match='alone .*Received: "relative"'):
-        dataclasses.replace(SMALL, **rotary, position_embedding="relative")
-    with pytest.raises(ValueError, match="blocks see lines"):
-        keras_vit.AxialConfig(4, 8, 2, 12, 2, **rotary)
-    with pytest.raises(ValueError, match='need classifier="map"'):
-        dataclasses.replace(SMALL, map_num_heads=4)
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rotary": -1.0}, "rotary must be positive or None. Received: -1.0"),
+        ({"rotary": 100.0, "num_heads": 4}, "multiple of 4 units.*num_heads=4"),
+        ({"rotary": 100.0, "position_embedding": "relative"}, "alone .*'relative'"),
+        ({"map_num_heads": 4}, 'need classifier="map"'),
+        ({"unread_class_token": True}, "for a head that pools"),
+        ({"num_registers": -1}, "must be 0 or more. Received: .*num_registers=-1"),
+        (
+            {"classifier": "token+distillation", "representation_size": 7},
+            "no representation layer. Received.*size=7",
+        ),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SMALL, **fields)
+
+
+def test_other_configs_refuse_what_they_do_not_have():
+    with pytest.raises(ValueError, match="see lines"):
+        keras_vit.AxialConfig(4, 8, 2, 12, 2, rotary=100.0)
+    with pytest.raises(ValueError, match="needs a block"):
+        keras_vit.BiTConfig(())
+    with pytest.raises(ValueError, match="num_blocks"):
+        keras_vit.ResNetStem((3, 0, 9))
+    with pytest.raises(ValueError, match="multiple of the 32 groups"):
+        keras_vit.ResNetStem((3, 4, 9), width_factor=0.3)
+    with pytest.raises(ValueError, match="multiple of the 8 groups.*width=20"):
+        keras_vit.configs.PoolingStem((64,), width=20)

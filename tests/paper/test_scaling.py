@@ -44,9 +44,8 @@ def test_the_papers_points_are_from_tables_5_and_6():
 
 
 def test_the_average_of_five_is_that_of_table_7():
-    average = {
-        (p.model, p.epochs): p.accuracy for p in scaling.paper_points() if p.task == scaling.AVERAGE
-    }
+    found = [point for point in scaling.paper_points() if point.task == scaling.AVERAGE]
+    average = {(point.model, point.epochs): point.accuracy for point in found}
     assert average["BiT-R50x1", 7] == pytest.approx(89.33, abs=0.005)
     assert average["BiT-R152x2", 7] == pytest.approx(94.01, abs=0.005)
     assert len(average) == 18
@@ -87,12 +86,9 @@ def test_missing_fields_are_listed_and_not_filled():
     assert left_out == [f"{FILE}: no figure shows vtab results"]
 
 
-def test_compute_stated_in_a_file_is_used():
+def test_compute_stated_in_a_file_is_used_and_few_shot_results_go_by_shots():
     found, _ = points(result(pretraining="photos", pretraining_exaflops=3.5))
     assert [(p.figure, p.x) for p in found] == [("5", 3.5)]
-
-
-def test_few_shot_results_are_figure_4_by_shots():
     found, _ = points(result(protocol="few-shot", **KNOWN))
     assert [(p.figure, p.task) for p in found] == [("4", "CIFAR-10, 5 shots")]
 

@@ -26,16 +26,12 @@ def test_cells_are_mean_and_sample_deviation_over_seeds():
     assert lines["CIFAR-10", "ours"][column] == "99.00±1.00 (94.6 to 99.8%)"
 
 
-def test_cells_without_results_are_empty():
-    found = table([result()], 2)
-    ours = [line for line in found.lines()[1:] if line[1] == "ours"]
-    assert sum(bool(cell) for line in ours for cell in line[2:]) == 1
-
-
-def test_the_same_seed_counts_once():
+def test_the_same_seed_counts_once_and_other_cells_are_empty():
     found = table([result(top_1=0.5), result(top_1=0.75)], 5)
     cell = found.ours[("ImageNet-21k", "CIFAR-10"), "ViT-L/16"]
     assert (cell.mean, cell.deviation, cell.count) == (75.0, None, 1)
+    ours = [line for line in found.lines()[1:] if line[2] == "ours"]
+    assert sum(bool(cell) for line in ours for cell in line[3:]) == 1
 
 
 def test_models_that_are_not_in_the_paper_get_a_column():
@@ -131,11 +127,6 @@ def test_the_report_is_written_in_three_forms(tmp_path):
     assert (tmp_path / "out" / "table_5.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_results_of_no_table_are_an_error():
-    with pytest.raises(ValueError, match="Received: 1 results, none of Tables 2, 5"):
-        tables.make_tables([result("cats and dogs")])
-
-
 def test_a_result_file_comes_back_as_written(tmp_path):
     given = result(recipe={"shots": 5}, command="keras-vit few-shot")
     given.write(tmp_path / "a" / "result.json")
@@ -144,29 +135,6 @@ def test_a_result_file_comes_back_as_written(tmp_path):
     assert found == given
     assert path == tmp_path / "a" / "result.json"
     assert {"keras_vit", "tensorflow", "keras", "numpy", "python"} <= set(found.versions)
-
-
-def test_a_classifiers_folder_is_a_result(tmp_path):
-    (tmp_path / "model.keras").write_bytes(b"weights")
-    recipe = {
-        "job": "finetune",
-        "model": "ViT-B/16",
-        "config": {},
-        "settings": {
-            "weights": "imagenet21k", "seed": 3, "image_size": [384, 384], "evaluation": "resize"
-        },
-        "data": {"data": "tfds:oxford_iiit_pet"},
-        "images": {"train": 3312, "validation": 368, "test": 3669},
-        "versions": {"keras": "3.15.1"},
-        "test": {"images": 3669, "top_1": 0.94, "top_5": 0.99, "loss": 0.2},
-    }  # fmt: skip
-    (tmp_path / "recipe.json").write_text(json.dumps(recipe))
-    ((_, found),) = find_results([tmp_path])
-    assert (found.task, found.pretraining, found.seed, found.images) == (
-        "Pets", "ImageNet-21k", 3, 3669
-    )  # fmt: skip
-    assert len(found.model["model_keras_sha256"]) == 64
-    assert table([found], 5).ours[("ImageNet-21k", "Pets"), "ViT-B/16"].mean == 94.0
 
 
 def write_run(folder, data, test=None, **settings):
@@ -187,6 +155,15 @@ def write_run(folder, data, test=None, **settings):
     }
     (folder / "recipe.json").write_text(json.dumps(recipe))
     return folder
+
+
+def test_a_classifiers_folder_is_a_result(tmp_path):
+    test = {"images": 3669, "top_1": 0.94, "top_5": 0.99, "loss": 0.2}
+    write_run(tmp_path / "a", "tfds:oxford_iiit_pet", test, weights="imagenet21k", seed=3)
+    ((_, found),) = find_results([tmp_path])
+    assert (found.task, found.pretraining, found.seed) == ("Pets", "ImageNet-21k", 3)
+    assert (found.images, len(found.model["model_keras_sha256"])) == (3669, 64)
+    assert table([found], 5).ours[("ImageNet-21k", "Pets"), "BiT-R50x1"].mean == 94.0
 
 
 def test_pretraining_is_read_from_the_first_run(tmp_path):
@@ -217,12 +194,14 @@ def test_unknown_pretraining_stays_empty(tmp_path):
         assert not [key for key in found.model if key.startswith("pretraining_")]
 
 
-def test_a_damaged_result_file_is_named(tmp_path):
+def test_what_is_no_result_is_an_error(tmp_path):
     (tmp_path / "result.json").write_text("{}")
     with pytest.raises(ValueError, match=r"result\.json must be a result file"):
         read_result(tmp_path / "result.json")
     with pytest.raises(ValueError, match="No such folder: .*nowhere"):
         list(find_results([tmp_path / "nowhere"]))
+    with pytest.raises(ValueError, match="Received: 1 results, none of Tables 2, 5"):
+        tables.make_tables([result("cats and dogs")])
 
 
 @pytest.mark.parametrize(

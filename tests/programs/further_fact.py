@@ -25,13 +25,19 @@ for module in (description, description_file, of_models, description_texts):
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
 from PIL import Image  # noqa: E402
 
 import keras_vit  # noqa: E402
 from keras_vit import export  # noqa: E402
 from keras_vit.classifier import Classifier  # noqa: E402
 from keras_vit.classifier_folder import write_files  # noqa: E402
+from keras_vit.export import check  # noqa: E402
 from keras_vit.preprocessing import Preprocessing  # noqa: E402
+
+# Exports answer in this process, and tiny graphs run as they were traced.
+check.SEPARATE_PROCESS = False
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 folder = pathlib.Path(sys.argv[1])
 samples = folder / "samples"

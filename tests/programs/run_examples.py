@@ -35,8 +35,8 @@ SIDE = 32
 WEIGHTS = "vit_mini4_cifar10"  # In the package, for a plain model of 32 pixels.
 
 
-def make_files():
-    """Writes the images, classifiers and weights that the examples name."""
+def make_files(text):
+    """Writes the images, classifiers and weights that the text of the examples may name."""
     rng = np.random.default_rng(0)
 
     def image(path, color):
@@ -66,8 +66,10 @@ def make_files():
     pathlib.Path("runs").mkdir()
     given = shlex.split(f"--weights {WEIGHTS} --image-size {SIDE} --steps 2 --batch-size 4")
     run(["finetune", "--data", "pets", *given, "--output", "runs/pets"])
-    for name in ("digits", "photos"):
+    for name in ("digits", "photos", "june", "july"):
         shutil.copytree("runs/pets", f"runs/{name}")
+    if "july.tflite" in text:
+        run(["export", "runs/july", "--to", "tflite", "--output", "july.tflite"])
     run(["convert", "runs/pets", "hf_folder", "--to", "huggingface"])
     rows = [
         f"photos/test/{c}/{n}.png,{c if n else 'cat;dog'},test" for c in CLASSES for n in range(3)
@@ -89,7 +91,8 @@ def run(words):
             os.unlink(output)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         code = main(words)
-    if code:
+    # `compare` ends with 1 or 3 where a gate fails, or is undecided on a few images.
+    if code not in ((0, 1, 3) if words[0] == "compare" else (0,)):
         raise RuntimeError(f"keras-vit {shlex.join(words)} ended with exit code {code}")
 
 
@@ -151,8 +154,9 @@ def run_docstrings(namespace, module_name, stand_ins, other_outputs):
 
 def run_all(path):
     """Runs the examples and returns the exit code, 1 if one failed."""
-    examples = json.loads(pathlib.Path(path).read_text())
-    make_files()
+    text = pathlib.Path(path).read_text()
+    examples = json.loads(text)
+    make_files(text)
     given, failed = names(), 0
     namespace = dict(given)
     for name, kind, text in examples:

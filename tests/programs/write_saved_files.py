@@ -18,47 +18,44 @@ from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetS
 from keras_vit.preprocessing import Preprocessing
 
 ARCHIVE = pathlib.Path(__file__).parents[1] / "golden" / "saved_files.zip"
-SIZES = {"patch_size": 4, "width": 16, "depth": 2, "mlp_dim": 16, "num_heads": 2}
+
+
+def tiny(**changes):
+    sizes = {"patch_size": 4, "width": 16, "depth": 2, "mlp_dim": 16, "num_heads": 2}
+    return ViTConfig(**{**sizes, **changes})
+
 
 # Each field of a config that is not the default in one of them; (height, width) of the images.
+DROPPED = {"stochastic_depth_rate": 0.2, "dropout_rate": 0.1, "attention_dropout_rate": 0.1}
 MODELS = {
-    "plain": (ViTConfig(**SIZES), (16, 16)),
-    "qk_norm": (ViTConfig(**SIZES, qk_norm=True, layer_scale=True, num_registers=2), (8, 16)),
+    "plain": (tiny(), (16, 16)),
+    "qk_norm": (tiny(qk_norm=True, layer_scale=True, num_registers=2), (8, 16)),
     "swiglu": (
-        ViTConfig(**SIZES, gelu="swiglu", final_norm="pooled", classifier="gap", head_bias=-1.0),
+        tiny(gelu="swiglu", final_norm="pooled", classifier="gap", head_bias=-1.0),
         (16, 16),
     ),
     "rotary": (
-        ViTConfig(
-            **SIZES, rotary=100.0, position_embedding="none", gelu="exact", norm_epsilon=1e-5
-        ),
+        tiny(rotary=100.0, position_embedding="none", gelu="exact", norm_epsilon=1e-5),
         (8, 16),
     ),
-    "relative": (
-        ViTConfig(**SIZES, position_embedding="relative", gelu="quick", classifier="max"),
-        (8, 16),
-    ),
+    "relative": (tiny(position_embedding="relative", gelu="quick", classifier="max"), (8, 16)),
     "learned_2d": (
-        ViTConfig(**SIZES, position_embedding="learned_2d", position_embedding_at="every_block"),
+        tiny(position_embedding="learned_2d", position_embedding_at="every_block"),
         (12, 20),
     ),
     "shared_positions": (
-        ViTConfig(
-            **SIZES,
+        tiny(
             position_embedding_at="every_block_shared",
             embedding_norm=True,
             classifier="token+gap",
             representation_size=12,
-            stochastic_depth_rate=0.2,
-            dropout_rate=0.1,
-            attention_dropout_rate=0.1,
             remat=True,
+            **DROPPED,
         ),
         (16, 16),
     ),
     "map": (
-        ViTConfig(
-            **SIZES,
+        tiny(
             classifier="map",
             map_num_heads=4,
             map_mlp_dim=12,
@@ -69,21 +66,14 @@ MODELS = {
         ),
         (16, 16),
     ),
-    "distillation": (
-        ViTConfig(**{**SIZES, "patch_size": (4, 8)}, classifier="token+distillation"),
-        (8, 16),
-    ),
+    "distillation": (tiny(patch_size=(4, 8), classifier="token+distillation"), (8, 16)),
     "hybrid": (
-        ViTConfig(
-            **{**SIZES, "patch_size": 1},
-            classifier="gap",
-            resnet=ResNetStem((1,), 0.5, epsilon_in="variance"),
-        ),
+        tiny(patch_size=1, classifier="gap", resnet=ResNetStem((1,), 0.5, epsilon_in="variance")),
         (16, 24),
     ),
     "bit": (BiTConfig((1,), 0.5, head_bias=-2.0), (16, 16)),
     "axial_vit": (
-        AxialConfig(**SIZES, classifier="token", position_embedding="learned_2d"),
+        AxialConfig(4, 16, 2, 16, 2, classifier="token", position_embedding="learned_2d"),
         (8, 16),
     ),
     "axial_resnet": (AxialResNetConfig((1,), 0.5, num_heads=4), (16, 16)),

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_vit.images.decoding import read_image
+from keras_vit.images.transcoding import read_image
 from keras_vit.training import demo
 
 load_digits = pytest.importorskip("sklearn.datasets").load_digits
@@ -48,15 +48,6 @@ def test_the_pixels_are_those_of_scikit_learn(images):
     assert pixels.shape == (8, 8, 3)
     for channel in range(3):
         np.testing.assert_array_equal(pixels[..., channel], expected)
-
-
-def test_another_seed_holds_out_other_digits(images, tmp_path):
-    demo.write_digits(tmp_path / "images", seed=1)
-    first, second = (
-        set(files(folder / "5-9" / "test")) for folder in (images, tmp_path / "images")
-    )
-    assert len(first) == len(second)
-    assert first != second
 
 
 def test_a_folder_that_is_no_demonstration_is_not_cleared(tmp_path):

@@ -7,26 +7,21 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from runs import job_of, plan_of, silent
 
 import keras_vit
 from keras_vit import configs
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.models.rebuild import inference_model
-from keras_vit.training.data import DataSpec, open_source
+from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
-from keras_vit.training.run.finetune import finetune, pretrain
-from keras_vit.training.run.job import Job
+from keras_vit.training.run.finetune import build_model, finetune, pretrain
 from keras_vit.training.run.plan import choose_accumulation, free_memory, step_memory
-from keras_vit.training.run.run_options import RunOptions
-from keras_vit.training.run.transfer import build_model, find_start
+from keras_vit.training.run.transfer import find_start
 from keras_vit.training.settings import FineTuning, PreTraining
 from makers import COLORS, tiny_config, write_classes
 
 CONFIG = tiny_config(depth=2, representation_size=8)
-
-
-def silent(text):
-    """Prints nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -77,37 +72,27 @@ def test_the_folder_has_its_nine_entries_and_the_working_folder_is_gone(done):
     assert len(list((output / "samples").iterdir())) == 8
 
 
-def test_the_test_images_neither_train_nor_validate(done, data):
-    finished, _, _ = done
-    images = finished.classifier.recipe["images"]
-    counts = {"train": 24, "validation": 6, "calibration": 0, "test": 12}
-    assert images == {**counts, "skipped": 0}
-
-
-def test_the_folder_has_the_content_of_the_images_by_part(done, data):
+def test_the_folder_has_the_content_of_the_images_by_part(done):
     finished, output, _ = done
+    counts = {"train": 24, "validation": 6, "calibration": 0, "test": 12}
+    assert finished.classifier.recipe["images"] == {**counts, "skipped": 0}
     record = SplitRecord.read(output)
-    counts = {name: len(numbers) for name, numbers in record.parts.items()}
-    assert counts == {"train": 24, "validation": 6, "calibration": 0, "test": 12}
-    tested = record.part_of(file_fingerprints(finished.report.answers.examples.names))
+    assert {name: len(numbers) for name, numbers in record.parts.items()} == counts
+    tested = record.part_of(file_fingerprints(finished.report.examples.names))
     assert set(tested) == {"test"}
 
 
-def test_history_has_the_validation_of_every_interval_and_the_end(done):
-    _, output, _ = done
+def test_history_has_every_validation_and_the_best_one_is_kept(done):
+    finished, output, _ = done
     with open(output / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows] == ["5", "10", "12"]
-    assert all(row["validation_accuracy"] for row in rows)
-
-
-def test_the_best_validation_is_kept(done):
-    finished, _, _ = done
-    rows = [
+    assert rows == finished.history
+    scores = [
         (float(row["validation_accuracy"]), -float(row["validation_loss"]), int(row["step"]))
-        for row in finished.history
+        for row in rows
     ]
-    assert finished.classifier.recipe["best"]["step"] == max(rows)[2]
+    assert finished.classifier.recipe["best"]["step"] == max(scores)[2]
 
 
 @pytest.mark.slow
@@ -144,8 +129,8 @@ def test_the_model_card_has_data_accuracy_and_command(done):
 
 def test_a_classifier_is_transferred_with_a_new_head_and_interpolated_positions(done, data):
     finished, output, _ = done
-    start = find_start(None, output)
-    model, report = build_model(start, classes=3, image_size=(24, 20))
+    settings = FineTuning(weights=str(output), image_size=(24, 20), head="new")
+    model, origin = build_model(plan_of(data, "out", settings))
     assert not model.get_layer("predictions").kernel.numpy().any()
     source = finished.classifier.model
     np.testing.assert_array_equal(
@@ -157,14 +142,15 @@ def test_a_classifier_is_transferred_with_a_new_head_and_interpolated_positions(
     expected = zoom(old[1:].reshape(3, 2, 16), (2, 2.5, 1), order=1).reshape(30, 16)
     np.testing.assert_array_equal(new[0], old[0])
     np.testing.assert_allclose(new[1:], expected, atol=1e-6)
-    assert report.resized
+    assert "positions interpolated from 3x2 to 6x5 patches" in origin
 
 
-def test_the_hidden_layer_of_pretraining_stays_behind(tmp_path):
+def test_the_hidden_layer_of_pretraining_stays_behind(data, tmp_path):
     model = keras_vit.build(CONFIG, input_shape=(8, 8, 3), classes=5)
     keras_vit.save_checkpoint(model, tmp_path / "pretrained.npz")
-    start = find_start(CONFIG, tmp_path / "pretrained.npz")
-    transferred, _ = build_model(start, classes=5, image_size=(8, 8))
+    weights = str(tmp_path / "pretrained.npz")
+    settings = FineTuning(model=CONFIG, weights=weights, image_size=(8, 8))
+    transferred, _ = build_model(plan_of(data, tmp_path / "out", settings))
     assert "pre_logits" not in {layer.name for layer in transferred.layers}
     assert not transferred.get_layer("predictions").kernel.numpy().any()
 
@@ -178,11 +164,12 @@ def test_the_hidden_layer_of_pretraining_stays_behind(tmp_path):
     ],
     ids=["BiT", "axial", "distilled"],
 )
-def test_other_architectures_are_transferred_and_kept_with_softmax(config, tmp_path):
+def test_other_architectures_are_transferred_and_kept_with_softmax(config, data, tmp_path):
     source = keras_vit.build(config, input_shape=(64, 64, 3), classes=3)
     source.save(tmp_path / "source.keras")
-    start = find_start(None, tmp_path / "source.keras", normalization="half")
-    model, _ = build_model(start, classes=4, image_size=(96, 80), dropout_rate=0.0, remat=False)
+    weights = str(tmp_path / "source.keras")
+    settings = FineTuning(weights=weights, normalization="half", image_size=(96, 80))
+    model, _ = build_model(plan_of(data, tmp_path / "out", settings))
     images = np.random.default_rng(0).normal(size=(1, 96, 80, 3)).astype("float32")
     expected = keras.ops.softmax(model(images))
     np.testing.assert_allclose(inference_model(model)(images), expected, atol=1e-6)
@@ -190,18 +177,13 @@ def test_other_architectures_are_transferred_and_kept_with_softmax(config, tmp_p
 
 def test_weights_of_another_model_are_refused_by_name(done):
     _, output, _ = done
-    with pytest.raises(ValueError, match="must be of the given model"):
-        find_start("ViT-Ti/16", output)
-    with pytest.raises(ValueError, match="No such folder or file: nowhere"):
-        find_start(None, "nowhere")
-    with pytest.raises(ValueError, match="Nearest: .*ViT-B/16"):
-        find_start("ViT-B/61", None)
-
-
-def test_a_model_is_named_by_its_official_weights():
-    start = find_start(None, "imagenet21k")
-    assert start.description.name == "ViT-B/16"
-    assert start.opened.official.name == "imagenet21k"
+    for model, weights, message in (
+        ("ViT-Ti/16", str(output), "must be of the given model"),
+        (None, "nowhere", "No such folder or file: nowhere"),
+        ("ViT-B/61", None, "Nearest: .*ViT-B/16"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            find_start(FineTuning(model=model, weights=weights))
 
 
 @pytest.mark.slow
@@ -236,31 +218,6 @@ def test_the_defaults_are_the_rows_of_table_4(num_images, expected):
     assert (settings.steps, settings.warmup_steps, settings.validation) == expected
     assert (settings.batch_size, settings.momentum, settings.clip_norm) == (512, 0.9, 1.0)
     assert (settings.learning_rate, settings.image_size) == (0.03, None)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"steps": 0},
-        {"batch_size": 6, "accumulate": 4},
-        {"learning_rate": float("nan")},
-        {"learning_rate": -1.0},
-        {"validation": 1.0},
-        {"precision": "float8"},
-        {"steps": 5, "warmup_steps": 5},
-        {"image_size": (0, 8)},
-    ],
-    ids=str,
-)
-def test_a_setting_out_of_range_is_refused(fields):
-    with pytest.raises(ValueError, match="Received"):
-        FineTuning(**fields)
-
-
-def test_settings_survive_json():
-    for settings in (SETTINGS, FineTuning(model="ViT-S/16"), PreTraining(model=CONFIG)):
-        text = json.dumps(settings.to_json())
-        assert type(settings).from_json(json.loads(text)) == settings
 
 
 def test_accumulation_is_chosen_by_memory():
@@ -298,17 +255,12 @@ def test_mixed_precision_leaves_a_float32_classifier_and_the_policy_as_it_was(da
     assert {layer.compute_dtype for layer in finished.classifier.model.layers} == {"float32"}
 
 
-def test_classes_of_the_readme_script_come_from_the_source(data):
-    source = open_source(data)
-    assert source.class_names == tuple(COLORS)
-
-
 def test_unequal_classes_are_weighted_and_sampled(data, tmp_path):
     settings = dataclasses.replace(
         SETTINGS, validation=0.0, class_weights="balanced", sampling="classes"
     )
     spec = DataSpec(data, exclude=tuple(f"red/{i}.png" for i in range(4, 10)))
-    job = Job(spec, RunOptions(tmp_path / "run", log=silent), settings)
+    job = job_of(spec, tmp_path / "run", settings)
     plan = job.plan()
     assert plan.recipe["images"]["train"] == 24  # Ten blue, ten green, four red.
     assert np.bincount(plan.source.splits["train"].labels).tolist() == [10, 10, 10]
@@ -336,15 +288,14 @@ def test_class_weights_are_factors_of_the_first_loss(data, tmp_path):
 
 def test_the_plan_and_the_recipe_have_the_steps_of_epochs(data, tmp_path):
     settings = dataclasses.replace(SETTINGS, steps=None, epochs=2)
-    lines = []
-    options = RunOptions(tmp_path / "out", log=lines.append)
-    plan = Job(DataSpec(data), options, settings).plan()
+    job = job_of(data, tmp_path / "out", settings)
+    plan = job.plan()
     assert plan.recipe["images"]["train"] == 24
     assert (plan.settings.steps, plan.settings.epochs) == (8, None)
     assert plan.recipe["settings"]["steps"] == 8
     fact = {"value": 2, "from": "8 steps: 24 images in batches of 6"}
     assert plan.recipe["facts"]["epochs"] == fact
-    text = " ".join(Job(DataSpec(data), options, settings).dry_run().split())
+    text = " ".join(job.dry_run().split())
     assert "epochs 2 (8 steps: 24 images in batches of 6)" in text
     assert "8 of 6 images: 48 images seen, 2.0 epochs" in text
 

@@ -93,15 +93,6 @@ def test_workers_give_the_numbers_of_one_device_and_the_first_writes(outcomes, d
     assert {path.name for path in (tmp_path / "multiworker").iterdir()} >= FILES
 
 
-@pytest.mark.slow
-def test_workers_learn_the_same_from_a_data_service(service, data, tmp_path):
-    one, two = outcomes_of_two_workers(data, tmp_path, DATA_SERVICE=service(2))
-    # Which worker gets which images is chance; what they learn from them is one.
-    assert_same_numbers(one, two)
-    assert all(0 < float(row["loss"]) < 1 for row in one["history"])
-    assert {path.name for path in (tmp_path / "multiworker").iterdir()} >= FILES
-
-
 @pytest.mark.parametrize("name", [None, "cpu", "auto"])
 def test_one_device_is_one_replica_of_one_worker(name, capsys):
     place = Place(name)

@@ -114,28 +114,21 @@ def test_thresholds_are_those_of_the_validation_images(done, data):
         assert f1_score(label, scores > threshold) == pytest.approx(best)
 
 
-def test_labels_that_no_validation_image_has_are_named(monkeypatch):
-    labels, scores = np.array([[1, 0], [0, 0]], "uint8"), np.array([[0.8, 0.3], [0.2, 0.1]])
-    report = multilabel.report_of(labels, scores, ("cat", "dog"))
-    monkeypatch.setattr(page, "evaluate", lambda *given: report)
-    source = types.SimpleNamespace(class_names=("cat", "dog"), task="multilabel")
-    plan = types.SimpleNamespace(source=source, validation=labels)
-    thresholds, lines = page.choose_thresholds(plan, None)
-    assert thresholds == (0.5, 0.5)
-    assert lines[1] == "labels  0.5 where no validation image has the label: dog"
-
-
-@pytest.mark.parametrize(("present", "absent", "warned"), [(9, 30, 1), (30, 9, 1), (10, 10, 0)])
+@pytest.mark.parametrize(
+    ("present", "absent", "warned"), [(9, 30, 1), (30, 9, 1), (10, 10, 0), (0, 40, 1)]
+)
 def test_thresholds_of_few_validation_images_are_printed_with_a_warning(
     present, absent, warned, monkeypatch
 ):
     labels = np.repeat([[1, 1], [0, 1]], [present, absent], axis=0).astype("uint8")
     labels[:10, 1] = 0
     report = multilabel.report_of(labels, np.linspace(0.9, 0.1, labels.size).reshape(-1, 2), "ab")
-    monkeypatch.setattr(page, "evaluate", lambda *given: report)
+    monkeypatch.setattr(page, "evaluate_images", lambda *given: report)
     source = types.SimpleNamespace(class_names=("a", "b"), task="multilabel")
-    plan = types.SimpleNamespace(source=source, validation=labels)
-    _, lines = page.choose_thresholds(plan, None)
+    plan, lines = types.SimpleNamespace(source=source, validation=labels), []
+    thresholds = page.choose_thresholds(plan, None, lines.append)
+    assert thresholds == report.best_thresholds
+    assert (thresholds[0] == 0.5) == (present == 0)
     found = [line for line in lines if f"a {present} with, {absent} without" in line]
     assert len(found) == warned
 
@@ -191,42 +184,28 @@ def test_the_head_is_kept_by_name(done, data, tmp_path):
     assert open_source(data).task == "multilabel"
 
 
-@pytest.fixture(scope="module")
-def exports(done, tmp_path_factory):
-    """The reports of an export of each kind, by format."""
-    _, output, _ = done
-    folder = tmp_path_factory.mktemp("exports")
-    return {
-        "saved_model": keras_vit.export.saved_model(output, folder / "1"),
-        "tflite": keras_vit.export.tflite(output, folder / "a.tflite"),
-        "onnx": keras_vit.export.onnx(output, folder / "a.onnx"),
-    }
-
-
 @pytest.mark.slow
-def test_exports_give_the_probabilities_of_each_label(exports):
+def test_exports_give_the_probability_of_each_label_and_hold_the_task(done, data, tmp_path):
+    finished, output, _ = done
+    exports = {
+        "saved_model": keras_vit.export.saved_model(output, tmp_path / "1"),
+        "tflite": keras_vit.export.tflite(output, tmp_path / "a.tflite"),
+        "onnx": keras_vit.export.onnx(output, tmp_path / "a.onnx"),
+    }
     for report in exports.values():
         assert report.num_images == 8  # The classifier's samples.
         assert report.agreement == 1
         # float32; no rescaling to a sum of 1.
         assert max(check.largest_difference for check in report.checks) < 1e-5
-
-
-@pytest.mark.slow
-def test_exports_hold_the_task(exports, done):
-    thresholds = done[0].classifier.thresholds
     folder = pathlib.Path(exports["saved_model"].path)
     expected = (folder / "assets" / "task.json").read_text()
-    assert list(json.loads(expected)["thresholds"].values()) == list(thresholds)
+    thresholds = json.loads(expected)["thresholds"]
+    assert list(thresholds.values()) == list(finished.classifier.thresholds)
     with zipfile.ZipFile(exports["tflite"].path) as archive:
         assert archive.read("task.json").decode() == expected
     session = pytest.importorskip("onnxruntime").InferenceSession(exports["onnx"].path)
     assert session.get_modelmeta().custom_metadata_map["task"] == expected
 
-
-@pytest.mark.slow
-def test_a_saved_model_predicts_the_labels(exports, done, data):
-    finished, _, _ = done
     files = [data.parent / f"{number}.png" for number in range(10)]
     loaded = tf.saved_model.load(exports["saved_model"].path)
     encoded = [*(file.read_bytes() for file in files), b"no image"]
@@ -298,20 +277,3 @@ def test_transformers_gives_the_same_probabilities(done, tmp_path):
         finished.classifier.class_names,
     )
     np.testing.assert_allclose(opened.to_model()[0](images), expected, atol=1e-5)
-
-
-def test_a_copy_of_the_folder_keeps_the_thresholds(done, tmp_path):
-    _, output, _ = done
-    assert convert(output, tmp_path / "copy", samples="none") == []
-    copy, original = (load_classifier(folder) for folder in (tmp_path / "copy", output))
-    assert copy.thresholds == original.thresholds
-
-
-def test_the_command_evaluates_and_reports(done, data, tmp_path, capsys):
-    finished, output, _ = done
-    place = tmp_path / "evaluation"
-    assert main(["evaluate", str(output), "--data", str(data), "--output", str(place)]) == 0
-    assert f"mAP     {finished.report.score:.4f}" in capsys.readouterr().out
-    written = {path.name for path in place.iterdir()}
-    assert {"metrics.json", "per_class.csv", "result.json"} <= written
-    assert not [name for name in written if name.startswith(("confusion", "calibration"))]

@@ -8,11 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_vit.configs import BiTConfig
-from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.finetune import finetune, pretrain
-from keras_vit.training.run.job import Job
-from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning, PreTraining
 from makers import tiny_config, write_classes
 
@@ -52,39 +48,6 @@ def test_table_3_with_the_sigmoid_loss_and_its_head_bias(data, tmp_path):
     assert recipe["settings"]["recipe_source"] == "paper, Table 3"
     assert recipe["skipped_steps"] == 0
     assert finished.history[0]["averaged_accuracy"]
-
-
-@pytest.mark.slow
-def test_the_hyper_rule_on_a_bit_is_resolved_by_the_images(data, tmp_path):
-    settings = FineTuning.from_recipe(
-        "BiT HyperRule",
-        1e-4,
-        model=BiTConfig((1, 1, 1, 1)),
-        weights=None,
-        steps=2,
-        accumulate=1,
-    )
-    plan = Job(DataSpec(data), RunOptions(tmp_path / "out"), settings).dry_run()
-    assert "128x128" in plan
-    assert "[160, 160]" in plan
-    assert not list(tmp_path.iterdir())
-    small = FineTuning.from_recipe(
-        "BiT HyperRule",
-        1e-4,
-        model=BiTConfig((1, 1, 1, 1)),
-        weights=None,
-        steps=3,
-        image_size=32,
-        mixup=0.1,
-        evaluate_every=3,
-        accumulate=1,
-    )
-    finished = finetune(data, tmp_path / "out", small, log=len)
-    chosen = finished.classifier.recipe["settings"]
-    # 40 / 32 as 160 / 128; boundaries as shares of the run.
-    assert (chosen["resize"], chosen["boundaries"]) == ([40, 40], [1, 2, 2])
-    assert (chosen["decay"], chosen["mixup"]) == ("staircase", 0.1)
-    assert np.isfinite(float(finished.history[-1]["loss"]))
 
 
 def test_patience_needs_images_to_validate_with(data, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 import keras_vit
 from keras_vit.training import recipes
-from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
+from keras_vit.training.settings import FineTuning, PreTraining
 
 # The paper's rows, written again: name, epochs, learning rate, decay, weight decay, dropout.
 ROWS = [
@@ -89,29 +89,6 @@ def test_scaling_follows_the_documented_rule():
     assert small.warmup_steps / small.steps == pytest.approx(10_000 / settings.steps, rel=1e-3)
     assert FineTuning.from_recipe("CIFAR-10", 0.01).learning_rate == pytest.approx(0.01 / 8)
     assert settings.scaled(1) is settings
-
-
-@pytest.mark.parametrize("recipe", recipes.RECIPES.values(), ids=lambda recipe: recipe.name)
-def test_every_recipe_can_be_scaled_to_a_few_steps(recipe):
-    kinds = {kind.command: kind for kind in (PreTraining, MaskedPatches, FineTuning)}
-    small = kinds[recipe.command].from_recipe(recipe.name, 1e-6)
-    assert small.batch_size == 8
-    assert 0 <= small.warmup_steps < small.steps < 2000
-
-
-@pytest.mark.parametrize(
-    ("examples", "size", "expected"),
-    [
-        (1000, (32, 32), (500, (200, 300, 400), 100, 0.0, (128, 128))),
-        (50_000, (95, 97), (10_000, (3000, 6000, 9000), 500, 0.1, (128, 128))),
-        (1_281_167, (500, 375), (20_000, (6000, 12_000, 18_000), 500, 0.1, (480, 480))),
-    ],
-)
-def test_the_hyper_rule_is_that_of_bit(examples, size, expected):
-    rule = recipes.bit_hyper_rule(examples, size).settings
-    names = ("steps", "boundaries", "warmup_steps", "mixup", "image_size")
-    assert expected == tuple(rule[name] for name in names)
-    assert rule["clip_norm"] is None
 
 
 def test_unknown_recipe_names_the_nearest():

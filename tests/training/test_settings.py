@@ -15,12 +15,14 @@ SETTINGS = {kind.command: kind for kind in (PreTraining, MaskedPatches, FineTuni
 @pytest.mark.parametrize("recipe", recipes.RECIPES.values(), ids=lambda recipe: recipe.name)
 def test_every_recipe_resolves_to_settings_with_its_values(recipe):
     kind = SETTINGS[recipe.command]
-    small = kind(**recipe.settings).scaled(1e-5)
-    settings = kind.from_recipe(recipe.name.lower(), 1e-5).resolve(50)
+    small = kind(**recipe.settings).scaled(1e-6)
+    settings = kind.from_recipe(recipe.name.lower(), 1e-6).resolve(50)
     assert (settings.recipe, settings.recipe_source) == (recipe.name, recipe.source)
-    assert settings.scale == 1e-5
+    assert settings.scale == 1e-6
     for name in recipe.settings:
         assert getattr(settings, name) == getattr(small, name), name
+    assert settings.batch_size == 8
+    assert 0 <= settings.warmup_steps < settings.steps
     text = json.dumps(settings.to_json())
     assert type(settings).from_json(json.loads(text)) == settings
 
@@ -62,16 +64,11 @@ def test_a_recipe_of_another_command_is_refused(settings, other):
         settings.from_recipe(other)
 
 
-def test_an_unknown_recipe_names_the_nearest():
-    with pytest.raises(ValueError, match="Nearest: BiT HyperRule"):
-        FineTuning.from_recipe("hyperrule")
-
-
 @pytest.mark.parametrize(
     ("num_images", "size", "expected"),
     [
         (1_000, (32, 32), (500, 100, (200, 300, 400), 0.0, (128, 128), (160, 160))),
-        (50_000, (32, 32), (10_000, 500, (3000, 6000, 9000), 0.1, (128, 128), (160, 160))),
+        (50_000, (95, 97), (10_000, 500, (3000, 6000, 9000), 0.1, (128, 128), (160, 160))),
         (
             1_281_167,
             (375, 500),
@@ -112,24 +109,58 @@ def test_the_hyper_rule_can_be_scaled():
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("settings", "fields"),
     [
-        {"optimizer": "lamb"},
-        {"loss": "hinge"},
-        {"loss": "sigmoid", "label_smoothing": 0.1},
-        {"strategy": "cluster"},
-        {"patience": 0},
-        {"mixup": -0.1},
-        {"resize": 400},
-        {"resize": 300, "image_size": 384, "augmentation": "resize_random_crop"},
-        {"timescale": 0},
-        {"seed": -1},
+        (FineTuning, {"optimizer": "lamb"}),
+        (FineTuning, {"loss": "hinge"}),
+        (FineTuning, {"precision": "float8"}),
+        (FineTuning, {"strategy": "cluster"}),
+        (FineTuning, {"patience": 0}),
+        (FineTuning, {"steps": 0}),
+        (FineTuning, {"mixup": -0.1}),
+        (FineTuning, {"learning_rate": float("nan")}),
+        (FineTuning, {"validation": 1.0}),
+        (FineTuning, {"image_size": (0, 8)}),
+        (FineTuning, {"timescale": 0}),
+        (FineTuning, {"seed": -1}),
+        (FineTuning, {"replay": "old", "replay_share": 1.0}),
+        (MaskedPatches, {"target": "shape"}),
+        (MaskedPatches, {"corruption": 1.0}),
     ],
     ids=str,
 )
-def test_a_setting_out_of_range_is_refused(fields):
-    with pytest.raises(ValueError, match="Received"):
-        FineTuning(**fields)
+def test_a_setting_out_of_range_is_refused(settings, fields):
+    with pytest.raises(ValueError, match=f"{list(fields)[-1]} must be .*Received"):
+        settings(**fields)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields", "rule"),
+    [
+        (FineTuning, {"batch_size": 6, "accumulate": 4}, "accumulate must divide"),
+        (FineTuning, {"epochs": 3, "steps": 3}, "epochs decide the steps"),
+        (FineTuning, {"epochs": 3, "boundaries": (3,)}, "epochs decide the steps"),
+        (FineTuning, {"loss": "sigmoid", "label_smoothing": 0.1}, 'is for loss="softmax"'),
+        (FineTuning, {"resize": 400}, 'resize is for augmentation="resize_random_crop"'),
+        (
+            FineTuning,
+            {"resize": 300, "image_size": 384, "augmentation": "resize_random_crop"},
+            "no less than the image size",
+        ),
+        (FineTuning, {"steps": 5, "warmup_steps": 5}, "warmup_steps must be fewer"),
+        (FineTuning, {"teacher": "a", "loss": "sigmoid"}, 'teacher needs loss="softmax"'),
+        (FineTuning, {"train": "head", "layer_decay": 0.8}, "needs more than one layer"),
+        (FineTuning, {"replay": "old", "head": "new"}, "replay needs weights and extends"),
+        (FineTuning, {"replay": "old", "class_weights": "balanced"}, "without class_weights"),
+        (MaskedPatches, {"sampling": "classes"}, "sampling need classes"),
+        (MaskedPatches, {"samples": 3}, "samples need classes"),
+    ],
+    ids=str,
+)
+def test_a_rule_is_checked_and_in_the_help(settings, fields, rule):
+    with pytest.raises(ValueError, match=rf"{rule}.*\. Received: .*{list(fields)[-1]}="):
+        settings(**fields)
+    assert rule in settings.__doc__
 
 
 def test_steps_per_execution_divide_the_steps():
@@ -139,22 +170,16 @@ def test_steps_per_execution_divide_the_steps():
         FineTuning(steps=10, steps_per_execution=4).resolve(10)
 
 
-def test_the_hyper_rule_fills_in_the_image_size_from_the_data():
-    settings = FineTuning.from_recipe("BiT HyperRule")
-    assert settings.image_size is None
-    assert settings.resolve(1000, (32, 32)).image_size == (128, 128)
-
-
-def test_settings_with_a_config_survive_json():
-    settings = PreTraining(model=tiny_config(), boundaries=(2,))
-    assert PreTraining.from_json(json.loads(json.dumps(settings.to_json()))) == settings
-
-
-def test_layer_decay_is_refused_for_a_linear_probe_alone():
-    assert FineTuning(train="head").layer_decay == 1
-    assert FineTuning(layer_decay=0.8).train == "all"
-    with pytest.raises(ValueError, match='train="head" trains the last'):
-        FineTuning(train="head", layer_decay=0.8)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        FineTuning(model="ViT-S/16"),
+        PreTraining(model=tiny_config(), boundaries=(2,)),
+        MaskedPatches(model=tiny_config()),
+    ],
+)
+def test_settings_survive_json(settings):
+    assert type(settings).from_json(json.loads(json.dumps(settings.to_json()))) == settings
 
 
 @pytest.mark.parametrize("settings_type", [FineTuning, PreTraining, MaskedPatches])
@@ -173,9 +198,3 @@ def test_epochs_win_over_the_steps_of_a_recipe():
     resolved = by_rule.resolve(1000, (100, 100))
     assert resolved.steps == 200
     assert resolved.boundaries == (80, 120, 160)
-
-
-@pytest.mark.parametrize("other", [{"steps": 3}, {"boundaries": (3,), "decay": "staircase"}])
-def test_epochs_and_steps_exclude_each_other(other):
-    with pytest.raises(ValueError, match=r"^epochs decide the steps \(--epochs\): leave out steps"):
-        FineTuning(epochs=3, **other)

@@ -81,15 +81,13 @@ def inception_crop(region: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
     return scale(tf.image.resize(region, view.image_size), view.value_range)
 
 
-def augreg(
-    region: tf.Tensor, key: tf.Tensor, view: View, *, magnitude: float, solarize_wraps: bool
-) -> tf.Tensor:
+def augreg(region: tf.Tensor, key: tf.Tensor, view: View, *, magnitude: float) -> tf.Tensor:
     """Applies `inception_crop`, then RandAugment, as the settings of AugReg.
 
     The resized image is rounded towards zero to bytes first, as in big_vision.
     """
     image = tf.cast(tf.image.resize(region, view.image_size), tf.uint8)
-    image = randaugment(image, key, _LAYERS, magnitude, solarize_wraps=solarize_wraps)
+    image = randaugment(image, key, _LAYERS, magnitude)
     return scale(image, view.value_range)
 
 
@@ -204,12 +202,8 @@ AUGREG = {
     "strong2": (0.8, 20),
 }
 
-# The same with Solarize's thresholds as the official table has them, which change nothing. As
-# that code ran, they were kept in 8 bits; see `randaugment`.
-_UNWRAPPED = {f"{name}_unwrapped": row for name, row in AUGREG.items() if row[1]}
-
 # Augmentations with mixup, and its parameter.
-MIXUP = {name: parameter for name, (parameter, _) in (AUGREG | _UNWRAPPED).items() if parameter}
+MIXUP = {name: parameter for name, (parameter, _) in AUGREG.items() if parameter}
 
 
 def mixup_parameter(augmentation: str, mixup: float | None = None) -> float:
@@ -231,13 +225,10 @@ AUGMENTATIONS: dict[str, Callable[..., tf.Tensor]] = {
     "jitter": jitter,
     "flip": whole,
     "none": whole,
-    **{
-        name: functools.partial(augreg, magnitude=row[1], solarize_wraps=name in AUGREG)
-        for name, row in (AUGREG | _UNWRAPPED).items()
-    },
+    **{name: functools.partial(augreg, magnitude=row[1]) for name, row in AUGREG.items()},
 }
 # Augmentations of a random rectangle; the others get the whole image.
-_OF_REGIONS = {"inception_crop", *AUGREG, *_UNWRAPPED}
+_OF_REGIONS = {"inception_crop", *AUGREG}
 
 
 def check_augmentation(name: str) -> None:

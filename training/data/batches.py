@@ -7,15 +7,13 @@ import tensorflow as tf
 from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.machine import usable_cores
-from keras_vit.training.settings import FLIPS, check_data_service
+from keras_vit.training.settings import FLIPS
 
 from .augmentations import View, augment, check_augmentation, mixup_parameter
 from .examples import Examples, random_key, without_autotune
 
 _AHEAD = 2  # Batches that are ready for the model.
 _IMAGES_PER_CORE = 4  # Parallel calls per core, so that no core waits for its next image.
-
-SHARDING = ("rows", "examples")
 
 
 def training_batches(
@@ -29,8 +27,6 @@ def training_batches(
     start_step: int = 0,
     micro_batches: int = 1,
     shard: tuple[int, int] = (0, 1),
-    shard_by: str = "rows",
-    data_service: str | None = None,
     num_classes: int | None = None,
     mixup: float | None = None,
     flip: str | None = None,
@@ -57,17 +53,8 @@ def training_batches(
             so many `accumulation_steps`. Mixup mixes within the whole batch, so that the images and
             labels of a step are the same for any number.
         shard: `(i, k)`: this machine, from 0, of k machines. It gets the i-th of k equal
-            parts of every batch. Mixup, if any, mixes within that part.
-        shard_by: "rows": the machine's rows of the batch that one machine would get; every
-            machine reads all records and decodes its own rows. "examples": rows from the
-            machine's own examples, `examples.part(i, k)`; it reads no others, and the
-            batches differ from the batches of one machine.
-        data_service: Address of a `tf.data` service, "grpc://host:port", whose workers
-            read, decode and augment. They share the pieces of each epoch, so that every
-            example occurs once in it; the order differs from that without a service. With
-            one worker it is reproducible; with several, batches come in the order in which
-            they are ready. Machines share the batches: only the k of `shard` is used, and
-            all machines must start at the same step.
+            parts of the batches that one machine would get, and decodes no other images, but
+            reads all record files. Mixup, if any, mixes within that part.
         num_classes: K; needed for mixup only.
         mixup: Parameter of mixup's beta distribution, 0 for none; by default the
             augmentation's.
@@ -83,14 +70,11 @@ def training_batches(
 
     Raises:
         ValueError: If there are no examples, the augmentation is unknown, a number is out
-            of range or missing, k times the micro-batches does not divide the batch, or the
-            service's address is invalid.
+            of range or missing, or k times the micro-batches does not divide the batch.
     """
     check_augmentation(augmentation)
     if flip not in (None, *FLIPS):
         raise ValueError(f"flip must be one of {tuple(FLIPS)} or None. Received: {flip!r}")
-    if shard_by not in SHARDING:
-        raise ValueError(f"shard_by must be one of {SHARDING}. Received: {shard_by!r}")
     part, parts = shard
     if (
         start_step < 0
@@ -114,48 +98,22 @@ def training_batches(
             "With mixup num_classes must be given. "
             f"Received: augmentation={augmentation!r}, mixup={mixup}"
         )
-    check_data_service(data_service)
-    if data_service is not None and examples.transcode:
-        raise ValueError(
-            "A tf.data service decodes JPEG and PNG images alone: write others with "
-            f"keras-vit records first. Received: data_service={data_service!r}"
-        )
-    if data_service is not None and examples.local:
-        raise ValueError(
-            "A tf.data service cannot read images that this program holds: write them with "
-            f"write_records first. Received: data_service={data_service!r}"
-        )
     _check_not_empty(examples)
 
     rows = batch_size // parts
     view = View(image_size, value_range, evaluation, resize)
-    if data_service is not None:
-        elements, places = examples.shuffled_pieces(seed, start_step * batch_size), (0, 1)
-    elif shard_by == "examples":
-        examples, places = examples.part(part, parts), shard
-        _check_not_empty(examples)
-        elements = examples.shuffled(seed, start_step * rows)
-    else:
-        elements, places = examples.shuffled(seed, start_step * batch_size), (0, 1)
-        if parts > 1:
-            elements = elements.enumerate().filter(lambda row, _: row % batch_size // rows == part)
-            elements = elements.map(lambda row, element: element)
-    first, step = places  # Index among all examples = first + step * index.
+    elements = examples.shuffled(seed, start_step * batch_size)
+    if parts > 1:
+        elements = elements.enumerate().filter(lambda row, _: row % batch_size // rows == part)
+        elements = elements.map(lambda row, element: element)
 
     def image_and_label(handle, epoch, index):
-        # 1 distinguishes the key from the order's.
-        key = random_key(seed, tf.constant(1), epoch, first + step * index)
-        # The graphs of a service cannot call Pillow, and its examples do not need it.
-        read = examples.read_decodable if data_service is None else examples.read
-        encoded, label = read(handle)
+        key = random_key(seed, tf.constant(1), epoch, index)  # 1: another key than the order's.
+        encoded, label = examples.read_decodable(handle)
         return augment(augmentation, encoded, key, view, flip), label
 
-    # The workers of a service have other cores than this machine.
-    calls = _parallel_calls() if data_service is None else tf.data.AUTOTUNE
-    elements = elements.map(image_and_label, num_parallel_calls=calls)
+    elements = elements.map(image_and_label, num_parallel_calls=_parallel_calls())
     batches = elements.batch(rows, drop_remainder=True)
-    if data_service is not None:
-        batches = _prepared(batches).apply(_served(data_service, seed, start_step))
     if mixup and num_classes:
         batches = mixed(
             batches, parameter=mixup, num_classes=num_classes, seed=seed, start_step=start_step
@@ -165,8 +123,7 @@ def training_batches(
     batches = batches.prefetch(_AHEAD)
     infinite = tf.data.experimental.INFINITE_CARDINALITY
     batches = batches.apply(tf.data.experimental.assert_cardinality(infinite))
-    # The service has set these options on the part it runs.
-    return batches if data_service is not None else _prepared(batches)
+    return _prepared(batches)
 
 
 def evaluation_batches(
@@ -268,17 +225,6 @@ def mixed(
         return mixup(images, labels, key, parameter)
 
     return batches.enumerate(start_step).map(mix)
-
-
-def _served(address, seed, start_step):
-    """Returns the transformation that runs a pipeline in a tf.data service."""
-    service = tf.data.experimental.service
-    return service.distribute(
-        # The elements of the first data set, the numbers of the pieces, are shared.
-        processing_mode=service.ShardingPolicy.DYNAMIC,
-        service=address,
-        job_name=f"keras_vit seed {seed} step {start_step}",  # The same on all machines.
-    )
 
 
 def _check_not_empty(examples):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import pathlib
@@ -10,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.description.tasks import MULTICLASS
+from keras_vit.description.class_labels import MULTICLASS
 
 from .examples import Examples
-from .label_tables import named_csv_errors
-from .labels import class_counts, places_by_class, task_of
+from .labels import class_counts, first_names, places_by_class, task_of
+from .tables import csv_table, named_csv_errors
 
 BALANCED = "balanced"
 
@@ -51,27 +50,20 @@ def class_weights(
         raise ValueError(
             f'Class weights must be "{BALANCED}" or a CSV file of class,weight. Received: {path}'
         )
-    with named_csv_errors(path), open(path, newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file) if row]
-    if rows and rows[0] == ["class", "weight"]:
-        rows = rows[1:]
-    found = dict(row for row in rows if len(row) == 2)
-    values = [_weight(found.get(name)) for name in class_names]
-    wrong = [name for name, value in zip(class_names, values, strict=True) if value is None]
-    unknown = sorted(set(found) - set(class_names))
-    if wrong or unknown or len(found) != len(rows):
-        problem = (
-            f"no positive number for {wrong[0]!r}"
-            if wrong
-            else f"{unknown[0]!r}, which is no class"
-            if unknown
-            else "a line that is not class,weight, or a class twice"
-        )
+    with named_csv_errors(path):
+        columns, rows, _ = csv_table(path.read_bytes().decode("utf-8-sig"), str(path))
+    found = {row.get("class"): row.get("weight") for row in rows}
+    try:
+        values = tuple(float(str(found[name])) for name in class_names)
+    except (KeyError, ValueError):
+        values = ()
+    if len(values) != len(rows) or not all(0 < value < math.inf for value in values):
         raise ValueError(
-            f"{path} must have a line class,weight for each of the {len(class_names)} classes. "
-            f"Received: {problem}"
+            f"{path} must have the columns class,weight and a line with a positive number for each "
+            f"of the {len(class_names)} classes ({first_names(class_names)}). "
+            f"Received: columns {columns}, {len(rows)} rows, {str(found):.200}"
         )
-    return tuple(value for value in values if value is not None)
+    return values
 
 
 def balanced(examples: Examples, class_names: Sequence[str], seed: int) -> Examples:
@@ -110,12 +102,3 @@ def _counts(labels, class_names):
             f"Received: none of {class_names[int(np.argmin(counts))]}"
         )
     return counts
-
-
-def _weight(text):
-    """The positive number in a text, or None."""
-    try:
-        value = float(text)
-    except (TypeError, ValueError):
-        return None
-    return value if 0 < value < math.inf else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
-import functools
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,19 +13,19 @@ from typing import Any, Self
 import numpy as np
 
 from keras_vit import images as image_formats
-from keras_vit.description.tasks import MULTILABEL, SEPARATOR
+from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
 
 from . import lazy_tensorflow as tf
+from .groups import held_out
 from .labels import (
     class_counts,
     class_numbers,
     first_names,
-    held_out,
     label_array,
     relabelled,
     task_of,
 )
-from .split_record import Contents, fingerprints_of
+from .split_record import fingerprint
 
 _AHEAD = 16  # Encoded images.
 # More than the cores of any machine. TensorFlow limits it to their number; its default is 16.
@@ -39,14 +38,7 @@ class Examples(abc.ABC):
     Only labels and names are in memory. Images are read by a `tf.data.Dataset` of elements
     `(handle, epoch, index)`: `read` returns the encoded bytes and the label of a handle, and
     `index` is the place among these examples.
-
-    Attributes:
-        transcode: Whether there are images that only Pillow decodes, as far as that is known.
-        local: Whether only this process can read the images.
     """
-
-    transcode: bool = False
-    local: bool = False
 
     @property
     @abc.abstractmethod
@@ -121,44 +113,6 @@ class Examples(abc.ABC):
 
         return tf.data.Dataset.range(first, tf.int64.max).flat_map(shuffled_epoch)
 
-    def shuffled_pieces(self, seed: int, start: int = 0, count: int = 16) -> tf.data.Dataset:
-        """Returns epochs without end, in pieces that machines can share.
-
-        The data set starts from a range of numbers, one for each piece of an epoch. If
-        machines share these numbers, every example still occurs once in every epoch.
-
-        Args:
-            seed: The order within a piece depends on the seed, the epoch and the piece.
-            start: Examples to skip at the beginning.
-            count: Pieces of an epoch.
-        """
-        count = min(count, len(self))
-        parts = [self.part(number, count) for number in range(count)]
-        epoch, done = divmod(start, len(self))
-        ends = np.cumsum([len(part) for part in parts])
-        first = int(np.searchsorted(ends, done, side="right"))
-        done -= int(ends[first]) - len(parts[first])
-        first += epoch * count
-
-        def piece(number):
-            skipped = tf.where(number == first, tf.constant(done, tf.int64), 0)
-
-            def of_part(place):
-                found = parts[place].shuffled_epoch(seed, number // count, skipped)
-                # Indices are unique over all parts.
-                found = found.map(lambda *element: (*element[:-1], element[-1] * count + place))
-                return found
-
-            spec = of_part(0).element_spec
-            branches = [
-                functools.partial(lambda place: tf.data.experimental.to_variant(of_part(place)), n)
-                for n in range(count)
-            ]
-            chosen = tf.switch_case(tf.cast(number % count, tf.int32), branches)
-            return tf.data.experimental.from_variant(chosen, spec)
-
-        return tf.data.Dataset.range(first, tf.int64.max).flat_map(piece)
-
     @abc.abstractmethod
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the encoded image and the label of a handle (graph operations).
@@ -202,15 +156,7 @@ class Examples(abc.ABC):
 
         None for record files: all of their bytes would have to be read.
         """
-        if not self.local:
-            return None
-        return fingerprints_of((image for image, _ in self.encoded()), len(self))
-
-    def contents(self) -> Contents | None:
-        """Returns what identifies the images by all of their bytes; None for record files."""
-        if not self.local:
-            return None
-        return Contents.of((image for image, _ in self.encoded()), len(self))
+        return np.array([fingerprint(image) for image, _ in self.encoded()], "uint64")
 
     def split(self, share: float, seed: int) -> tuple[Examples, Examples]:
         """Returns two parts, the second with about `share` of every class.

@@ -12,9 +12,10 @@ from PIL import ExifTags, Image
 
 from keras_vit.training.machine import usable_cores
 
-from .labels import class_counts
+from .labels import class_counts, places_by_class
 
 EXIF = "exif"
+_DRAWS = 20  # Multi-label splits drawn until every label is in both parts.
 BURST_SECONDS = 10  # Between a shot and the next of the same camera in the same group.
 
 
@@ -176,6 +177,39 @@ def _fill(parts, of_group, classes, sizes, num_parts, num_classes):
                 present[parts[group], inside] -= 1
                 present[part, inside] += 1
                 parts[group] = part
+
+
+def held_out(labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Returns which examples a stratified split holds out, bool `(N,)`.
+
+    About `share` of every class, at least one of a class of two images or more and none of a
+    class of one. Multi-label images allow that only nearly: of 20 assignments the first is taken in
+    which every label is in both parts, or else the best.
+
+    Args:
+        labels: As `Examples.labels`.
+        share: Share of each class; more than 0, less than 1.
+        rng: Draws the examples.
+    """
+    chosen = np.zeros(len(labels), bool)
+    if labels.ndim == 1:
+        for of_class in places_by_class(labels):
+            count, places = len(of_class), rng.permutation(of_class)
+            chosen[places[: min(max(round(share * count), 1), count - 1)]] = True
+        return chosen
+    counts = labels.sum(axis=0, dtype="int64")
+    fewest = len(counts) + 1
+    for _ in range(_DRAWS):
+        seed = int(rng.integers(2**31))
+        drawn = assign(labels, np.arange(len(labels)), (1 - share, share), seed) == 1
+        second = labels[drawn].sum(axis=0, dtype="int64")
+        is_missing = ((counts >= 2) & (second == 0)) | ((counts >= 1) & (second == counts))
+        missing = int(is_missing.sum())
+        if missing < fewest:
+            chosen, fewest = drawn, missing
+        if not missing:
+            break
+    return chosen
 
 
 def class_groups(labels: np.ndarray, groups: np.ndarray, num_classes: int) -> np.ndarray:

@@ -17,15 +17,16 @@ from keras_vit.images.listing import (
     images_below,
     is_hidden,
     is_no_file,
-    is_properties,
 )
-from keras_vit.images.transcoding import decode_with_pillow
-from keras_vit.preprocessing import TRANSCODED_SUFFIXES
+from keras_vit.images.transcoding import IN_GRAPHS, decode_file, kind_of
 from keras_vit.training.machine import usable_cores
 
 from . import lazy_tensorflow as tf
 from .examples import RandomAccessExamples, without_autotune
-from .label_tables import (
+from .labels import first_names
+from .parts import SPLITS, folder_parts, says_no_class
+from .split_record import file_fingerprints
+from .tables import (
     TABLE_SUFFIXES,
     LabelledFile,
     Reading,
@@ -35,10 +36,6 @@ from .label_tables import (
     table_folder_files,
     tables_beside,
 )
-from .labels import first_names
-from .outputs import PROPERTIES, reason_to_leave_out
-from .parts import SPLITS, folder_parts, says_no_class
-from .split_record import Contents, file_contents, file_fingerprints
 
 NOT_UTF_8 = "The name is not UTF-8."  # The reason why a file cannot be opened.
 NO_CLASS = "Not in the folder of a class, but beside these folders."
@@ -50,13 +47,10 @@ class FileExamples(RandomAccessExamples):
     Args:
         paths: The files.
         labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
-        transcode: Whether there may be files that are neither JPEG nor PNG; by default if a path
-            ends like them.
     """
 
-    def __init__(self, paths: Sequence[str], labels: np.ndarray, transcode: bool | None = None):
+    def __init__(self, paths: Sequence[str], labels: np.ndarray):
         super().__init__(np.asarray(paths, object), labels)
-        self.transcode = any(map(_is_transcoded, paths)) if transcode is None else transcode
 
     @property
     def names(self) -> list[str]:
@@ -73,22 +67,18 @@ class FileExamples(RandomAccessExamples):
     def fingerprints(self) -> np.ndarray:
         return file_fingerprints(self.names)
 
-    def contents(self) -> Contents:
-        return file_contents(self.names)
-
 
 def list_files(
-    data: pathlib.Path, root: pathlib.Path, spec: Any, reading: Reading
+    data: pathlib.Path, root: pathlib.Path, reading: Reading
 ) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images of a folder or a table, and the class names.
 
     Args:
-        data: A folder or a table; see `label_tables`.
+        data: A folder or a table; see `tables`.
         root: Folder of relative paths in a table.
-        spec: A `DataSpec`: what the folders are, and how a table is read.
-        reading: Receives a note for each folder that is left out (see `reason_to_leave_out`), and
-            for what is read otherwise than the words of a table or folder say; and each file that
-            is left out by its name.
+        reading: Its `DataSpec` says what the folders are, and how a table is read. It receives a
+            note for what is read otherwise than the words of a table or folder say, and each file
+            that is left out by its name.
 
     Raises:
         ValueError: If it is neither, or its content has another form.
@@ -99,21 +89,25 @@ def list_files(
                 "Data in a file must be a CSV file, ending in .csv or .tsv, or JSON, ending in "
                 f".jsonl or .json. Received: {data}"
             )
-        table = read_label_table(data, reading.notes)
-        return listed_files(table, str(data), root, spec, reading)
+        return listed_files(read_label_table(data, reading.notes), str(data), root, reading)
     if not data.is_dir():
         raise ValueError(
             "The data must be a folder, a CSV file, tfrecords:FOLDER or tfds:NAME. "
             f"Received: {data}; there is no such folder or file"
         )
-    if not reading.labelled:
-        return unlabelled_files(data, spec.folders, reading), ("",)
-    names = [path.name for path in _folders(data, lambda path: False)]
-    parts = {} if spec.folders == "classes" else folder_parts(names)
+    spec = reading.spec
+    parts = {} if spec.folders == "classes" else folder_parts(path.name for path in _folders(data))
+    if not reading.labelled:  # All images of the folder, or of its folders of parts.
+        roots: list[Any] = [(data / name, parts[name]) for name in sorted(parts)]
+        return [
+            LabelledFile(path, "", part)
+            for root, part in roots or [(data, None)]
+            for path in _images_in(root, reading)
+        ], ("",)
     if tables := tables_beside(data, parts, spec.label_column):
         reading.notes.append(f"labels from {', '.join(printable(path) for path, _ in tables)}")
-        return table_folder_files(data, parts, tables, spec, reading)
-    return folder_files(data, spec.folders, reading)
+        return table_folder_files(data, parts, tables, reading)
+    return folder_files(data, reading)
 
 
 def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
@@ -142,7 +136,7 @@ def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
 
 
 def folder_files(
-    folder: pathlib.Path, folders: str | None, reading: Reading
+    folder: pathlib.Path, reading: Reading
 ) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images of a folder and its class names.
 
@@ -152,20 +146,19 @@ def folder_files(
 
     Args:
         folder: The folder.
-        folders: Whether the folders in it are "classes" or "parts"; None: by their names.
         reading: See `list_files`.
 
     Raises:
         ValueError: If it contains no folders of classes, or it is not sure which folders these are.
     """
-    notes, skipped = reading.notes, reading.skipped
-
-    def leave_out(path: str | os.PathLike) -> bool:
-        return _leave_out(path, notes)
-
+    folders, notes = reading.spec.folders, reading.notes
     if folders is None:
-        folder = _entered(folder, leave_out, lambda name: not folder_parts([name]), notes)
-    inside = _folders(folder, leave_out)
+        folder = _entered(
+            folder,
+            lambda path: not folder_parts([path.name]) and not images_below(path, deep=False)[0],
+            reading,
+        )
+    inside = _folders(folder)
     parts = {} if folders == "classes" else folder_parts(path.name for path in inside)
     unknown = [path for path in inside if path.name not in parts]
     if unknown and (parts or folders == "parts"):
@@ -179,16 +172,18 @@ def folder_files(
     files: list[LabelledFile] = []
     empty = []
     for root in inside if parts else [folder]:
-        entered = root
-        if parts:  # As training_set/training_set and train/images.
-            entered = _entered(root, leave_out, _is_no_class(root.name), notes, skipped)
-        images = {
-            path.name: _images_in(path, leave_out, skipped) for path in _folders(entered, leave_out)
-        }
-        _check_boxes(entered, images)
+        entered = _entered(root, _is_no_class, reading) if parts else root
+        _leave_out_images(entered, reading)
+        images = {path.name: _images_in(path, reading) for path in _folders(entered)}
+        by_name = {name.lower(): of_class for name, of_class in images.items()}
+        if by_name.get("images") and by_name.get("labels") == []:
+            raise ValueError(
+                "The folders images and labels of YOLO (Ultralytics) have boxes, which are not "
+                "read: put the images into a folder for each class, or list them in a CSV file "
+                f"path,label. Received: {printable(entered)}"
+            )
         if folders is None:
             _check_levels(entered, images, parts, notes)
-        skipped += [(printable(path), NO_CLASS) for path in images_below(entered, _every)[0]]
         empty += [entered / name for name, of_class in images.items() if not of_class]
         files += [
             LabelledFile(path, name, parts.get(root.name))
@@ -197,70 +192,48 @@ def folder_files(
         ]
     classes = {str(file.label) for file in files} or {path.name for path in empty}
     if not classes:
-        are_classes = f" (--folders classes: {', '.join(parts)} are the classes)" if parts else ""
-        beside = [path for path, reason in skipped if reason == NO_CLASS]
+        beside = sum(reason == NO_CLASS for _, reason in reading.skipped)
         raise ValueError(
             "A data folder must hold a folder of images for each class, or train and test which "
-            f"hold such folders{are_classes}; or the data must be a CSV file path,label. "
+            "hold such folders; or the data must be a CSV file path,label. "
             f"Received: {folder}"
-            + (f", with {len(beside)} images in no folder of a class" if beside else "")
+            + (f", with {beside} images in no folder of a class" if beside else "")
         )
     if files:
         notes += [f"left out {printable(path)}: no images in it" for path in empty]
     return files, sorted_classes(classes)
 
 
-def _every(path):
-    return True
+def _is_no_class(path):
+    """Whether a folder in a part is named as it is, or as train/images."""
+    return path.name == path.parent.name or says_no_class(path.name)
 
 
-def _is_no_class(part):
-    return lambda name: name == part or says_no_class(name)
-
-
-def _entered(folder, leave_out, may_enter, notes, skipped=None):
-    """The folder, or the only one in it that may be entered and has folders, and so on.
-
-    With `skipped` names decide, and images beside are left out; else there must be none.
-    """
+def _entered(folder, may_enter, reading):
+    """The folder, or the only one in it that may be entered and has folders, and so on."""
     start = folder
-    while True:
-        inside = _folders(folder, leave_out)
-        if len(inside) != 1 or not may_enter(inside[0].name) or not _folders(inside[0], leave_out):
-            break
-        beside = images_below(folder, _every)[0]
-        if skipped is None and (beside or images_below(inside[0], _every)[0]):
-            break
-        if skipped is not None:
-            skipped += [(printable(path), NO_CLASS) for path in beside]
+    while len(inside := _folders(folder)) == 1 and may_enter(inside[0]) and _folders(inside[0]):
+        _leave_out_images(folder, reading)
         folder = inside[0]
     if folder != start:
-        notes.append(
+        reading.notes.append(
             f"classes are looked for in {printable(folder)}, the only folder in {start.name}"
         )
     return folder
 
 
-def _check_boxes(folder, images):
-    """Raises ValueError where folders are no classes, but images and files of their boxes."""
-    by_name = {name.lower(): of_class for name, of_class in images.items()}
-    if by_name.get("images") and by_name.get("labels") == []:
-        raise ValueError(
-            "The folders images and labels of YOLO (Ultralytics) have boxes, which are not read: "
-            "put the images into a folder for each class, or list them in a CSV file path,label. "
-            f"Received: {printable(folder)}"
-        )
+def _leave_out_images(folder, reading):
+    beside = images_below(folder, deep=False)[0]
+    reading.skipped += [(printable(path), NO_CLASS) for path in beside]
 
 
 def _check_levels(folder, images, parts, notes):
     """Raises ValueError if the folders in folders may be the classes; notes them otherwise."""
     inner = {
-        name: {
-            os.path.relpath(path, folder / name).rpartition(os.sep)[0].split(os.sep)[0]
-            for path in of_class
-        }
+        name: {os.path.relpath(path, folder / name).rpartition(os.sep)[0] for path in of_class}
         for name, of_class in images.items()
     }
+    inner = {name: {path.split(os.sep)[0] for path in found} for name, found in inner.items()}
     only_folders = {name: found for name, found in inner.items() if found and "" not in found}
     counts = collections.Counter(name for found in only_folders.values() for name in found)
     repeated = sorted(name for name, count in counts.items() if count > 1)
@@ -277,88 +250,50 @@ def _check_levels(folder, images, parts, notes):
         notes.append(f"folders in a class belong to it: {first_names(deeper, 3)}")
 
 
-def unlabelled_files(
-    folder: pathlib.Path, folders: str | None, reading: Reading
-) -> list[LabelledFile]:
-    """Returns all images of a folder and its subfolders, with the label "".
-
-    If it holds folders named after splits, only the images in these. Arguments are as for
-    `folder_files`.
-    """
-
-    def leave_out(path: str | os.PathLike) -> bool:
-        return _leave_out(path, reading.notes)
-
-    names = [path.name for path in _folders(folder, lambda path: False)]
-    parts = {} if folders == "classes" else folder_parts(names)
-    roots: dict[pathlib.Path, str | None] = {folder: None}
-    if parts:
-        roots = {folder / name: part for name, part in sorted(parts.items())}
-    return [
-        LabelledFile(path, "", part)
-        for root, part in roots.items()
-        for path in _images_in(root, leave_out, reading.skipped)
-    ]
-
-
 def printable(path: str | os.PathLike) -> str:
     """Returns a path as text, whose bytes that are no UTF-8 are escaped."""
     return os.fspath(path).encode(errors="backslashreplace").decode()
 
 
-def undecodable(
-    paths: Sequence[str], *, by_pillow: bool = False
-) -> Iterator[tuple[int, str | None]]:
-    """Yields the index of each file that TensorFlow cannot decode, with the reason, in order.
+def undecodable(paths: Sequence[str], *, by_pillow: bool = False) -> Iterator[tuple[int, str]]:
+    """Yields the index of each file that cannot be decoded, with the reason, in order.
 
-    The reason is None for a file of another format that Pillow can read. Every file is
-    decoded, on all cores; a JPEG at an eighth of its size, which is enough to find a
-    truncated file.
+    Every file is decoded, on all cores, by TensorFlow as in training; a JPEG at an eighth of its
+    size, which is enough to find a truncated file. What is neither JPEG nor PNG is decoded by
+    Pillow.
 
     Args:
         paths: The files.
         by_pillow: Whether Pillow decodes them all, without TensorFlow, as `pixel_batches` does.
     """
-    if by_pillow:
-        reasons = decoding_errors(paths, by_pillow=True)
-        yield from ((place, reason) for place, reason in enumerate(reasons) if reason is not None)
-        return
-    named = [place for place, path in enumerate(paths) if is_utf_8(path)]
-    names = tf.constant([paths[place] for place in named], tf.string, [len(named)])
-    places = tf.constant(named, tf.int64, [len(named)])
-    files = tf.data.Dataset.from_tensor_slices((places, names))
+    rest: Iterable[int] = range(len(paths))
+    if not by_pillow:
+        named = [place for place, path in enumerate(paths) if is_utf_8(path)]
+        names = tf.constant([paths[place] for place in named], tf.string, [len(named)])
+        places = tf.constant(named, tf.int64, [len(named)])
+        files = tf.data.Dataset.from_tensor_slices((places, names))
 
-    def check(index, path):
-        with tf.control_dependencies([image_formats.decoding.verify_image(tf.io.read_file(path))]):
-            return tf.identity(index)
+        def check(index, path):
+            verified = image_formats.decoding.verify_image(tf.io.read_file(path))
+            with tf.control_dependencies([verified]):
+                return tf.identity(index)
 
-    good = files.map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
-    decoded = np.zeros(len(paths), bool)
-    decoded[list(without_autotune(good).as_numpy_iterator())] = True
-    rest = np.flatnonzero(~decoded).tolist()
-    yield from zip(rest, decoding_errors([paths[place] for place in rest]), strict=True)
+        good = files.map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
+        rest = sorted({*rest}.difference(without_autotune(good).as_numpy_iterator()))
 
-
-def decoding_errors(paths: Sequence[str], *, by_pillow: bool = False) -> Iterator[str | None]:
-    """Yields for each file the reason why it cannot be read, or None if it can.
-
-    Args:
-        paths: The files.
-        by_pillow: See `undecodable`.
-    """
-    read = read_with_pillow if by_pillow else image_formats.decoding.read_image
-
-    def reason(path):
-        if not is_utf_8(path):
+    def reason(place):
+        if not is_utf_8(paths[place]):
             return NOT_UTF_8
         try:
-            read(path)
+            content = pathlib.Path(paths[place]).read_bytes()
+            decode_file(content)
         except (ValueError, OSError) as error:
             return str(error)
-        return None
+        return "The file is damaged." if not by_pillow and kind_of(content) in IN_GRAPHS else None
 
     with ThreadPoolExecutor(usable_cores()) as pool:
-        yield from pool.map(reason, paths)
+        found = zip(rest, pool.map(reason, rest), strict=True)
+        yield from ((place, reason) for place, reason in found if reason is not None)
 
 
 def is_utf_8(name: str) -> bool:
@@ -370,33 +305,11 @@ def is_utf_8(name: str) -> bool:
     return True
 
 
-def read_with_pillow(path: str) -> np.ndarray:
-    """Returns an image file's pixels as `images.decoding.read_image` does, without TensorFlow."""
-    return decode_with_pillow(pathlib.Path(path).read_bytes())
-
-
-def _is_transcoded(path):
-    return os.path.splitext(path)[1].lower() in TRANSCODED_SUFFIXES
-
-
-def _images_in(folder, leave_out, skipped):
-    images, others = images_below(folder, leave_out)
-    skipped += [(printable(path), PROPERTIES) for path in others if is_properties(path)]
-    skipped += [(printable(path), NO_FILE) for path in others if is_no_file(path)]
+def _images_in(folder, reading):
+    images, others = images_below(folder)
+    reading.skipped += [(printable(path), NO_FILE) for path in others if is_no_file(path)]
     return images
 
 
-def _leave_out(path, notes):
-    reason = reason_to_leave_out(path)
-    line = f"left out {printable(path)}: {reason}"
-    if reason is not None and line not in notes:
-        notes.append(line)
-    return reason is not None
-
-
-def _folders(folder, leave_out):
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.is_dir() and not is_hidden(path.name) and not leave_out(path)
-    )
+def _folders(folder):
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not is_hidden(path.name))

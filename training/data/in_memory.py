@@ -8,27 +8,21 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from . import lazy_tensorflow as tf
 from .examples import Examples, RandomAccessExamples, without_autotune
-from .label_tables import Table, cell_of, sorted_classes
 from .parts import SPLITS
+from .tables import Table, cell_of, sorted_classes
 
 Pairs: TypeAlias = "tuple[npt.ArrayLike, npt.ArrayLike] | tf.data.Dataset"
 # What `open_source` opens.
 Labelled: TypeAlias = "str | os.PathLike | Pairs | Mapping[str, Pairs] | InMemory"
 
 MEMORY = "memory:"  # Before the hash that stands for such data in `recipe.json`.
-
-_FORMS = (
-    "a path, a pair (images, labels) of arrays, a tf.data.Dataset of such pairs, a "
-    'pandas.DataFrame, or a mapping of "train", "validation", "calibration" and "test" to pairs '
-    "or Datasets"
-)
 
 
 class InMemory:
@@ -42,7 +36,7 @@ class InMemory:
             a `tf.data.Dataset` of such pairs, in batches or one by one, whose images may
             differ in size; it is read once, into memory;
             a mapping of "train", "validation", "calibration" and "test" to either of these;
-            a `pandas.DataFrame` with the columns of a CSV file, see `label_tables.listed_files`.
+            a `pandas.DataFrame` with the columns of a CSV file, see `tables.listed_files`.
 
     Raises:
         ValueError: If the data have another form, such as images of floats, whose range is
@@ -51,7 +45,7 @@ class InMemory:
 
     def __init__(self, data: Any):
         self.frame = _frame_table(data)
-        self._parts: dict[str | None, _Part] = {}
+        self._parts: dict[str | None, tuple[Any, np.ndarray]] = {}
         if self.frame is not None:
             return
         for key, part in (data if isinstance(data, Mapping) else {None: data}).items():
@@ -61,9 +55,9 @@ class InMemory:
                     "Splits must be train, validation, calibration or test, each once. "
                     f"Received: {key!r}"
                 )
-            self._parts[split] = _part(part)
+            self._parts[split] = _images_and_labels(part)
         if not self._parts:
-            raise ValueError(f"The data must be {_FORMS}. Received: an empty mapping")
+            raise ValueError("There must be images in the data. Received: an empty mapping")
 
     def __str__(self) -> str:
         """What the data are, for messages."""
@@ -93,13 +87,39 @@ class InMemory:
         Raises:
             ValueError: If labels and class names do not fit.
         """
-        of_parts = {split: part.labels for split, part in self._parts.items()}
-        names, numbers = _numbered(of_parts, class_names)
-        splits: dict[str, Examples] = {}
-        for split, part in self._parts.items():
-            prefix = "" if split is None else f"{split}/"
-            splits[split or "train"] = ArrayExamples(part.images, numbers[split], prefix)
-        return names, splits
+        labels = {split: of_part for split, (_, of_part) in self._parts.items()}
+        if len({(array.dtype.kind, array.shape[1:]) for array in labels.values()}) > 1:
+            found = ", ".join(f"{split} {array.shape}" for split, array in labels.items())
+            raise ValueError(f"All splits must have labels of the same kind. Received: {found}")
+        of_all = np.concatenate(list(labels.values()))
+        keys: list[Any]  # What the labels say for each class.
+        if of_all.ndim == 2:
+            keys = list(range(of_all.shape[1]))
+        elif of_all.dtype == object:
+            keys = list(class_names or sorted_classes(of_all.tolist()))
+        else:
+            keys = np.unique(of_all).tolist() if class_names is None else [*range(len(class_names))]
+        names = tuple(map(str, keys)) if class_names is None else tuple(class_names)
+        if len(names) != len(keys) or len(set(names)) != len(names):
+            raise ValueError(
+                f"There must be a different name for each of the {len(keys)} classes of the "
+                f"labels. Received: {', '.join(names)}"
+            )
+        if of_all.ndim == 1:
+            numbers = {key: number for number, key in enumerate(keys)}
+            if unknown := sorted({*of_all.tolist()} - numbers.keys()):
+                raise ValueError(
+                    f"Labels must be of the classes {', '.join(names)} (class_names=). "
+                    f"Received: {', '.join(map(str, unknown[:10]))}"
+                )
+            labels = {
+                split: np.array([numbers[label] for label in array.tolist()], "int32")
+                for split, array in labels.items()
+            }
+        return names, {
+            split or "train": ArrayExamples(images, labels[split], f"{split}/" if split else "")
+            for split, (images, _) in self._parts.items()
+        }
 
 
 class ArrayExamples(RandomAccessExamples):
@@ -110,8 +130,6 @@ class ArrayExamples(RandomAccessExamples):
         labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
         prefix: Start of the names, which end with the place in the array.
     """
-
-    local = True
 
     def __init__(self, images: np.ndarray | list[np.ndarray], labels: np.ndarray, prefix: str = ""):
         super().__init__(np.arange(len(labels)), labels)
@@ -137,32 +155,24 @@ def _encoded(image):
     return tf.io.encode_png(image, compression=0)
 
 
-class _Part(NamedTuple):
-    """Images and labels of a split.
-
-    Args:
-        images: As for `ArrayExamples`.
-        labels: Class numbers int64 `(N,)`, names object `(N,)` or flags uint8 `(N, K)`.
-    """
-
-    images: Any
-    labels: np.ndarray
-
-
-def _part(data):
+def _images_and_labels(data):
+    """Images uint8 `(N, H, W, C)` or a list of them, and labels, see `_label_values`."""
     if isinstance(data, tuple | list) and len(data) == 2:
-        images, labels = _image_array(data[0]), data[1]
+        images, labels = _image_array(data[0]), _label_values(data[1])
     elif isinstance(data, tf.data.Dataset):
         images, labels = _read(data)
     else:
-        raise ValueError(f"The data must be {_FORMS}. Received: {type(data).__name__}")
-    values = _label_values(labels)
-    if len(images) != len(values):
         raise ValueError(
-            "Images and labels must be of the same number. "
-            f"Received: {len(images)} images, {len(values)} labels"
+            "The data must be a path, a pair (images, labels) of arrays, a tf.data.Dataset of such "
+            'pairs, a pandas.DataFrame, or a mapping of "train", "validation", "calibration" and '
+            f'"test" to pairs or Datasets. Received: {type(data).__name__}'
         )
-    return _Part(images, values)
+    if len(images) != len(labels) or not len(images):
+        raise ValueError(
+            "Images and labels must be of the same number, at least one. "
+            f"Received: {len(images)} images, {len(labels)} labels"
+        )
+    return images, labels
 
 
 def _read(dataset):
@@ -177,42 +187,28 @@ def _read(dataset):
     images, labels = [], []
     for image, label in without_autotune(dataset).as_numpy_iterator():
         # Batches of grey images have the rank of a colour image.
-        is_grey_batch = np.ndim(image) == 3 and np.ndim(label) and np.shape(image)[-1] not in (1, 3)
-        is_batch = np.ndim(image) == 4 or is_grey_batch
-        images += list(_image_array(image if is_batch else np.asarray(image)[np.newaxis]))
+        is_batch = image.ndim == 4 or (image.ndim == 3 and image.shape[-1] not in (1, 3))
+        images += list(_image_array(image if is_batch else image[np.newaxis]))
         labels += list(label) if is_batch else [label]
-    if not images:
-        raise ValueError("There must be images in the data. Received: an empty tf.data.Dataset")
-    return (np.stack(images) if len({image.shape for image in images}) == 1 else images), labels
-
-
-_IMAGES = (
-    "Images must be arrays of uint8, (N, H, W), (N, H, W, 1) or (N, H, W, 3), with at least one "
-    "image and one pixel."
-)
-_LABELS = (
-    "Labels must be class numbers from 0 or names, (N,), or multi-label zeros and ones as "
-    "integers, (N, K)."
-)
+    if len({image.shape for image in images}) == 1:
+        return np.stack(images), _label_values(labels)
+    return images, _label_values(labels)
 
 
 def _image_array(images):
     """Images as uint8 `(N, H, W, C)`."""
     try:
         array = np.asarray(images)
-    except ValueError as error:  # The sizes differ.
-        raise ValueError(f"{_IMAGES} Received: images of different shapes") from error
-    if array.dtype != np.uint8:
-        reason = ""
-        if np.issubdtype(array.dtype, np.floating):
-            reason = (
-                ", whose range is not known: cast them to uint8, multiplied by 255 and rounded "
-                "before if they are 0 to 1"
-            )
-        raise ValueError(f"Images must be uint8, from 0 to 255. Received: {array.dtype}{reason}")
-    array = array[..., np.newaxis] if array.ndim == 3 else array
-    if array.ndim != 4 or array.shape[-1] not in (1, 3) or not array.size:
-        raise ValueError(f"{_IMAGES} Received: shape {np.shape(images)}")
+    except ValueError:  # The sizes differ.
+        array = np.zeros(0)
+    if array.ndim == 3:
+        array = array[..., np.newaxis]
+    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[-1] not in (1, 3):
+        raise ValueError(
+            "Images must be arrays of uint8 from 0 to 255, of one shape, (N, H, W), (N, H, W, 1) "
+            "or (N, H, W, 3); cast floats, whose range is not known. "
+            f"Received: {array.dtype} of shape {array.shape}"
+        )
     return array
 
 
@@ -220,8 +216,8 @@ def _label_values(labels):
     """Labels as class numbers int64 `(N,)`, names object `(N,)` or flags uint8 `(N, K)`."""
     try:
         array = np.asarray(labels)
-    except ValueError as error:  # The sizes differ.
-        raise ValueError(f"{_LABELS} Received: labels of different shapes") from error
+    except ValueError:  # The sizes differ.
+        array = np.zeros((0, 0, 0))
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]  # As in keras.datasets.cifar10.
     kind = array.dtype.kind
@@ -234,52 +230,10 @@ def _label_values(labels):
     # keras.utils.to_categorical gives floats.
     if array.ndim == 2 and kind in "biuf" and np.isin(array, (0, 1)).all():
         return array.astype("uint8")
-    found = array.dtype if kind not in "biu" else f"{array.min()} to {array.max()}"
-    raise ValueError(f"{_LABELS} Received: {found} of shape {array.shape}")
-
-
-def _numbered(labels, class_names):
-    """The class names, and the labels of each split as `Examples.labels`."""
-    kinds = {(array.dtype.kind, array.shape[1:]) for array in labels.values()}
-    if len(kinds) > 1:
-        raise ValueError(
-            "All splits must have labels of the same kind. Received: "
-            + ", ".join(f"{split} {array.dtype} {array.shape}" for split, array in labels.items())
-        )
-    ((kind, columns),) = kinds
-    names = None if class_names is None else tuple(class_names)
-    if names is not None and len(set(names)) != len(names):
-        raise ValueError(f"Class names must differ. Received: {', '.join(map(str, names))}")
-    if kind == "O":
-        found = sorted_classes(name for array in labels.values() for name in array)
-        numbers = {name: number for number, name in enumerate(names or found)}
-        unknown = [name for name in found if name not in numbers]
-        if unknown:
-            raise ValueError(
-                f"Labels must be class names: {', '.join(numbers)}. "
-                f"Received: {', '.join(unknown[:10])}"
-            )
-        return tuple(numbers), {
-            split: np.array([numbers[name] for name in array], "int32")
-            for split, array in labels.items()
-        }
-    if columns:
-        count = columns[0]
-    else:
-        used = np.unique(np.concatenate(list(labels.values())))
-        count = int(used[-1]) + 1
-        if names is None and len(used) != count:
-            missing = int(np.flatnonzero(used != np.arange(len(used)))[0])
-            raise ValueError(
-                "Without class_names every class number up to the highest must have an image. "
-                f"Received: class numbers up to {count - 1}, without {missing}"
-            )
-    if names is not None and (len(names) != count if columns else len(names) < count):
-        raise ValueError(
-            f"There must be a class name for each of the {count} classes of the labels. "
-            f"Received: {len(names)} names"
-        )
-    return names or tuple(map(str, range(count))), labels
+    raise ValueError(
+        "Labels must be class numbers from 0 or names, (N,), or multi-label zeros and ones, "
+        f"(N, K). Received: {array.dtype} of shape {array.shape}"
+    )
 
 
 def _frame_table(data):

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL
-
-_DRAWS = 20  # Splits drawn until every label of two images or more is in both parts.
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 
 
 def task_of(labels: np.ndarray) -> str:
@@ -81,57 +79,3 @@ def places_by_class(labels: np.ndarray) -> list[np.ndarray]:
     order = np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order])) + 1
     return np.split(order, starts)
-
-
-def held_out(labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Returns which examples a stratified split holds out, bool `(N,)`.
-
-    About `share` of every class, at least one of a class of two images or more and none of a
-    class of one. Multi-label images allow that only nearly: the labels are split one
-    after the other, the rarest first, as in iterative stratification (Sechidis et al., 2011),
-    and of 20 draws the first is taken in which every label is in both parts, or else the best.
-
-    Args:
-        labels: As `Examples.labels`.
-        share: Share of each class; more than 0, less than 1.
-        rng: Draws the examples.
-    """
-    chosen = np.zeros(len(labels), bool)
-    if task_of(labels) == MULTICLASS:
-        for of_class in places_by_class(labels):
-            places = rng.permutation(of_class)
-            chosen[places[: _count(share, len(places))]] = True
-        return chosen
-    counts = labels.sum(axis=0, dtype="int64")
-    fewest = len(counts) + 1
-    for _ in range(_DRAWS):
-        drawn = _draw(labels, counts, share, rng)
-        second = labels[drawn].sum(axis=0, dtype="int64")
-        missing = int(((counts >= 2) & ((second == 0) | (second == counts))).sum())
-        if missing < fewest:
-            chosen, fewest = drawn, missing
-        if not missing:
-            break
-    return chosen
-
-
-def _count(share, count):
-    return min(max(round(share * count), 1), count - 1)
-
-
-def _draw(labels, counts, share, rng):
-    """One draw of iterative stratification: the images of the rarest label that is left first."""
-    drawn, left = np.zeros(len(labels), bool), np.ones(len(labels), bool)
-    wanted = np.array([_count(share, count) if count else 0 for count in counts])
-    remaining = counts.copy()
-    while remaining.any():
-        label = int(np.argmin(np.where(remaining > 0, remaining, len(labels) + 1)))
-        places = rng.permutation(np.flatnonzero(left & (labels[:, label] > 0)))
-        taken = places[: max(wanted[label], 0)]
-        drawn[taken] = True
-        wanted -= labels[taken].sum(axis=0, dtype="int64")
-        left[places] = False
-        remaining -= labels[places].sum(axis=0, dtype="int64")
-    places = rng.permutation(np.flatnonzero(left))  # Images without a label.
-    drawn[places[: round(share * len(places))]] = True
-    return drawn

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from .examples import Examples, ascending_places
-from .split_record import UNKNOWN, Contents
+from .split_record import UNKNOWN
 
 
 class MixedExamples(Examples):
@@ -28,7 +28,6 @@ class MixedExamples(Examples):
     def __init__(self, first: Examples, second: Examples, share: float):
         self._parts = (first, second)
         self._share = share
-        self.transcode = first.transcode or second.transcode
 
     def __len__(self) -> int:
         return sum(map(len, self._parts))
@@ -70,17 +69,6 @@ class MixedExamples(Examples):
             ]
         )
 
-    def contents(self) -> Contents | None:
-        found = [part.contents() for part in self._parts]
-        if all(contents is None for contents in found):
-            return None
-        return Contents.joined(
-            [
-                Contents.of([None] * len(part), len(part)) if contents is None else contents
-                for part, contents in zip(self._parts, found, strict=True)
-            ]
-        )
-
     def ordered(self) -> tf.data.Dataset:
         first, second = (self._encoded(number, self._parts[number].ordered()) for number in (0, 1))
         return first.concatenate(second)
@@ -104,11 +92,6 @@ class MixedExamples(Examples):
 
     def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
         raise ValueError("Two data sets that are mixed have no epochs in common.")
-
-    def shuffled_pieces(self, seed: int, start: int = 0, count: int = 16) -> tf.data.Dataset:
-        raise ValueError(
-            "A tf.data service cannot mix two data sets: leave out data_service (--data-service)."
-        )
 
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         return handle

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL
 
 from .groups import assign, class_groups
 from .labels import class_counts, first_names, task_of

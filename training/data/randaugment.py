@@ -16,14 +16,7 @@ _CUTOUT = 40  # Pixels from the centre of the square to its edge, at magnitude 1
 _TRANSLATION = 100  # Pixels, at magnitude 10.
 
 
-def randaugment(
-    image: tf.Tensor,
-    key: tf.Tensor,
-    layers: int,
-    magnitude: float,
-    *,
-    solarize_wraps: bool = True,
-) -> tf.Tensor:
+def randaugment(image: tf.Tensor, key: tf.Tensor, layers: int, magnitude: float) -> tf.Tensor:
     """Applies randomly drawn operations in sequence.
 
     As in big_vision: all operations are equally probable and always applied; those with a
@@ -35,21 +28,16 @@ def randaugment(
         layers: Number of operations, N in the paper.
         magnitude: Strength of the operations, M in the paper, out of 10. 0 is not the
             identity: some operations, such as `Solarize`, are strongest there.
-        solarize_wraps: Whether the threshold of `Solarize` is kept in 8 bits. It was in the
-            official code as it ran, so that 10 and 20 invert the image, and 15 its values from
-            128 on: AugReg's models were trained so. With False the table means what it says:
-            from 10 on the threshold is above all values, and the image is unchanged.
 
     Returns:
         uint8 `(H, W, 3)`.
     """
     shape = image.shape
-    operations = OPERATIONS if solarize_wraps else {**OPERATIONS, "Solarize": _SOLARIZE}
     for layer in range(layers):
         layer_key = tf.random.experimental.stateless_fold_in(key, layer + 2)
         draw = tf.random.stateless_uniform([4], layer_key)
         branches = [
-            _branch(operation, image, draw[1:], magnitude) for operation in operations.values()
+            _branch(operation, image, draw[1:], magnitude) for operation in OPERATIONS.values()
         ]
         chosen = tf.cast(draw[0] * len(branches), tf.int32)
         image = tf.ensure_shape(tf.switch_case(chosen, branches), shape)
@@ -240,7 +228,8 @@ OPERATIONS = {
     "Rotate": Operation(rotate, lambda level: 30 * level, both_ways=True),
     # A higher magnitude keeps more bits, a weaker effect, as in the official code.
     "Posterize": Operation(posterize, lambda level: int(4 * level)),
-    # The official comparison of bytes with 256 or more kept the last 8 bits of the threshold.
+    # The official comparison of bytes kept the last 8 bits of the threshold, so that 10 and 20
+    # invert the image, and 15 its values from 128 on: AugReg's models were trained so.
     "Solarize": Operation(solarize, lambda level: int(256 * level) % 256),
     "Color": Operation(color, _enhance),
     "Contrast": Operation(contrast, _enhance),
@@ -253,8 +242,6 @@ OPERATIONS = {
     "Cutout": Operation(cutout, lambda level: int(_CUTOUT * level)),
     "SolarizeAdd": Operation(solarize_add, lambda level: int(110 * level)),
 }
-
-_SOLARIZE = Operation(solarize, lambda level: int(256 * level))  # Without `solarize_wraps`.
 
 
 def _branch(operation, image, draw, magnitude):

@@ -1,10 +1,9 @@
-"""Examples in record files, which can only be read sequentially."""
+"""Examples in TFRecord files, which can only be read sequentially."""
 
 from __future__ import annotations
 
-import abc
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,34 +20,49 @@ class NotPrepared(ValueError):
     """Data or weights would have to be downloaded first; the message names them."""
 
 
-class Records(abc.ABC):
-    """A split in record files, which can only be read sequentially.
+class Records:
+    """The TFRecord files of one split.
 
-    Attributes:
-        count: Number of records.
-        mean_bytes: Approximate size of an encoded image.
+    Args:
+        files: Paths, in order.
+        counts: Number of records in each file.
+        num_bytes: Approximate size of all files.
+        image: Function from a record to its encoded image (graph operations).
+        labels: Returns the labels of all records, as `Examples.labels`; called at first use.
+        names: Returns their names; called at first use.
     """
 
-    count: int
-    mean_bytes: float
+    def __init__(
+        self,
+        files: Sequence[str],
+        counts: Sequence[int] | np.ndarray,
+        num_bytes: int,
+        image: Callable[[Any], tf.Tensor],
+        labels: Callable[[], np.ndarray],
+        names: Callable[[], list[str]],
+    ):
+        self.files, self.counts, self.image = list(files), np.asarray(counts), image
+        self._read_labels, self._read_names = labels, names
+        self.count = int(self.counts.sum())
+        self.mean_bytes = max(1.0, num_bytes / max(1, self.count))
 
-    @property
-    @abc.abstractmethod
+    @functools.cached_property
     def labels(self) -> np.ndarray:
-        """Labels of all records, as `Examples.labels`."""
+        """Labels of all records."""
+        return self._read_labels()
 
-    @property
-    @abc.abstractmethod
+    @functools.cached_property
     def names(self) -> list[str]:
         """Names of all records."""
+        return self._read_names()
 
-    @abc.abstractmethod
     def dataset(self, start: int, stop: int) -> tf.data.Dataset:
-        """Returns records `start` to `stop - 1`, unread; other files are not opened."""
-
-    @abc.abstractmethod
-    def image(self, record: Any) -> tf.Tensor:
-        """Returns the encoded image of a record (graph operations)."""
+        """Returns records `start` to `stop - 1`; other files are not opened."""
+        ends = np.cumsum(self.counts)
+        first, last = np.searchsorted(ends, [start, max(start, stop - 1)], side="right")
+        before = int(ends[first] - self.counts[first])
+        found = tf.data.TFRecordDataset(self.files[first : last + 1], "", READ_BYTES)
+        return found.skip(start - before).take(stop - start)
 
 
 class RecordExamples(Examples):
@@ -130,6 +144,9 @@ class RecordExamples(Examples):
         elements = tf.data.experimental.from_variant(shuffled, spec)
         return elements.skip(done)
 
+    def fingerprints(self) -> None:
+        return None  # All bytes of the files would have to be read.
+
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         record, label = handle
         return self._records.image(record), label
@@ -158,21 +175,3 @@ class RecordExamples(Examples):
                 )
             handles = handles.filter(lambda handle, count: count > 0)
             return handles.map(lambda handle, count: handle)
-
-
-def read_tfrecords(
-    files: Sequence[str], counts: Sequence[int] | np.ndarray, start: int, stop: int
-) -> tf.data.Dataset:
-    """Returns records `start` to `stop - 1` of TFRecord files, opening only the files needed.
-
-    Args:
-        files: Paths, in order.
-        counts: Number of records in each file.
-        start: First record, counted over all files.
-        stop: End of the range, exclusive.
-    """
-    ends = np.cumsum(counts)
-    first, last = np.searchsorted(ends, [start, max(start, stop - 1)], side="right")
-    before = int(ends[first] - counts[first])
-    found = tf.data.TFRecordDataset(list(files[first : last + 1]), "", READ_BYTES)
-    return found.skip(start - before).take(stop - start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterable
@@ -9,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL, check_label_names
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, check_label_names
 from keras_vit.images.listing import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
+from . import parts
 from .examples import Examples, Source
 from .groups import group_of
 from .image_files import (
@@ -25,11 +27,17 @@ from .image_files import (
     undecodable,
 )
 from .in_memory import MEMORY, InMemory
-from .label_tables import TABLE_SUFFIXES, LabelledFile, Reading, listed_files
 from .labels import first_names, multi_hot, task_of
-from .parts import check_classes, shared_groups, with_test
-from .tables import check_excluded, excluded, given_labels, given_parts, relative_names
-from .tfrecords import open_tfrecords, record_files
+from .tables import (
+    TABLE_SUFFIXES,
+    Reading,
+    given_labels,
+    given_parts,
+    left_out,
+    listed_files,
+    relative_names,
+)
+from .tfrecords import INDEX, open_tfrecords
 
 TFDS = "tfds:"
 TFRECORDS = "tfrecords:"
@@ -37,32 +45,74 @@ TFRECORDS = "tfrecords:"
 ClassesAndSplits = tuple[tuple[str, ...], dict[str, Examples]]
 
 
-def read_source(spec: Any, reading: Reading) -> Source:
-    """Opens labelled images, and holds out a test part where they have none.
+def read_source(
+    spec: Any,
+    validation: float | Callable[[int], float] | None = None,
+    *,
+    trained: bool = False,
+    recorded: bool = False,
+    **how: Any,
+) -> Source:
+    """Opens labelled images and splits them.
 
     Args:
         spec: A `DataSpec`.
-        reading: How they are read; receives the notes.
+        validation: See `DataSpec.open`.
+        trained: See `DataSpec.open`.
+        recorded: See `DataSpec.open`.
+        **how: Fields of `Reading`.
 
     Raises:
         NotPrepared: As `open_source`.
         ValueError: As `open_source`.
     """
     spec.check_given()
-    reader, name = READERS[kind_of_data(spec.data)], str(spec.data)
+    calibration, fold = (0.0, None) if recorded else (spec.calibration, spec.fold)
+    if recorded:
+        how["one_part"] = bool(spec.split)
+        spec = dataclasses.replace(spec, holdout=0.0, split=())
+    elif fold and spec.test:
+        spec = dataclasses.replace(spec, holdout=0.0)
+    source = _opened(Reading(spec, **how))
+    splits, seed, groups = dict(source.splits), spec.split_seed or 0, source.groups
+    if calibration and not source.class_names:
+        raise ValueError(
+            "Images without labels have no part for calibration. "
+            f"Received: calibration={calibration}"
+        )
+    if not spec.test:
+        splits.pop("test", None)
+    if (validation is not None or calibration or fold) and "train" not in splits:
+        raise ValueError(f"There must be images to train with. Received: only {', '.join(splits)}")
+    if trained:
+        parts.check_trained_classes(splits, source.class_names)
+    if fold:
+        splits = parts.with_fold(splits, source.class_names, fold, seed, groups)
+    # Before the validation images, so that they do not change what is held out.
+    splits = parts.with_calibration(splits, source.class_names, calibration, seed, groups)
+    share = validation(len(splits["train"])) if callable(validation) else validation
+    if share is not None:
+        splits = parts.with_validation(splits, share, seed, groups)
+    return dataclasses.replace(source, splits=splits)
+
+
+def _opened(reading):
+    """The images in the parts of the data, and a test part."""
+    spec, notes, name = reading.spec, reading.notes, str(reading.spec.data)
+    reader = READERS[kind_of_data(spec.data)]
     for option, belongs in _BELONGS.items():
         if getattr(spec, option) and option not in reader.options:
             raise ValueError(f"{belongs}. Received: {name}, with {option}")
-    class_names, splits = reader.open(spec, reading)
-    notes = reading.notes
+    class_names, splits = reader.open(reading)
+    if spec.exclude and reading.root is None:  # Files are left out before they are decoded.
+        splits = _without(splits, spec)
     if not reading.labelled:
         if "train" not in splits:
             raise ValueError(
                 f"There must be images to train with. Received: only {', '.join(splits)}"
             )
         splits = {"train": splits["train"]}
-        groups = _groups(spec, splits, reading)
-        return Source((), splits, reading.skipped, tuple(notes), groups)
+        return Source((), splits, reading.skipped, tuple(notes), _groups(splits, reading))
     if len(class_names) < reading.min_classes:
         raise ValueError(
             f"There must be at least two classes. Received: {name}, with {len(class_names)}"
@@ -70,8 +120,8 @@ def read_source(spec: Any, reading: Reading) -> Source:
             + "; --weights FOLDER with --head extend or --replay adds one class to a classifier's"
         )
     splits = _of_task(splits, class_names, spec.task, name, notes)
-    groups = _groups(spec, splits, reading)
-    splits = with_test(splits, class_names, spec.split_seed or 0, spec.holdout, notes, groups)
+    groups = _groups(splits, reading)
+    splits = parts.with_test(splits, class_names, spec.split_seed or 0, spec.holdout, notes, groups)
     return Source(class_names, splits, reading.skipped, tuple(notes), groups)
 
 
@@ -82,7 +132,7 @@ def kind_of_data(data: str | InMemory) -> str:
     for prefix in (MEMORY, TFDS, TFRECORDS):
         if data.startswith(prefix):
             return prefix
-    if record_files(pathlib.Path(data)):
+    if os.path.isfile(os.path.join(data, INDEX)):
         return TFRECORDS
     return "table" if data.lower().endswith(TABLE_SUFFIXES) else "folder"
 
@@ -96,59 +146,71 @@ def is_files(name: str) -> bool:
     return kind_of_data(name) in ("table", "folder")
 
 
-def _open_arrays(spec, reading):
-    class_names, splits = spec.data.open(spec.class_names)
-    return class_names, _without(splits, spec)
+def _open_arrays(reading):
+    return reading.spec.data.open(reading.spec.class_names)
 
 
-def _refuse_memory(spec, reading):
+def _refuse_memory(reading):
     raise ValueError(
         "Arrays, a tf.data.Dataset and a DataFrame are in memory: the Python program must pass "
-        f"them again. Received: {spec.data}"
+        f"them again. Received: {reading.spec.data}"
     )
 
 
-def _open_tfds(spec, reading):
+def _open_tfds(reading):
     from .tfds_records import open_tfds  # TensorFlow Datasets takes half a second.
 
-    name = spec.data.removeprefix(TFDS)
-    class_names, splits = open_tfds(name, spec.data_dir, download=reading.download)
-    return class_names, _without(splits, spec)
+    spec = reading.spec
+    return open_tfds(spec.data.removeprefix(TFDS), spec.data_dir, download=reading.download)
 
 
-def _open_tfrecords(spec, reading):
-    class_names, splits = open_tfrecords(spec.data.removeprefix(TFRECORDS), spec.task)
-    return class_names, _without(splits, spec)
+def _open_tfrecords(reading):
+    return open_tfrecords(reading.spec.data.removeprefix(TFRECORDS))
 
 
-def _open_files(spec, reading):
+def _open_files(reading):
+    spec, skipped = reading.spec, reading.skipped
     name, is_frame = str(spec.data), isinstance(spec.data, InMemory)
     root = pathlib.Path(spec.data_dir or ("" if is_frame else name))
     root = root.parent if root.is_file() else root
-    skipped = reading.skipped
     if is_frame:
-        files, class_names = listed_files(spec.data.frame, name, root, spec, reading)
+        files, class_names = listed_files(spec.data.frame, name, root, reading)
     else:
-        files, class_names = list_files(pathlib.Path(name), root, spec, reading)
-    files = _with_tables(files, class_names, root, spec, reading.one_part)
+        files, class_names = list_files(pathlib.Path(name), root, reading)
+    files = _with_tables(files, class_names, root, reading)
     if spec.group_by is not None and any(file.group is not None for file in files):
         reading.cells = {file.path: file.group for file in files}
-    files, misnamed = _named_in_utf_8(files, spec.strict)
-    class_names = tuple(filter(is_utf_8, class_names))
     if not spec.follow_symlinks and (not is_frame or spec.data_dir is not None):
         check_links(root, (file.path for file in files))
-    transcode, unreadable = None, []
+    paths = [file.path for file in files]
     if reading.verify:
-        files, unreadable, transcode = _verified(files, spec.strict, reading.by_pillow)
-    skipped += misnamed + unreadable
-    left_out = describe_skipped(skipped, names=3)[:3]
+        reasons = dict(undecodable(paths, by_pillow=reading.by_pillow))
+    else:
+        reasons = {n: NOT_UTF_8 for n, path in enumerate(paths) if not is_utf_8(path)}
+    for place, reason in reasons.items():
+        path = printable(paths[place])
+        if spec.strict:
+            raise ValueError(f"{path} cannot be decoded. {reason}")
+        skipped.append((path, reason))
+    files = [file for place, file in enumerate(files) if place not in reasons]
+    lines = describe_skipped(skipped, names=3)[:3]
     if not files:
         reason = only_others(images_below(name)[1]) if os.path.isdir(name) else ""
-        reason = "; " + "; ".join(left_out) if skipped else reason
+        reason = "; " + "; ".join(lines) if skipped else reason
         raise ValueError(f"There must be images in the data. Received: {name}, none{reason}")
-    splits = _file_splits(files, class_names, transcode)
+    class_names = tuple(filter(is_utf_8, class_names))
+    numbers: dict[Any, int] = {name: number for number, name in enumerate(class_names)}
+    splits: dict[str, Examples] = {}
+    for split in dict.fromkeys(file.split for file in files):
+        part = [file for file in files if file.split == split]
+        if isinstance(part[0].label, tuple):
+            rows = [map(numbers.__getitem__, file.label) for file in part]
+            labels = multi_hot(rows, len(numbers))
+        else:
+            labels = np.array([numbers[file.label] for file in part], "int32")
+        splits[split or "train"] = FileExamples([file.path for file in part], labels)
     if reading.labelled:
-        check_classes(splits, class_names, more="".join(f"; {line}" for line in left_out))
+        parts.check_classes(splits, class_names, more="".join(f"; {line}" for line in lines))
     reading.root = root
     return class_names, splits
 
@@ -157,11 +219,11 @@ class Reader(NamedTuple):
     """A row of the table of readers.
 
     Args:
-        open: Function from a `DataSpec` and a `Reading` to the class names and the splits.
+        open: Function from a `Reading` to the class names and the splits.
         options: Names of `_BELONGS` that go with such data.
     """
 
-    open: Callable[[Any, Reading], ClassesAndSplits]
+    open: Callable[[Reading], ClassesAndSplits]
     options: tuple[str, ...] = ()
 
 
@@ -181,20 +243,50 @@ _BELONGS = {
 }
 
 
-def _groups(spec, splits, reading):
+def _with_tables(files, class_names, root, reading):
+    """The files that are not excluded, with the parts and labels of the tables."""
+    spec = reading.spec
+    if reading.one_part:
+        files = [file._replace(split=None) for file in files]
+    if not (spec.exclude or spec.split or spec.labels):
+        return files
+    paths = [file.path for file in files]
+    names = relative_names(paths, root)
+    is_out = left_out(names, paths, spec.exclude, str(spec.data))
+    splits = [file.split for file in files]
+    labels = [file.label for file in files]
+    if spec.split:
+        splits = given_parts(names, spec.split, is_out)
+    if spec.labels:
+        labels = given_labels(names, labels, spec.labels, class_names, spec.task)
+    rows = zip(files, labels, splits, is_out, strict=True)
+    return [file._replace(label=label, split=part) for file, label, part, out in rows if not out]
+
+
+def _without(splits, spec):
+    """The examples that are not excluded by name."""
+    names = [name for examples in splits.values() for name in examples.names]
+    is_out = iter(left_out(names, names, spec.exclude, str(spec.data)))
+    return {
+        split: examples.take([place for place in range(len(examples)) if not next(is_out)])
+        for split, examples in splits.items()
+    }
+
+
+def _groups(splits, reading):
     """The group of each image by its name; None where images are not grouped."""
-    if spec.group_by is None:
+    group_by, root, cells = reading.spec.group_by, reading.root, reading.cells
+    if group_by is None:
         return None
-    root, cells = reading.root, reading.cells
     paths = [path for examples in splits.values() for path in examples.names]
     names = paths if root is None else relative_names(paths, root)
     if cells is not None:
         cells = {name: cells[path] for name, path in zip(names, paths, strict=True)}
-    numbers, alone = group_of(spec.group_by, names, None if root is None else paths, cells)
+    numbers, alone = group_of(group_by, names, None if root is None else paths, cells)
     groups = dict(zip(paths, numbers.tolist(), strict=True))
     line = f"{len(np.unique(numbers))} groups of {len(paths)} images"
     line += f", {alone} of one image without the information" if alone else ""
-    reading.notes += [line, *shared_groups(splits, groups)]
+    reading.notes += [line, *parts.shared_groups(splits, groups)]
     return groups
 
 
@@ -228,51 +320,6 @@ def _of_task(splits, class_names, task, data, notes):
     return {split: examples.relabelled(numbers, new) for split, examples in splits.items()}
 
 
-def _with_tables(files, class_names, root, spec, one_part):
-    """The files that are not excluded, with the parts and labels of the tables."""
-    paths = [file.path for file in files]
-    has_lists = spec.exclude or spec.split or spec.labels
-    names = relative_names(paths, root) if has_lists else paths
-    left_out = excluded(names, paths, spec.exclude, str(spec.data))
-    parts = [None if one_part else file.split for file in files]
-    found = [file.label for file in files]
-    if spec.split:
-        parts = given_parts(names, spec.split, left_out)
-    if spec.labels:
-        found = given_labels(names, found, spec.labels, class_names, spec.task)
-    rows = zip(files, found, parts, left_out, strict=True)
-    return [file._replace(label=label, split=part) for file, label, part, out in rows if not out]
-
-
-def _named_in_utf_8(files, strict):
-    """The files that TensorFlow can open, and the others with the reason."""
-    kept, skipped = [], []
-    for file in files:
-        if is_utf_8(file.path):
-            kept.append(file)
-            continue
-        name = printable(file.path)
-        if strict:
-            raise ValueError(f"File and folder names must be UTF-8. Received: {name}")
-        skipped.append((name, NOT_UTF_8))
-    return kept, skipped
-
-
-def _without(splits, spec):
-    """Leaves out examples by name."""
-    if not spec.exclude:
-        return splits
-    wanted = set(spec.exclude)
-    unused, kept = set(wanted), {}
-    for split, examples in splits.items():
-        names = examples.names
-        unused -= set(names)
-        left = [place for place, name in enumerate(names) if name not in wanted]
-        kept[split] = examples.take(left)
-    check_excluded(unused, str(spec.data))
-    return kept
-
-
 def describe_skipped(skipped: Iterable[tuple[str, str]], names: int = 10) -> list[str]:
     """Returns a line for each reason why files were skipped, with their number and names.
 
@@ -291,32 +338,3 @@ def describe_skipped(skipped: Iterable[tuple[str, str]], names: int = 10) -> lis
             found = first_names(paths, names)
             lines.append(f"skipped {len(paths):,} files: {reason} Files: {found}")
     return [for_line(line) for line in lines]
-
-
-def _verified(files, strict, by_pillow):
-    """Returns the files that can be decoded, the others, and whether some need Pillow."""
-    skipped, bad, transcode = [], set(), False
-    for place, reason in undecodable([file.path for file in files], by_pillow=by_pillow):
-        if reason is None:
-            transcode = True
-            continue
-        if strict:
-            raise ValueError(f"{files[place].path} cannot be decoded. {reason}")
-        skipped.append((files[place].path, reason))
-        bad.add(place)
-    return [file for place, file in enumerate(files) if place not in bad], skipped, transcode
-
-
-def _file_splits(files: list[LabelledFile], class_names, transcode) -> dict[str, Examples]:
-    numbers = {name: number for number, name in enumerate(class_names)}
-    splits: dict[str, Examples] = {}
-    for split in dict.fromkeys(file.split for file in files):
-        part = [file for file in files if file.split == split]
-        if isinstance(part[0].label, tuple):
-            labels = multi_hot(
-                [map(numbers.__getitem__, file.label) for file in part], len(numbers)
-            )
-        else:
-            labels = np.array([numbers[file.label] for file in part], "int32")
-        splits[split or "train"] = FileExamples([file.path for file in part], labels, transcode)
-    return splits

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from keras_vit.description.tasks import TASKS
+from keras_vit.description.class_labels import TASKS
 from keras_vit.description.without_paths import DATA_PLACE, is_place
 from keras_vit.utils.fields import (
     NOT_NEGATIVE,
@@ -216,15 +216,15 @@ class DataSpec:
             validation: Share of the training images for "validation" where the data have no
                 such part, or a function from the number of training images to it. 0: there
                 is no "validation", even if the data have one. None: as the data have it.
-            min_classes: See `label_tables.Reading`.
+            min_classes: See `tables.Reading`.
             trained: Whether a class in another part must have a training image, as a model of the
                 data's classes alone needs it.
-            labelled: See `label_tables.Reading`.
-            verify: See `label_tables.Reading`.
-            download: See `label_tables.Reading`.
+            labelled: See `tables.Reading`.
+            verify: See `tables.Reading`.
+            download: See `tables.Reading`.
             recorded: Whether a `SplitRecord` has the part of each image, so that none is held out
                 here; where a table has the parts, all images are in "train".
-            by_pillow: See `label_tables.Reading`.
+            by_pillow: See `tables.Reading`.
 
         Returns:
             A `Source` with the splits "train", and if there are any, "validation",
@@ -234,49 +234,19 @@ class DataSpec:
             ValueError: If no data are given, a class has no training image, images without
                 labels are to be calibrated with, or as `open_source` raises it.
         """
-        from .label_tables import Reading
-        from .parts import check_trained_classes, with_calibration, with_fold, with_validation
         from .sources import read_source
 
-        calibration = 0.0 if recorded else self.calibration
-        if calibration and not labelled:
-            raise ValueError(
-                "Images without labels have no part for calibration. "
-                f"Received: calibration={calibration}"
-            )
-        spec = self
-        if recorded:
-            spec = dataclasses.replace(self, holdout=0.0, split=())
-        elif self.fold and self.test:
-            spec = dataclasses.replace(self, holdout=0.0)
-        reading = Reading(
-            verify=verify,
+        return read_source(
+            self,
+            validation,
+            trained=trained,
+            recorded=recorded,
             min_classes=min_classes,
             labelled=labelled,
+            verify=verify,
             download=download,
-            one_part=recorded and bool(self.split),
             by_pillow=by_pillow,
         )
-        source = read_source(spec, reading)
-        splits = dict(source.splits)
-        if not self.test:
-            splits.pop("test", None)
-        fold = None if recorded else self.fold
-        if (validation is not None or calibration or fold) and "train" not in splits:
-            raise ValueError(
-                f"There must be images to train with. Received: only {', '.join(splits)}"
-            )
-        if trained:
-            check_trained_classes(splits, source.class_names)
-        seed, groups = self.split_seed or 0, source.groups
-        if fold:
-            splits = with_fold(splits, source.class_names, fold, seed, groups)
-        # Before the validation images, so that they do not change what is held out.
-        splits = with_calibration(splits, source.class_names, calibration, seed, groups)
-        share = validation(len(splits["train"])) if callable(validation) else validation
-        if share is not None:
-            splits = with_validation(splits, share, seed, groups)
-        return dataclasses.replace(source, splits=splits)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON can hold them."""
@@ -353,9 +323,7 @@ def open_source(
     *,
     seed: int | None = None,
     verify: bool = True,
-    min_classes: int = 2,
     labelled: bool = True,
-    download: bool = True,
     **options: Any,
 ) -> Source:
     """Opens labelled images.
@@ -371,10 +339,8 @@ def open_source(
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
             arrays, a `tf.data.Dataset` or a `pandas.DataFrame`; see `InMemory`.
         seed: Seed of the choice of test images where the data have no test split; by default 0.
-        verify: See `label_tables.Reading`.
-        min_classes: See `label_tables.Reading`.
-        labelled: See `label_tables.Reading`.
-        download: See `label_tables.Reading`.
+        verify: See `tables.Reading`.
+        labelled: See `tables.Reading`.
         **options: Other fields of `DataSpec`, such as `holdout`.
 
     Returns:
@@ -388,11 +354,25 @@ def open_source(
             does not fit, record files are incomplete, or the data are not of the task; with
             `strict`, if a file cannot be decoded.
     """
-    from .label_tables import Reading
-    from .sources import read_source
-
     if seed is not None:
         options["split_seed"] = seed
-    spec = data_spec(data, **options)
-    reading = Reading(verify=verify, min_classes=min_classes, labelled=labelled, download=download)
-    return read_source(spec, reading)
+    return data_spec(data, **options).open(verify=verify, labelled=labelled)
+
+
+def check_output(output: str | os.PathLike | None, data: Any) -> None:
+    """Raises unless an output lies outside of the folder of the data.
+
+    Args:
+        output: The folder to write, or None.
+        data: The data; anything but an existing folder has no outputs in it.
+
+    Raises:
+        ValueError: If the pictures in the output would be a class of the data the next time.
+    """
+    if output is None or not isinstance(data, str | os.PathLike) or not os.path.isdir(data):
+        return
+    if (os.path.realpath(output) + os.sep).startswith(os.path.join(os.path.realpath(data), "")):
+        raise ValueError(
+            "The output must lie outside of the data's folder, where its pictures would become "
+            f"images of a class. Received: {os.fspath(output)}, in {os.fspath(data)}"
+        )

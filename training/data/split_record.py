@@ -6,9 +6,9 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -17,10 +17,9 @@ from keras_vit.training.machine import usable_cores
 from keras_vit.utils.files import SPLIT, atomic_write
 from keras_vit.utils.safe_text import for_line
 
-# Bytes at the start, in the middle and at the end of an encoded image that its fingerprint is
-# computed from, with its size. A hash of whole files would read all data once more, in every
-# evaluation too; compressed images that differ do so nearly everywhere.
-_WINDOW = 2**14
+if TYPE_CHECKING:
+    from .examples import Examples
+
 _FILES_AT_ONCE = 256
 
 UNKNOWN = 0  # The fingerprint of an image that was not read.
@@ -30,141 +29,41 @@ PARTS = ("train", "validation", "calibration", "test")
 
 def fingerprint(encoded: bytes) -> int:
     """Returns a 64-bit number for the content of an encoded image, never `UNKNOWN`."""
-    size = len(encoded)
-    return _hashed(size, (encoded[start:stop] for start, stop in _windows(size)))
+    return int.from_bytes(hashlib.sha256(encoded).digest()[:8], "little") or 1
 
 
 def file_fingerprints(paths: Sequence[str]) -> np.ndarray:
     """Returns the `fingerprint` of the content of each file, uint64 `(N,)`.
 
-    At most three pieces of a file are read. The number of a file that cannot be read is
-    `UNKNOWN`.
+    The number of a file that cannot be read is `UNKNOWN`.
     """
-    found = _in_groups(lambda group: [_file_fingerprint(path) for path in group], paths)
-    return np.array([number for group in found for number in group], "uint64")
 
+    def read(start):
+        found = []
+        for path in paths[start : start + _FILES_AT_ONCE]:
+            try:
+                found.append(fingerprint(pathlib.Path(path).read_bytes()))
+            except OSError:
+                found.append(UNKNOWN)
+        return found
 
-def _in_groups(read, paths):
-    """What a function returns for each group of some files, in their order."""
-    starts = range(0, len(paths), _FILES_AT_ONCE)
-    groups = [paths[start : start + _FILES_AT_ONCE] for start in starts]
     with ThreadPoolExecutor(4 * usable_cores()) as pool:  # They mostly wait for the disk.
-        return list(pool.map(read, groups))
+        groups = pool.map(read, range(0, len(paths), _FILES_AT_ONCE))
+        return np.array([number for group in groups for number in group], "uint64")
 
 
-def _file_fingerprint(path):
-    try:
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            return _hashed(size, (_piece(file, *window) for window in _windows(size)))
-    except OSError:
-        return UNKNOWN
+Fingerprints: TypeAlias = Mapping[str, "np.ndarray | None"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Contents:
-    """What identifies images by all of their bytes.
-
-    Args:
-        fingerprints: The `fingerprint` of each encoded image, uint64 `(N,)`.
-        sha256: The SHA-256 of each encoded image, uint8 `(N, 32)`; zeros if it was not read.
-    """
-
-    fingerprints: np.ndarray
-    sha256: np.ndarray
-
-    @classmethod
-    def of(cls, images: Iterable[bytes | None], count: int) -> Contents:
-        """Returns the contents of some encoded images, each of which is read once.
-
-        Args:
-            images: The images; None for one that cannot be read.
-            count: Their number.
-        """
-        numbers, digests = np.zeros(count, "uint64"), np.zeros((count, 32), "uint8")
-        for place, image in enumerate(images):
-            if image is not None:
-                numbers[place] = fingerprint(image)
-                digests[place] = np.frombuffer(hashlib.sha256(image).digest(), "uint8")
-        return cls(numbers, digests)
-
-    @classmethod
-    def joined(cls, parts: Sequence[Contents]) -> Contents:
-        """Returns the contents of several groups of images as one."""
-        return cls(
-            np.concatenate([part.fingerprints for part in parts]),
-            np.concatenate([part.sha256 for part in parts]),
-        )
-
-
-def file_contents(paths: Sequence[str]) -> Contents:
-    """Returns the contents of files, which are read whole."""
-    found = _in_groups(lambda group: Contents.of(map(_read, group), len(group)), paths)
-    return Contents.joined(found) if found else Contents.of([], 0)
-
-
-def _read(path):
-    try:
-        return pathlib.Path(path).read_bytes()
-    except OSError:
-        return None
-
-
-def _piece(file, start, stop):
-    file.seek(start)
-    return file.read(stop - start)
-
-
-def _windows(size):
-    """The first and last byte of each piece that is read."""
-    if size <= 4 * _WINDOW:
-        return [(0, size)]
-    middle = size // 2
-    return [(0, _WINDOW), (middle, middle + _WINDOW), (size - _WINDOW, size)]
-
-
-def _hashed(size, pieces):
-    digest = hashlib.blake2b(str(size).encode() + b" ", digest_size=8)
-    for piece in pieces:
-        digest.update(piece)
-    return int.from_bytes(digest.digest(), "little") or 1
-
-
-class Fingerprinted(Protocol):
-    """Images with a name and a number for the content of each, as `Examples`."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names."""
-
-    def fingerprints(self) -> np.ndarray | None:
-        """Returns the numbers, uint64 `(N,)`, or None."""
-
-    def contents(self) -> Contents | None:
-        """Returns the contents, or None for images that are known by their names alone."""
-
-
-Fingerprints: TypeAlias = Mapping[str, np.ndarray | None]
-
-
-def read_fingerprints(splits: Mapping[str, Fingerprinted]) -> Fingerprints:
+def read_fingerprints(splits: Mapping[str, Examples]) -> dict[str, np.ndarray | None]:
     """Returns the fingerprints of the images of each part, uint64 `(N,)`; None if not known.
 
-    The images are read, so a run calls this once.
+    All images are read, so a run calls this once.
 
     Args:
         splits: The images by the name of their part.
     """
     return {name: examples.fingerprints() for name, examples in splits.items()}
-
-
-def read_contents(splits: Mapping[str, Fingerprinted]) -> dict[str, Contents | None]:
-    """Returns the contents of the images of each part, all of which are read whole.
-
-    Args:
-        splits: The images by the name of their part.
-    """
-    return {name: examples.contents() for name, examples in splits.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +130,7 @@ class SplitRecord:
         both = {name: np.union1d(self.parts[name], other.parts[name]) for name in PARTS}
         return SplitRecord(both)
 
-    def differences(self, splits: Mapping[str, Fingerprinted]) -> list[str]:
+    def differences(self, splits: Mapping[str, Examples]) -> list[str]:
         """Returns how the content of present images differs from the recorded one, a line each.
 
         Args:
@@ -274,7 +173,7 @@ class SplitRecord:
 
 
 def notes_of_seen(
-    splits: Mapping[str, Fingerprinted], record: SplitRecord | None, where: str
+    splits: Mapping[str, Examples], record: SplitRecord | None, where: str
 ) -> list[str]:
     """Returns a line for each held-out part with images that a run trained on, or chose by.
 
@@ -294,8 +193,3 @@ def notes_of_seen(
                 f"{where}: new images may have a lower accuracy"
             )
     return notes
-
-
-def fingerprints_of(images: Iterable[bytes], count: int) -> np.ndarray:
-    """Returns the `fingerprint` of each of some encoded images, uint64 `(count,)`."""
-    return np.fromiter(map(fingerprint, images), "uint64", count)

@@ -1,26 +1,28 @@
-"""Calibration of a classifier: expected calibration error and reliability diagram."""
+"""Calibration of a classifier, its temperature, and the risk of its answers by their coverage.
+
+Temperature scaling is by Guo et al., 2017 (arXiv:1706.04599).
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import scipy.optimize
 
-from keras_vit.utils.files import atomic_write, write_csv
-from keras_vit.utils.plots import new_figure
+from keras_vit.utils.report import Table
 
 NUM_BINS = 15  # As in Guo et al., "On Calibration of Modern Neural Networks", 2017.
+MAX_ROWS = 1000  # In the table of the curve.
+_RANGE = (0.05, 20.0)  # Bounds of 1 / T.
 
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
     """Confidence and accuracy of predictions, by confidence.
 
-    Bin m holds the predictions with a confidence in `((m - 1) / M, m / M]`. Sums, not
-    means, are stored, so that parts of a data set can be added.
+    Bin m holds the predictions with a confidence in `((m - 1) / M, m / M]`.
 
     Args:
         counts: Predictions in each bin, int `(M,)`.
@@ -38,16 +40,6 @@ class Calibration:
         return int(self.counts.sum())
 
     @property
-    def confidences(self) -> np.ndarray:
-        """Mean confidence of each bin; NaN for an empty one."""
-        return _mean(self.confidence_sums, self.counts)
-
-    @property
-    def accuracies(self) -> np.ndarray:
-        """Share of correct predictions in each bin; NaN for an empty one."""
-        return _mean(self.correct_counts, self.counts)
-
-    @property
     def expected_error(self) -> float:
         """The expected calibration error: ECE = sum over bins of n_m / n |acc_m - conf_m|."""
         return float(np.abs(self.correct_counts - self.confidence_sums).sum() / self.count)
@@ -55,26 +47,23 @@ class Calibration:
     @property
     def maximum_error(self) -> float:
         """The largest |acc_m - conf_m| of a bin that is not empty."""
-        return float(np.nanmax(np.abs(self.accuracies - self.confidences)))
+        rows = (row for row in self.table.rows if row[2])
+        return max(abs(accuracy - confidence) for *_, confidence, accuracy in rows)
 
     @property
     def overconfidence(self) -> float:
         """Mean confidence minus accuracy: positive if the classifier is overconfident."""
         return float((self.confidence_sums.sum() - self.correct_counts.sum()) / self.count)
 
-    def __add__(self, other: Calibration) -> Calibration:
-        return Calibration(
-            self.counts + other.counts,
-            self.confidence_sums + other.confidence_sums,
-            self.correct_counts + other.correct_counts,
-        )
-
-    def __str__(self) -> str:
-        return (
-            f"calibration error  {self.expected_error:.4f} expected, "
-            f"{self.maximum_error:.4f} at most, of {self.count} images\n"
-            f"mean confidence    {self.overconfidence:+.4f} above accuracy"
-        )
+    @property
+    def table(self) -> Table:
+        """A row for each bin; confidence and accuracy are means."""
+        edges = np.linspace(0, 1, len(self.counts) + 1)
+        with np.errstate(invalid="ignore"):  # An empty bin has no means.
+            means = self.confidence_sums / self.counts, self.correct_counts / self.counts
+        columns = (values.tolist() for values in (edges[:-1], edges[1:], self.counts, *means))
+        header = ("above", "up_to", "images", "confidence", "accuracy")
+        return Table(header, list(zip(*columns, strict=True)))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the numbers as types of JSON."""
@@ -88,69 +77,94 @@ class Calibration:
             "bin_correct_counts": self.correct_counts.tolist(),
         }
 
-    def write_csv(self, path: str | os.PathLike) -> None:
-        """Writes a CSV file with a row for each bin."""
-        edges = np.linspace(0, 1, len(self.counts) + 1)
-        columns = (edges[:-1], edges[1:], self.counts, self.confidences, self.accuracies)
-        rows: list[tuple] = [("above", "up_to", "images", "confidence", "accuracy")]
-        for low, high, count, confidence, accuracy in zip(*columns, strict=True):
-            values = (f"{confidence:.6g}", f"{accuracy:.6g}") if count else ("", "")
-            rows.append((f"{low:.6g}", f"{high:.6g}", count, *values))
-        write_csv(path, rows)
-
-    def draw(self, path: str | os.PathLike) -> None:
-        """Draws the reliability diagram: accuracy and share of images by confidence.
-
-        Raises:
-            ImportError: Without matplotlib.
-        """
-        edges = np.linspace(0, 1, len(self.counts) + 1)
-        figure = new_figure((5, 6), dpi=120)
-        upper, lower = figure.subplots(2, sharex=True, height_ratios=(3, 1))
-        bars = {"align": "edge", "width": 1 / len(self.counts), "edgecolor": "white"}
-        upper.bar(edges[:-1], np.nan_to_num(self.accuracies), label="accuracy", **bars)
-        upper.plot((0, 1), (0, 1), "k--", linewidth=1, label="perfectly calibrated")
-        upper.plot(self.confidences, self.accuracies, "o", color="C1", label="mean of the bin")
-        upper.set(ylabel="accuracy", ylim=(0, 1), xlim=(0, 1))
-        upper.set_title(f"expected calibration error {self.expected_error:.4f}")
-        upper.legend(loc="upper left")
-        lower.bar(edges[:-1], self.counts / self.count, color="grey", **bars)
-        lower.set(xlabel="confidence", ylabel="share of images")
-        with atomic_write(path) as partial:
-            figure.savefig(partial)
-
 
 def calibration_of(
-    probabilities: npt.ArrayLike, labels: npt.ArrayLike, *, num_bins: int = NUM_BINS
+    confidence: np.ndarray, is_right: np.ndarray, *, num_bins: int = NUM_BINS
 ) -> Calibration:
     """Returns the calibration of a classifier's most probable classes.
 
     Args:
-        probabilities: `(N, K)`, rows that sum to 1.
-        labels: Class indices `(N,)`.
+        confidence: Their probabilities, `(N,)`.
+        is_right: Whether each is the image's class, bool `(N,)`.
         num_bins: Bins of equal width, M.
-
-    Raises:
-        ValueError: If shapes do not fit or a row does not sum to 1.
     """
-    scores, classes = np.asarray(probabilities, np.float64), np.asarray(labels)
-    if scores.ndim != 2 or classes.shape != scores.shape[:1] or not len(classes):
-        raise ValueError(
-            "Probabilities must be (N, K) and labels (N,), N at least 1. Received: shapes "
-            f"{scores.shape} and {classes.shape}"
-        )
-    # float32 softmax sums to 1 within about 1e-6.
-    if (scores < 0).any() or (np.abs(scores.sum(axis=1) - 1) > 1e-3).any():
-        raise ValueError("Every row must hold probabilities, which sum to 1. Received: other sums")
-    confidence = scores.max(axis=1)
-    correct = scores.argmax(axis=1) == classes
     bins = np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
     return Calibration(
         counts=np.bincount(bins, minlength=num_bins),
         confidence_sums=np.bincount(bins, confidence, minlength=num_bins),
-        correct_counts=np.bincount(bins[correct], minlength=num_bins),
+        correct_counts=np.bincount(bins[is_right], minlength=num_bins),
     )
 
 
-def _mean(sums, counts):
-    return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+def coverage_curve(confidence: np.ndarray, is_right: np.ndarray) -> np.ndarray:
+    """Returns the share of errors among the n images with the highest confidence, n from 1.
+
+    Images of the same confidence are answered together. The mean of the curve is its area, AURC
+    (Geifman et al., 2019).
+
+    Args:
+        confidence: The probability of each answer, `(N,)`.
+        is_right: Whether it is right, bool `(N,)`.
+
+    Returns:
+        `(N,)`.
+    """
+    order = np.argsort(-confidence, kind="stable")
+    errors, confidence = np.cumsum(~is_right[order]), confidence[order]
+    # The last image of each confidence.
+    last = np.searchsorted(-confidence, -confidence, side="right") - 1
+    return errors[last] / (last + 1)
+
+
+def coverage_table(confidence: np.ndarray, risks: np.ndarray) -> Table:
+    """Returns a curve of `coverage_curve` with the least confidence, at most `MAX_ROWS` rows."""
+    count, ordered = len(risks), -np.sort(-confidence)
+    places = np.unique(np.linspace(0, count - 1, MAX_ROWS).astype(int))
+    columns = ((places + 1) / count, risks[places], ordered[places])
+    rows = list(zip(*(values.tolist() for values in columns), strict=True))
+    return Table(("coverage", "risk", "confidence"), rows)
+
+
+def scaled_probabilities(logits: np.ndarray, temperature: float) -> np.ndarray:
+    """Returns softmax(z / T) of each row.
+
+    Args:
+        logits: z, `(N, K)`.
+        temperature: T, positive.
+
+    Returns:
+        float64 `(N, K)`.
+    """
+    scaled = np.asarray(logits, "float64") / temperature
+    exponentials = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """Returns the temperature with the least cross-entropy; one for all classes.
+
+    Labels count as probabilities that leave 1 / (N + 2) to the other answers (Platt, 1999), so that
+    a few images, all of them right, do not give certainty.
+
+    Args:
+        logits: `(N, K)`, N at least 1.
+        labels: Class numbers `(N,)`.
+
+    Returns:
+        T, from 0.05 to 20.
+    """
+    scores = np.asarray(logits, "float64")
+    rest = 1 / (len(scores) + 2)
+    targets = np.full(scores.shape, rest / scores.shape[1])
+    targets[np.arange(len(labels)), labels] += 1 - rest
+
+    def slope(factor):  # The derivative of the cross-entropy, which is convex in 1 / T.
+        probabilities = scaled_probabilities(scores, 1 / factor)
+        return ((probabilities - targets) * scores).sum()
+
+    low, high = _RANGE
+    if slope(low) >= 0:
+        return 1 / low
+    if slope(high) <= 0:
+        return 1 / high
+    return 1 / scipy.optimize.brentq(slope, low, high, xtol=1e-9)

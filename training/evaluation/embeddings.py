@@ -92,15 +92,14 @@ def embed(
     Raises:
         ValueError: If no file can be read, or the model does not have the feature.
     """
-    checked = list(undecodable(files))
-    skipped = [(files[place], reason) for place, reason in checked if reason is not None]
-    bad = {place for place, reason in checked if reason is not None}
-    names = [file for place, file in enumerate(files) if place not in bad]
+    reasons = dict(undecodable(files))
+    skipped = [(files[place], reason) for place, reason in reasons.items()]
+    names = [file for place, file in enumerate(files) if place not in reasons]
     if not names:
         raise ValueError(f"There must be an image that can be read. Received: {skipped[0][1]}")
     found = extract(
         model.model,
-        FileExamples(names, np.zeros(len(names)), any(reason is None for _, reason in checked)),
+        FileExamples(names, np.zeros(len(names))),
         preprocessing=model.preprocessing,
         feature=feature,
         batch_size=batch_size,

@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.training.data import Source
 from keras_vit.training.data.labels import places_by_class, task_of
 from keras_vit.training.data.parts import fold_numbers
 from keras_vit.training.data.sources import describe_skipped
+from keras_vit.utils.report import align_columns
 
 from .features import extract
 from .intervals import accuracy_text, mean_interval
@@ -161,18 +162,6 @@ def accuracy(
     Warns:
         UserWarning: If classes have fewer training examples than `shots`: all are taken.
     """
-    poor = {} if shots is None else _poor(train_labels, shots)
-    if poor:
-        named = ", ".join(f"{k} has {count}" for k, count in poor.items())
-        warnings.warn(
-            f"Classes with fewer than shots={shots} training examples: {named}", stacklevel=2
-        )
-    return _accuracy(
-        train_features, train_labels, test_features, test_labels, shots, seed, l2, dtype
-    )
-
-
-def _accuracy(train_features, train_labels, test_features, test_labels, shots, seed, l2, dtype):
     train, train_classes = _checked(train_features, train_labels)
     test, test_classes = _checked(test_features, test_labels)
     if train.shape[1] != test.shape[1]:
@@ -187,6 +176,11 @@ def _accuracy(train_features, train_labels, test_features, test_labels, shots, s
             f"without training examples: {unknown[:10].tolist()}"
         )
     if shots is not None:
+        if poor := _poor(train_classes, shots):
+            named = ", ".join(f"{k} has {count}" for k, count in poor.items())
+            warnings.warn(
+                f"Classes with fewer than shots={shots} training examples: {named}", stacklevel=2
+            )
         chosen = choose(train_classes, shots=shots, seed=seed)
         train, train_classes = train[chosen], train_classes[chosen]
     predicted = LinearMap(train, train_classes, l2=l2, dtype=dtype).predict(test)
@@ -194,103 +188,92 @@ def _accuracy(train_features, train_labels, test_features, test_labels, shots, s
 
 
 @dataclasses.dataclass(frozen=True)
-class FewShotReport:
-    """Few-shot accuracies of a model.
+class FewShotPart:
+    """Few-shot accuracies on some test images.
 
     Args:
         accuracies: By shots, then by seed.
-        feature: One of `configs.FEATURES`.
-        dim: Size of the feature, D.
-        l2: Regularisation.
         num_train: Images that the shots were chosen from.
         num_test: Test images.
-        skipped: `(path, reason)` of images that could not be read.
         poor: Training images of each class that has fewer than the largest number of shots.
         nearest: Accuracy of the vote of the `NEIGHBOURS` nearest training images, all of them
             to choose from; see `nearest.neighbour_accuracy`.
     """
 
     accuracies: dict[int, dict[int, float]]
-    feature: str
-    dim: int
-    l2: float
     num_train: int
     num_test: int
-    skipped: tuple[tuple[str, str], ...] = ()
-    poor: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    nearest: float | None = None
-
-    def __str__(self) -> str:
-        lines = [
-            f"feature  {self.feature}, {self.dim} numbers, l2 {self.l2:g}",
-            f"images   {self.num_test} to test (each once), {self.num_train} to choose from",
-            "",
-            f"shots  {'mean (95% interval)':<23}  by seed",
-        ]
-        for shots, by_seed in self.accuracies.items():
-            values = "  ".join(accuracy_text(value, self.num_test) for value in by_seed.values())
-            mean = accuracy_text(statistics.fmean(by_seed.values()), self.num_test)
-            lines.append(f"{shots:>5}  {mean:<23}  {values}")
-        if self.nearest is not None:
-            nearest = accuracy_text(self.nearest, self.num_test)
-            lines.append(f"  all  {nearest:<23}  by the {NEIGHBOURS} nearest images")
-        lines += [
-            f"class {name} has {count} training images: all are taken for more shots"
-            for name, count in self.poor.items()
-        ]
-        lines += describe_skipped(self.skipped)
-        return "\n".join(lines)
+    poor: Mapping[str, int]
+    nearest: float
 
 
 @dataclasses.dataclass(frozen=True)
-class FewShotFolds:
-    """Few-shot accuracies on K parts of the images, each without the images of its part.
+class FewShotReport:
+    """Few-shot accuracies of a model; `str` gives the table.
 
     Args:
-        reports: The report of each fold.
+        parts: The accuracies on the test images, or on each fold.
+        feature: One of `configs.FEATURES`.
+        dim: Size of the feature, D.
+        l2: Regularisation.
+        skipped: `(path, reason)` of images that could not be read.
     """
 
-    reports: tuple[FewShotReport, ...]
-
-    def of_folds(self, shots: int) -> list[float]:
-        """Returns the accuracy of each fold, the mean over its seeds."""
-        return [statistics.fmean(each.accuracies[shots].values()) for each in self.reports]
+    parts: tuple[FewShotPart, ...]
+    feature: str
+    dim: int
+    l2: float
+    skipped: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        first = self.reports[0]
-        images = sum(each.num_test for each in self.reports)
-        lines = [
-            f"feature  {first.feature}, {first.dim} numbers, l2 {first.l2:g}",
-            f"images   {images}, each tested once, out of {len(self.reports)} folds",
-            "",
-            f"shots  {'mean (95% t-interval)':<23}  by fold, mean over seeds",
+        first, count = self.parts[0], sum(part.num_test for part in self.parts)
+        if len(self.parts) > 1:
+            images = f"{count}, each tested once, out of {len(self.parts)} folds"
+            header = ("shots", "mean (95% t-interval)", "by fold, mean over seeds")
+        else:
+            images = f"{count} to test (each once), {first.num_train} to choose from"
+            header = ("shots", "mean (95% interval)", "by seed")
+        rows = [
+            (str(shots), *self._texts([part.accuracies[shots] for part in self.parts]))
+            for shots in first.accuracies
         ]
-        for shots in first.accuracies:
-            lines.append(f"{shots:>5}  {self._text(self.of_folds(shots))}")
-        nearest = [each.nearest for each in self.reports if each.nearest is not None]
-        if nearest:
-            lines.append(f"  all  {self._text(nearest)}  by the {NEIGHBOURS} nearest images")
+        nearest, _ = self._texts([{0: part.nearest} for part in self.parts])
+        rows.append(("all", nearest, f"by the {NEIGHBOURS} nearest images"))
         least: dict[str, int] = {}
-        for each in self.reports:
-            least |= {name: min(count, least.get(name, count)) for name, count in each.poor.items()}
-        lines += [
-            f"class {name} has {count} training images in a fold: all are taken for more shots"
-            for name, count in least.items()
+        for part in self.parts:
+            least |= {name: min(n, least.get(name, n)) for name, n in part.poor.items()}
+        where = " in a fold" if len(self.parts) > 1 else ""
+        lines = [
+            f"feature  {self.feature}, {self.dim} numbers, l2 {self.l2:g}",
+            f"images   {images}",
+            "",
+            align_columns([header, *rows], left=[1, 2]),
+            *(
+                f"class {name} has {n} training images{where}: all are taken for more shots"
+                for name, n in least.items()
+            ),
+            *describe_skipped(self.skipped),
         ]
-        lines += describe_skipped(first.skipped)
         return "\n".join(lines)
 
-    def _text(self, accuracies):
-        """The mean of the folds with its interval, and each."""
-        mean, (low, high) = statistics.fmean(accuracies), mean_interval(accuracies)
-        text = f"{100 * mean:.1f}% ({100 * low:.1f} to {100 * high:.1f})"
-        return f"{text:<23}  " + "  ".join(f"{accuracy:.1%}" for accuracy in accuracies)
+    def _texts(self, accuracies):
+        """The mean with its interval, and each accuracy by fold or seed."""
+        if len(self.parts) == 1:
+            count, each = self.parts[0].num_test, [*accuracies[0].values()]
+            texts = [accuracy_text(value, count) for value in each]
+            return accuracy_text(statistics.fmean(each), count), "  ".join(texts)
+        means = [statistics.fmean(by_seed.values()) for by_seed in accuracies]
+        low, high = mean_interval(means)
+        text = f"{statistics.fmean(means):.1%} ({100 * low:.1f} to {100 * high:.1f})"
+        return text, "  ".join(f"{mean:.1%}" for mean in means)
 
 
 def evaluate(
     model: EvaluatedModel,
     source: Source,
     *,
+    folds: int | None = None,
+    split_seed: int = 0,
     shots: Sequence[int] = SHOTS,
     seeds: Sequence[int] = SEEDS,
     l2: float = L2,
@@ -306,6 +289,10 @@ def evaluate(
         model: The model, from `predictions.build_evaluated`.
         source: The data, from `keras_vit.training.data.open_source`; the shots are chosen
             from its training images.
+        folds: K, at least 2, to test K stratified parts of the training images, which keep groups
+            together, each by shots from the other parts; the data's test part is not used. None
+            to test the test images.
+        split_seed: Seed of the folds.
         shots: Numbers of images per class.
         seeds: Each chooses other images.
         l2: Regularisation; see `LinearMap`.
@@ -316,122 +303,62 @@ def evaluate(
         progress: Whether to show a line with the rate and the time left.
 
     Raises:
-        ValueError: If the model lacks the feature, the data have no test images, or a class of
-            the test images has no training image.
+        ValueError: If the model lacks the feature, the data have no test images or too few images
+            or groups for the folds, or a class of the test images has no training image.
 
     Example:
     >>> model = build_evaluated("ViT-B/16", weights="imagenet21k", evaluation=FEW_SHOT_RESIZE)
     >>> print(few_shot.evaluate(model, open_source("tfds:oxford_iiit_pet"), shots=[5]))
     """
-    test = source.splits.get("test")
-    if test is None or not len(test):
-        raise ValueError("Few-shot evaluation needs test images. Received: data without any")
-    train = _training_images(source, shots)
-    absent = np.setdiff1d(test.labels, train.labels)
-    if len(absent):  # Before features are computed.
-        raise ValueError(
-            "Every class of the test images must have a training image. Received: none of "
-            f"{', '.join(source.class_names[k] for k in absent[:10])}"
-        )
-    reading = feature, batch_size, cache, progress
-    arrays = *_features(model, train, *reading), *_features(model, test, *reading)
-    return _report(source, feature, arrays, shots, seeds, l2, dtype)
-
-
-def evaluate_folds(
-    model: EvaluatedModel,
-    source: Source,
-    *,
-    folds: int,
-    split_seed: int = 0,
-    shots: Sequence[int] = SHOTS,
-    seeds: Sequence[int] = SEEDS,
-    l2: float = L2,
-    feature: str = "pre_logits",
-    dtype: str = "float32",
-    batch_size: int = 32,
-    cache: str | os.PathLike | None = None,
-    progress: bool = False,
-) -> FewShotFolds:
-    """Evaluates a model as `evaluate`, K times, each without another K-th of the training images.
-
-    The images left out are tested. The parts are stratified, and keep groups together. A test
-    part of the data is in no fold and is not tested.
-
-    Args:
-        model: As for `evaluate`.
-        source: As for `evaluate`; a test part is not needed.
-        folds: K, at least 2.
-        split_seed: Seed of the folds.
-        shots: As for `evaluate`.
-        seeds: As for `evaluate`.
-        l2: As for `evaluate`.
-        feature: As for `evaluate`.
-        dtype: As for `evaluate`.
-        batch_size: As for `evaluate`.
-        cache: As for `evaluate`.
-        progress: As for `evaluate`.
-
-    Raises:
-        ValueError: As `evaluate`, and if there are too few images or groups for the folds.
-
-    Example:
-    >>> source = DataSpec("photos", group_by="exif", holdout=0.0).open()
-    >>> print(few_shot.evaluate_folds(model, source, folds=5, shots=[5]))
-    """
-    train = _training_images(source, shots)
-    of_image = fold_numbers(train, source.class_names, folds, split_seed, source.groups)
-    of_train = _features(model, train, feature, batch_size, cache, progress)
-    reports = []
-    for number in range(1, folds + 1):
-        parts = of_image != number, of_image == number
-        arrays = [array[part] for part in parts for array in of_train]
-        reports.append(_report(source, feature, arrays, shots, seeds, l2, dtype))
-    return FewShotFolds(tuple(reports))
-
-
-def _training_images(source, shots):
-    """Returns the images to choose from, after checks that need no features."""
-    train = source.splits["train"]
+    train, test, names = source.splits["train"], source.splits.get("test"), source.class_names
     if not shots or min(shots) < 1:
         raise ValueError(f"shots must be numbers of at least 1. Received: {list(shots)}")
     if task_of(train.labels) == MULTILABEL:
         raise ValueError("Few-shot evaluation needs one class an image. Received: multi-label data")
-    return train
+    if folds is not None:
+        fold_of = fold_numbers(train, names, folds, split_seed, source.groups)
+    elif test is None or not len(test):
+        raise ValueError("Few-shot evaluation needs test images. Received: data without any")
+    elif len(absent := np.setdiff1d(test.labels, train.labels)):  # Before features are computed.
+        raise ValueError(
+            "Every class of the test images must have a training image. Received: none of "
+            f"{', '.join(names[k] for k in absent[:10])}"
+        )
 
+    def features_of(examples):
+        found = extract(
+            model.model,
+            examples,
+            preprocessing=model.preprocessing,
+            feature=feature,
+            batch_size=batch_size,
+            cache=cache,
+            progress=progress,
+        )
+        return found.values, found.labels
 
-def _features(model, examples, feature, batch_size, cache, progress):
-    """Returns the features of images and their labels."""
-    found = extract(
-        model.model,
-        examples,
-        preprocessing=model.preprocessing,
-        feature=feature,
-        batch_size=batch_size,
-        cache=cache,
-        progress=progress,
-    )
-    return found.values, found.labels
-
-
-def _report(source, feature, arrays, shots, seeds, l2, dtype):
-    """Returns the report of training features, their labels, test features and their labels."""
-    train_features, train_labels, test_features, test_labels = arrays
-    given = train_features, train_labels, test_features, test_labels
-    return FewShotReport(
-        {
-            count: {seed: _accuracy(*given, count, seed, l2, dtype) for seed in seeds}
-            for count in shots
-        },
-        feature,
-        train_features.shape[1],
-        l2,
-        len(train_labels),
-        len(test_labels),
-        tuple(source.skipped),
-        {source.class_names[k]: n for k, n in _poor(train_labels, max(shots)).items()},
-        neighbour_accuracy(*given, count=NEIGHBOURS),
-    )
+    values, labels = features_of(train)
+    if folds is None:
+        pairs = [((values, labels), features_of(test))]
+    else:
+        numbers = range(1, folds + 1)
+        sides = [(fold_of != number, fold_of == number) for number in numbers]
+        pairs = [((values[a], labels[a]), (values[b], labels[b])) for a, b in sides]
+    parts = []
+    for fitted, tested in pairs:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # The report names these classes.
+            accuracies = {
+                count: {
+                    seed: accuracy(*fitted, *tested, shots=count, seed=seed, l2=l2, dtype=dtype)
+                    for seed in seeds
+                }
+                for count in shots
+            }
+        poor = {names[k]: count for k, count in _poor(fitted[1], max(shots)).items()}
+        nearest = neighbour_accuracy(*fitted, *tested, count=NEIGHBOURS)
+        parts.append(FewShotPart(accuracies, len(fitted[1]), len(tested[1]), poor, nearest))
+    return FewShotReport(tuple(parts), feature, values.shape[1], l2, tuple(source.skipped))
 
 
 def _poor(labels, shots):

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.classifier import Classifier
-from keras_vit.models.opened_classifier import is_export
+from keras_vit.classifier import Classifier, is_export
 from keras_vit.training.data import DataSpec, Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
@@ -201,8 +200,7 @@ def _by_record(source, record, split, is_verified):
     new = found.pop(NEW, None)
     if new is not None and _is_skipping(is_verified, new):
         # The run did not record files that it could not read.
-        unreadable = [(place, reason) for place, reason in undecodable(new.names) if reason]
-        new, skipped = without(new, unreadable)
+        new, skipped = without(new, list(undecodable(new.names)))
         source = dataclasses.replace(source, skipped=[*source.skipped, *skipped])
     if not new:
         new = None

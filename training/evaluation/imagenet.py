@@ -13,8 +13,8 @@ import importlib.resources
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -25,9 +25,9 @@ from keras_vit.training.data import Examples, Source, evaluation_batches, open_s
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.labels import multi_hot
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.evaluation.intervals import accuracy_text
+from keras_vit.training.evaluation.intervals import Share
 from keras_vit.training.evaluation.predictions import predictions
-from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS, ImageNetProtocol
+from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 
 from .objectnet import NUM_CLASSES, open_objectnet
 
@@ -38,7 +38,7 @@ _VALIDATION_NAME = re.compile(r"ILSVRC2012_val_(\d{8})")
 
 @dataclasses.dataclass(frozen=True)
 class ImageNetAccuracy:
-    """Counts of correct predictions.
+    """Counts of correct predictions; `str` gives the text.
 
     Args:
         title: The test set.
@@ -56,34 +56,27 @@ class ImageNetAccuracy:
     in_top_5: int
     skipped: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def top_1(self) -> float:
-        """Share of images whose top-1 prediction is correct."""
-        return self.in_top_1 / self.count
-
-    @property
-    def top_5(self) -> float:
-        """Share of images with a correct class among the top 5."""
-        return self.in_top_5 / self.count
-
     def __str__(self) -> str:
+        top_1, top_5 = (
+            f"{Share(number / self.count, self.count)}  {number} of {self.count}"
+            for number in (self.in_top_1, self.in_top_5)
+        )
         lines = [
-            f"{self.title}",
+            self.title,
             f"images  {self.count} (each once), {self.left_out} without a label left out",
-            f"top-1   {accuracy_text(self.top_1, self.count)}  {self.in_top_1} of {self.count}",
-            f"top-5   {accuracy_text(self.top_5, self.count)}  {self.in_top_5} of {self.count}",
+            f"top-1   {top_1}",
+            f"top-5   {top_5}",
         ]
-        lines += describe_skipped(self.skipped)
-        return "\n".join(lines)
+        return "\n".join([*lines, *describe_skipped(self.skipped)])
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, Any]:
         """Returns the numbers as JSON values."""
         return {
             "images": self.count,
             "left_out": self.left_out,
             "correct": self.in_top_1,
-            "top_1": self.top_1,
-            "top_5": self.top_5,
+            "top_1": self.in_top_1 / self.count,
+            "top_5": self.in_top_5 / self.count,
             "skipped": [list(item) for item in self.skipped],
         }
 
@@ -124,47 +117,31 @@ def evaluate(
             f"{rules.title} needs a classifier of the 1000 ImageNet classes. "
             f"Received: a model with outputs of shape {model.output_shape}"
         )
-    test_set = _open_test_set(rules, data, preprocessing, data_dir, batch_size)
-    targets = test_set.targets
+    batches, targets, left_out, among, skipped = _open_test_set(
+        rules, data, preprocessing, data_dir, batch_size
+    )
     done, in_top_1, in_top_5 = 0, 0, 0
     name = "evaluate" if progress else None
-    for scores, _ in predictions(model, test_set.batches, len(targets), progress=name):
-        first, five = count_correct(scores, targets[done : done + len(scores)], test_set.among)
+    for scores, _ in predictions(model, batches, len(targets), progress=name):
+        first, five = count_correct(scores, targets[done : done + len(scores)], among)
         in_top_1, in_top_5, done = in_top_1 + first, in_top_5 + five, done + len(scores)
-    return ImageNetAccuracy(
-        rules.title, done, test_set.left_out, in_top_1, in_top_5, test_set.skipped
-    )
-
-
-class ImageNetTestSet(NamedTuple):
-    """Images with their correct classes.
-
-    Args:
-        batches: Tuples of images `(B, H, W, 3)`, preprocessed.
-        targets: bool `(N, 1000)`, the correct classes of each image.
-        left_out: Images without a correct class, which are not in the batches.
-        among: Class indices that may be predicted; None allows all.
-        skipped: `(path, reason)` of images that could not be read.
-    """
-
-    batches: Iterable[tuple]
-    targets: np.ndarray
-    left_out: int
-    among: np.ndarray | None = None
-    skipped: tuple[tuple[str, str], ...] = ()
+    return ImageNetAccuracy(rules.title, done, left_out, in_top_1, in_top_5, skipped)
 
 
 def _open_test_set(rules, data, preprocessing, data_dir, batch_size):
-    """Returns the `ImageNetTestSet` of a protocol; see `evaluate`."""
+    """Returns the images of a protocol with their correct classes; see `evaluate`.
+
+    They are batches of preprocessed images in tuples; the correct classes of each image, bool
+    `(N, 1000)`; the number of images without one, which are left out; the classes that may be
+    predicted, or None for all; and `(path, reason)` of images that could not be read.
+    """
     if rules.dataset is None:
         if data is None:
             raise ValueError(
                 "ObjectNet is not in TFDS: download objectnet-1.0.zip from "
                 "https://objectnet.dev, unpack it and give the folder objectnet-1.0 (--data)."
             )
-        objectnet = open_objectnet(data)
-        batches = objectnet.batches(preprocessing=preprocessing, batch_size=batch_size)
-        return ImageNetTestSet(batches, objectnet.targets(), objectnet.left_out)
+        return *open_objectnet(data, preprocessing, batch_size), None, ()
     if rules.real_labels and data is not None and pathlib.Path(data).is_dir():
         # The file names give the labels; folders of classes are not needed.
         paths = image_files(data)
@@ -173,7 +150,12 @@ def _open_test_set(rules, data, preprocessing, data_dir, batch_size):
         source = open_source(
             data or f"tfds:{rules.dataset}", data_dir=data_dir, holdout=0, follow_symlinks=True
         )
-    examples = _split(source, rules)
+    parts = (source.splits.get(name) for name in (rules.split, "validation", "test", "train"))
+    examples: Examples | None = next(
+        (part for part in parts if part is not None and len(part)), None
+    )
+    if examples is None:
+        raise ValueError(f"{rules.title} must have images. Received: none")
     left_out, among = 0, None
     if rules.real_labels:
         is_tfds = data is None or str(data).startswith("tfds:")
@@ -190,7 +172,7 @@ def _open_test_set(rules, data, preprocessing, data_dir, batch_size):
     if not len(examples):
         raise ValueError(f"{rules.title} must have images with labels. Received: none")
     batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
-    return ImageNetTestSet(batches, targets, left_out, among, tuple(source.skipped))
+    return batches, targets, left_out, among, tuple(source.skipped)
 
 
 def count_correct(
@@ -257,13 +239,6 @@ def imagenet_indices(class_names: Sequence[str]) -> np.ndarray:
             f"each). Received: {', '.join(unknown[:3])}"
         )
     return np.array([known[name] for name in class_names])
-
-
-def _split(source: Source, protocol: ImageNetProtocol) -> Examples:
-    for name in (protocol.split, "validation", "test", "train"):
-        if name in source.splits and len(source.splits[name]):
-            return source.splits[name]
-    raise ValueError(f"{protocol.title} must have images. Received: none")
 
 
 def _tfds_file_names(dataset: str | os.PathLike | None, data_dir: Any) -> list[str]:

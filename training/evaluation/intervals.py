@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import scipy.stats
 
 CONFIDENCE = 0.95
 
 _QUANTILE = (1 + CONFIDENCE) / 2  # The level of two-sided intervals.
 
 
-def exact_interval(count: int, total: int) -> tuple[float, float]:
-    """Returns the exact 95% interval of a share (Clopper and Pearson, 1934), without SciPy.
+def exact_interval(count: float, total: float) -> tuple[float, float]:
+    """Returns the exact 95% interval of a share (Clopper and Pearson, 1934).
 
     Args:
         count: The successes.
         total: The trials, at least 1.
     """
-    return _lowest_share(count, total), 1 - _lowest_share(total - count, total)
-
-
-def _lowest_share(count, total):
-    """The share with which so many successes or more have a probability of 2.5%."""
-    if not count:
-        return 0.0
-    factorials = np.append(0, np.cumsum(np.log(np.arange(1, total + 1))))  # Logarithms.
-    right = np.arange(count, total + 1)
-    wrong = total - right
-    choices = factorials[total] - factorials[right] - factorials[wrong]
-    low, high = 0.0, count / total
-    for _ in range(60):  # Halvings: to 2^-60.
-        share = (low + high) / 2
-        tail = np.exp(choices + right * math.log(share) + wrong * math.log1p(-share)).sum()
-        low, high = (share, high) if tail < 1 - _QUANTILE else (low, share)
-    return low
+    low = scipy.stats.beta.ppf(1 - _QUANTILE, count, total - count + 1) if count else 0.0
+    high = scipy.stats.beta.ppf(_QUANTILE, count + 1, total - count) if count < total else 1.0
+    return float(low), float(high)
 
 
 def wilson_interval(count: int, total: int) -> tuple[float, float]:
-    """Returns the 95% interval of a share by Wilson (1927), without SciPy.
+    """Returns the 95% interval of a share by Wilson (1927).
 
     Args:
         count: The successes.
@@ -71,6 +57,25 @@ def accuracy_text(accuracy: float, images: int) -> str:
     return f"{share}% ({least} to {most})"
 
 
+class Share(float):
+    """A share of images, printed by `accuracy_text`.
+
+    Args:
+        value: The share.
+        images: The images.
+    """
+
+    _images: int
+
+    def __new__(cls, value: float, images: int) -> Self:
+        share = super().__new__(cls, value)
+        share._images = images
+        return share
+
+    def __str__(self) -> str:
+        return accuracy_text(float(self), self._images)
+
+
 def accuracies(
     test: Mapping[str, Any] | None,
 ) -> list[tuple[str, float, tuple[float, float] | None]]:
@@ -97,8 +102,6 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     Args:
         values: Two values or more.
     """
-    import scipy.stats  # Not in the runtime, which has no runs.
-
     mean, count = statistics.fmean(values), len(values)
     reach = scipy.stats.t.ppf(_QUANTILE, count - 1) * statistics.stdev(values) / count**0.5
     return max(mean - float(reach), 0.0), min(mean + float(reach), 1.0)

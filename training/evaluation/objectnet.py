@@ -6,7 +6,6 @@ is one of them; the classifier chooses among all 1000.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pathlib
 
@@ -26,37 +25,6 @@ FOLDERS = "folder_to_objectnet_label.json"
 CLASSES = "objectnet_to_imagenet_1k.json"
 LINES = "pytorch_to_imagenet_2012_id.json"
 LABELS = "imagenet_to_label_2012_v2"
-
-
-@dataclasses.dataclass(frozen=True)
-class ObjectNet:
-    """ObjectNet's images that have an ImageNet class.
-
-    Args:
-        paths: The image files.
-        classes: The correct ImageNet classes of each image.
-        left_out: Number of images whose class is not in ImageNet.
-    """
-
-    paths: tuple[str, ...]
-    classes: tuple[tuple[int, ...], ...]
-    left_out: int
-
-    def targets(self) -> np.ndarray:
-        """Returns the correct classes, bool `(N, 1000)`."""
-        return multi_hot(self.classes, NUM_CLASSES) > 0
-
-    def batches(self, *, preprocessing: Preprocessing, batch_size: int) -> tf.data.Dataset:
-        """Returns the images in order, `(B, h, w, 3)` in a tuple of one."""
-
-        def read(path):
-            image = decode_image(tf.io.read_file(path))
-            image = image[BORDER:-BORDER, BORDER:-BORDER]
-            return (apply_preprocessing(image, preprocessing),)
-
-        images = tf.data.Dataset.from_tensor_slices(list(self.paths))
-        images = images.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        return without_autotune(images.batch(batch_size).prefetch(1))
 
 
 def read_mapping(folder: str | os.PathLike) -> dict[str, tuple[int, ...]]:
@@ -92,29 +60,40 @@ def read_mapping(folder: str | os.PathLike) -> dict[str, tuple[int, ...]]:
         raise ValueError(f"ObjectNet's mappings in {folder} do not fit: {error!r}") from error
 
 
-def open_objectnet(folder: str | os.PathLike) -> ObjectNet:
-    """Returns ObjectNet's images with their ImageNet classes.
+def open_objectnet(
+    folder: str | os.PathLike, preprocessing: Preprocessing, batch_size: int
+) -> tuple[tf.data.Dataset, np.ndarray, int]:
+    """Returns ObjectNet's images that have an ImageNet class.
 
     Args:
         folder: objectnet-1.0, with the folders images and mappings.
+        preprocessing: How an image becomes the model's input.
+        batch_size: Images in a batch.
+
+    Returns:
+        The images in order, `(B, h, w, 3)` in tuples of one; their correct classes, bool
+        `(N, 1000)`; and the number of images whose class is not in ImageNet.
 
     Raises:
         ValueError: If the folder or a file in it is missing or damaged.
     """
     folder = pathlib.Path(folder)
     mapping = read_mapping(folder / "mappings")
-    paths, classes, left_out = [], [], 0
-    for path in sorted(folder.glob("images/*/*")):
-        if path.suffix.lower() not in IMAGE_SUFFIXES:
-            continue
-        if path.parent.name in mapping:
-            paths.append(str(path))
-            classes.append(mapping[path.parent.name])
-        else:
-            left_out += 1
+    found = [path for path in folder.glob("images/*/*") if path.suffix.lower() in IMAGE_SUFFIXES]
+    paths = sorted(path for path in found if path.parent.name in mapping)
     if not paths:
         raise ValueError(
             f"ObjectNet's images must be in {folder / 'images'}, a folder for each class. "
             "Received: none"
         )
-    return ObjectNet(tuple(paths), tuple(classes), left_out)
+
+    def read(path):
+        image = decode_image(tf.io.read_file(path))
+        image = image[BORDER:-BORDER, BORDER:-BORDER]
+        return (apply_preprocessing(image, preprocessing),)
+
+    images = tf.data.Dataset.from_tensor_slices([str(path) for path in paths])
+    images = images.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    targets = multi_hot([mapping[path.parent.name] for path in paths], NUM_CLASSES) > 0
+    batches = without_autotune(images.batch(batch_size).prefetch(1))
+    return batches, targets, len(found) - len(paths)

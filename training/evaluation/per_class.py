@@ -10,7 +10,6 @@ import dataclasses
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +25,14 @@ class ClassCounts:
     right: np.ndarray
     predicted: np.ndarray
     images: np.ndarray
+
+    @classmethod
+    def of(cls, true: np.ndarray, given: np.ndarray, num_classes: int) -> Self:
+        """Returns the counts of class numbers `(N,)`, or of multi-label data, bool `(N, K)`."""
+        if true.ndim == 2:
+            return cls(*(array.sum(axis=0) for array in (true & given, given, true)))
+        counted = (true[true == given], given, true)
+        return cls(*(np.bincount(numbers, minlength=num_classes) for numbers in counted))
 
     @property
     def precision(self) -> np.ndarray:
@@ -58,51 +65,22 @@ class ClassCounts:
         return float(values[present].mean()) if present.any() else float("nan")
 
 
-@dataclasses.dataclass(frozen=True)
-class ConfusionPairs:
-    """Images by true and predicted class: a confusion matrix without its zeros.
-
-    Memory grows with images and classes, and not with the square of the classes.
+def confusion_pairs(
+    true: np.ndarray, given: np.ndarray, num_classes: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns a confusion matrix without its zeros, as memory does not hold the square of K.
 
     Args:
-        true: Class numbers of the P pairs that occur, ascending, int `(P,)`.
-        predicted: Class numbers, int `(P,)`; ascending for each true class.
-        images: Images of each pair, int `(P,)`.
+        true: Class numbers of N images, `(N,)`.
+        given: The class that each was given, `(N,)`.
         num_classes: K.
+
+    Returns:
+        Of the P pairs that occur, in the order of the matrix: the true and the given class, and
+        the images, int `(P,)` each.
     """
-
-    true: np.ndarray
-    predicted: np.ndarray
-    images: np.ndarray
-    num_classes: int
-
-    @classmethod
-    def of(cls, true: npt.ArrayLike, predicted: npt.ArrayLike, num_classes: int) -> Self:
-        """Returns the pairs of true and predicted class numbers `(N,)` of N images."""
-        numbers = np.asarray(true, "int64") * num_classes + np.asarray(predicted, "int64")
-        pairs, images = np.unique(numbers, return_counts=True)
-        return cls(*np.divmod(pairs, num_classes), images, num_classes)
-
-    @property
-    def matrix(self) -> np.ndarray:
-        """Images by true class (row) and predicted class (column), int `(K, K)`."""
-        matrix = np.zeros((self.num_classes, self.num_classes), "int64")
-        matrix[self.true, self.predicted] = self.images
-        return matrix
-
-    @property
-    def by_class(self) -> ClassCounts:
-        """Right and wrong answers by class."""
-        right = self.true == self.predicted
-        return ClassCounts(
-            self._sums(self.true[right], self.images[right]),
-            self._sums(self.predicted, self.images),
-            self._sums(self.true, self.images),
-        )
-
-    def _sums(self, classes, images):
-        # The sums of float64 are exact.
-        return np.bincount(classes, images, self.num_classes).astype("int64")
+    pairs, images = np.unique(true.astype("int64") * num_classes + given, return_counts=True)
+    return *np.divmod(pairs, num_classes), images
 
 
 def average_precision(labels: np.ndarray, scores: np.ndarray) -> float:

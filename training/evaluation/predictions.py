@@ -17,11 +17,12 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.classifier import Classifier
 from keras_vit.description import Description
+from keras_vit.images.transcoding import read_image
 from keras_vit.prediction import array_of, predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import data
 from keras_vit.training.data.examples import Examples
-from keras_vit.training.data.image_files import FileExamples, decoding_errors, read_with_pillow
+from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.machine import usable_cores
 from keras_vit.utils.fields import required
@@ -151,7 +152,7 @@ def pixel_batches(examples: FileExamples, *, skip_unreadable: bool = False) -> I
 
     def read(path):
         try:
-            return read_with_pillow(path)
+            return read_image(path)
         except (ValueError, OSError) as error:
             if skip_unreadable:
                 return None
@@ -176,10 +177,9 @@ def _noting_unreadable(batches, names, unreadable, by_pillow):
         read[np.asarray(places)] = True
         yield images, labels
     places = np.flatnonzero(~read).tolist()
-    reasons = decoding_errors([names[place] for place in places], by_pillow=by_pillow)
     # An image that can be read and was not is lost: an error of the count.
-    found = zip(places, reasons, strict=True)
-    unreadable += [(place, reason) for place, reason in found if reason is not None]
+    found = undecodable([names[place] for place in places], by_pillow=by_pillow)
+    unreadable += [(places[number], reason) for number, reason in found]
     if len(unreadable) == len(names):
         raise ValueError(
             "There must be images that can be read. Received: none; "
@@ -275,7 +275,7 @@ def build_evaluated(
     opening = importlib.import_module("keras_vit.models.opening")  # With Keras.
     source = os.fspath(model)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    if weights is None and not opening.is_model_name(source):
+    if weights is None:
         opened = opening.open_model(model, image_size=size, **facts)
         size = size or opened.image_size
         built, _ = opened.to_model(size)
@@ -288,7 +288,7 @@ def build_evaluated(
             pretraining=pretraining_fields(recipe, None),
             recipe=recipe,
         )
-    opened = opening.open_model(model, weights=weights, image_size=size, **facts)
+    opened = opening.open_model(weights, model=source, image_size=size, **facts)
     if size is None and (opened.official or opened.is_random):
         size = (configs.default_image_size(source),) * 2
     size = size or opened.image_size

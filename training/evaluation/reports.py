@@ -1,56 +1,78 @@
-"""The base of the reports of evaluations: text, numbers by class, and files."""
+"""Reports of evaluations: numbers, text, numbers by class, and files."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-import json
+import functools
 import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
+from keras_vit.images.pages import write_page
+from keras_vit.training.data import Examples
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.utils.files import write_csv, write_skipped, write_text
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.files import REPORT, SKIPPED
+from keras_vit.utils.report import Report, Table
 
-from .mistakes import Answers
-from .per_class import ClassCounts
+from .calibration import Calibration, calibration_of, coverage_curve, coverage_table
+from .intervals import Share, exact_interval
+from .per_class import ClassCounts, confusion_pairs
+from .report_page import file_pictures, report_parts
 
-METRICS_JSON = "metrics.json"
-PER_CLASS_CSV = "per_class.csv"
-
-LEAST_PROBABILITY = 1e-7  # In the logarithm of a loss; the epsilon of Keras's configuration.
+# With more classes than these, the matrix is written as the pairs that occur.
+MAX_MATRIX_CLASSES = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationReport(abc.ABC):
-    """The numbers of a classifier on a data set.
+    """The answers of a classifier to N images, and numbers about them; `str` gives the text.
 
     Args:
         class_names: The K names.
-        count: Images evaluated.
-        counts: Right and wrong answers by class.
+        true: The class of each image, int `(N,)`; for multi-label data whether it has each label,
+            bool `(N, K)`.
+        given: The answers, in the same form.
+        probability: The probability of each answer, `(N,)`. For multi-label data, the probability
+            of the most confident wrong decision, or of the least confident one if all are right.
         loss: Mean over images, nats.
+        examples: The images; None where only the outputs are known.
         skipped: `(path, reason)` of images that could not be read.
         images_per_second: Speed of decoding and the model together.
-        answers: The answer to each image.
         split_lines: What of the data was evaluated, and what was left out.
         new: The report on images that are new to the classifier's run, if others are reported on.
     """
 
     class_names: tuple[str, ...]
-    count: int
-    counts: ClassCounts
+    true: np.ndarray
+    given: np.ndarray
+    probability: np.ndarray
     loss: float
+    examples: Examples | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     images_per_second: float = 0.0
-    answers: Answers | None = None
     split_lines: tuple[str, ...] = ()
     new: EvaluationReport | None = None
+
+    @property
+    def count(self) -> int:
+        """Images evaluated."""
+        return len(self.true)
+
+    @functools.cached_property
+    def right(self) -> np.ndarray:
+        """Whether each answer is right, bool `(N,)`."""
+        return (self.true == self.given).reshape(self.count, -1).all(axis=1)
+
+    @functools.cached_property
+    def counts(self) -> ClassCounts:
+        """Right and wrong answers by class."""
+        return ClassCounts.of(self.true, self.given, len(self.class_names))
 
     @property
     @abc.abstractmethod
@@ -64,59 +86,72 @@ class EvaluationReport(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def columns(self) -> Mapping[str, np.ndarray]:
-        """The table by class: from each heading to its numbers `(K,)`; the first is "images"."""
+    def columns(self) -> dict[str, Sequence]:
+        """The table by class: from each heading to its K numbers; the first is "images"."""
 
     @abc.abstractmethod
     def lines(self) -> list[str]:
         """Returns the numbers of all images, a line each."""
 
     @abc.abstractmethod
-    def to_json(self) -> dict[str, Any]:
-        """Returns the numbers as types of JSON."""
+    def facts(self) -> dict[str, Any]:
+        """Returns the numbers of all images as types of JSON."""
 
-    def split_json(self) -> dict[str, Any]:
-        """Returns what was evaluated and the numbers of new images, as far as known."""
-        lines = {"split": list(self.split_lines)} if self.split_lines else {}
-        return lines if self.new is None else {**lines, "new": self.new.to_json()}
+    def tables(self) -> dict[str, Table]:
+        """Returns the tables of the report by the names of their files."""
+        by_class = zip(self.class_names, *self.columns.values(), strict=True)
+        tables = {"per_class": Table(("class", *self.columns), list(by_class))}
+        if self.examples is not None:
+            columns = (
+                self.examples.names,
+                map(self.text_of, self.true),
+                map(self.text_of, self.given),
+                self.probability.tolist(),
+                self.right.astype(int).tolist(),
+            )
+            header = ("image", "true", "answer", "probability", "right")
+            tables["answers"] = Table(header, list(zip(*columns, strict=True)))
+        if self.skipped:
+            tables[pathlib.Path(SKIPPED).stem] = Table(("path", "reason"), self.skipped)
+        return tables
 
-    def texts(self) -> Mapping[str, Sequence[str]]:
-        """Returns columns of the table by class that are printed in another form than the file's.
-
-        From each heading to the text of each class.
-        """
-        return {}
-
-    def notes(self) -> list[str]:
-        """Returns remarks below the table by class: the classes that are not in the means."""
+    def report(self) -> Report:
+        """Returns the facts and tables of all images."""
+        lines = [*self.split_lines, f"images  {self.count} (each once)", *self.lines()]
+        if self.new is not None:
+            lines.append(f"new     {self.new.summary} that are new to the run")
         counted = zip(self.class_names, self.counts.images, strict=True)
-        absent = [name for name, count in counted if not count]
-        if not absent:
-            return []
-        more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
-        return [f"not in the means, as no image has it: {', '.join(absent[:10])}{more}"]
+        absent, notes = [name for name, count in counted if not count], []
+        if absent:
+            more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
+            notes = [f"not in the means, as no image has it: {', '.join(absent[:10])}{more}"]
+        if self.skipped:
+            notes += ["", f"skipped {len(self.skipped)} images that could not be read:"]
+            notes += [f"  {line}" for line in describe_skipped(self.skipped)]
+        return Report(lines, self.to_json(), self.tables(), "per_class", notes)
 
-    def by_class(self) -> dict[str, dict[str, float | None]]:
-        """Returns the table by class as types of JSON; None where a class has no images."""
-        columns = {head: values.tolist() for head, values in self.columns.items()}
-        return {
+    def to_json(self) -> dict[str, Any]:
+        """Returns the numbers as types of JSON; None where a class has no images."""
+        columns = {_JSON_NAMES.get(head, head): values for head, values in self.columns.items()}
+        by_class = {
             name: {head: number_or_none(values[k]) for head, values in columns.items()}
             for k, name in enumerate(self.class_names)
         }
+        return {
+            **self.facts(),
+            "loss": self.loss,
+            "images_per_second": self.images_per_second,
+            "by_class": by_class,
+            "skipped": [list(item) for item in self.skipped],
+            **({"split": list(self.split_lines)} if self.split_lines else {}),
+            **({} if self.new is None else {"new": self.new.to_json()}),
+        }
 
     def __str__(self) -> str:
-        table = align_columns(self._table("{:.4f}", "-", self.texts()), left=[0])
-        text = [*self.split_lines, f"images  {self.count} (each once)", *self.lines()]
-        if self.new is not None:
-            text.append(f"new     {self.new.summary} that are new to the run")
-        text += ["", table, *self.notes()]
-        if self.skipped:
-            text += ["", f"skipped {len(self.skipped)} images that could not be read:"]
-            text += [f"  {line}" for line in describe_skipped(self.skipped)]
-        return "\n".join(text)
+        return str(self.report())
 
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
-        """Writes the numbers by class (CSV), all numbers (JSON), answers, and skipped files (CSV).
+        """Writes all numbers (JSON), the tables (CSV), and a page with the most confident errors.
 
         Args:
             folder: Created if it does not exist.
@@ -124,24 +159,276 @@ class EvaluationReport(abc.ABC):
         Returns:
             The files written.
         """
-        folder = pathlib.Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_csv(folder / PER_CLASS_CSV, self._table("{:.6g}", ""))
-        write_text(folder / METRICS_JSON, json.dumps(self.to_json(), indent=2) + "\n")
-        answers = self.answers.write(folder) if self.answers else []
-        skipped = [write_skipped(folder, self.skipped)] if self.skipped else []
-        return [folder / PER_CLASS_CSV, folder / METRICS_JSON, *answers, *skipped]
+        written, page = self.report().write(folder), pathlib.Path(folder) / REPORT
+        write_page(page, "Evaluation", *report_parts(self, file_pictures(self)))
+        return [*written, page]
 
-    def _table(self, form, absent, texts=None):
-        """The headings, then the name of each class and its numbers, as text."""
-        columns = {
-            name: [absent if np.isnan(value) else form.format(value) for value in values]
-            for name, values in self.columns.items()
+    def most_confident_errors(self, count: int) -> np.ndarray:
+        """Returns the numbers of wrong answers, the most probable first, int `(M,)`."""
+        wrong = np.flatnonzero(~self.right)
+        return wrong[np.argsort(-self.probability[wrong], kind="stable")][:count]
+
+    def text_of(self, classes: np.ndarray) -> str:
+        """Returns the name of a class number, or the names of labels, bool `(K,)`, between ";"."""
+        if classes.ndim:
+            return SEPARATOR.join(self.class_names[k] for k in np.flatnonzero(classes).tolist())
+        return self.class_names[int(classes)]
+
+
+# Names in the JSON of columns of the table.
+_JSON_NAMES = {"accuracy": "recall"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassificationReport(EvaluationReport):
+    """Accuracies of a classifier with one class an image; the loss is cross-entropy.
+
+    Args:
+        in_top_5: Images whose class was among the five most probable.
+        is_answered: Whether each image has an answer, bool `(N,)`, by a classifier that may answer
+            "unknown"; None for others.
+        **fields: See `EvaluationReport`.
+    """
+
+    in_top_5: int
+    is_answered: np.ndarray | None = None
+
+    @property
+    def correct(self) -> int:
+        """Images whose class was the most probable."""
+        return int(self.right.sum())
+
+    @property
+    def top_1(self) -> float:
+        """Share of images whose class was the most probable."""
+        return Share(self.correct / self.count, self.count)
+
+    @property
+    def score(self) -> float:
+        """Top-1 accuracy, by which the best weights are chosen."""
+        return float(self.top_1)
+
+    @property
+    def top_5(self) -> float:
+        """Share of images whose class was among the five most probable."""
+        return Share(self.in_top_5 / self.count, self.count)
+
+    @property
+    def summary(self) -> str:
+        """The main numbers in one line."""
+        return f"top-1 {self.top_1}, top-5 {self.top_5} of {self.count} images"
+
+    @property
+    def confusion(self) -> np.ndarray:
+        """Confusion matrix, int `(K, K)`: images by true class (row) and predicted (column)."""
+        matrix = np.zeros((len(self.class_names), len(self.class_names)), "int64")
+        np.add.at(matrix, (self.true, self.given), 1)
+        return matrix
+
+    @property
+    def class_counts(self) -> np.ndarray:
+        """Images of each class, int `(K,)`."""
+        return self.counts.images
+
+    @property
+    def class_accuracies(self) -> np.ndarray:
+        """Accuracy of each class, `(K,)`; NaN for a class without images."""
+        return self.counts.known(self.counts.recall)
+
+    @property
+    def columns(self) -> dict[str, Sequence]:
+        """The table by class; the accuracy of a class is its recall."""
+        counts = self.counts
+        images = counts.images.tolist()
+        accuracies = zip(self.class_accuracies.tolist(), images, strict=True)
+        return {
+            "images": images,
+            "accuracy": [Share(accuracy, count) for accuracy, count in accuracies],
+            "precision": counts.known(counts.precision).tolist(),
+            "F1": counts.known(counts.f1).tolist(),
         }
-        columns |= {"images": list(map(str, self.columns["images"])), **(texts or {})}
-        return [("class", *columns), *zip(self.class_names, *columns.values(), strict=True)]
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Means over the classes that images have; the mean of recall is the balanced accuracy."""
+        counts = self.counts
+        return {
+            "balanced_accuracy": counts.macro(counts.recall),
+            "macro_precision": counts.macro(counts.precision),
+            "macro_F1": counts.macro(counts.f1),
+        }
+
+    @functools.cached_property
+    def calibration(self) -> Calibration:
+        """Confidence and accuracy by confidence."""
+        return calibration_of(self.probability, self.right)
+
+    @functools.cached_property
+    def risks(self) -> np.ndarray:
+        """The share of errors by the number of images answered, `(N,)`; see `coverage_curve`."""
+        return coverage_curve(self.probability, self.right)
+
+    @property
+    def decision(self) -> dict[str, Any] | None:
+        """Images, answered ones and wrong answers of a classifier that may answer "unknown"."""
+        if self.is_answered is None:
+            return None
+        return {
+            "images": self.count,
+            "answered": int(self.is_answered.sum()),
+            "wrong": int((self.is_answered & ~self.right).sum()),
+            "AURC": float(self.risks.mean()),
+        }
+
+    def lines(self) -> list[str]:
+        """Returns the numbers of all images, a line each."""
+        means, decision = self.means, self.decision
+        lines = [
+            f"top-1   {self.top_1}  {self.correct} of {self.count}; 95% interval",
+            f"top-5   {self.top_5}",
+            f"loss    {self.loss:.4f}",
+            f"ECE     {self.calibration.expected_error:.4f}  (calibration error)",
+        ]
+        if decision is not None:
+            answered, wrong = decision["answered"], decision["wrong"]
+            low, high = exact_interval(answered, self.count)
+            lines.append(
+                f"answered {answered / self.count:.4f}  ({answered} of {self.count}; "
+                f"95%: {low:.4f} to {high:.4f})"
+            )
+            if answered:
+                low, high = exact_interval(wrong, answered)
+                lines.append(
+                    f"wrong   {wrong / answered:.4f}  of these ({wrong}; "
+                    f"95%: {low:.4f} to {high:.4f})"
+                )
+            lines.append(
+                f"AURC    {decision['AURC']:.4f}  (mean share of errors over all coverages)"
+            )
+        lines.append(
+            f"by class (means): accuracy {means['balanced_accuracy']:.4f} (balanced accuracy), "
+            f"precision {means['macro_precision']:.4f}, F1 {means['macro_F1']:.4f}"
+        )
+        return lines
+
+    def tables(self) -> dict[str, Table]:
+        """Returns the tables of the report by the names of their files."""
+        names, tables = self.class_names, super().tables()
+        if len(names) <= MAX_MATRIX_CLASSES:
+            matrix = zip(names, self.confusion.tolist(), strict=True)
+            tables["confusion_matrix"] = Table(
+                ("true \\ predicted", *names), [(name, *row) for name, row in matrix]
+            )
+        else:
+            pairs = zip(*map(np.ndarray.tolist, self.confusion_pairs()), strict=True)
+            rows = [(names[i], names[j], count) for i, j, count in pairs]
+            tables["confusion_pairs"] = Table(("true", "predicted", "images"), rows)
+        tables["calibration"] = self.calibration.table
+        if self.is_answered is not None:
+            tables["risk_coverage"] = coverage_table(self.probability, self.risks)
+        return tables
+
+    def confusion_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the confusion matrix without its zeros; see `per_class.confusion_pairs`."""
+        return confusion_pairs(self.true, self.given, len(self.class_names))
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the numbers of all images as types of JSON."""
+        accuracies = map(number_or_none, self.class_accuracies.tolist())
+        return {
+            "images": self.count,
+            "correct": self.correct,
+            "top_1": float(self.top_1),
+            "top_5": float(self.top_5),
+            **self.means,
+            "calibration": self.calibration.to_json(),
+            **({} if self.decision is None else {"decision": self.decision}),
+            "class_accuracy": dict(zip(self.class_names, accuracies, strict=True)),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultilabelReport(EvaluationReport):
+    """Average precision and F1 of a classifier on multi-label images.
+
+    The loss is sigmoid cross-entropy, summed over the classes.
+
+    Args:
+        average_precisions: Average precision of each class, `(K,)`; NaN without images.
+        micro_average_precision: Average precision of all labels together.
+        thresholds: Probability above which an image was given a label, `(K,)`.
+        best_thresholds: The thresholds with the best F1 of each class on these images; see
+            `per_class.best_threshold`.
+        **fields: See `EvaluationReport`.
+    """
+
+    average_precisions: np.ndarray
+    micro_average_precision: float
+    thresholds: np.ndarray
+    best_thresholds: tuple[float, ...]
+
+    @property
+    def score(self) -> float:
+        """Mean average precision (mAP) over the classes, by which the best weights are chosen."""
+        return self.counts.macro(self.average_precisions)
+
+    @property
+    def macro_f1(self) -> float:
+        """Mean F1 over the classes."""
+        return self.counts.macro(self.counts.f1)
+
+    @property
+    def subset_accuracy(self) -> float:
+        """Share of images whose labels are all right."""
+        return Share(float(self.right.mean()), self.count)
+
+    @property
+    def summary(self) -> str:
+        """The main numbers in one line."""
+        return (
+            f"mAP {self.score:.4f}, F1 {self.macro_f1:.4f} (micro {self.counts.micro_f1:.4f}) of "
+            f"{self.count} images"
+        )
+
+    @property
+    def columns(self) -> dict[str, Sequence]:
+        """The table by class."""
+        counts = self.counts
+        return {
+            "images": counts.images.tolist(),
+            "AP": self.average_precisions.tolist(),
+            "F1": counts.known(counts.f1).tolist(),
+            "precision": counts.known(counts.precision).tolist(),
+            "recall": counts.known(counts.recall).tolist(),
+            "threshold": self.thresholds.tolist(),
+        }
+
+    def lines(self) -> list[str]:
+        """Returns the numbers of all images, a line each."""
+        return [
+            f"mAP     {self.score:.4f}  (mean over classes; micro "
+            f"{self.micro_average_precision:.4f})",
+            f"F1      {self.macro_f1:.4f}  (mean over classes; micro {self.counts.micro_f1:.4f})",
+            f"exact   {self.subset_accuracy}  ({self.right.sum()} images with all labels right; "
+            "95% interval)",
+            f"loss    {self.loss:.4f}",
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the numbers of all images as types of JSON."""
+        return {
+            "task": MULTILABEL,
+            "images": self.count,
+            "mAP": number_or_none(self.score),
+            "micro_AP": number_or_none(self.micro_average_precision),
+            "macro_F1": number_or_none(self.macro_f1),
+            "micro_F1": self.counts.micro_f1,
+            "subset_accuracy": float(self.subset_accuracy),
+        }
 
 
 def number_or_none(value: float) -> float | None:
     """Returns a number as a type of JSON: None for NaN."""
-    return None if math.isnan(value) else value
+    if math.isnan(value):
+        return None
+    return float(value) if isinstance(value, float) else value

@@ -1,6 +1,6 @@
 """Result files of evaluations: numbers, model, data, settings and package versions.
 
-Imports neither Keras nor TensorFlow, so that `keras-vit report` is fast.
+Imports neither Keras nor TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from keras_vit._version import __version__
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.without_paths import last_part, without_paths
 from keras_vit.utils.files import MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.classifier_folder import LOADING, THIS_FOLDER
-from keras_vit.description import Description
-from keras_vit.description.licences import UNKNOWN, hub_licence, without_header
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description import UNKNOWN, Description
+from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.description.description_texts import hub_licence, without_header
 from keras_vit.hub.downloads import import_hugging_face
 from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.preprocessing import describe_range
 from keras_vit.training.evaluation.intervals import accuracies, accuracy_text
 from keras_vit.utils.files import MODEL
+from keras_vit.utils.report import markdown_table
 from keras_vit.utils.safe_text import for_line
-from keras_vit.utils.text_tables import markdown_table
 
 from .transfer import fact_lines
 
@@ -37,16 +37,27 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         class_names: The names, in the order of the model's outputs.
     """
     settings, images, test = recipe["settings"], recipe["images"], recipe["test"]
-    height, width = settings["image_size"]
-    several = recipe.get("task") == MULTILABEL
+    several, best = recipe.get("task") == MULTILABEL, recipe["best"]
     data = for_line(str(recipe["data"]["data"])).replace("`", "'")
+    height, width = settings["image_size"]
+    accuracy = ["The data have no test images: the accuracy is unknown."]
+    if test:
+        accuracy = [f"On {test['images']} test images, {_use(test)}: {_scores(test)}"]
+    if best:
+        score = f"mAP {best['mAP']:.4f}" if several else "top-1 "
+        score += "" if several else accuracy_text(best["accuracy"], images["validation"])
+        accuracy += [
+            "",
+            f"On {images['validation']} validation images: {score} after step {best['step']}, the "
+            "best, whose weights are in `model.keras`.",
+        ]
     calibrated = f"{images['calibration']} to calibrate, " if images.get("calibration") else ""
-    kind = "A multi-label image classifier" if several else "An image classifier"
     lines = [
         f"# {recipe['model']}, {len(class_names)} classes",
         "",
-        f"{kind} made by `keras-vit {recipe['job']}`, for images of {height}x{width} "
-        f"pixels ({recipe['facts']['evaluation']['value']}) with values from "
+        f"{'A multi-label image' if several else 'An image'} classifier made by `keras-vit "
+        f"{recipe['job']}`, for images of {height}x{width} pixels "
+        f"({recipe['facts']['evaluation']['value']}) with values from "
         f"{describe_range(recipe['facts']['pixels']['value'])}.",
         "",
         "```python",
@@ -60,46 +71,36 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         "",
         "## Accuracy",
         "",
-    ]
-    if test:
-        use = "used neither for training nor for any choice"
-        if not test.get("start_is_known", True):
-            use = (
-                "used in this run neither for training nor for any choice; whether the run of its "
-                "starting weights saw them is not recorded"
-            )
-        if seen := test.get("seen"):
-            use = (
-                f"{seen} of which were trained on, or chosen by, in this run or the run of its "
-                "weights, so that new images may have a lower accuracy"
-            )
-        lines += [f"On {test['images']} test images, {use}: {_scores(test)}", ""]
-    else:
-        lines += ["The data have no test images: the accuracy is unknown.", ""]
-    if recipe["best"]:
-        best = recipe["best"]
-        score = f"mAP {best['mAP']:.4f}" if several else "top-1 "
-        if not several:
-            score += accuracy_text(best["accuracy"], images["validation"])
-        lines += [
-            f"On {images['validation']} validation images: {score} after step {best['step']}, the "
-            "best, whose weights are in `model.keras`.",
-            "",
-        ]
-    lines += [
+        *accuracy,
+        "",
         "## Data",
         "",
         f"`{data}`: {images['train']} images to train, {images['validation']} to "
         f"validate, {calibrated}{images['test']} to test, {images['skipped']} skipped as "
         "unreadable.",
         "",
-        _label_table(class_names, test) if several else _class_table(class_names, test),
+        _class_table(class_names, test, several),
         "",
         "## Recipe",
         "",
         *recipe_lines(recipe),
     ]
     return "\n".join(lines)
+
+
+def _use(test):
+    """What is known of the use of the test images in training."""
+    if seen := test.get("seen"):
+        return (
+            f"{seen} of which were trained on, or chosen by, in this run or the run of its "
+            "weights, so that new images may have a lower accuracy"
+        )
+    if not test.get("start_is_known", True):
+        return (
+            "used in this run neither for training nor for any choice; whether the run of its "
+            "starting weights saw them is not recorded"
+        )
+    return "used neither for training nor for any choice"
 
 
 def masked_patch_card(recipe: Mapping[str, Any], history: Sequence[Mapping[str, str]]) -> str:
@@ -156,32 +157,22 @@ def _scores(test):
     )
 
 
-def _label_table(class_names, test):
-    """The numbers of each class on the test images; their thresholds too."""
-    columns = ("AP", "F1", "precision", "recall", "threshold")
-    numbers = test["by_class"] if test else {}
+def _class_table(class_names, test, several):
+    """The numbers of each class on the test images; of labels their thresholds too."""
+    columns = ("AP", "F1", "precision", "recall", "threshold") if several else ("test accuracy",)
     rows = [["class", *columns]]
     for name in class_names[:MAX_CLASSES]:
-        found = numbers.get(name, {})
-        values = [found.get(column) for column in columns]
-        rows.append([name, *("-" if value is None else f"{value:.4f}" for value in values)])
-    return markdown_table(rows + _rest(class_names, len(columns)))
-
-
-def _rest(class_names, columns):
-    """The last row of a table that does not have all classes."""
-    left = len(class_names) - MAX_CLASSES
-    return [["...", f"{left} more in `classes.txt`", *[""] * (columns - 1)]] if left > 0 else []
-
-
-def _class_table(class_names, test):
-    accuracies = test["class_accuracy"] if test else {}
-    rows = [["class", "test accuracy"]]
-    for name in class_names[:MAX_CLASSES]:
-        accuracy = accuracies.get(name)
-        images = test["by_class"][name]["images"] if test else 0
-        rows.append([name, "-" if accuracy is None else accuracy_text(accuracy, images)])
-    return markdown_table(rows + _rest(class_names, 1))
+        found = test["by_class"][name] if test else {}
+        values = [
+            None if found.get(column) is None else f"{found[column]:.4f}" for column in columns
+        ]
+        if not several:
+            accuracy = test["class_accuracy"].get(name) if test else None
+            values = [None if accuracy is None else accuracy_text(accuracy, found["images"])]
+        rows.append([name, *(value or "-" for value in values)])
+    if (left := len(class_names) - MAX_CLASSES) > 0:
+        rows.append(["...", f"{left} more in `classes.txt`", *[""] * (len(columns) - 1)])
+    return markdown_table(rows)
 
 
 def hub_card(
@@ -232,22 +223,20 @@ def _results(hub, description, recipe, datasets):
     found = []
     for metric, value, interval in accuracies(test):
         kind, text = _METRICS[metric]
+        args = None
         if interval is not None:
             low, high = interval
             text += f", 95% interval {low:.4f} to {high:.4f} (Wilson), {test['images']} images"
-        args = None if interval is None else {"confidence": 0.95, "interval": list(interval)}
-        result = hub.EvalResult(
-            **place, dataset_split="test", metric_type=kind, metric_value=round(value, 6),
+            args = {"confidence": 0.95, "interval": list(interval)}
+        found.append(("test", kind, value, text, args))
+    found += [("calibration", *each, None) for each in _decided(recipe.get("decision"))]
+    return [
+        hub.EvalResult(
+            **place, dataset_split=split, metric_type=kind, metric_value=round(value, 6),
             metric_name=text, metric_args=args,
-        )  # fmt: skip
-        found.append(result)
-    for kind, value, text in _decided(recipe.get("decision")):
-        result = hub.EvalResult(
-            **place, dataset_split="calibration", metric_type=kind, metric_value=round(value, 6),
-            metric_name=text,
-        )  # fmt: skip
-        found.append(result)
-    return found
+        )
+        for split, kind, value, text, args in found
+    ]  # fmt: skip
 
 
 def _decided(decision: Mapping[str, Any] | None):

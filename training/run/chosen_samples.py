@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_vit.description.without_paths import last_part
-from keras_vit.images.decoding import decode_file
 from keras_vit.images.listing import image_files
 from keras_vit.images.samples import describe_samples, read_images, sample_count, spread
+from keras_vit.images.transcoding import decode_file
 from keras_vit.training.data import Examples, Source
 from keras_vit.utils.fields import required
 

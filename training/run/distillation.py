@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,17 +10,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.description.tasks import MULTICLASS
-from keras_vit.models.opened_classifier import open_classifier
+from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.preprocessing import Preprocessing, describe_range
 from keras_vit.training.evaluation.predictions import weights_hash
+from keras_vit.training.settings.finetuning import DISTILLATIONS
 from keras_vit.training.trainer.trainer import Trainer
 
 from .transfer import dtype_policy
-
-_MAX_LISTED = 5  # Class names in an error.
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -44,9 +41,9 @@ class Distillation(keras.losses.Loss):
 
     def __init__(self, kind: str = "soft", temperature: float = 3.0, **kwargs: Any):
         super().__init__(**{"name": "distillation", **kwargs})
-        if kind not in ("soft", "hard") or not temperature > 0:
+        if kind not in DISTILLATIONS or not temperature > 0:
             raise ValueError(
-                'The kind of distillation must be "soft" or "hard", and the temperature positive. '
+                f"The kind must be one of {DISTILLATIONS} and the temperature positive. "
                 f"Received: kind={kind!r}, temperature={temperature}"
             )
         self.kind = kind
@@ -113,15 +110,10 @@ class DistillationTrainer(Trainer):
     ):
         super().__init__(model, **kwargs)
         Distillation(distillation, temperature)  # Raises if they are wrong.
-        if not 0 <= distillation_weight <= 1:
+        if not 0 <= distillation_weight <= 1 or not 0 <= distillation_focus < float("inf"):
             raise ValueError(
-                "distillation_weight must be in [0, 1]. "
-                f"Received: distillation_weight={distillation_weight}"
-            )
-        if not 0 <= distillation_focus < float("inf"):
-            raise ValueError(
-                "distillation_focus must be a number of at least 0. "
-                f"Received: distillation_focus={distillation_focus}"
+                "distillation_weight must be in [0, 1], and distillation_focus at least 0. "
+                f"Received: {distillation_weight} and {distillation_focus}"
             )
         if teacher.output_shape[1:] != model.output_shape[1:]:
             raise ValueError(
@@ -173,23 +165,6 @@ class DistillationTrainer(Trainer):
         frozen = {id(weight) for weight in self.teacher.weights}
         return [v for v in super().state_variables() if id(v) not in frozen]
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "teacher": keras.saving.serialize_keras_object(self.teacher),
-            "distillation": self.distillation,
-            "distillation_weight": self.distillation_weight,
-            "temperature": self.temperature,
-            "distillation_focus": self.distillation_focus,
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        teacher = keras.saving.deserialize_keras_object(
-            config["teacher"], custom_objects=custom_objects
-        )
-        return super().from_config({**config, "teacher": teacher}, custom_objects)
-
 
 @dataclasses.dataclass(frozen=True)
 class Teacher:
@@ -217,9 +192,15 @@ class Teacher:
         """
         with dtype_policy("float32"):
             images = keras.Input((*self.of_student.image_size, 3))
-            x = _change_range(images, self.of_student.value_range, self.preprocessing.value_range)
+            # By channel, from the student's range of pixels to the teacher's.
+            low, high, new_low, new_high = (
+                np.broadcast_to(np.asarray(side, "float64"), 3)
+                for side in (*self.of_student.value_range, *self.preprocessing.value_range)
+            )
+            scale = (new_high - new_low) / (high - low)
+            x = images * scale.astype("float32") + (new_low - scale * low).astype("float32")
             x = _resize(x, self.preprocessing.image_size)
-            taught = without_unknown(open_classifier(self.folder).model)
+            taught = without_unknown(open_model(self.folder).classifier().model)
             probabilities = taught(x, training=False)
             probabilities = ops.cast(ops.take(probabilities, self.rows, axis=-1), "float32")
             # The logits up to a constant, which no softmax sees.
@@ -228,7 +209,7 @@ class Teacher:
 
 
 def open_teacher(
-    folder: str | os.PathLike,
+    folder: str,
     class_names: Sequence[str],
     of_student: Preprocessing,
     known: Mapping[str, Any] | None = None,
@@ -247,54 +228,26 @@ def open_teacher(
     """
     opened = open_model(folder)
     classifier = opened.without_unknown().classifier()
-    folder, taught = os.fspath(folder), classifier.preprocessing
-    if classifier.task != MULTICLASS:
-        raise ValueError(
-            "The teacher must give one class an image. "
-            f"Received: teacher={folder}, which is multi-label"
-        )
-    places = {name: row for row, name in enumerate(opened.class_names or ())}
-    if missing := [name for name in class_names if name not in places]:
-        shown = ", ".join(missing[:_MAX_LISTED]) + (", ..." if len(missing) > _MAX_LISTED else "")
-        raise ValueError(
-            "The teacher must name every class of the data (in its classes.txt). "
-            f"Received: teacher={folder}, without {shown}"
-        )
-    if classifier.model.input_shape[-1] != 3:
-        raise ValueError(
-            "The teacher must take images of 3 channels. "
-            f"Received: teacher={folder}, inputs of shape {classifier.model.input_shape}"
-        )
-    digest = weights_hash(classifier.model)
-    if known is not None and known.get("sha256") != digest:
-        raise ValueError(
-            "The teacher must be the one that the run was started with. Received: "
-            f"teacher={folder} with weights {digest[:8]}, at the start {known.get('sha256'):.8}"
-        )
-    changes = []
+    rows = {name: row for row, name in enumerate(opened.class_names or ())}
+    missing = [name for name in class_names if name not in rows]
+    digest, taught = weights_hash(classifier.model), classifier.preprocessing
+    for wrong, what in (
+        (classifier.task != MULTICLASS, "must give one class an image"),
+        (missing, f"must name every class of the data, and is without {', '.join(missing[:5])}"),
+        (classifier.model.input_shape[-1] != 3, "must take images of 3 channels"),
+        (known and known["sha256"] != digest, "must be the one that the run was started with"),
+    ):
+        if wrong:
+            raise ValueError(f"The teacher {what}. Received: teacher={folder}")
+    changes = ""
     if taught.image_size != of_student.image_size:
         sizes = ["{}x{}".format(*size) for size in (of_student.image_size, taught.image_size)]
-        changes.append(f"images resized from {' to '.join(sizes)}")
+        changes += f"; images resized from {' to '.join(sizes)}"
     if taught.value_range != of_student.value_range:
-        ranges = map(describe_range, (of_student.value_range, taught.value_range))
-        changes.append("pixels changed from " + ", to ".join(ranges))
+        changes += f"; pixels changed to {describe_range(taught.value_range)}"
     name = classifier.recipe.get("model") or classifier.model.name
-    images = "; ".join(changes) or "the student's images"
-    fact = {"value": folder, "from": f"{name}; {images}", "sha256": digest}
-    rows = tuple(places[name] for name in class_names)
-    return Teacher(folder, fact, rows, taught, of_student)
-
-
-def _change_range(images, old, new):
-    """Changes pixels from one range of values to another, by channel."""
-    if old == new:
-        return images
-    old_least, old_most, new_least, new_most = (
-        np.broadcast_to(np.asarray(side, "float64"), 3) for side in (*old, *new)
-    )
-    scale = (new_most - new_least) / (old_most - old_least)
-    offset = new_least - scale * old_least
-    return images * scale.astype("float32") + offset.astype("float32")
+    fact = {"value": folder, "from": f"{name}{changes}", "sha256": digest}
+    return Teacher(folder, fact, tuple(rows[name] for name in class_names), taught, of_student)
 
 
 def _resize(images, size):
@@ -303,20 +256,14 @@ def _resize(images, size):
     As matrix products, which every backend and XLA compile; TensorFlow's antialiased resize
     has no XLA.
     """
-    down, across = (
-        _resize_matrix(old, new).astype("float32")
-        for old, new in zip(images.shape[1:3], size, strict=True)
-    )
-    if images.shape[1] != size[0]:
-        images = ops.einsum("ih,bhwc->biwc", down, images)
-    if images.shape[2] != size[1]:
-        images = ops.einsum("jw,bhwc->bhjc", across, images)
+    for side, sum_over in ((0, "ih,bhwc->biwc"), (1, "jw,bhwc->bhjc")):
+        old, new = images.shape[1 + side], size[side]
+        if old == new:
+            continue
+        # A triangle around each new pixel's centre, widened to shrink.
+        centres = (np.arange(new) + 0.5) * (old / new) - 0.5
+        distances = np.abs(centres[:, None] - np.arange(old)) / max(old / new, 1)
+        weights = np.maximum(1 - distances, 0)
+        weights = weights / weights.sum(axis=1, keepdims=True)
+        images = ops.einsum(sum_over, weights.astype("float32"), images)
     return images
-
-
-def _resize_matrix(old, new):
-    """Matrix `(new, old)`: a triangle around each new pixel's centre, widened to shrink."""
-    centres = (np.arange(new) + 0.5) * (old / new) - 0.5
-    distances = np.abs(centres[:, None] - np.arange(old)) / max(old / new, 1)
-    weights = np.maximum(1 - distances, 0)
-    return weights / weights.sum(axis=1, keepdims=True)

@@ -17,8 +17,10 @@ from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Labels, description_text, set_description
-from keras_vit.description.tasks import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.images.samples import write_samples
+from keras_vit.models.build import build
+from keras_vit.models.opening import HEAD
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import Data
@@ -27,17 +29,15 @@ from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.training.trust.calibrated_classifier import spaced, with_section
-from keras_vit.training.trust.calibration_bound import Decision, find_decision
-from keras_vit.training.trust.calibration_scores import compute_scores
+from keras_vit.training.trust.calibration_bound import Decision, find_decision, with_section
+from keras_vit.training.trust.calibration_scores import compute_scores, spaced
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
 from .card import masked_patch_card, model_card
-from .chosen_samples import choose_samples
 from .distillation import DistillationTrainer
 from .job import Job
-from .loop import Score, train
+from .loop import train
 from .masked_patches import (
     make_masked_patch_trainer,
     masked_patch_model,
@@ -47,9 +47,8 @@ from .plan import TrainingPlan, describe_plan
 from .run_options import run_arguments
 from .run_page import write_run_page
 from .trainer_setup import make_loss, make_metric, make_trainer, not_decayed
-from .transfer import build_model, choose_trained, dtype_policy
+from .transfer import choose_trained, dtype_policy
 
-_MAX_LISTED = 20  # Thresholds that are printed.
 FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
 
 
@@ -131,7 +130,7 @@ def pretrain_masked_patches(
     output: str | os.PathLike,
     settings: MaskedPatches | None = None,
     **options: Any,
-) -> Pretrained:
+) -> Finished:
     """Trains a Vision Transformer without labels to predict what hidden patches show.
 
     Half of the patch embeddings are corrupted (`keras_vit.layers.PatchCorruption`). A linear
@@ -147,7 +146,7 @@ def pretrain_masked_patches(
         **options: As for `finetune`.
 
     Returns:
-        A `Pretrained`.
+        A `Finished`, without a classifier.
 
     Raises:
         ValueError: If data and settings do not fit, or the loss is not finite.
@@ -168,41 +167,30 @@ class Finished:
     """A finished run.
 
     Args:
-        classifier: The best weights, as read back from the folder.
+        folder: The folder.
+        history: The rows of `history.csv`; of masked patches, "accuracy" is the share of correct
+            colours.
+        model: The model with its best weights, as saved; of masked patches without a head.
+        classifier: It as read back from the folder; None of masked patches.
         report: The evaluation on the test images, a `ClassificationReport`, or of
             multi-label data a `MultilabelReport`; None if the data have none.
-        history: The rows of `history.csv`.
     """
 
-    classifier: Classifier
-    report: Any
-    history: list[dict[str, str]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Pretrained:
-    """A finished pre-training without classes.
-
-    Args:
-        model: The model without a head, as saved.
-        folder: The folder.
-        history: The rows of `history.csv`: the loss of the objective, and as "accuracy" the
-            share of correct colours.
-    """
-
-    model: keras.Model
     folder: pathlib.Path
     history: list[dict[str, str]]
+    model: Any
+    classifier: Any = None
+    report: Any = None
 
 
-def run(job: Job) -> Any:
+def run(job: Job) -> Finished:
     """Trains the model of a job and writes the folder.
 
     Args:
         job: The data, the folder and the settings.
 
     Returns:
-        A `Finished`, or a `Pretrained` of masked patches.
+        A `Finished`.
 
     Raises:
         ValueError: If something does not fit, or the loss is not finite.
@@ -218,11 +206,11 @@ def run(job: Job) -> Any:
         # Open the model.
         keras.utils.set_random_seed(settings.seed)
         with dtype_policy(settings.precision), place.scope():
-            model, weights = build(plan)
+            model, weights = build_model(plan)
             trainer = compiled_trainer(model, plan)
         if plan.recipe["classes"]:
             labels = Labels(plan.source.class_names, plan.source.task)
-            check_classifier(labels, model, plan.start.preprocessing)
+            check_classifier(labels, model, plan.preprocessing)
         job.check_unchanged(plan, model)
         start_step = job.folder.checkpoints.restore(trainer) if job.folder.resume else 0
 
@@ -255,32 +243,35 @@ def run(job: Job) -> Any:
         return finished
 
 
-def build(plan: TrainingPlan) -> tuple[keras.Model, str]:
+def build_model(plan: TrainingPlan) -> tuple[keras.Model, str]:
     """Returns the model to train, which gives logits, and a text on the origin of its weights."""
-    start, settings = plan.start, plan.settings
-    options = {
-        "dropout_rate": settings.dropout_rate,
-        "stochastic_depth_rate": settings.stochastic_depth_rate,
-        "remat": settings.remat,
+    settings, config = plan.settings, plan.config
+    changes = {
+        name: getattr(settings, name)
+        for name in ("dropout_rate", "stochastic_depth_rate", "remat", "head_bias")
+        # A ResNet's config has no dropout: 0 changes nothing, other rates raise an error.
+        if getattr(settings, name) or hasattr(config, name)
     }
+    config = configs.resolve(config, **changes)
     if isinstance(settings, MaskedPatches):
-        config = configs.resolve(start.config, **options)
         given = {name: getattr(settings, name) for name in ("image_size", "target", "corruption")}
         return masked_patch_model(config, **given), "random"
-    model, report = build_model(
-        start,
+    model = build(
+        config,
+        input_shape=plan.description.input_shape,
         classes=len(plan.source.class_names),
-        image_size=settings.image_size,
-        head_bias=settings.head_bias,
-        **options,
+        classifier_activation=None,
+        name=configs.layer_name(plan.description.name),
     )
+    rows = plan.head_rows
+    report = plan.opened.load_into(model, skip=HEAD if rows is None else (), head_rows=rows)
     if isinstance(settings, FineTuning):
         choose_trained(
             model, settings.train, lora_rank=settings.lora_rank, lora_alpha=settings.lora_alpha
         )
     if report is None:
         return model, "random"
-    origin = str(settings.weights) + (", a new head of zeros" if start.head_rows is None else "")
+    origin = str(settings.weights) + (", a new head of zeros" if rows is None else "")
     if report.resized:
         grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
         origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
@@ -289,47 +280,39 @@ def build(plan: TrainingPlan) -> tuple[keras.Model, str]:
 
 def compiled_trainer(model: keras.Model, plan: TrainingPlan) -> Trainer:
     """Returns the trainer of a plan's model, with the teacher's if there is one."""
-    settings = plan.settings
+    settings, options = plan.settings, {}
     if isinstance(settings, MaskedPatches):
         return make_masked_patch_trainer(model, settings)
-    loss = make_loss(settings, plan.class_weights)
-    metric = make_metric(plan.source.task)
-    if plan.teacher is None:
-        return make_trainer(model, settings, loss=loss, metric=metric)
-    names = ("distillation", "distillation_weight", "distillation_focus", "temperature")
+    if plan.teacher is not None:
+        names = ("distillation", "distillation_weight", "distillation_focus", "temperature")
+        options = {name: getattr(settings, name) for name in names}
+        options["teacher"] = plan.teacher.build()
     return make_trainer(
         model,
         settings,
-        DistillationTrainer,
-        loss=loss,
-        metric=metric,
-        teacher=plan.teacher.build(),
-        **{name: getattr(settings, name) for name in names},
+        DistillationTrainer if options else Trainer,
+        loss=make_loss(settings, plan.class_weights),
+        metric=make_metric(plan.source.task),
+        **options,
     )
 
 
 def batches(plan: TrainingPlan, place: Place, start_step: int = 0) -> Any:
     """Returns the training batches of a plan from a step on."""
-    settings, preprocessing = plan.settings, plan.start.preprocessing
+    settings, preprocessing = plan.settings, plan.preprocessing
+    names = ("image_size", "batch_size", "seed", "augmentation", "flip", "mixup", "resize")
     return place.batches(
         plan.source.splits["train"],
-        image_size=settings.image_size,
-        batch_size=settings.batch_size,
+        **{name: getattr(settings, name) for name in names},
         micro_batches=settings.accumulate,
-        seed=settings.seed,
-        augmentation=settings.augmentation,
-        flip=settings.flip,
         evaluation=preprocessing.evaluation,
-        mixup=settings.mixup,
-        resize=settings.resize,
         value_range=preprocessing.value_range,
         start_step=start_step,
         num_classes=len(plan.source.class_names),
-        data_service=settings.data_service,
     )
 
 
-def validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[], Score] | None:
+def validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any] | None:
     """Returns a function that evaluates the weights on the validation images; None without any.
 
     Its result has a `loss` and a `score`, by which the best weights are chosen.
@@ -339,7 +322,7 @@ def validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[], Score] | No
     if isinstance(plan.settings, MaskedPatches):
         return masked_patch_validation(trainer, plan)
     predictor = predictor_of(trainer)
-    return lambda: evaluate(plan, predictor, plan.validation, from_logits=True)
+    return lambda: evaluate_images(plan, predictor, plan.validation, from_logits=True)
 
 
 def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history: list) -> Finished:
@@ -351,20 +334,16 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
         model: The model with its best weights.
         history: The rows of `history.csv`.
     """
-    folder, source = job.folder, plan.source
+    folder, source, log = job.folder, plan.source, job.options.log
     kept = inference_model(model, activation=ACTIVATIONS[source.task])
-    thresholds, chosen = choose_thresholds(plan, kept)
-    for line in chosen:
-        job.options.log(line)
-    labels = Labels(source.class_names, source.task, thresholds)
-    decision = find_decision_of_run(plan, kept, labels, job.options.log)
+    labels = Labels(source.class_names, source.task, choose_thresholds(plan, kept, log))
+    decision = find_decision_of_run(plan, kept, labels, log)
     if decision is not None:
         kept = decision.calibrated(kept)
         labels = dataclasses.replace(labels, abstains=True)
-    test = source.splits.get("test")
-    report = None
+    report, test = None, source.splits.get("test")
     if test is not None and len(test):
-        report = evaluate(
+        report = evaluate_images(
             plan,
             kept,
             test,
@@ -373,9 +352,9 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
             thresholds=labels.thresholds,
             abstains=labels.abstains,
         )
-        job.options.log(f"test    {report.summary}")
+        log(f"test    {report.summary}")
     test_json = report and {**report.to_json(), **_seen_before(plan, test, folder.path)}
-    described = dataclasses.replace(plan.start.description, config=config_of(kept), labels=labels)
+    described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
     recipe = job.finished_recipe(plan, test=test_json, description=described.to_json())
     card = model_card(recipe, source.class_names)
     if decision is not None:
@@ -383,26 +362,24 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
         card = with_section(card, decision)
     classifier = Classifier.of(kept, described, recipe, folder.path)
     write_files(folder.path, classifier, history, card)
-    samples = choose_samples(plan.settings.samples, source, plan.settings.image_size)
-    write_samples(folder.path, samples.images(), plan.start.preprocessing)
+    write_samples(folder.path, required(plan.samples, "samples").images(), plan.preprocessing)
     if folder.writes:
         write_run_page(folder.path, plan, job.data, history, report)
     job.publish(source)
     if folder.writes:
-        job.options.log(f"written {folder.output}")
+        log(f"written {folder.output}")
         classifier = load_classifier(folder.output)
-    return Finished(classifier, report, history)
+    return Finished(folder.output, history, classifier.model, classifier, report)
 
 
 def finish_masked_patches(
     job: Job, plan: TrainingPlan, model: keras.Model, history: list
-) -> Pretrained:
+) -> Finished:
     """Writes the folder of a model without classes; as `finish_classifier`."""
-    folder = job.folder
-    recipe = job.finished_recipe(plan, objective=OBJECTIVE)
-    name = configs.layer_name(plan.start.description.name)
+    folder, recipe = job.folder, job.finished_recipe(plan, objective=OBJECTIVE)
+    name = configs.layer_name(plan.description.name)
     plain = inference_model(model, include_top=False, name=name)
-    described = dataclasses.replace(plan.start.description, config=config_of(plain))
+    described = dataclasses.replace(plan.description, config=config_of(plain))
     set_description(plain, described)
     plain.save(folder.path / MODEL)
     write_text(folder.path / DESCRIPTION, description_text(described))
@@ -411,14 +388,14 @@ def finish_masked_patches(
     write_text(folder.path / CARD, masked_patch_card(recipe, history))
     job.publish(plan.source)
     if folder.writes:
-        job.options.log(
-            f"written {folder.output}; give it classes with keras-vit finetune --weights "
-            f"{folder.output}"
-        )
-    return Pretrained(plain, folder.output, history)
+        command = f"keras-vit finetune --weights {folder.output}"
+        job.options.log(f"written {folder.output}; give it classes with {command}")
+    return Finished(folder.output, history, plain)
 
 
-def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **options: Any) -> Any:
+def evaluate_images(
+    plan: TrainingPlan, model: Any, examples: Examples | None, **options: Any
+) -> Any:
     """Returns the report of a model on images of a run's data, by the task of the data.
 
     Args:
@@ -431,47 +408,47 @@ def evaluate(plan: TrainingPlan, model: Any, examples: Examples | None, **option
         model,
         examples,
         plan.source.class_names,
-        preprocessing=plan.start.preprocessing,
+        preprocessing=plan.preprocessing,
         batch_size=min(plan.settings.micro_batch_size, 64),
         **options,
     )
 
 
 def choose_thresholds(
-    plan: TrainingPlan, model: keras.Model
-) -> tuple[tuple[float, ...] | None, list[str]]:
-    """Returns the threshold of each class of multi-label data, and lines that print them.
+    plan: TrainingPlan, model: keras.Model, log: Callable[[str], object]
+) -> tuple[float, ...] | None:
+    """Returns the threshold of each class of multi-label data, and prints them.
 
     They are chosen on the validation images; without any, each is 0.5.
 
     Args:
         plan: The run.
         model: The model with its best weights, giving probabilities.
+        log: Receives the lines.
     """
     names = plan.source.class_names
     if plan.source.task != MULTILABEL:
-        return None, []
+        return None
     if plan.validation is None:
-        thresholds: tuple[float, ...] = (DEFAULT_THRESHOLD,) * len(names)
-        return thresholds, [f"labels  probability above {DEFAULT_THRESHOLD}, no validation images"]
-    report = evaluate(plan, model, plan.validation)
+        log(f"labels  probability above {DEFAULT_THRESHOLD}, no validation images")
+        return (DEFAULT_THRESHOLD,) * len(names)
+    report = evaluate_images(plan, model, plan.validation)
     thresholds = report.best_thresholds
     shown = [f"{name} {value:.3g}" for name, value in zip(names, thresholds, strict=True)]
-    lines = [f"labels  probability above (best F1 in validation): {_first(shown)}"]
-    absent = [name for name, n in zip(names, report.counts.images, strict=True) if not n]
-    if absent:
-        chosen = f"labels  {DEFAULT_THRESHOLD} where no validation image has the label"
-        lines.append(f"{chosen}: {_first(absent)}")
-    counts = [(int(n), report.count - int(n)) for n in report.counts.images]
+    log(f"labels  probability above (best F1 in validation): {', '.join(shown[:20])}")
+    counts = zip(names, report.counts.images.tolist(), strict=True)
     few = [
-        f"{name} {present} with, {without} without"
-        for name, (present, without) in zip(names, counts, strict=True)
-        if present and min(present, without) < FEW_IMAGES
+        f"{name} {count} with, {report.count - count} without"
+        for name, count in counts
+        if min(count, report.count - count) < FEW_IMAGES
     ]
     if few:
-        chosen = f"labels  warning: chosen from fewer than {FEW_IMAGES} validation images with or"
-        lines.append(f"{chosen} without the label, so it may be far off: {_first(few)}")
-    return thresholds, lines
+        log(
+            f"labels  warning: chosen from fewer than {FEW_IMAGES} validation images with or "
+            f"without the label, so it may be far off ({DEFAULT_THRESHOLD} without any): "
+            f"{', '.join(few[:20])}"
+        )
+    return thresholds
 
 
 def find_decision_of_run(
@@ -488,21 +465,13 @@ def find_decision_of_run(
     """
     if plan.settings.decision is None:
         return None
-    splits = plan.source.splits
-
-    def scores_of(examples):
-        return compute_scores(
-            model,
-            examples,
-            required(plan.start.preprocessing, "preprocessing"),
-            batch_size=min(plan.settings.micro_batch_size, 64),
-        )
-
-    trained = spaced(splits["train"])
-    features = None if trained is None else scores_of(trained).features
-    known = scores_of(splits["calibration"])
+    batch_size, splits = min(plan.settings.micro_batch_size, 64), plan.source.splits
+    known, trained = (
+        compute_scores(model, examples, plan.preprocessing, batch_size=batch_size)
+        for examples in (splits["calibration"], spaced(splits["train"]))
+    )
     try:
-        found = find_decision(labels, known, features, plan.settings.decision)
+        found = find_decision(labels, known, trained.features, plan.settings.decision)
     except ValueError as error:
         log(f"no decision: {error}")
         return None
@@ -511,22 +480,16 @@ def find_decision_of_run(
     return found
 
 
-def _first(texts):
-    return ", ".join(texts[:_MAX_LISTED]) + (", ..." if len(texts) > _MAX_LISTED else "")
-
-
 def _seen_before(plan, test, folder):
     """How many test images this run, or the run of its weights, trained on or chose by.
 
     This run may have begun with other parts of the data. 0 where the content is not known, and for
     the run of the weights, `start_is_known` is whether it is.
     """
-    numbers, start = test.fingerprints(), SplitRecord.read(plan.start.opened.folder)
+    numbers, start = test.fingerprints(), SplitRecord.read(plan.opened.folder)
+    if numbers is None:
+        return {"seen": 0, "start_is_known": False}
     records = [found for found in (SplitRecord.read(folder), start) if found is not None]
-    is_known = numbers is not None and (
-        start is not None or getattr(plan.settings, "weights", None) is None
-    )
-    if numbers is None or not records:
-        return {"seen": 0, "start_is_known": is_known}
-    seen = np.any([record.has_seen(numbers) for record in records], axis=0)
-    return {"seen": int(seen.sum()), "start_is_known": is_known}
+    seen = [record.has_seen(numbers) for record in records]
+    is_known = start is not None or getattr(plan.settings, "weights", None) is None
+    return {"seen": int(np.any(seen, axis=0).sum()), "start_is_known": is_known}

@@ -35,7 +35,6 @@ PARTIAL = ".partial"
 LOCK = ".lock"  # Held by the process that writes; the system frees it when the process ends.
 STATES = ".states"  # Until the run ends.
 BEST = f"{STATES}/best.npz"
-LAST_MODEL = f"{STATES}/last.keras"
 
 # Fields that a resumed run reads; the others are information for the reader.
 _RECIPE = {
@@ -53,11 +52,9 @@ def unfinished_recipe(output: str | os.PathLike) -> dict[str, Any]:
     """Returns the recipe of an unfinished run; it is empty if there is none to read."""
     output = pathlib.Path(output).absolute()
     try:
-        path = output.with_name(output.name + PARTIAL) / RECIPE
-        recipe = read_json(path)
+        return read_json(output.with_name(output.name + PARTIAL) / RECIPE)
     except (OSError, ValueError):
         return {}
-    return recipe if isinstance(recipe, dict) else {}
 
 
 class RunFolder:
@@ -90,7 +87,8 @@ class RunFolder:
         self.resume = resume
         self.overwrite = overwrite or bool(resume and unfinished_recipe(output).get("overwrite"))
         self.writes = is_chief()
-        if resume and not (self.path / RECIPE).is_file():
+        is_unfinished = (self.path / RECIPE).is_file()
+        if resume and not is_unfinished:
             raise ValueError(
                 "There must be an unfinished run to resume; start one without --resume. "
                 f"Not found: {self.path}"
@@ -106,22 +104,20 @@ class RunFolder:
         self.lock = FileLock(
             self.path / LOCK, blocking=False, thread_local=False, is_singleton=True
         )
-        if (self.path / LOCK).exists():  # Whether it is free.
+        has_lock = (self.path / LOCK).exists()
+        if has_lock:  # Whether it is free.
             self._acquire()
             self.lock.release()
         check_folder(self.output, marker=MODEL, overwrite=self.overwrite)
-        if not resume and not overwrite and (self.path / RECIPE).is_file():
+        if is_unfinished and not resume and not overwrite:
             raise ValueError(
-                "The output must have no unfinished run: continue it with --resume, which takes "
-                "its settings, or start again with --overwrite. "
-                f"Received: {self.path}"
+                "The output must have no unfinished run: continue it with --resume, or start "
+                f"again with --overwrite. Received: {self.path}"
             )
-        is_of_run = any((self.path / name).exists() for name in (RECIPE, LOCK))
-        if not resume and not is_of_run and self.path.exists() and os.listdir(self.path):
+        if not (is_unfinished or has_lock) and self.path.exists() and os.listdir(self.path):
             raise ValueError(
-                f"A run writes to OUTPUT{PARTIAL} until its end, which must be new, empty or an "
-                "unfinished run: choose another output, or move the files there. "
-                f"Received: {self.path}, with {min(os.listdir(self.path))}"
+                f"OUTPUT{PARTIAL}, which a run writes to, must be new, empty or an unfinished run: "
+                f"choose another output. Received: {self.path}, with {min(os.listdir(self.path))}"
             )
 
     @contextlib.contextmanager
@@ -187,27 +183,21 @@ class RunFolder:
             ValueError: If the file cannot be read, or is from another job.
         """
         path = self.shared / RECIPE
-        try:
-            recipe = read_json(path, _RECIPE)
-            found = {name: recipe[name] for name in ("job", "data", "settings", "command")}
-            if None in found.values():
-                raise ValueError(f"Received: null in {found}"[:300])
-        except (ValueError, KeyError) as error:
-            raise ValueError(f"{path} must be the recipe of a run. {error}") from error
-        if found["job"] != job:
+        recipe = read_json(path, _RECIPE)
+        for name in ("job", "data", "settings", "command"):
+            if recipe.get(name) is None:
+                raise ValueError(f"{path} must be the recipe of a run. Received: no {name}")
+        if recipe["job"] != job:
             raise ValueError(
-                f"The run must be resumed by the command that started it, {found['job']}. "
+                f"The run must be resumed by the command that started it, {recipe['job']}. "
                 f"Received: {job}"
             )
         return recipe
 
     def save_best(self, model, step: int, accuracy: float, loss: float) -> None:
         """Writes the best weights with their step, accuracy and loss."""
-        arrays: dict[str, Any] = {
-            f"{index:05}": np.asarray(weight) for index, weight in enumerate(model.weights)
-        }
         with atomic_write(self.path / BEST) as path:
-            np.savez(path, **arrays, score=np.array([step, accuracy, loss]))
+            np.savez(path, **_numbered(model.weights), score=np.array([step, accuracy, loss]))
 
     def best_score(self) -> tuple[int, float, float] | None:
         """Returns step, accuracy and loss of the best weights; None if there are none."""
@@ -286,12 +276,12 @@ class Checkpoints:
             OSError: If it cannot be written; the older states are then unchanged.
         """
         trainer.synchronise()
-        values = [keras.ops.convert_to_numpy(v) for v in trainer.state_variables()]
+        values = _numbered(trainer.state_variables())
         path = self.folder / f"state-{int(keras.ops.convert_to_numpy(trainer.step)):09}.npz"
-        if _writes(trainer):
+        if backend_devices().worker_of(trainer.strategy)[0] == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as partial, open(partial, "wb") as file:
-                np.savez(file, **{f"{index:05}": value for index, value in enumerate(values)})
+                np.savez(file, **values)
                 file.flush()
                 os.fsync(file.fileno())
             for old in self.paths()[self.keep :]:
@@ -359,33 +349,26 @@ class _SaveCallback(keras.callbacks.Callback):
         self.step = self.saved = int(keras.ops.convert_to_numpy(self.model.step))
 
 
+def _numbered(variables) -> dict[str, Any]:
+    """The values of variables by their number."""
+    return {f"{n:05}": keras.ops.convert_to_numpy(v) for n, v in enumerate(variables)}
+
+
 def _assign(path, variables, values):
-    shapes = [tuple(v.shape) for v in variables]
-    if shapes != [value.shape for value in values]:
-        different = [
-            v.path
-            for v, value in zip(variables, values, strict=False)
-            if tuple(v.shape) != value.shape
-        ]
-        raise ValueError(
-            f"{path} must be a state of the same model and optimizer. Received: {len(values)} "
-            f"arrays for {len(variables)} variables; other shapes: {different[:5]}"
-        )
-    assigned = []
-    for variable, value in zip(variables, values, strict=True):
+    values = list(values)
+    wrong = [
+        v.path for v, value in zip(variables, values, strict=False) if tuple(v.shape) != value.shape
+    ]
+    for place, (variable, value) in enumerate(zip(variables, values, strict=False)):
         dtype = keras.ops.convert_to_numpy(variable).dtype
         if value.dtype.kind == "V" and value.dtype.itemsize == dtype.itemsize:
-            value = value.view(dtype)  # bfloat16, which NumPy's files store as bytes.
-        if value.dtype != dtype and not np.can_cast(value.dtype, dtype, "same_kind"):
-            raise ValueError(
-                f"{path} must be a state of the same model and optimizer. "
-                f"Received: {value.dtype} for {variable.path}, which is {dtype}"
-            )
-        assigned.append(value)
-    for variable, value in zip(variables, assigned, strict=True):
+            values[place] = value.view(dtype)  # bfloat16, which NumPy's files store as bytes.
+        elif value.dtype != dtype and not np.can_cast(value.dtype, dtype, "same_kind"):
+            wrong.append(variable.path)
+    if wrong or len(values) != len(variables):
+        raise ValueError(
+            f"{path} must be a state of the same model and optimizer. Received: {len(values)} "
+            f"arrays for {len(variables)} variables; other shapes or types: {wrong[:5]}"
+        )
+    for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
-
-
-def _writes(trainer):
-    """Returns whether this process writes the states of its job."""
-    return backend_devices().worker_of(trainer.strategy)[0] == 0

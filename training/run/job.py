@@ -13,29 +13,30 @@ import numpy as np
 
 from keras_vit.classifier import check_classifier
 from keras_vit.description import Description, Labels
-from keras_vit.description.tasks import SCORES
+from keras_vit.description.class_labels import SCORES
 from keras_vit.description.without_paths import without_paths
+from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.images.samples import read_images
+from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
 from keras_vit.training.data.class_balance import balanced, class_weights
 from keras_vit.training.data.examples import typical_size
-from keras_vit.training.data.outputs import check_output
 from keras_vit.training.data.record_examples import NotPrepared
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.training.data.split_record import (
     PARTS,
-    Contents,
     SplitRecord,
     notes_of_seen,
-    read_contents,
+    read_fingerprints,
 )
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
-from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, MaskedPatches
+from keras_vit.training.settings import FineTuning, MaskedPatches
 from keras_vit.training.trust.calibration_bound import check_counts
+from keras_vit.utils.fields import flag_of, required
 from keras_vit.utils.files import RECIPE, write_text
 from keras_vit.utils.json_files import changed_fields
 
@@ -46,10 +47,10 @@ from .loop import check_callbacks
 from .masked_patches import check_masked_patches
 from .plan import TrainingPlan, choose_accumulation, describe_plan, expected_time
 from .replay import extend, extends_head
-from .run_options import RunOptions, changed_options
+from .run_options import RunOptions
 from .run_page import write_run_page
 from .trainer_setup import make_schedule
-from .transfer import Start, find_start, settle, with_fixed_repositories
+from .transfer import facts_of, find_start, settle, with_fixed_repositories
 
 
 class Job:
@@ -93,14 +94,15 @@ class Job:
 
     def _check_options(self, settings, data):
         """Raises ValueError if a resumed run was given other options than it began with."""
-        begun = {**vars(self.data), **vars(self.settings)}
+        begun, given, changed = {**vars(self.data), **vars(self.settings)}, self.options.given, []
         if epochs := (self.unfinished.get("facts") or {}).get("epochs"):
             begun["epochs"] = epochs["value"]
-        changed = [
-            text
-            for options in (settings, data)
-            for text in changed_options(options, begun, self.options.given)
-        ]
+        for options in (settings, data):
+            for field in dataclasses.fields(options):
+                value, before = getattr(options, field.name), begun[field.name]
+                was_given = value != field.default if given is None else field.name in given
+                if was_given and not _is_same(value, before):
+                    changed.append(f"{flag_of(field)} {value!s:.80}, begun with {before!s:.80}")
         if changed:
             raise ValueError(
                 "A resumed run must have the options that it began with: leave these out, or start "
@@ -120,8 +122,8 @@ class Job:
         if not (self.folder.resume or self.folder.writes):
             return
         source = plan.source
-        plan.contents = read_contents(source.splits)
-        hashes = {"images": images_hash(source, plan.contents), "weights": weights_hash(model)}
+        plan.fingerprints = read_fingerprints(source.splits)
+        hashes = {"images": images_hash(source, plan.fingerprints), "weights": weights_hash(model)}
         plan.recipe["hashes"] = hashes
         if not self.folder.resume:
             return
@@ -148,13 +150,10 @@ class Job:
     def _report_versions(self, recipe):
         """Prints and notes the versions at the start of a resumed run, if there are others now."""
         before, now = self.unfinished.get("versions", {}), recipe["versions"]
-        changed = [
-            f"{name} {now.get(name)}, before {before.get(name)}"
-            for name in sorted({*before, *now})
-            if before.get(name) != now.get(name)
-        ]
-        if changed:
+        names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+        if names:
             recipe["versions_before"] = before
+            changed = [f"{name} {now.get(name)}, before {before.get(name)}" for name in names]
             self.options.log(
                 "The run goes on with other packages than it began with, so its numbers may "
                 f"differ from a run without a stop: {'; '.join(changed)}"
@@ -169,8 +168,7 @@ class Job:
             self.folder.start(plan.recipe)
         if not self.folder.writes:
             return
-        fingerprints = {part: known and known.fingerprints for part, known in plan.contents.items()}
-        record, before = SplitRecord.of(fingerprints), SplitRecord.read(self.folder.path)
+        record, before = SplitRecord.of(plan.fingerprints), SplitRecord.read(self.folder.path)
         if record is not None:
             record = record if before is None else record.with_parts(before)
             record.write(self.folder.path)
@@ -203,8 +201,10 @@ class Job:
         """
         settings = with_fixed_repositories(self.settings, download=download)
         check_augmentation(settings.augmentation)
-        start = _find_start(settings)  # Before the data are read: a wrong name fails at once.
-        source = self._open(start, download)
+        opened = find_start(settings)  # Before the data are read: a wrong name fails at once.
+        if isinstance(settings, MaskedPatches):
+            check_masked_patches(opened.description.config, settings)
+        source = self._open(opened, download)
         counts = {name: len(source.splits.get(name, ())) for name in PARTS}
         num_images = counts["train"] + counts["validation"]
         by_data = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
@@ -217,8 +217,9 @@ class Job:
                 "patience needs validation images, which show when there is nothing more to gain. "
                 f"Received: patience={settings.patience}, none of them"
             )
-        start, settings = settle(start, settings, Labels(source.class_names or None, source.task))
-        facts, weights = start.facts, None
+        labels = Labels(source.class_names or None, source.task)
+        description, rows, settings = settle(opened, settings, labels)
+        facts, weights = facts_of(description, rows is None), None
         if epochs is not None:
             images = f"{counts['train']} images in batches of {settings.batch_size}"
             facts["epochs"] = {"value": epochs, "from": f"{steps} steps: {images}"}
@@ -226,34 +227,32 @@ class Job:
             if known := self.unfinished.get("facts", {}).get("class_weights"):
                 weights = [known["value"][name] for name in source.class_names]
             else:
-                labels = source.splits["train"].labels
-                weights = class_weights(settings.class_weights, labels, source.class_names)
+                numbers = source.splits["train"].labels
+                weights = class_weights(settings.class_weights, numbers, source.class_names)
             by_name = dict(zip(source.class_names, weights, strict=True))
             facts["class_weights"] = {"value": by_name, "from": settings.class_weights}
         if settings.sampling == "classes":
             train = balanced(source.splits["train"], source.class_names, settings.seed)
             source = dataclasses.replace(source, splits={**source.splits, "train": train})
-        teacher = None
+        teacher, preprocessing = None, required(description.preprocessing, "preprocessing")
         if name := getattr(settings, "teacher", None):
             known = self.unfinished.get("facts", {}).get("teacher")
-            teacher = open_teacher(name, source.class_names, start.preprocessing, known)
+            teacher = open_teacher(name, source.class_names, preprocessing, known)
             facts["teacher"] = teacher.fact
         make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
-        settings = choose_accumulation(settings, start.config, replicas=replicas)
-        description = start.description
+        settings = choose_accumulation(settings, description.config, replicas=replicas)
         if "description" in self.unfinished:  # Where its facts were from at the start.
             before = Description.from_json(self.unfinished["description"], RECIPE)
             description = dataclasses.replace(description, origins=before.origins)
-            start = dataclasses.replace(start, description=description)
         recipe = {
             "job": settings.command,
             "command": self.options.command,
             "description": description.to_json(),
             "model": description.name,
-            "config": changed_fields(start.config),
+            "config": changed_fields(description.config),
             "settings": settings.to_json(),
             "facts": {**facts, **self.unfinished.get("facts", {})},
-            "preprocessing": start.preprocessing.to_fields(),
+            "preprocessing": preprocessing.to_fields(),
             "data": self.data.to_json(),
             "overwrite": self.folder.overwrite,
             "classes": len(source.class_names),
@@ -261,10 +260,9 @@ class Job:
             "images": {**counts, "skipped": len(source.skipped)},
             "versions": versions(),
         }
-        plan = TrainingPlan(start, source, settings, recipe, weights, teacher)
+        samples = None
         if recipe["classes"]:  # What would be an error at the end is one now.
-            labels = Labels(source.class_names, source.task)
-            check_classifier(labels, None, start.preprocessing)
+            check_classifier(labels, None, preprocessing)
             samples = choose_samples(settings.samples, source, settings.image_size)
             read_images(samples.files)
             if settings.decision is not None:
@@ -274,21 +272,22 @@ class Job:
                         "data (--calibration 0.1), or their part of this name. Received: neither"
                     )
                 check_counts(source.splits["calibration"].labels, labels, settings.decision)
-        return plan
+        return TrainingPlan(
+            opened, description, rows, source, settings, recipe, weights, teacher, samples
+        )
 
-    def _open(self, start: Start, download: bool) -> Source:
+    def _open(self, weights: OpenedModel, download: bool) -> Source:
         """Returns the images in splits, with the classes and images of the weights to extend."""
         settings, share = self.settings, self.settings.validation_share
         if isinstance(settings, MaskedPatches):
             return self.data.open(share, labelled=False, download=download)
         if not isinstance(settings, FineTuning):
             return self.data.open(share, trained=True, download=download)
-        if extends_head(settings):  # The weights have other classes.
-            source = self.data.open(share, min_classes=1, download=download)
-        else:
-            source = self.data.open(share, trained=True, download=download)
-        source = extend(source, start.opened, settings, share, download=download)
-        record = SplitRecord.read(start.opened.folder)
+        extends = extends_head(settings)  # The weights have other classes.
+        options: Any = {"min_classes": 1} if extends else {"trained": True}
+        source = self.data.open(share, **options, download=download)
+        source = extend(source, weights, settings, share, download=download)
+        record = SplitRecord.read(weights.folder)
         notes = notes_of_seen(source.splits, record, "in the run of the weights")
         return dataclasses.replace(source, notes=(*source.notes, *notes))
 
@@ -305,7 +304,7 @@ class Job:
         score = SCORES[plan.source.task]
         named = best and {"step": best[0], score: best[1], "loss": best[2]}
         recipe = {**plan.recipe, "best": named, **more}
-        if plan.start.opened.folder:  # Its recipe is not found by the last part of its path.
+        if plan.opened.folder:  # Its recipe is not found by the last part of its path.
             recipe["pretraining"] = pretraining_fields(recipe)
         skipped = [[self.data.relative(path), reason] for path, reason in plan.source.skipped]
         return {**without_paths(recipe), **({"skipped": skipped} if skipped else {})}
@@ -319,33 +318,28 @@ class Job:
             self.options.log(f"all skipped files are in {self.folder.output / RECIPE}")
 
 
-def images_hash(source: Source, contents: Mapping[str, Contents | None]) -> str:
+def images_hash(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> str:
     """Returns the SHA-256 of the images of a run in their order, with class and part.
 
     Images in record files are known by their names, all others by their bytes.
 
     Args:
         source: The images in splits.
-        contents: Their `read_contents`.
+        fingerprints: Their `read_fingerprints`.
     """
     digest = hashlib.sha256(repr(source.class_names).encode())
     for part, examples in source.splits.items():
-        known = contents[part]
-        read = np.zeros((len(examples), 32), "uint8") if known is None else known.sha256
+        known = fingerprints[part]
+        read = np.zeros(len(examples), "uint64") if known is None else known
         for name, label, image in zip(examples.names, examples.labels, read, strict=True):
-            what = image.tobytes() if image.any() else name.encode("utf-8", "surrogateescape")
+            what = image.tobytes() if image else name.encode("utf-8", "surrogateescape")
             digest.update(f"\n{part} ".encode() + np.asarray(label).tobytes() + what)
     return digest.hexdigest()
 
 
-def _find_start(settings: Any) -> Start:
-    """Returns the weights to start from, and what the model to train is."""
-    if isinstance(settings, FineTuning):
-        size = settings.image_size
-        if size is None and settings.recipe != HYPER_RULE_NAME:
-            size = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
-        return find_start(settings.model, settings.weights, size, **settings.unknown_facts)
-    start = find_start(settings.model, None)
-    if isinstance(settings, MaskedPatches):
-        check_masked_patches(start.config, settings)
-    return start
+def _is_same(value, before):
+    """Whether a value is the recorded one, in which a repository has its commit or version."""
+    name, recorded = RepositoryName.parse(value), RepositoryName.parse(before)
+    if name is None or recorded is None or name.is_fixed:
+        return value == before
+    return name.name == recorded.name

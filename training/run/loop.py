@@ -11,21 +11,20 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import keras
-import numpy as np
 
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL, SCORES
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SCORES
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices
-from keras_vit.training.trainer.trainer import NonFiniteError, Trainer
+from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import HISTORY, write_csv
 from keras_vit.utils.progress import progress_bar
 
-from .folder import LAST_MODEL, RunFolder
+from .folder import RunFolder
 from .trainer_setup import make_schedule
 
 # The metric of training images in addition to the loss.
@@ -34,31 +33,10 @@ METRICS = {MULTICLASS: "accuracy", MULTILABEL: "label_accuracy"}
 
 def history_columns(task: str = MULTICLASS) -> tuple[str, ...]:
     """Returns the columns of `history.csv`, which name the metrics of the task."""
-    return (
-        "step",
-        "loss",
-        METRICS[task],
-        "learning_rate",
-        "images_per_second",
-        "validation_loss",
-        f"validation_{SCORES[task]}",
-        "averaged_loss",
-        f"averaged_{SCORES[task]}",
-    )
-
-
-class Score(Protocol):
-    """What the loop reads of an evaluation."""
-
-    @property
-    def score(self) -> float:
-        """The higher the better, such as the accuracy."""
-        ...
-
-    @property
-    def loss(self) -> float:
-        """The mean loss, which decides between equal scores."""
-        ...
+    evaluated = [
+        f"{of}_{what}" for of in ("validation", "averaged") for what in ("loss", SCORES[task])
+    ]
+    return ("step", "loss", METRICS[task], "learning_rate", "images_per_second", *evaluated)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -81,7 +59,7 @@ def train(
     settings: Settings,
     *,
     start_step: int = 0,
-    validate: Callable[[], Score] | None = None,
+    validate: Callable[[], Any] | None = None,
     task: str = MULTICLASS,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> list[dict[str, str]]:
@@ -98,7 +76,8 @@ def train(
         run: The folder for checkpoints and logs.
         settings: Resolved settings.
         start_step: Optimizer steps that were done before.
-        validate: Function that evaluates the trainer's model on the validation images.
+        validate: Function that evaluates the trainer's model on the validation images. Its result
+            has a `score`, the higher the better, and a `loss`, which decides between equal scores.
         task: Names the metrics in the history, see `history_columns`.
         callbacks: Called after the run's own callback, which adds the results of a validation
             to their logs as `val_loss` and so on. One that sets `model.stop_training` ends the
@@ -109,8 +88,8 @@ def train(
 
     Raises:
         Interrupted: On Ctrl-C or SIGTERM, after saving.
-        ValueError: If the loss is not finite, after saving the last good weights if there are
-            any, or if a micro-batch does not fit into memory.
+        NonFiniteError: If the loss is not finite, a ValueError.
+        ValueError: If a micro-batch does not fit into memory.
     """
     last_step = required(settings.steps, "steps")
     history = HistoryFile(run.path / HISTORY, history_columns(task), start_step)
@@ -125,8 +104,6 @@ def train(
                     verbose=0,
                     callbacks=[steps, *callbacks],
                 )
-    except NonFiniteError as error:
-        raise ValueError(f"{error} {_keep_last(trainer.model, run, error.step - 1)}") from error
     except Exception as error:
         if not backend_devices().is_out_of_memory(error):
             raise
@@ -152,27 +129,13 @@ def train(
     return history.rows
 
 
-def check_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> tuple:
-    """Returns callbacks that can be called.
-
-    Raises:
-        ValueError: If they are no list of Keras callbacks.
-    """
-    if not isinstance(callbacks, list | tuple) or not all(
-        isinstance(callback, keras.callbacks.Callback) for callback in callbacks
-    ):
+def check_callbacks(callbacks: Any) -> None:
+    """Raises ValueError unless callbacks are a list of Keras callbacks."""
+    known = keras.callbacks.Callback
+    if not isinstance(callbacks, list | tuple) or not all(isinstance(c, known) for c in callbacks):
         raise ValueError(
             f"callbacks must be a list of keras.callbacks.Callback. Received: {callbacks!r:.200}"
         )
-    return tuple(callbacks)
-
-
-def _keep_last(model, run, step):
-    """Saves the weights of a step, if they are numbers; returns a sentence about them."""
-    if all(np.isfinite(value).all() for value in model.get_weights()):
-        model.save(run.path / LAST_MODEL)
-        return f"The last good weights, from step {step}, are in {run.path / LAST_MODEL}."
-    return f"The weights of step {step} hold infinity already and are not kept."
 
 
 class _StepCallback(keras.callbacks.Callback):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import types
 from collections.abc import Callable
@@ -17,14 +18,136 @@ from keras_vit.models.build import build
 from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
 from keras_vit.training.evaluation.predictions import NonFiniteScores
-from keras_vit.training.settings import MaskedPatches
+from keras_vit.training.settings import TARGETS as PATCH_TARGETS, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
 
-from .loop import Score
-from .patch_targets import CELLS, TARGETS, cut_patches
 from .plan import TrainingPlan
 from .trainer_setup import make_trainer
+
+COLOURS = 512  # Three bits for each of red, green and blue.
+CELLS = 4  # Per side of a downsized patch.
+
+
+def cut_patches(images: Any, patch_sizes: tuple[int, int]) -> Any:
+    """Returns the pixels of each patch, in the order of the tokens.
+
+    Args:
+        images: `(B, H, W, 3)`. Incomplete patches at the right and bottom are cut off, as in
+            the patch embedding.
+        patch_sizes: Pixels (height, width) of a patch.
+
+    Returns:
+        A tensor `(B, N, height, width, 3)`.
+    """
+    height, width = patch_sizes
+    down, across = images.shape[1] // height, images.shape[2] // width
+    images = images[:, : down * height, : across * width]
+    patches = ops.reshape(images, (-1, down, height, across, width, 3))
+    patches = ops.transpose(patches, (0, 1, 3, 2, 4, 5))
+    return ops.reshape(patches, (-1, down * across, height, width, 3))
+
+
+def colour_classes(pixels: Any) -> Any:
+    """Returns 3-bit colours: the upper three bits of each channel.
+
+    The class is `64 r + 8 g + b`, each of r, g and b in 0 .. 7.
+
+    Args:
+        pixels: `(..., 3)` in [-1, 1], for the bytes 0 to 255.
+
+    Returns:
+        int32 `(...)` in 0 .. 511.
+    """
+    # A thousandth of a byte, so that scaling to [-1, 1] and back never rounds down.
+    bits = ops.floor(((pixels + 1) * 127.5 + 1e-3) / 32)
+    bits = ops.clip(ops.cast(bits, "int32"), 0, 7)
+    return bits[..., 0] * 64 + bits[..., 1] * 8 + bits[..., 2]
+
+
+def mean_colour(patches: Any) -> Any:
+    """Returns the colour of the mean of each patch, int32 `(B, N, 1)`."""
+    return colour_classes(ops.mean(patches, axis=(2, 3)))[..., None]
+
+
+def downsized(patches: Any) -> Any:
+    """Returns the colours of 4x4 cells of each patch, int32 `(B, N, 16)`.
+
+    A cell is the mean of its area. If 4 does not divide the patch size, cells share pixels.
+    """
+    height, width = patches.shape[2:4]
+    # Not a matrix product, which some GPUs compute with 10 bits.
+    rows = ops.sum(_areas(height)[:, :, None, None] * patches[:, :, None], axis=3)
+    cells = ops.sum(_areas(width)[:, :, None] * rows[:, :, :, None], axis=4)  # (B, N, 4, 4, 3)
+    return ops.reshape(colour_classes(cells), (-1, patches.shape[1], CELLS * CELLS))
+
+
+def whole_patch(patches: Any) -> Any:
+    """Returns every value of each patch, `(B, N, 3 * height * width)`."""
+    return ops.reshape(patches, (-1, patches.shape[1], int(np.prod(patches.shape[2:]))))
+
+
+def _areas(size):
+    """Returns the share of each pixel in each cell, `(4, size)`; rows sum to 1."""
+    edges = np.arange(CELLS + 1)[:, None] * size / CELLS
+    pixels = np.arange(size)
+    covered = np.minimum(edges[1:], pixels + 1) - np.maximum(edges[:-1], pixels)
+    return (np.clip(covered, 0, 1) * CELLS / size).astype("float32")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchColourAccuracy(keras.metrics.MeanMetricWrapper):
+    """Share of predicted patches whose mean has the correct 3-bit colour.
+
+    It makes a regression on pixels comparable to predictions of colours.
+
+    Args:
+        **kwargs: Passed to `keras.metrics.MeanMetricWrapper`.
+    """
+
+    def __init__(self, name="accuracy", dtype=None):
+        super().__init__(_has_mean_colour, name=name, dtype=dtype)
+
+    def get_config(self):
+        return {"name": self.name, "dtype": self.dtype}
+
+
+def _has_mean_colour(y_true, y_pred):
+    def mean_of(values):
+        pixels = ops.reshape(values, (-1, values.shape[1], values.shape[2] // 3, 3))
+        return colour_classes(ops.mean(pixels, axis=2))
+
+    return ops.cast(ops.equal(mean_of(y_true), mean_of(y_pred)), "float32")
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchTarget:
+    """A target: how it is computed from a patch, its shape, loss and metric.
+
+    Args:
+        of_patches: Gives the targets of pixels `(B, N, height, width, 3)` in [-1, 1].
+        outputs: Gives the shape of one patch's prediction from the patch sizes.
+        make_loss: Makes the loss, a mean over patches and predictions.
+        make_metric: Makes the metric "accuracy".
+    """
+
+    of_patches: Callable[[Any], Any]
+    outputs: Callable[[tuple[int, int]], tuple[int, ...]]
+    make_loss: Callable[[], keras.losses.Loss]
+    make_metric: Callable[[], keras.metrics.Metric]
+
+
+_COLOURS = (
+    lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    lambda: keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+)
+_PIXELS = (keras.losses.MeanSquaredError, PatchColourAccuracy)
+MEAN_COLOUR, DOWNSIZED, PATCH = PATCH_TARGETS  # The paper's three, in its order.
+TARGETS = {
+    MEAN_COLOUR: PatchTarget(mean_colour, lambda sizes: (1, COLOURS), *_COLOURS),
+    DOWNSIZED: PatchTarget(downsized, lambda sizes: (CELLS * CELLS, COLOURS), *_COLOURS),
+    PATCH: PatchTarget(whole_patch, lambda sizes: (3 * sizes[0] * sizes[1],), *_PIXELS),
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -88,10 +211,7 @@ def masked_patch_model(
         of the corrupted patches, `(B, n, T, 512)` logits of colours or `(B, n, 3 P P)` pixels,
         and "places", their numbers, int32 `(B, n)`.
 
-    Raises:
-        ValueError: If the architecture, the image size or the corruption does not fit.
     """
-    _check_fit(config, target)
     body = build(config, input_shape=(*image_size, 3), include_top=False)
     corruption_layer = PatchCorruption(corruption, name="corruption")
     places: Any = None  # Set by `call`.
@@ -144,26 +264,20 @@ def check_masked_patches(config: Any, settings: MaskedPatches) -> None:
             f"{', '.join(MIXUP)}. Received: augmentation={settings.augmentation!r}, "
             f"mixup={settings.mixup}"
         )
-    _check_fit(config, settings.target)
-
-
-def _check_fit(config: Any, target: str) -> None:
     has_stem = not isinstance(config, configs.ViTConfig) or config.resnet
     if has_stem or config.classifier == "map" or config.final_norm != "tokens":
         raise ValueError(
-            "Masked patches need a Vision Transformer or Axial-ViT without a ResNet, which would "
-            "mix patches, without a head that pools by attention, which would stay untrained, and "
-            'with final_norm="tokens". '
-            f"Received: {config}"
+            "Masked patches need a Vision Transformer or Axial-ViT without a ResNet, without a "
+            f'head that pools by attention and with final_norm="tokens". Received: {config}'
         )
-    if target == "downsized" and min(config.patch_sizes) < CELLS:
+    if settings.target == DOWNSIZED and min(config.patch_sizes) < CELLS:
         raise ValueError(
             f'target="downsized" needs patches of at least {CELLS}x{CELLS} pixels. '
             f"Received: patch_size={config.patch_size}"
         )
 
 
-def masked_patch_validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[], Score]:
+def masked_patch_validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any]:
     """Returns a function that evaluates the predictions on the validation images.
 
     Args:
@@ -172,7 +286,7 @@ def masked_patch_validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[]
     """
     batches = evaluation_batches(
         required(plan.validation, "validation"),
-        preprocessing=plan.start.preprocessing,
+        preprocessing=plan.preprocessing,
         batch_size=min(plan.settings.micro_batch_size, 64),
     )
 

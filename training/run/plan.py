@@ -10,23 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.description import describe
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description import Description, describe
+from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.models.build import build
+from keras_vit.models.opening import OpenedModel
 from keras_vit.prediction import predict_batch
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.data.split_record import Contents
 from keras_vit.training.machine import available_memory
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
 from keras_vit.utils.fields import field_info, required
 from keras_vit.utils.files import REPORT
-from keras_vit.utils.text_tables import align_columns
+from keras_vit.utils.report import align_columns
 
-from .chosen_samples import choose_samples
+from .chosen_samples import ChosenSamples
 from .distillation import Teacher
-from .transfer import Start, dtype_policy, fact_lines
+from .transfer import dtype_policy, fact_lines
 
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
 # itself, the values that norm, GELU, softmax and residual keep for it, and its gradients.
@@ -48,23 +49,40 @@ class TrainingPlan:
     """A run before its model is built.
 
     Args:
-        start: The weights to start from, and what the model to train is.
+        opened: The weights to start from, or random ones.
+        description: The model to train.
+        head_rows: For each class its number in the weights, or None for a class that is new
+            there; None for a new head.
         source: The images in splits: "train", and if there are any, "validation", by which
             the best weights are chosen, "calibration", which is held out, and "test".
         settings: Resolved settings.
         recipe: The content of `recipe.json`, which grows during the run.
         class_weights: The weight of each class in the loss; None for equal ones.
         teacher: The teacher that the model learns from, or None.
-        contents: The `read_contents` of the images, once they are read.
+        samples: The photos that travel with the classifier; None without classes.
+        fingerprints: The `read_fingerprints` of the images, once they are read.
     """
 
-    start: Start
+    opened: OpenedModel
+    description: Description
+    head_rows: tuple[int | None, ...] | None
     source: Source
     settings: Any
     recipe: dict[str, Any]
     class_weights: Sequence[float] | None = None
     teacher: Teacher | None = None
-    contents: Mapping[str, Contents | None] = dataclasses.field(default_factory=dict)
+    samples: ChosenSamples | None = None
+    fingerprints: Mapping[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def config(self) -> Any:
+        """The architecture to train."""
+        return self.description.config
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How an image becomes the model's input in evaluation."""
+        return required(self.description.preprocessing, "preprocessing")
 
     @property
     def validation(self) -> Examples | None:
@@ -87,9 +105,9 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
     if settings.recipe is not None:
         scaled = f", scaled by {settings.scale:g}" if settings.scale != 1 else ""
         line = f"{settings.recipe} ({settings.recipe_source}){scaled}"
-    memory = step_memory(settings, plan.start.config, settings.micro_batch_size)
+    memory = step_memory(settings, plan.config, settings.micro_batch_size)
     skipped = describe_skipped(plan.source.skipped, names=3)
-    notes = plan.start.description.notes
+    notes = plan.description.notes
     table = {
         "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
         **({"classes": plan.source.class_line} if recipe["classes"] else {}),
@@ -111,9 +129,8 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
     for name, value in settings.in_use().items():
         if name not in table and shown[name] is None:
             table[name] = value
-    if recipe["classes"]:
-        chosen = choose_samples(settings.samples, plan.source, settings.image_size)
-        table["samples"], table[REPORT] = chosen.line, chosen.page_line
+    if plan.samples is not None:
+        table["samples"], table[REPORT] = plan.samples.line, plan.samples.page_line
     if plan.source.notes:
         table["images"] = "; ".join(plan.source.notes)
     if skipped:
@@ -181,7 +198,7 @@ def expected_time(plan: TrainingPlan) -> str:
     Args:
         plan: The plan.
     """
-    settings, images, config = plan.settings, plan.recipe["images"], plan.start.config
+    settings, images, config = plan.settings, plan.recipe["images"], plan.config
     shape = (*required(settings.image_size, "image_size"), 3)
     validations = settings.steps // settings.evaluate_every * (2 if settings.averaging else 1)
     evaluated = images["validation"] * validations + images["test"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_vit.models.opened_model import OpenedModel
+from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import DataSpec, Source
 from keras_vit.training.data.mixed import MixedExamples
 from keras_vit.training.data.parts import with_validation
@@ -66,12 +66,9 @@ def extend(
             f"Received: {settings.replay}, with {', '.join(unknown[:10]) or replayed.task}"
         )
     old = replayed.with_classes(tuple(names)).splits
-    splits = {
-        split: MixedExamples(examples, old[split], settings.replay_share)
-        if split in old
-        else examples
-        for split, examples in extended.splits.items()
-    }
+    splits = dict(extended.splits)
+    for split in splits.keys() & old.keys():
+        splits[split] = MixedExamples(splits[split], old[split], settings.replay_share)
     skipped = [*source.skipped, *replayed.skipped]
     notes = (*source.notes, *replayed.notes)
     return dataclasses.replace(extended, splits=splits, skipped=skipped, notes=notes)
@@ -88,23 +85,22 @@ def _by_record(spec, record, validation, *, download):
     Images that are new to that run are trained on, if the data do not hold them out.
     """
     source = spec.open(download=download, recorded=True)
-    part_of = {}
+    part_of, train = {}, source.splits.get("train")
     for split, examples in source.splits.items():
         numbers = examples.fingerprints()
         if numbers is None:
             return None
         part_of[split] = record.part_of(numbers)
-    if "train" not in part_of or all((found == NEW).all() for found in part_of.values()):
+    if train is None or all((found == NEW).all() for found in part_of.values()):
         return None
-    of_train = part_of["train"]
-    train = source.splits["train"]
-    splits = {"train": train.take(np.flatnonzero((of_train == "train") | (of_train == NEW)))}
+
+    def taken(split, *parts):
+        return source.splits[split].take(np.flatnonzero(np.isin(part_of[split], parts)))
+
+    splits = {"train": taken("train", "train", NEW)}
     for split in ("validation", "calibration", "test"):
-        if split in source.splits:
-            unseen = np.isin(part_of[split], (split, NEW))
-            splits[split] = source.splits[split].take(np.flatnonzero(unseen))
-        else:
-            splits[split] = train.take(np.flatnonzero(of_train == split))
+        is_own = split in source.splits
+        splits[split] = taken(split, split, NEW) if is_own else taken("train", split)
     splits = {split: examples for split, examples in splits.items() if len(examples)}
     share = validation(len(splits["train"]))
     splits = with_validation(splits, share, spec.split_seed or 0, source.groups)

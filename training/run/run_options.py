@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
-from keras_vit.utils.fields import REQUIRED, documented, field_info, flag_of, setting
+from keras_vit.utils.fields import REQUIRED, documented, setting
 from keras_vit.utils.nearest_names import our_word
 
 
@@ -86,31 +85,3 @@ def run_arguments(
     of_run = {name: value for name, value in options.items() if name in names}
     of_data = {name: value for name, value in options.items() if name not in names}
     return data_spec(data, **of_data), RunOptions(output, **of_run)
-
-
-def changed_options(
-    options: Any, begun: Mapping[str, Any], given: Collection[str] | None
-) -> list[str]:
-    """Returns a text for each option that was given with another value than a run began with.
-
-    Args:
-        options: A dataclass of settings with the values that were given.
-        begun: The values of the run by the names of the fields.
-        given: See `RunOptions`.
-    """
-    changed = []
-    for field in dataclasses.fields(options):
-        value, before = getattr(options, field.name), begun[field.name]
-        was_given = value != field.default if given is None else field.name in given
-        if was_given and not _is_same(value, before):
-            name = f"{field.name}=" if field_info(field).flag == "" else f"{flag_of(field)} "
-            changed.append(f"{name}{value!s:.80}, begun with {before!s:.80}")
-    return changed
-
-
-def _is_same(value, before):
-    """Whether a value is the recorded one, in which a repository has its commit or version."""
-    name, recorded = RepositoryName.parse(value), RepositoryName.parse(before)
-    if name is None or recorded is None or name.is_fixed:
-        return value == before
-    return name.name == recorded.name

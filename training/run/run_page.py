@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from keras_vit.description.tasks import SCORES, SEPARATOR
-from keras_vit.images.charts import line_chart, shaded_table
-from keras_vit.images.decoding import decode_file
+from keras_vit.description.class_labels import SCORES, SEPARATOR
+from keras_vit.images.charts import line_chart
 from keras_vit.images.pages import (
     GridPicture,
     facts_table,
@@ -19,21 +18,16 @@ from keras_vit.images.pages import (
     write_page,
 )
 from keras_vit.images.samples import at_model_size, encoded_png
+from keras_vit.images.transcoding import decode_file
 from keras_vit.training.data.augmentations import mixup_parameter
 from keras_vit.training.data.batches import training_batches
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.evaluation.classification import ClassificationReport
-from keras_vit.training.evaluation.mistakes import encoded_images
+from keras_vit.training.evaluation.report_page import error_images, report_parts
 from keras_vit.training.evaluation.reports import EvaluationReport
-from keras_vit.training.evaluation.selective import coverage_curve
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import REPORT
 
-from .chosen_samples import choose_samples
 from .plan import TrainingPlan
-
-MAX_MATRIX = 20  # Classes of a confusion matrix that one can read; more are listed as pairs.
-_MAX_PAIRS = 20
 
 
 def write_run_page(
@@ -56,7 +50,7 @@ def write_run_page(
         report: The evaluation on the test images, if there is one.
     """
     settings, source = plan.settings, plan.source
-    pictures = choose_samples(settings.samples, source, settings.image_size).pictures
+    pictures = required(plan.samples, "samples").pictures
     facts = {
         "model": plan.recipe["model"],
         "classes": len(source.class_names),
@@ -65,7 +59,7 @@ def write_run_page(
         "learning rate": f"{settings.learning_rate:g}, {settings.decay}",
         "augmentation": settings.augmentation,
     }
-    parts = [facts_table(facts), *curves(history, source.task)]
+    parts = [facts_table(facts.items()), *curves(history, source.task)]
     parts += [heading("First batch as the model sees it")]
     if pictures:
         parts += [picture_grid(augmented_pictures(plan, pictures))]
@@ -75,7 +69,7 @@ def write_run_page(
         if history:
             parts += [paragraph("The data have no test images: confusion and errors are unknown.")]
     else:
-        parts += _report_parts(report, error_pictures(plan, report, data, pictures))
+        parts += report_parts(report, error_pictures(plan, report, data, pictures))
     write_page(folder / REPORT, f"Run of {plan.recipe['model']}", *parts)
 
 
@@ -123,7 +117,7 @@ def augmented_pictures(plan: TrainingPlan, count: int) -> list[GridPicture]:
         count: Images, fewer if a batch has fewer.
     """
     settings, source = plan.settings, plan.source
-    preprocessing = required(plan.start.preprocessing, "preprocessing")
+    preprocessing = plan.preprocessing
     batch_size = settings.batch_size
     is_mixed = mixup_parameter(settings.augmentation, settings.mixup)
     batches = training_batches(
@@ -162,8 +156,8 @@ def _label(label, names):
 
 def error_pictures(
     plan: TrainingPlan, report: EvaluationReport, data: DataSpec, count: int
-) -> list[GridPicture]:
-    """Returns the most confident errors at the model's size, with their answers.
+) -> Iterator[GridPicture]:
+    """Yields the most confident errors at the model's size, with their answers.
 
     Args:
         plan: The plan.
@@ -171,60 +165,7 @@ def error_pictures(
         data: The data, for the names of images relative to them.
         count: The most images.
     """
-    answers = report.answers
-    if answers is None or not len(chosen := answers.most_confident_errors(count)):
-        return []
-    preprocessing = required(plan.start.preprocessing, "preprocessing")
-    shown = []
-    encoded = encoded_images(answers.examples, chosen)
-    for number, content in zip(chosen, encoded, strict=True):
-        image = at_model_size(decode_file(content), preprocessing)
-        name = str(data.relative(answers.examples.names[number]))
-        caption = {**answers.caption(number), name: ""}
-        shown.append(GridPicture("", encoded_png(image), caption))
-    return shown
-
-
-def _report_parts(report, errors) -> list[str]:
-    """The numbers on the test images, confusion, risk-coverage and errors."""
-    parts = [heading("Test images"), *map(paragraph, report.lines())]
-    if isinstance(report, ClassificationReport):
-        parts += _confusion(report)
-        parts += _risk(report)
-    answers = report.answers
-    if answers is None:
-        return parts
-    wrong = int((~answers.right).sum())
-    text = f"{wrong:,} of {len(answers.right):,} images have a wrong answer."
-    return [*parts, heading("Most confident errors"), paragraph(text), picture_grid(errors)]
-
-
-def _confusion(report):
-    """The confusion matrix, or of many classes the pairs that are confused most often."""
-    names = report.class_names
-    if len(names) <= MAX_MATRIX:
-        table = shaded_table(names, report.confusion.tolist(), "rows: true; columns: answer")
-        return [heading("Confusion"), table]
-    pairs = report.pairs
-    wrong = np.flatnonzero(pairs.true != pairs.predicted)
-    chosen = wrong[np.argsort(-pairs.images[wrong], kind="stable")][:_MAX_PAIRS]
-    found = {
-        f"{names[pairs.true[k]]} taken for {names[pairs.predicted[k]]}": pairs.images[k]
-        for k in chosen
-    }
-    return [heading("Most frequent confusions"), facts_table(found)]
-
-
-def _risk(report):
-    """The share of errors among the most probable answers, by their share of the images."""
-    answers, selective = report.answers, report.selective
-    if selective is not None:
-        risks = selective.risks
-    elif answers is not None:
-        risks = coverage_curve(answers.probability, answers.right)
-    else:
-        return []
-    coverage = np.arange(1, len(risks) + 1) / len(risks)
-    points = list(zip(coverage.tolist(), risks.tolist(), strict=True))
-    chart = line_chart({"risk": points}, "share of images answered", "share of errors")
-    return [heading("Risk and coverage"), chart]
+    preprocessing = plan.preprocessing
+    for name, encoded, caption in error_images(report, count):
+        image = at_model_size(decode_file(encoded), preprocessing)
+        yield GridPicture("", encoded_png(image), {**caption, str(data.relative(name)): ""})

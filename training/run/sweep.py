@@ -1,29 +1,101 @@
-"""Learning-rate sweep, then the best rate with several seeds (paper, section 4.1)."""
+"""Several runs: cross-validation, and a sweep of learning rates with several seeds."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 import os
 import pathlib
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from keras_vit.description.tasks import MULTILABEL, SCORES
+from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.training import recipes
-from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.evaluation.results import RESULT, read_result
+from keras_vit.training.data.spec import Data, DataSpec, data_spec
+from keras_vit.training.evaluation.intervals import accuracy_text, mean_interval
+from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import HISTORY, RECIPE, write_text
-from keras_vit.utils.text_tables import markdown_table
+from keras_vit.utils.json_files import read_json
+from keras_vit.utils.report import markdown_table
 
-from .folds import FoldsResult, finetune_folds, finetune_once, score_text, start_or_continue
+from .finetune import finetune
+from .folder import unfinished_recipe
+from .job import Job
+from .run_options import RunOptions
 
-PROTOCOL = "sweep"
+# Settings and data of the runs, in the output's folder, and the table of their result.
+FOLDS, FOLDS_TABLE = "folds.json", "folds.md"
+SWEEP, SWEEP_TABLE = "sweep.json", "sweep.md"
 
-SWEEP = "sweep.json"  # The settings and data of the sweep, in the output's folder.
-TABLE = "sweep.md"
+
+@dataclasses.dataclass(frozen=True)
+class FoldsResult:
+    """The result of K runs.
+
+    Args:
+        accuracies: Accuracy of each run on the images of its fold, top-1 or mAP.
+        images: Images of each fold.
+        folder: The folder of all runs.
+        metric: Name of the accuracy: "top_1", or "mAP" of multi-label data.
+    """
+
+    accuracies: tuple[float, ...]
+    images: tuple[int, ...]
+    folder: pathlib.Path
+    metric: str = "top_1"
+
+    @property
+    def mean(self) -> float:
+        """Mean of the accuracies."""
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of the mean by Student's t with K - 1 degrees of freedom.
+
+        The runs share training images, so that it is only nearly an interval of 95% (Bengio and
+        Grandvalet, 2004).
+        """
+        return mean_interval(self.accuracies)
+
+    @property
+    def mean_text(self) -> str:
+        """The mean and its interval, such as "85.00%, 95% t-interval 78.10% to 91.90%"."""
+        low, high = self.interval
+        return f"{self.mean:.2%}, 95% t-interval {low:.2%} to {high:.2%}"
+
+    @property
+    def pooled(self) -> tuple[int, int] | None:
+        """Images of all folds with the right answer, and all images; None of multi-label data."""
+        if self.metric != "top_1":
+            return None
+        right = zip(self.accuracies, self.images, strict=True)
+        return sum(round(top_1 * count) for top_1, count in right), sum(self.images)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the numbers as JSON can hold them."""
+        fields = {"metric": self.metric, "images": self.images, "out_of_fold": self.accuracies}
+        return {**fields, "mean": self.mean, "interval": self.interval, "pooled": self.pooled}
+
+    def __str__(self) -> str:
+        """The table and the intervals, in Markdown."""
+        rows = [("fold", "images", f"{self.metric.replace('_', '-')} out of fold")]
+        for number, count in enumerate(self.images, 1):
+            text = score_text(self.metric, self.accuracies[number - 1], count)
+            rows.append((str(number), str(count), text))
+        shared = f"of {len(self.images)} runs, which share training images: nearly 95%"
+        lines = [markdown_table(rows), "", f"mean {self.mean_text} ({shared})"]
+        if self.pooled is not None:
+            right, count = self.pooled
+            lines.append(
+                f"all images out of their fold: {right} of {count} right, "
+                f"{accuracy_text(right / count, count)} (95% Wilson intervals, as if the images "
+                "were independent)"
+            )
+        return "\n".join(lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +110,7 @@ class SweepResult:
         folder: The folder of all runs.
         metric: Name in result files of what is called accuracy here: "top_1", or "mAP" of
             multi-label data.
-        development_images: Images of the development split; 0 if it is not known.
-        test_images: The test images; 0 if it is not known.
+        images: Images of the development split, and test images.
         folds: With folds, the cross-validation of each learning rate.
     """
 
@@ -47,10 +118,9 @@ class SweepResult:
     development: dict[float, float]
     test: dict[int, float]
     folder: pathlib.Path
-    metric: str = "top_1"
-    development_images: int = 0
-    test_images: int = 0
-    folds: dict[float, FoldsResult] = dataclasses.field(default_factory=dict)
+    metric: str
+    images: tuple[int, int]
+    folds: dict[float, FoldsResult]
 
     @property
     def mean(self) -> float:
@@ -64,32 +134,88 @@ class SweepResult:
 
     def __str__(self) -> str:
         """The tables, in Markdown."""
-        tables, metric = [], self.metric.replace("_", "-")
+        tables, metric, (development, tested) = [], self.metric.replace("_", "-"), self.images
         if self.development:
             where = "on the development split"
             if self.folds:
                 where = f"out of {len(self.folds[self.learning_rate].images)} folds"
             rows = [("learning rate", f"{metric} {where}")]
             for rate, accuracy in self.development.items():
+                text = score_text(self.metric, accuracy, development)
                 best = " (best)" if rate == self.learning_rate else ""
-                text = (
-                    self.folds[rate].mean_text
-                    if self.folds
-                    else score_text(self.metric, accuracy, self.development_images)
-                )
+                text = self.folds[rate].mean_text if self.folds else text
                 rows.append((f"{rate:g}{best}", text))
             tables.append(markdown_table(rows))
         deviation = "" if self.deviation is None else f", ± {100 * self.deviation:.2f} over seeds"
-        rows = [
-            (f"seed, learning rate {self.learning_rate:g}", f"{metric} on test"),
-            *(
-                (str(seed), score_text(self.metric, value, self.test_images))
-                for seed, value in self.test.items()
-            ),
-            ("mean", score_text(self.metric, self.mean, self.test_images) + deviation),
-        ]
-        tables.append(markdown_table(rows))
-        return "\n\n".join(tables)
+        rows = [(f"seed, learning rate {self.learning_rate:g}", f"{metric} on test")]
+        for seed, accuracy in self.test.items():
+            rows.append((str(seed), score_text(self.metric, accuracy, tested)))
+        rows.append(("mean", score_text(self.metric, self.mean, tested) + deviation))
+        return "\n\n".join([*tables, markdown_table(rows)])
+
+
+def score_text(metric: str, value: float, images: int) -> str:
+    """Returns an accuracy with its interval; an mAP, which is no share of images, has none."""
+    return accuracy_text(value, images) if metric == "top_1" and images else f"{value:.2%}"
+
+
+def finetune_folds(
+    data: Data,
+    output: str | os.PathLike,
+    settings: FineTuning | None = None,
+    *,
+    folds: int,
+    command: str = "",
+    log: Callable[[str], object] = print,
+    **data_options: Any,
+) -> FoldsResult:
+    """Trains K times, each time without one of K parts of the training images, which is tested.
+
+    The parts are stratified, and keep groups together (`group_by`). A test part that the data have
+    themselves is in no fold. Without one, every image is in a fold, and `holdout` has no effect.
+    Images for validation and calibration are taken from the training images of each run.
+
+    Each run is a classifier in `fold-1`, `fold-2` and so on. The same call continues a stopped one:
+    finished runs are kept, and an unfinished run resumes from its last checkpoint. `folds.json` and
+    `folds.md` have the result.
+
+    Args:
+        data: As for `finetune`.
+        output: The folder for all runs.
+        settings: The recipe; the paper's by default.
+        folds: K, at least 2.
+        command: The command to record.
+        log: Receives messages.
+        **data_options: As for `finetune`.
+
+    Returns:
+        A `FoldsResult`.
+
+    Raises:
+        ValueError: If something does not fit, there are too few images or groups for the folds, or
+            the output has runs of other settings.
+        Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
+
+    Example:
+    >>> print(finetune_folds("photos", "runs/photos", FineTuning(model="ViT-S/16"), folds=5))
+    """
+    settings, folder = settings or FineTuning(), pathlib.Path(output).absolute()
+    spec = _with_seed(data_spec(data, **data_options), settings.seed)
+    first = dataclasses.replace(spec, fold=(1, folds))
+    begun = {"folds": folds, **settings.to_json(), **spec.to_json()}
+    _begin(folder / FOLDS, begun, first, settings)
+    accuracies, images = [], []
+    for number in range(1, folds + 1):
+        log(f"fold {number} of {folds}")
+        of_fold = dataclasses.replace(spec, fold=(number, folds))
+        recipe = _finetune_once(of_fold, folder / f"fold-{number}", settings, command, log)
+        accuracies.append(recipe["test"][_metric(recipe)])
+        images.append(recipe["test"]["images"])
+    result = FoldsResult(tuple(accuracies), tuple(images), folder, _metric(recipe))
+    written = {**read_json(folder / FOLDS), "result": result.to_json()}
+    write_text(folder / FOLDS, json.dumps(written, indent=2) + "\n")
+    write_text(folder / FOLDS_TABLE, f"{result}\n")
+    return result
 
 
 def sweep(
@@ -145,46 +271,34 @@ def sweep(
     >>> settings = FineTuning.from_recipe("Oxford Flowers-102", model="ViT-B/16")
     >>> print(sweep("tfds:oxford_flowers102", "runs/flowers", settings))
     """
-    settings = settings or FineTuning()
-    rates = tuple(learning_rates or _recipe_rates(settings))
-    seeds = tuple(seeds)
+    settings, folder = settings or FineTuning(), pathlib.Path(output).absolute()
+    settings = dataclasses.replace(settings, patience=None)
+    rates, seeds = tuple(learning_rates or _recipe_rates(settings)), tuple(seeds)
     for name, values in (("learning_rates", rates), ("seeds", seeds)):
         if not values or len(set(values)) != len(values):
             raise ValueError(f"{name} must be one or more, each once. Received: {values}")
+    spec = _with_seed(data_spec(data, **data_options), seeds[0])
+    without_test = dataclasses.replace(spec, test=False)
+    begun = {**settings.to_json(), **spec.to_json(), "learning_rate": None, "seed": None}
     if folds is not None:
         settings = dataclasses.replace(settings, validation=0.0)
-    spec = data_spec(data, **data_options)
-    if spec.split_seed is None:
-        spec = dataclasses.replace(spec, split_seed=seeds[0])
-    if folds is not None:  # Whether the images allow them, before anything is written.
-        dataclasses.replace(spec, test=False, fold=(1, folds)).open(verify=False)
-    folder = pathlib.Path(output).absolute()
-    start_or_continue(
-        folder,
-        spec,
-        settings,
-        name=SWEEP,
-        varied=("learning_rate", "seed"),
-        validated=folds is None and len(rates) > 1,
-        **({} if folds is None else {"folds": folds}),
-    )
+        # Whether the images allow them, before anything is written.
+        dataclasses.replace(without_test, fold=(1, folds)).open(verify=False)
+        begun |= {"folds": folds, "validation": 0.0}
+    _begin(folder / SWEEP, begun, spec, settings, validated=folds is None and len(rates) > 1)
 
-    development_images = 0
-    scores = {}  # (accuracy, -loss) on images kept out of training.
-    by_folds = {}
+    scores, by_folds, developed = {}, {}, 0  # (accuracy, -loss) on images kept out of training.
     for rate in rates if folds or len(rates) > 1 else ():
         log(f"learning rate {rate:g}")
         run = folder / "learning_rates" / f"{rate:g}"
-        trial = dataclasses.replace(settings, learning_rate=rate, seed=seeds[0], patience=None)
-        without_test = dataclasses.replace(spec, test=False)
+        trial = dataclasses.replace(settings, learning_rate=rate, seed=seeds[0])
         if folds is None:
-            recipe = finetune_once(without_test, run, trial, command=command, log=log)
-            development_images = recipe["images"]["validation"]
+            recipe = _finetune_once(without_test, run, trial, command, log)
+            developed = recipe["images"]["validation"]
             scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
         else:
-            by_folds[rate] = finetune_folds(
-                without_test, run, trial, folds=folds, command=command, log=log
-            )
+            options: Any = {"folds": folds, "command": command, "log": log}
+            by_folds[rate] = finetune_folds(without_test, run, trial, **options)
             scores[rate] = by_folds[rate].mean, 0.0
         for weights in run.rglob("*.keras"):
             weights.unlink()
@@ -195,24 +309,89 @@ def sweep(
     for seed in seeds:
         log(f"seed {seed}, learning rate {best:g}")
         run = folder / "seeds" / str(seed)
-        final = dataclasses.replace(
-            settings, learning_rate=best, seed=seed, validation=0.0, patience=None
-        )
-        recipe = finetune_once(spec, run, final, command=command, log=log)
+        final = dataclasses.replace(settings, learning_rate=best, seed=seed, validation=0.0)
+        recipe = _finetune_once(spec, run, final, command, log)
         if recipe["settings"]["learning_rate"] != best:
             raise ValueError(
-                "The final runs must have the best learning rate, but there is one of another "
-                f"sweep: remove it, or take another output. Received: {run}, with learning "
-                f"rate {recipe['settings']['learning_rate']:g} instead of {best:g}"
+                "The final runs must have the best learning rate: remove other ones. "
+                f"Received: {run}, with {recipe['settings']['learning_rate']:g} and not {best:g}"
             )
-        metric = "mAP" if recipe.get("task") == MULTILABEL else "top_1"
-        test[seed] = recipe["test"][metric]
+        test[seed] = recipe["test"][_metric(recipe)]
 
     development = {rate: accuracy for rate, (accuracy, _) in scores.items()}
-    images = development_images, recipe["test"]["images"]
-    result = SweepResult(best, development, test, folder, metric, *images, by_folds)
+    images = developed, recipe["test"]["images"]
+    result = SweepResult(best, development, test, folder, _metric(recipe), images, by_folds)
     write_result(result, command)
     return result
+
+
+def write_result(result: SweepResult, command: str) -> None:
+    """Writes `result.json` and `sweep.md` to the folder of a sweep.
+
+    Args:
+        result: The result.
+        command: The command to record.
+    """
+    metric, first = result.metric, str(next(iter(result.test)))
+    metrics: dict[str, Any] = {
+        metric: result.mean,
+        f"{metric}_deviation": result.deviation,
+        f"{metric}_by_seed": {str(seed): value for seed, value in result.test.items()},
+        f"development_{metric}": {f"{rate:g}": v for rate, v in result.development.items()},
+        "learning_rate": result.learning_rate,
+    }
+    if result.folds:
+        metrics["folds"] = {f"{rate:g}": done.to_json() for rate, done in result.folds.items()}
+    final = read_result(result.folder / "seeds" / first / RECIPE)
+    swept = dataclasses.replace(
+        final, protocol="sweep", metrics=metrics, seed=None, command=command
+    )
+    swept.write(result.folder / RESULT)
+    write_text(result.folder / SWEEP_TABLE, f"{result}\n")
+
+
+def _with_seed(spec: DataSpec, seed: int) -> DataSpec:
+    return spec if spec.split_seed is not None else dataclasses.replace(spec, split_seed=seed)
+
+
+def _begin(path, fields, data, settings, *, validated=False):
+    """Makes the folder of several new runs, or checks that it is of the same runs."""
+    if path.exists():
+        known = read_json(path)
+        known.pop("result", None)
+        check_same_settings(path, known, fields)
+        return
+    folder = path.parent
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(
+            f"The output folder must be new, empty or of the same {path.stem}. Received: {folder}"
+        )
+    plan = Job(data, RunOptions(folder / "plan"), settings).plan()
+    images = plan.recipe["images"]
+    if not images["test"]:
+        raise ValueError(f"There must be test images to report on. Received: {data.data}")
+    if validated and not images["validation"]:
+        raise ValueError(
+            "A sweep is scored on images kept out of training: validation must leave some, or "
+            f"there must be folds. Received: validation={plan.settings.validation}, none of "
+            f"{images['train']} images"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(fields, indent=2) + "\n")
+
+
+def _finetune_once(data, folder, settings, command, log):
+    """Starts, resumes or skips a run; returns its recipe."""
+    if not (folder / RECIPE).exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        resume = bool(unfinished_recipe(folder))
+        finetune(data, folder, settings, resume=resume, command=command, log=log)
+    return read_json(folder / RECIPE)
+
+
+def _metric(recipe):
+    """The accuracy of a run in its results."""
+    return "mAP" if recipe.get("task") == MULTILABEL else "top_1"
 
 
 def _recipe_rates(settings):
@@ -235,36 +414,3 @@ def _last_score(run, weights):
         last[f"{weights}_{name}"] for name in SCORES.values() if f"{weights}_{name}" in last
     )
     return float(score), -float(last[f"{weights}_loss"])
-
-
-def write_result(result: SweepResult, command: str) -> None:
-    """Writes `result.json` and `sweep.md` to the folder of a sweep.
-
-    Args:
-        result: The result.
-        command: The command to record.
-    """
-    first_seed, metric = next(iter(result.test)), result.metric
-    final_run = read_result(result.folder / "seeds" / str(first_seed) / RECIPE)
-    dataclasses.replace(
-        final_run,
-        protocol=PROTOCOL,
-        metrics={
-            metric: result.mean,
-            f"{metric}_deviation": result.deviation,
-            f"{metric}_by_seed": {str(seed): value for seed, value in result.test.items()},
-            f"development_{metric}": {
-                f"{rate:g}": value for rate, value in result.development.items()
-            },
-            **({"folds": _folds_json(result.folds)} if result.folds else {}),
-            "learning_rate": result.learning_rate,
-        },
-        seed=None,
-        command=command,
-    ).write(result.folder / RESULT)
-    write_text(result.folder / TABLE, f"{result}\n")
-
-
-def _folds_json(folds):
-    """The cross-validation of each learning rate, as JSON can hold it."""
-    return {f"{rate:g}": done.to_json() for rate, done in folds.items()}

@@ -8,15 +8,14 @@ from typing import Any, TypeVar
 
 import keras
 
-from keras_vit.description.tasks import MULTICLASS
+from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.losses import (
     SigmoidCrossentropy,
     SoftmaxCrossentropy,
     label_accuracy,
 )
-from keras_vit.training.trainer.muon import Muon
-from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer
+from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer, Muon
 from keras_vit.training.trainer.schedule import WarmupSchedule
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required

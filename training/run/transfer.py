@@ -11,17 +11,15 @@ from typing import Any
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.load import LoadReport
-from keras_vit.checkpoints.weight_sources import cached_name, fixed_name
-from keras_vit.configs.config_comparison import paper_name, without_hidden_layer
+from keras_vit.checkpoints.repositories import cached_name, fixed_name
+from keras_vit.configs.model_table import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
 from keras_vit.hub.repository_names import RepositoryName
 from keras_vit.layers import SelfAttention
-from keras_vit.models.build import build
-from keras_vit.models.opened_model import HEAD, OpenedModel
-from keras_vit.models.opening import open_model
-from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
+from keras_vit.models.opening import OpenedModel, open_model
+from keras_vit.preprocessing import describe_range, describe_resize
 from keras_vit.training.data.record_examples import NotPrepared
+from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
 from keras_vit.utils.fields import required
 
@@ -30,53 +28,6 @@ DEFAULT_MODEL = "ViT-B/16"
 MAX_LISTED = 10  # Class weights in the printed plan.
 
 HEAD_PATH = re.compile(rf"(?:^|/)(?:{'|'.join(configs.HEAD_LAYERS)})/")
-
-
-@dataclasses.dataclass(frozen=True)
-class Start:
-    """What a run starts from, and what the model that it trains is.
-
-    Args:
-        opened: The model with its weights, or with random ones.
-        description: The model to train: without the hidden layer of pre-training unless the head
-            is kept. From `settle` on with the data's classes, the preprocessing of evaluation,
-            and the origins of "image_size" and "head" too.
-        head_rows: For each class its number in the weights, or None for a class that is new
-            there; None for a new head.
-    """
-
-    opened: OpenedModel
-    description: Description
-    head_rows: tuple[int | None, ...] | None = None
-
-    @property
-    def config(self) -> Any:
-        """The architecture to train."""
-        return self.description.config
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """How an image becomes the model's input in evaluation."""
-        return required(self.description.preprocessing, "preprocessing")
-
-    @property
-    def facts(self) -> dict[str, dict[str, Any]]:
-        """By name, the "value" of what a run takes from its weights, and where it is "from"."""
-        described, preprocessing = self.description, self.preprocessing
-        values = {
-            "image_size": list(preprocessing.image_size),
-            "pixels": preprocessing.value_range,
-            "evaluation": describe_resize(preprocessing),
-            "gelu": getattr(self.config, "gelu", None),
-            "norm_epsilon": getattr(self.config, "norm_epsilon", None),
-            "position_resize": described.position_resize,
-            "head": "new" if self.head_rows is None else "keep",
-        }
-        return {
-            name: {"value": value, "from": described.origins[name]}
-            for name, value in values.items()
-            if value is not None and name in described.origins
-        }
 
 
 def with_fixed_repositories(settings: Any, *, download: bool = True) -> Any:
@@ -105,71 +56,71 @@ def with_fixed_repositories(settings: Any, *, download: bool = True) -> Any:
     return dataclasses.replace(settings, **fixed)
 
 
-def find_start(
-    model: str | configs.ViTConfig | None,
-    weights: str | None,
-    image_size: tuple[int | None, int | None] | None = None,
-    **facts: Any,
-) -> Start:
+def find_start(settings: Any) -> OpenedModel:
     """Returns what a run starts from, without downloading or building it.
 
     Args:
-        model: A name, a config, or None for the model of the weights, or ViT-B/16 without.
-        weights: Anything that `keras_vit.open_model` takes, or None.
-        image_size: As for `keras_vit.open_model`.
-        **facts: What the weights may not hold, see `FineTuning.unknown_facts`.
+        settings: The settings of the run.
 
     Raises:
         ValueError: If the model or the weights are unknown, do not fit each other, or a fact
             about the weights was neither found nor given.
     """
+    facts, weights = getattr(settings, "unknown_facts", {}), getattr(settings, "weights", None)
     if weights is None:
-        opened = open_model(model or DEFAULT_MODEL, weights="random", **facts)
+        opened = open_model("random", model=settings.model or DEFAULT_MODEL, **facts)
     else:
-        opened = open_model(weights, model=model, image_size=image_size, **facts)
-    known = opened.description
-    if known.config is None:
+        size = settings.image_size
+        if size is None and settings.recipe != HYPER_RULE_NAME:
+            size = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
+        opened = open_model(weights, model=settings.model, image_size=size, **facts)
+    if opened.description.config is None:
         raise ValueError(
             "The weights must be of a model of keras_vit.build. "
             f"Received: {weights}, another Keras model"
         )
     opened.preprocessing_for()  # An unknown range is an error before the data are read.
-    name = known.name if opened.is_random else paper_name(known.config) or known.name
-    config = without_hidden_layer(known.config)
-    return Start(opened, dataclasses.replace(known, name=name, config=config))
+    return opened
 
 
-def settle(start: Start, settings: Any, labels: Labels) -> tuple[Start, Any]:
+def settle(
+    opened: OpenedModel, settings: Any, labels: Labels
+) -> tuple[Description, tuple[int | None, ...] | None, Any]:
     """Fills in what a run takes from its weights, and where each value is from.
 
     Args:
-        start: The result of `find_start`.
+        opened: The weights to start from.
         settings: Resolved settings; image size and way of resizing may be None.
         labels: The classes of the data.
 
     Returns:
-        The start with the description of the model to train and the rows of the head that are
-        kept; and the settings with image size and way of resizing.
+        The description of the model to train: with the data's classes, the preprocessing of
+        evaluation, and without the hidden layer of pre-training unless the head is kept. For each
+        class its number in the weights, or None for a class that is new there; None for a new
+        head. And the settings with image size and way of resizing.
 
     Raises:
         ValueError: If the head cannot be kept as the settings ask for.
     """
-    opened, config, rows = start.opened, start.config, None
+    known, rows = opened.description, None
+    config = without_hidden_layer(known.config)
+    name = known.name if opened.is_random else paper_name(known.config) or known.name
     size, size_from = _image_size(settings, opened)
     preprocessing = opened.preprocessing_for(size, settings.evaluation)
-    origins = {**opened.description.origins, "image_size": size_from}
+    origins = {**known.origins, "image_size": size_from}
     if settings.evaluation is not None:
         origins["evaluation"] = "the settings"
     if not opened.is_random:
         rows, origins["head"] = choose_head(opened, labels.names or (), settings.head)
-        hidden = getattr(opened.description.config, "representation_size", None)
+        hidden = getattr(known.config, "representation_size", None)
         if rows is not None and hidden:
             config = dataclasses.replace(config, representation_size=hidden)
     grid = config.grid(size) if isinstance(config, configs.ViTConfig) else None
     if grid is not None and 0 in grid:
         grid = None  # The image is smaller than a patch, which is an error of the plan.
     description = dataclasses.replace(
-        start.description,
+        known,
+        name=name,
         config=config,
         input_shape=(*size, 3),
         position_grid=grid,
@@ -179,7 +130,31 @@ def settle(start: Start, settings: Any, labels: Labels) -> tuple[Start, Any]:
         origins=origins,
     )
     settings = dataclasses.replace(settings, image_size=size, evaluation=preprocessing.evaluation)
-    return dataclasses.replace(start, description=description, head_rows=rows), settings
+    return description, rows, settings
+
+
+def facts_of(description: Description, is_new: bool) -> dict[str, dict[str, Any]]:
+    """Returns by name the "value" of what a run takes from its weights, and where it is "from".
+
+    Args:
+        description: The description of the model to train.
+        is_new: Whether its head is new.
+    """
+    preprocessing = required(description.preprocessing, "preprocessing")
+    values = {
+        "image_size": list(preprocessing.image_size),
+        "pixels": preprocessing.value_range,
+        "evaluation": describe_resize(preprocessing),
+        "gelu": getattr(description.config, "gelu", None),
+        "norm_epsilon": getattr(description.config, "norm_epsilon", None),
+        "position_resize": description.position_resize,
+        "head": "new" if is_new else "keep",
+    }
+    return {
+        name: {"value": value, "from": description.origins[name]}
+        for name, value in values.items()
+        if value is not None and name in description.origins
+    }
 
 
 def _image_size(settings: Settings, weights: OpenedModel) -> tuple[Any, str]:
@@ -245,13 +220,11 @@ def _describe_rows(rows, known, class_names):
     left_out = len(known) + len(new) - len(rows)
     if not new and not left_out:
         return "the classes are the same" + ("" if rows == sorted(rows) else ", reordered by name")
-    parts = [f"{len(rows) - len(new)} of {len(rows)} classes are in the weights"]
+    text = f"{len(rows) - len(new)} of {len(rows)} classes are in the weights"
     if new:
         shown = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
-        parts.append(f"{len(new)} start at zero ({shown})")
-    if left_out:
-        parts.append(f"{left_out} of the weights are left out")
-    return "; ".join(parts)
+        text += f"; {len(new)} start at zero ({shown})"
+    return text + (f"; {left_out} of the weights are left out" if left_out else "")
 
 
 def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -270,39 +243,6 @@ def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
             f"{value} ({fact['from']})"
         )
     return lines
-
-
-def build_model(
-    start: Start, *, classes: int, image_size: tuple[int, int], **changes: Any
-) -> tuple[keras.Model, LoadReport | None]:
-    """Returns a model that gives logits, of another resolution and with another head.
-
-    Args:
-        start: The result of `find_start`; with `head_rows` the head of the weights is kept, else
-            it is new and zero.
-        classes: Classes of the head.
-        image_size: Pixels (height, width); position embeddings are interpolated.
-        **changes: New values of fields of the config.
-
-    Returns:
-        The `keras.Model`, and the `LoadReport` of its weights, or None if they are random.
-
-    Raises:
-        ValueError: If the weights do not fit, or the image is smaller than a patch.
-        OSError: If a file cannot be downloaded.
-    """
-    fields = {field.name for field in dataclasses.fields(start.config)}
-    # A ResNet's config has no dropout: 0 changes nothing, other rates raise an error.
-    changes = {name: value for name, value in changes.items() if value or name in fields}
-    model = build(
-        configs.resolve(start.config, **changes),
-        input_shape=(*image_size, 3),
-        classes=classes,
-        classifier_activation=None,
-        name=configs.layer_name(start.description.name),
-    )
-    skip = HEAD if start.head_rows is None else ()
-    return model, start.opened.load_into(model, skip=skip, head_rows=start.head_rows)
 
 
 @contextlib.contextmanager
@@ -348,13 +288,14 @@ def choose_trained(
     for weight in model.trainable_variables:
         weight.trainable = bool(HEAD_PATH.search(weight.path))
     if part == "lora":
-        projections = _query_and_value(model)
-        if not projections:
+        found = (getattr(layer, "attention", None) for layer in model.layers)
+        attentions = [each for each in found if isinstance(each, SelfAttention)]
+        if not attentions:
             raise ValueError(
                 "LoRA needs the self-attention of a Vision Transformer. "
                 f"Received: {model.name}, without any"
             )
-        for projection in projections:
+        for projection in (p for each in attentions for p in (each.query, each.value)):
             head_dim = projection.kernel.shape[-1]
             if lora_rank >= head_dim:
                 raise ValueError(
@@ -362,13 +303,3 @@ def choose_trained(
                     f"Received: lora_rank={lora_rank}, {head_dim} units"
                 )
             projection.enable_lora(lora_rank, lora_alpha=lora_alpha)
-
-
-def _query_and_value(model):
-    attentions = [getattr(layer, "attention", None) for layer in model.layers]
-    return [
-        projection
-        for attention in attentions
-        if isinstance(attention, SelfAttention)
-        for projection in (attention.query, attention.value)
-    ]

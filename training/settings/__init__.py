@@ -9,7 +9,6 @@ from .declared import (
     RESIZED_CROP as RESIZED_CROP,
     STRATEGIES as STRATEGIES,
     WEIGHT_DECAY_TIMES as WEIGHT_DECAY_TIMES,
-    check_data_service as check_data_service,
 )
 from .finetuning import UNKNOWN_FACTS as UNKNOWN_FACTS, FineTuning as FineTuning
 from .pretraining import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import re
 from typing import Any, ClassVar
 
 from keras_vit.preprocessing import EVALUATIONS
@@ -13,6 +12,7 @@ from keras_vit.utils.fields import (
     POSITIVE,
     POSITIVE_NUMBER,
     SHARE,
+    Rule,
     check_fields,
     setting,
 )
@@ -366,15 +366,38 @@ class DeclaredSettings:
         limits=POSITIVE,
         off=(1,),
     )
-    data_service: str | None = setting(
-        None,
-        "grpc://HOST:PORT of a tf.data service that reads, decodes and augments",
-        unit="ADDRESS",
-        absent="this machine",
-        off=(None,),
-    )
-
     command: ClassVar[str]  # The command of `keras-vit`, with its objective.
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "accumulate must divide the batch size",
+            ("accumulate", "batch_size"),
+            lambda s: not s.accumulate or s.batch_size % s.accumulate == 0,
+        ),
+        Rule(
+            "epochs decide the steps, without steps and boundaries",
+            ("epochs", "steps", "boundaries"),
+            lambda s: s.epochs is None or not (s.steps is not None or s.boundaries),
+        ),
+        Rule(
+            'label_smoothing is for loss="softmax"',
+            ("label_smoothing", "loss"),
+            lambda s: not s.label_smoothing or s.loss != "sigmoid",
+        ),
+        Rule(
+            f'resize is for augmentation="{RESIZED_CROP}" and no less than the image size',
+            ("resize", "augmentation", "image_size"),
+            lambda s: (
+                not s.resize
+                or s.augmentation == RESIZED_CROP
+                and not any(map(operator.lt, s.resize, s.image_size or ()))
+            ),
+        ),
+        Rule(
+            "warmup_steps must be fewer than the steps",
+            ("warmup_steps", "steps"),
+            lambda s: None in (s.warmup_steps, s.steps) or 0 <= s.warmup_steps < s.steps,
+        ),
+    )
 
     def __post_init__(self):
         for name in ("image_size", "resize"):
@@ -387,53 +410,3 @@ class DeclaredSettings:
         if self.samples is not None:
             object.__setattr__(self, "samples", str(self.samples))
         check_fields(self)
-        check_data_service(self.data_service)
-        if self.accumulate and self.batch_size % self.accumulate:
-            raise ValueError(
-                "accumulate must divide the batch size. "
-                f"Received: accumulate={self.accumulate}, batch_size={self.batch_size}"
-            )
-        if self.epochs is not None and (self.steps is not None or self.boundaries):
-            raise ValueError(
-                "epochs decide the steps (--epochs): leave out steps and boundaries. Received: "
-                f"epochs={self.epochs:g}, steps={self.steps}, boundaries={self.boundaries}"
-            )
-        if self.label_smoothing and self.loss == "sigmoid":
-            raise ValueError(
-                'label_smoothing is for loss="softmax". Received: '
-                f"label_smoothing={self.label_smoothing}, loss={self.loss!r}"
-            )
-        if self.resize and self.augmentation != RESIZED_CROP:
-            raise ValueError(
-                f"resize is for augmentation={RESIZED_CROP!r}. Received: resize={self.resize}, "
-                f"augmentation={self.augmentation!r}"
-            )
-        if self.resize and self.image_size and any(map(operator.lt, self.resize, self.image_size)):
-            raise ValueError(
-                "resize must not be less than the image size. "
-                f"Received: resize={self.resize}, image_size={self.image_size}"
-            )
-        if self.warmup_steps is not None and self.steps is not None:
-            check_warmup(self.warmup_steps, self.steps)
-
-
-def check_data_service(address: str | None) -> None:
-    """Checks the address of a `tf.data` service.
-
-    Raises:
-        ValueError: If it is not of the form "grpc://host:port"; None is allowed.
-    """
-    if address is not None and not re.fullmatch(r"grpc://.+:\d+", address):
-        raise ValueError(
-            "data_service must be an address such as grpc://host:5000. "
-            f"Received: data_service={address!r}"
-        )
-
-
-def check_warmup(warmup_steps: int, steps: int) -> None:
-    """Raises ValueError unless the warm-up is shorter than the run."""
-    if not 0 <= warmup_steps < steps:
-        raise ValueError(
-            "The warm-up must be shorter than the run. "
-            f"Received: warmup_steps={warmup_steps}, steps={steps}"
-        )

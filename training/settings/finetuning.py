@@ -12,6 +12,7 @@ from keras_vit.utils.fields import (
     NOT_NEGATIVE,
     POSITIVE,
     POSITIVE_NUMBER,
+    Rule,
     changed,
     documented,
     setting,
@@ -181,28 +182,29 @@ class FineTuning(Settings):
 
     command = "finetune"
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.teacher is not None and self.loss == "sigmoid":
-            raise ValueError(
-                "The loss must be softmax, for one class an image, to learn from a teacher. "
-                f'Received: teacher={self.teacher!r}, loss="sigmoid"'
-            )
-        if self.train == "head" and self.layer_decay != 1:
-            raise ValueError(
-                'layer_decay needs more than one layer to train, but train="head" trains the '
-                f"last. Received: layer_decay={self.layer_decay}"
-            )
-        if self.replay is not None and (self.head not in (None, "extend") or self.weights is None):
-            raise ValueError(
-                "Replayed images need weights, and extend their head. "
-                f"Received: replay={self.replay}, head={self.head!r}, weights={self.weights}"
-            )
-        if self.replay is not None and (self.class_weights or self.sampling != "images"):
-            raise ValueError(
-                "replay decides how often classes are seen: leave out class_weights and sampling. "
-                f"Received: class_weights={self.class_weights}, sampling={self.sampling!r}"
-            )
+    RULES = (
+        *Settings.RULES,
+        Rule(
+            'teacher needs loss="softmax", for one class an image',
+            ("teacher", "loss"),
+            lambda s: s.teacher is None or s.loss != "sigmoid",
+        ),
+        Rule(
+            'layer_decay needs more than one layer to train, and train="head" trains the last',
+            ("layer_decay", "train"),
+            lambda s: s.train != "head" or s.layer_decay == 1,
+        ),
+        Rule(
+            "replay needs weights and extends their head, without class_weights and sampling",
+            ("replay", "weights", "head", "class_weights", "sampling"),
+            lambda s: (
+                s.replay is None
+                or (s.head in (None, "extend") and s.weights is not None)
+                and not s.class_weights
+                and s.sampling == "images"
+            ),
+        ),
+    )
 
     @property
     def decision(self) -> DecisionSettings | None:

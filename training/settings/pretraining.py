@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Self
 
-from keras_vit.description.tasks import MULTICLASS
+from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.training import recipes
-from keras_vit.utils.fields import changed, documented, setting
+from keras_vit.utils.fields import Rule, changed, documented, setting
 
 from .shared import Settings
 
@@ -77,18 +77,15 @@ class MaskedPatches(PreTraining):
 
     command = f"pretrain --objective {OBJECTIVE}"
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.class_weights is not None or self.sampling != "images":
-            raise ValueError(
-                "Masked patches need no classes: class_weights and sampling must be left out. "
-                f"Received: class_weights={self.class_weights}, sampling={self.sampling!r}"
-            )
-        if self.samples is not None:
-            raise ValueError(
-                "A model without classes has no exports, and no photos travel with it: leave out "
-                f"samples. Received: samples={self.samples!r}"
-            )
+    RULES = (
+        *PreTraining.RULES,
+        Rule(
+            "class_weights and sampling need classes",
+            ("class_weights", "sampling"),
+            lambda s: s.class_weights is None and s.sampling == "images",
+        ),
+        Rule("samples need classes", ("samples",), lambda s: s.samples is None),
+    )
 
     def resolve(
         self,

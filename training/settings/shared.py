@@ -8,13 +8,13 @@ from typing import Any, Self
 
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.recognition import config_of_json
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.training import recipes
 from keras_vit.utils.fields import check_json, check_used, documented, field_info, required
 from keras_vit.utils.json_files import changed_fields
 
 from .decisions import DecisionSettings
-from .declared import RESIZED_CROP, DeclaredSettings, check_warmup
+from .declared import RESIZED_CROP, DeclaredSettings
 
 
 @documented
@@ -154,7 +154,6 @@ class Settings(DeclaredSettings):
             warmup_steps = recipes.finetuning_warmup(steps)
         executed = settings.steps_per_execution
         evaluate_every = settings.evaluate_every or math.ceil(steps / 10 / executed) * executed
-        check_warmup(warmup_steps, steps)
         if steps % executed or evaluate_every % executed:
             raise ValueError(
                 "steps_per_execution must divide the steps of the run and those between two "

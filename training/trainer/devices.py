@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import pathlib
 from typing import Any
 
 import keras
@@ -18,16 +17,11 @@ from keras_vit.training.settings import STRATEGIES
 from . import tensorflow_devices
 from .trainer import Trainer
 
-PRECISIONS = {None: None, "float32": "float32", "bfloat16": "mixed_bfloat16", "auto": None}
-# Flags of processors that multiply bfloat16 in hardware.
-BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
-
 
 def strategy(
     name: str = "auto",
     *,
     tpu: str | None = None,
-    precision: str | None = None,
     verbose: bool = True,
 ) -> tf.distribute.Strategy | keras.distribution.DataParallel:
     """Returns the strategy to build model, trainer and optimizer under.
@@ -39,9 +33,6 @@ def strategy(
             takes several CPU devices too.
         tpu: Name or address (grpc://...) of a TPU, or "local" on a TPU machine. By default
             TPU_NAME of the environment, then the machine's own TPU. Not on JAX.
-        precision: None does not change Keras's dtype policy. "float32"; "bfloat16", float32
-            weights and bfloat16 products; "auto", bfloat16 if the hardware has it, else
-            float32.
         verbose: Whether to print the chosen strategy.
 
     Returns:
@@ -49,8 +40,7 @@ def strategy(
         compiles with XLA where it would. On JAX a `keras.distribution.DataParallel`.
 
     Raises:
-        ValueError: If the device is not found, or the hardware has no bfloat16; the error
-            lists what was tried.
+        ValueError: If the device is not found; the error lists what was tried.
 
     Example:
     >>> with strategy("auto").scope():
@@ -59,13 +49,7 @@ def strategy(
     """
     if name not in STRATEGIES:
         raise ValueError(f"The strategy must be one of {STRATEGIES}. Received: {name!r}")
-    if precision not in PRECISIONS:
-        raise ValueError(
-            f"precision must be one of {tuple(PRECISIONS)}. Received: precision={precision!r}"
-        )
     chosen, made, devices = backend_devices().choose(name, tpu)
-    if precision is not None:
-        _set_precision(chosen, precision)
     if verbose:
         policy = keras.config.dtype_policy().name
         replicas = backend_devices().replicas_of(made)
@@ -89,30 +73,6 @@ def is_chief() -> bool:
         ValueError: If TF_CONFIG is not a JSON object.
     """
     return backend_devices().is_chief()
-
-
-def _set_precision(chosen, precision):
-    has_bfloat16 = chosen == "tpu" or _has_bfloat16(chosen)
-    if precision == "bfloat16" and not has_bfloat16:
-        raise ValueError(
-            "bfloat16 needs hardware support, or it is slower than float32: a TPU, a GPU of "
-            f"compute capability 8 or a CPU with one of {BFLOAT16_FLAGS}. Received: none of them"
-        )
-    policy = PRECISIONS[precision]
-    if precision == "auto":
-        policy = "mixed_bfloat16" if has_bfloat16 else "float32"
-    keras.config.set_dtype_policy(policy)
-
-
-def _has_bfloat16(chosen):
-    gpus = [] if chosen == "cpu" else backend_devices().gpu_capabilities()
-    if gpus:
-        return all(capability[0] >= 8 for capability in gpus)
-    try:
-        flags = pathlib.Path("/proc/cpuinfo").read_text().split()
-    except OSError:
-        return False
-    return not set(BFLOAT16_FLAGS).isdisjoint(flags)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,12 +184,7 @@ class Place:
             **options: See `training_batches`; `micro_batches` of them are a step.
         """
         mixup = mixup_parameter(options["augmentation"], options["mixup"])
-        # A data service splits the batches of one pipeline: each worker must take its own rows.
-        if (
-            self.strategy is None
-            or self.workers == 1
-            or (mixup and not options.get("data_service"))
-        ):
+        if self.strategy is None or self.workers == 1 or mixup:
             return training_batches(examples, batch_size=batch_size, **options)
         share = (self.worker, self.workers)
         local = training_batches(examples, batch_size=batch_size, shard=share, **options)

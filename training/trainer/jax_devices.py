@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 import jax
@@ -97,23 +96,6 @@ class _SpreadPredictor:
             return np.asarray(self.model.predict_on_batch(spread))[: len(images)]
 
 
-def gpu_capabilities() -> list[tuple[int, int]]:
-    """Returns the compute capability of each GPU, (0, 0) where it is unknown."""
-    found: list[tuple[int, int]] = []
-    for device in jax.devices():
-        if device.platform == "gpu":
-            capability = str(getattr(device, "compute_capability", ""))
-            known = re.fullmatch(r"(\d+)\.(\d+)", capability)
-            found.append((int(known[1]), int(known[2])) if known else (0, 0))
-    return found
-
-
-def device_name() -> str:
-    """Returns the first device's name, or "CPU"."""
-    device = jax.devices()[0]
-    return "CPU" if device.platform == "cpu" else device.device_kind
-
-
 def device_memory() -> int | None:
     """Returns the bytes that JAX has left on the first GPU or TPU core; None on a CPU.
 
@@ -121,17 +103,6 @@ def device_memory() -> int | None:
     """
     memory = jax.local_devices()[0].memory_stats()
     return memory and memory["bytes_limit"] - memory["bytes_in_use"]
-
-
-def peak_device_memory() -> int:
-    """Returns the largest number of bytes that the first GPU or TPU core has held."""
-    return jax.local_devices()[0].memory_stats()["peak_bytes_in_use"]
-
-
-def limit_threads(threads: int) -> None:
-    """Limits this process to a number of cores; must precede JAX's first operation."""
-    if hasattr(os, "sched_setaffinity"):  # On Linux. JAX starts a thread for each core.
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
 def is_out_of_memory(error: Exception) -> bool:

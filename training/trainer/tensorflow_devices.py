@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.utils.optional_packages import install_command
+from keras_vit._installation import install_command
 
 from .data_adapter import pad_rows
 
@@ -190,20 +190,6 @@ class _ReplicaPredictor:
         return np.concatenate([np.asarray(part) for part in outputs])[: len(images)]
 
 
-def gpu_capabilities() -> list[tuple[int, int]]:
-    """Returns the compute capability of each GPU, (0, 0) where it is unknown."""
-    details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
-    return [detail.get("compute_capability", (0, 0)) for detail in details]
-
-
-def device_name() -> str:
-    """Returns the first GPU's name, or "CPU"."""
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        return "CPU"
-    return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
-
-
 def device_memory() -> int | None:
     """Returns the free bytes of the first GPU; None without one."""
     if not tf.config.list_physical_devices("GPU"):
@@ -214,17 +200,6 @@ def device_memory() -> int | None:
         return int(answer.split()[0]) * 2**20
     except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
         return 8 * 2**30  # Not an NVIDIA GPU, or not visible: a usual size.
-
-
-def peak_device_memory() -> int:
-    """Returns the largest number of bytes that the first GPU has held."""
-    return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-
-
-def limit_threads(threads: int) -> None:
-    """Limits TensorFlow to a number of cores; must precede its first operation."""
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
 
 
 def is_out_of_memory(error: Exception) -> bool:

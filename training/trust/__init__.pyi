@@ -11,6 +11,5 @@ from .fingerprints import (
     DuplicateIndex as DuplicateIndex,
     Fingerprint as Fingerprint,
     fingerprint as fingerprint,
-    fingerprint_or_reason as fingerprint_or_reason,
 )
 from .photo_check import check_photos as check_photos

@@ -10,23 +10,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import RELEASED
-from keras_vit.classifier import Classifier
+from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.classifier_folder import write_model
 from keras_vit.description import UNKNOWN
 from keras_vit.images.listing import image_files
-from keras_vit.models.opened_classifier import open_classifier
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.evaluation.held_out import EvaluatedImages, choose_images
+from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.files import CARD, MODEL, atomic_folder, write_text
 
-from .calibration_bound import Decision, check_counts, find_decision
-from .calibration_scores import MAX_TRAINING, compute_scores
-
-HEADING = "## Unknown images"  # In the model card.
+from .calibration_bound import check_counts, find_decision, with_section
+from .calibration_scores import compute_scores, spaced
 
 
 def calibrate(
@@ -80,9 +77,11 @@ def calibrate(
         )
     settings.check(classifier.description.labels)
     strangers = None if unknown is None else image_files(unknown)
-    images = calibration_images(classifier, data_spec(data, **data_options), split, log)
+    known, trained, skip_unreadable = calibration_images(
+        classifier, data_spec(data, **data_options), split, log
+    )
     labels, plain = classifier.description.labels, without_unknown(classifier.model)
-    check_counts(images.known.labels, labels, settings)
+    check_counts(known.labels, labels, settings)
 
     def scores_of(examples):
         return compute_scores(
@@ -92,15 +91,15 @@ def calibrate(
             batch_size=batch_size,
             cache=cache,
             progress=progress,
-            unreadable=[] if images.skip_unreadable else None,
+            unreadable=[] if skip_unreadable else None,
         )
 
-    if images.trained is None:
+    if trained is None:
         log("strange no training images in the data, so strange images are not recognised")
     found = find_decision(
         labels,
-        scores_of(images.known),
-        None if images.trained is None else scores_of(images.trained).features,
+        scores_of(known),
+        None if trained is None else scores_of(trained).features,
         settings,
     )
     for line in found.lines:
@@ -122,28 +121,13 @@ def calibrate(
     return calibrated
 
 
-@dataclasses.dataclass(frozen=True)
-class CalibrationImages:
-    """The images that a decision is found on, labelled with the classifier's numbers.
-
-    Args:
-        known: Images that it was neither trained on nor chosen by.
-        trained: Images that it was trained on, evenly spaced; None without any.
-        skip_unreadable: Whether files that cannot be read are left out.
-    """
-
-    known: Examples
-    trained: Examples | None
-    skip_unreadable: bool
-
-
 def calibration_images(
     classifier: Classifier,
     spec: DataSpec,
     split: str | None = None,
     log: Callable[[str], object] = print,
-) -> CalibrationImages:
-    """Returns the images that a classifier's decision is found on.
+) -> tuple[Examples, Examples | None, bool]:
+    """Returns the images that a classifier's decision is found on, labelled with its numbers.
 
     Args:
         classifier: The classifier, in its folder.
@@ -151,73 +135,39 @@ def calibration_images(
         split: See `calibrate`.
         log: Receives what of the data is taken and what is left out.
 
+    Returns:
+        Images that it was neither trained on nor chosen by; images that it was trained on, evenly
+        spaced, or None without any; and whether files that cannot be read are left out.
+
     Raises:
         ValueError: If all images were trained on or chosen by, or the classes do not fit.
     """
-    images = choose_images(classifier, spec, split or _own_part(classifier.folder))
+    record, own = SplitRecord.read(classifier.folder), "calibration"
+    if split is None and record is not None and len(record.parts.get(own, ())):
+        split = own
+    images = choose_images(classifier, spec, split)
     for line in images.lines:
         log(line)
-    numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
-
-    trained = _trained_images(images)
-    return CalibrationImages(
-        _unseen(images, log).relabelled(numbers),
-        None if trained is None else trained.relabelled(numbers),
-        images.skip_unreadable,
-    )
-
-
-def _own_part(folder):
-    """The part of a run that was held out for this, or None."""
-    record = SplitRecord.read(folder)
-    part = "calibration"
-    return part if record is not None and len(record.parts.get(part, ())) else None
-
-
-def _unseen(images: EvaluatedImages, log) -> Examples:
-    """The images without copies of those that a run trained on or chose its weights by."""
-    examples, seen = images.examples, images.seen
-    if seen is None or not seen.any():
-        return examples
-    if seen.all():
+    known, seen = images.examples, images.seen
+    if seen is not None and seen.all():
         raise ValueError(
             "Calibration images must be ones that the run neither trained on nor chose its weights "
-            f"by. Received: {len(seen)} that it did, such as {examples.names[0]}"
+            f"by. Received: {len(seen)} that it did, such as {known.names[0]}"
         )
-    log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
-    return examples.take(np.flatnonzero(~seen))
-
-
-def _trained_images(images: EvaluatedImages) -> Examples | None:
-    """Images that the run trained on, or the data's part of this name; None without any."""
-    train = images.trained or images.source.splits.get("train")
-    if train is None or train is images.examples:
-        return None
-    if images.trained is None and images.record is not None:
-        numbers = train.fingerprints()
-        if numbers is not None:
-            train = train.take(np.flatnonzero(images.record.has("train", numbers)))
-    return spaced(train)
-
-
-def spaced(examples: Examples) -> Examples | None:
-    """Returns as many images as the leverage needs, evenly spaced; None of none."""
-    count = min(len(examples), MAX_TRAINING)
-    if not count:
-        return None
-    places = np.linspace(0, len(examples) - 1, count).round().astype(int)
-    return examples.take(np.unique(places))
-
-
-def with_section(card: str, decision: Decision) -> str:
-    """Returns the text of a model card with a section about a decision, the only one."""
-    text, _, old = card.partition(f"\n{HEADING}\n")
-    _, heading, rest = old.partition("\n## ")  # Sections that were added behind it.
-    listed = "\n".join(f"- {line}" for line in decision.lines)
-    return (
-        f"{text}\n{HEADING}\n\n{listed}\n\nThe bound holds for photos like the held-out ones. No "
-        f"bound is possible for photos of anything else.\n{heading}{rest}"
-    )
+    if seen is not None and seen.any():
+        log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
+        known = known.take(np.flatnonzero(~seen))
+    trained = images.trained or images.source.splits.get("train")
+    if trained is images.examples:
+        trained = None
+    elif trained is not None and images.trained is None and images.record is not None:
+        fingerprints = trained.fingerprints()
+        if fingerprints is not None:
+            trained = trained.take(np.flatnonzero(images.record.has("train", fingerprints)))
+    trained = None if trained is None else spaced(trained)
+    numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
+    trained = None if trained is None else trained.relabelled(numbers)
+    return known.relabelled(numbers), trained, images.skip_unreadable
 
 
 def refused_line(classifier: Classifier, strangers: Sequence[str], batch_size: int = 32) -> str:

@@ -13,13 +13,18 @@ import numpy as np
 
 from keras_vit.description.class_labels import Labels
 from keras_vit.models.rebuild import with_unknown
-from keras_vit.training.evaluation.calibration import calibration_of
+from keras_vit.training.evaluation.calibration import (
+    calibration_of,
+    fit_temperature,
+    scaled_probabilities,
+)
 from keras_vit.training.evaluation.intervals import exact_interval
 from keras_vit.training.evaluation.risk import count_within, find_threshold, least_answered
-from keras_vit.training.evaluation.temperature import fit_temperature, scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
 
 from .calibration_scores import Scores, leverage_arrays, leverages_of
+
+HEADING = "## Unknown images"  # In the model card.
 
 # The calibration images that choose the temperature and the candidates for thresholds.
 CHOOSING_SHARE, MAX_CHOOSING = 0.2, 500
@@ -103,29 +108,51 @@ def find_decision(
     """
     check_counts(known.labels, labels, settings)
     order = np.random.default_rng(0).permutation(len(known))
-    chosen, tested = np.split(order, [_num_choosing(len(known))])
-    chosen, tested = np.sort(chosen), np.sort(tested)
-    choosing, testing = known.at(chosen), known.at(tested)
+    split = np.split(order, [_num_choosing(len(known))])
+    choosing, testing = parts = [known.at(np.sort(places)) for places in split]
     temperature = fit_temperature(choosing.logits, choosing.labels)
     limit: float | None = None
     arrays: dict[str, np.ndarray] = {}
-    is_familiar = [np.ones(len(part), bool) for part in (choosing, testing)]
+    is_familiar = [np.ones(len(part), bool) for part in parts]
     if trained is not None:
         arrays = leverage_arrays(trained)
-        leverages = leverages_of(known.features, arrays)
-        limit = largest_leverage(np.sort(leverages[tested]), settings.strange)
+        leverages = [leverages_of(part.features, arrays) for part in parts]
+        limit = largest_leverage(np.sort(leverages[1]), settings.strange)
         if limit is None:  # Too few images.
             arrays = {}
         else:
-            is_familiar = [leverages[part] <= limit for part in (chosen, tested)]
+            is_familiar = [values <= limit for values in leverages]
+    answers = [_class_answers(part, temperature) for part in parts]
+    before, after = calibration_of(*_class_answers(testing)), calibration_of(*answers[1])
+    familiar = [
+        (confidence[some], is_right[some])
+        for (confidence, is_right), some in zip(answers, is_familiar, strict=True)
+    ]
+    threshold, answered, wrong = 0.0, len(familiar[1][1]), int((~familiar[1][1]).sum())
+    if settings.max_error is not None:
+        bound = find_threshold(
+            *familiar, max_error=settings.max_error, confidence=settings.confidence
+        )
+        if bound is None:
+            raise ValueError(
+                f"No threshold keeps the errors below {settings.max_error:.1%} with "
+                f"{_percent(settings.confidence)} confidence: take more calibration photos or a "
+                f"larger --max-error. Received: {_most_confident(*familiar[1], len(testing))}"
+            )
+        threshold, answered, wrong = bound.threshold, bound.answered, bound.wrong
     found = Decision(
         temperature=temperature,
         largest_leverage=limit,
         arrays=arrays,
         images=len(testing),
         strange=int((~is_familiar[1]).sum()),
+        threshold=threshold,
+        max_error=settings.max_error,
+        confidence=None if settings.max_error is None else settings.confidence,
+        answered=answered,
+        wrong=wrong,
+        calibration_errors=(before.expected_error, after.expected_error),
     )
-    found = _with_threshold(found, choosing, testing, is_familiar, settings)
     return dataclasses.replace(found, lines=tuple(summary(found, settings)))
 
 
@@ -188,53 +215,17 @@ def largest_leverage(leverages: np.ndarray, share: float) -> float | None:
     return float((leverages[-place] + above) / 2)
 
 
-def _with_threshold(found, choosing, testing, is_familiar, settings):
-    """The decision with the threshold, what was counted, and the calibration errors."""
-    parts = []
-    for scores, familiar in zip((choosing, testing), is_familiar, strict=True):
-        probabilities = scaled_probabilities(scores.logits, found.temperature)
-        parts.append((probabilities, scores.labels, familiar))
-    before = calibration_of(scaled_probabilities(testing.logits, 1.0), testing.labels)
-    after = calibration_of(*parts[1][:2])
-    found = dataclasses.replace(
-        found, calibration_errors=(before.expected_error, after.expected_error)
-    )
-    if settings.max_error is None:
-        _, is_right = _class_answers(*parts[1][:2])
-        wrong = int((is_familiar[1] & ~is_right).sum())
-        return dataclasses.replace(found, answered=int(is_familiar[1].sum()), wrong=wrong)
-    bound = find_threshold(
-        *(_class_answers(p[familiar], y[familiar]) for p, y, familiar in parts),
-        max_error=settings.max_error,
-        confidence=settings.confidence,
-    )
-    if bound is None:
-        raise ValueError(
-            f"No threshold keeps the errors below {settings.max_error:.1%} with "
-            f"{_percent(settings.confidence)} confidence: take more calibration photos or a larger "
-            f"--max-error. Received: {_most_confident(parts[1])}"
-        )
-    return dataclasses.replace(
-        found,
-        threshold=bound.threshold,
-        max_error=settings.max_error,
-        confidence=settings.confidence,
-        answered=bound.answered,
-        wrong=bound.wrong,
-    )
+def _class_answers(scores, temperature=1.0):
+    """The confidence of each image, and whether its most probable class is right."""
+    probabilities = scaled_probabilities(scores.logits, temperature)
+    return probabilities.max(axis=1), probabilities.argmax(axis=1) == scores.labels
 
 
-def _class_answers(probabilities, labels):
-    return probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
-
-
-def _most_confident(part):
+def _most_confident(confidence, is_right, count):
     """What the most confident answers of the tested images are like, for an error."""
-    probabilities, labels, familiar = part
-    confidence, is_right = _class_answers(probabilities[familiar], labels[familiar])
     order = np.argsort(-confidence, kind="stable")[: max(len(confidence) // 2, 1)]
     wrong = int((~is_right[order]).sum())
-    return f"{wrong} errors among the {len(order)} most confident of {len(labels)} photos"
+    return f"{wrong} errors among the {len(order)} most confident of {count} photos"
 
 
 def summary(found: Decision, settings: DecisionSettings) -> list[str]:
@@ -258,6 +249,17 @@ def summary(found: Decision, settings: DecisionSettings) -> list[str]:
         f"temperature {found.temperature:.2f}: calibration error {before:.3f} -> {after:.3f}"
     )
     return lines
+
+
+def with_section(card: str, decision: Decision) -> str:
+    """Returns the text of a model card with a section about a decision, the only one."""
+    text, _, old = card.partition(f"\n{HEADING}\n")
+    _, heading, rest = old.partition("\n## ")  # Sections that were added behind it.
+    listed = "\n".join(f"- {line}" for line in decision.lines)
+    return (
+        f"{text}\n{HEADING}\n\n{listed}\n\nThe bound holds for photos like the held-out ones. No "
+        f"bound is possible for photos of anything else.\n{heading}{rest}"
+    )
 
 
 def _percent(confidence):

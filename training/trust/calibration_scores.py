@@ -78,6 +78,15 @@ def compute_scores(
     return Scores(found.values, logits, found.labels)
 
 
+def spaced(examples: Examples) -> Examples | None:
+    """Returns as many images as the leverage needs, evenly spaced; None of none."""
+    count = min(len(examples), MAX_TRAINING)
+    if not count:
+        return None
+    places = np.linspace(0, len(examples) - 1, count).round().astype(int)
+    return examples.take(np.unique(places))
+
+
 def leverage_arrays(features: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the arrays by which the leverage of an image is computed.
 

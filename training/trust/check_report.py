@@ -1,23 +1,27 @@
-"""What `check_photos` found: the summary, the levels of `--strict`, the page and the tables."""
+"""Findings about labelled photos: summary, levels of `--strict`, page and tables."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
+import json
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from keras_vit.images.pages import data_address, facts_table, thumbnail, write_page
 from keras_vit.training.data import DataSpec, Examples
 from keras_vit.training.data.groups import assign
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.tables import table_lines
-from keras_vit.utils.files import write_csv, write_text
+from keras_vit.utils.files import write_text
+from keras_vit.utils.report import Table
 from keras_vit.utils.safe_text import for_line
-
-from .findings_page import Finding, write_findings
 
 # What --strict counts, by the kind of finding, and the level of the share of wrong labels.
 STRICT = {
@@ -34,6 +38,33 @@ PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}  # Shares of the written 
 
 _COLUMNS = ("kind", "image", "label", "finding", "value", "proposed", "other")
 _MAX_SHOWN = 5000  # Findings on the page; all are in the table.
+_SIDE, _QUALITY = 96, 80  # Small pictures, as there are many.
+
+
+class Finding(NamedTuple):
+    """A row of the page and of the table of findings.
+
+    Args:
+        kind: The list that it is in: "wrong labels", "leaks" (copies in different parts of the
+            data), "conflicts" (copies with different labels), "copies" or "shortcuts". All but
+            the last can be kept, relabelled or dropped.
+        image: The number of its image.
+        title: A line in bold.
+        detail: A line below.
+        value: The probability that a label is wrong, or the AUROC of a shortcut.
+        other: The number of the other image of a copy.
+        near: Captions, each with the numbers of images that are shown small.
+        to: The class to relabel it to; "" for none.
+    """
+
+    kind: str
+    image: int
+    title: str
+    detail: str
+    value: float | None = None
+    other: int | None = None
+    near: Sequence[tuple[str, Sequence[int]]] = ()
+    to: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,14 +73,13 @@ class CheckReport:
 
     Args:
         class_names: The K names.
-        multilabel: Whether an image may have any number of classes.
         names: The N images.
-        labels: The names of each image's classes.
+        labels: The name of each image's class.
         parts: The part of the data that each image is in, "" for data without parts.
         groups: Group of each image, int `(N,)`: given groups, joined by the copies.
-        expected: Accuracy of images that the linear map was fitted without (for multi-label data
-            the share of right decisions), and its 95% interval; see `expected_accuracy`.
-        noise: The largest estimated share of wrong labels.
+        expected: Accuracy of images that the linear map was fitted without, and its 95% interval;
+            see `expected_accuracy`.
+        noise: The estimated share of wrong labels.
         findings: The most doubtful labels first, then copies and shortcuts.
         unreadable: `(path, reason)` of files that cannot be read.
         notes: What the data are, and what was left out of them.
@@ -57,9 +87,8 @@ class CheckReport:
     """
 
     class_names: tuple[str, ...]
-    multilabel: bool
     names: list[str]
-    labels: list[list[str]]
+    labels: list[str]
     parts: list[str]
     groups: np.ndarray
     expected: tuple[float, float, float]
@@ -89,11 +118,11 @@ class CheckReport:
         accuracy, low, high = self.expected
         groups = len(np.unique(self.groups))
         left_out = "image" if groups == len(self.names) else f"of {groups:,} groups"
-        answers = "right decisions on labels" if self.multilabel else "accuracy"
         first = self.of_kind("wrong labels")[:FIRST]
+        wrong = sum(label.value or 0.0 for label in first)
         labels = (
-            f"of the first {len(first)} in doubt about {sum(label.value for label in first):.0f} "
-            f"are expected to be wrong; an estimated {self.noise:.1%} of all stand out"
+            f"of the first {len(first)} in doubt about {wrong:.0f} are expected to be "
+            f"wrong; an estimated {self.noise:.1%} of all stand out"
         )
         leaks, conflicts = len(self.of_kind("leaks")), len(self.of_kind("conflicts"))
         copies = len(self.of_kind("leaks", "conflicts", "copies"))
@@ -102,7 +131,7 @@ class CheckReport:
             ("images", f"{len(self.names):,} of {len(self.class_names):,} classes{split}"),
             (
                 "expect",
-                f"what to expect from these photos: leave-one-out {answers} {accuracy:.1%} "
+                f"what to expect from these photos: leave-one-out accuracy {accuracy:.1%} "
                 f"({low:.1%} to {high:.1%}), each {left_out} left out",
             ),
             ("labels", labels if first else "none is in doubt"),
@@ -144,40 +173,35 @@ def write_check(
     page, table, split = (folder / name for name in (CHECK_HTML, FINDINGS_CSV, SPLIT_CSV))
 
     def relative(path):
-        return spec.relative(path) if os.path.exists(path) else path
+        return str(spec.relative(path)) if os.path.exists(path) else path
 
     paths = [relative(name) for name in report.names]
-    labels = report.labels
     rows = [
         (
             finding.kind,
             paths[finding.image],
-            ";".join(labels[finding.image]),
+            report.labels[finding.image],
             f"{finding.title}, {finding.detail}",
-            f"{finding.value:.4g}",
+            finding.value,
             finding.to,
-            "" if finding.other is None else paths[finding.other],
+            None if finding.other is None else paths[finding.other],
         )
         for finding in report.findings
     ]
     unreadable = [(relative(path), reason) for path, reason in report.unreadable]
-    rows += [("unreadable", path, "", reason, "", "", "") for path, reason in unreadable]
-    write_csv(table, [_COLUMNS, *rows])
+    rows += [("unreadable", path, "", reason, None, "", None) for path, reason in unreadable]
+    Table(_COLUMNS, rows).write_csv(table)
     shown = report.findings[:_MAX_SHOWN]
-    numbers = {number for finding in shown for _, some in finding.near for number in some}
-    images = {
-        number: (paths[number], labels[number], encoded)
-        for number, encoded in _encoded(splits, sorted(numbers.union(f.image for f in shown)))
-    }
-    write_findings(
-        page,
-        f"Check of {spec.name}",
-        report.lines(),
-        images,
-        shown,
-        report.class_names,
-        multilabel=report.multilabel,
-    )
+    numbers = {finding.image for finding in shown}
+    numbers.update(number for finding in shown for _, some in finding.near for number in some)
+    images, start = {}, 0
+    for examples in splits.values():
+        own = sorted(numbers.intersection(range(start, start + len(examples))))
+        encoded = examples.take([number - start for number in own]).encoded()
+        for number, (image, _) in zip(own, encoded, strict=True):
+            images[number] = paths[number], report.labels[number], image
+        start += len(examples)
+    write_findings(page, f"Check of {spec.name}", report.lines(), images, shown, report.class_names)
     parts = assign(targets, report.groups, list(PARTS.values()), seed)
     # Unreadable files need a row too, and have no part.
     part_of = dict.fromkeys((path for path, _ in unreadable), "train")
@@ -186,11 +210,66 @@ def write_check(
     return page, table, split
 
 
-def _encoded(splits, numbers):
-    """Yields the numbers of images, ascending, with the content of their files."""
-    start = 0
-    for examples in splits.values():
-        own = [number - start for number in numbers if start <= number < start + len(examples)]
-        for number, (encoded, _) in zip(own, examples.take(own).encoded(), strict=True):
-            yield start + number, encoded
-        start += len(examples)
+def write_findings(
+    path: str | os.PathLike,
+    title: str,
+    lines: Sequence[tuple[str, str]],
+    images: Mapping[int, tuple[str, str, bytes]],
+    findings: Sequence[Finding],
+    class_names: Sequence[str],
+) -> None:
+    """Writes the page, one file that needs no network: pictures with a decision on each by key.
+
+    Args:
+        path: The HTML file.
+        title: Its heading.
+        lines: Rows of a table above the list.
+        images: All images that findings name, by number: the path relative to the data, as the
+            saved files name it, the name of the class, and the content of the file.
+        findings: The rows, in the order of the page.
+        class_names: The classes that an image may be relabelled to.
+    """
+    places = {number: place for place, number in enumerate(images)}
+    identity = json.dumps([[name, label] for name, label, _ in images.values()])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    content = {
+        # Decisions are stored for these images and labels: not for others at the same place.
+        "key": f"keras-vit check {digest}",
+        "classes": list(class_names),
+        "images": [
+            {"path": name, "src": data_address(thumbnail(encoded, _SIDE, _QUALITY), "jpeg")}
+            for name, _, encoded in images.values()
+        ],
+        "findings": [
+            {
+                **finding._asdict(),
+                "id": f"{finding.kind} {images[finding.image][0]}",
+                "decide": finding.kind != "shortcuts",
+                "image": places[finding.image],
+                "near": [
+                    [caption, [places[number] for number in numbers]]
+                    for caption, numbers in finding.near
+                ],
+            }
+            for finding in findings
+        ],
+    }
+    body, script = (
+        pathlib.Path(__file__).with_name(name).read_text(encoding="utf-8")
+        for name in ("findings.html", "findings.js")
+    )
+    script = f'"use strict";\n(() => {{\n{script}}})();\n'
+    script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # "<" could begin the end of the element.
+    embedded = json.dumps(content).replace("<", "\\u003c")
+    write_page(
+        path,
+        title,
+        body.replace("SUMMARY", facts_table(lines)),
+        f'<script type="application/json" id="data">{embedded}</script>\n',
+        f"<script>{script}</script>\n",
+        policy=(
+            f"default-src 'none'; script-src 'sha256-{script_hash}'; "
+            "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+        ),
+    )

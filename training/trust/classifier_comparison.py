@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.classifier import Classifier
-from keras_vit.description.tasks import MULTICLASS
-from keras_vit.models.opened_classifier import open_classifier
+from keras_vit.classifier import Classifier, open_classifier
+from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.evaluation.classification import ClassificationReport, evaluate_examples
+from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
-from keras_vit.training.evaluation.intervals import accuracy_text
+from keras_vit.training.evaluation.intervals import Share
+from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import check_file, write_csv
+from keras_vit.utils.files import check_file
+from keras_vit.utils.report import Report, Table
 from keras_vit.utils.safe_text import for_line
-from keras_vit.utils.text_tables import align_columns
 
 from .gates import FAILS, UNCLEAR, Verdict, judge, parse_gates
 from .paired import Measure, Outcomes, measures_of
@@ -48,18 +48,24 @@ class Comparison:
         outcomes = {verdict.outcome for verdict in self.verdicts}
         return 1 if FAILS in outcomes else 3 if UNCLEAR in outcomes else 0
 
-    def __str__(self) -> str:
+    def report(self) -> Report:
+        """Returns the table of the measures, of the classes the least certain, and the flips."""
         by_class = [measure for measure in self.measures if measure.class_name is not None]
         by_class.sort(key=lambda measure: measure.interval[0])
         hidden = set(map(id, by_class[_MAX_CLASSES:]))
-        rows = [("metric", "NEW against OLD (95%)", "McNemar p", "images")]
-        rows += [
+        rows = [
             (measure.name, str(measure), p_value_text(measure.p_value), f"{measure.count:,}")
             for measure in self.measures
             if id(measure) not in hidden
         ]
+        header = ("metric", "NEW against OLD (95%)", "McNemar p", "images")
+        flips = Table(("image", "true", "old", "new"), self.flips)
+        tables = {"measures": Table(header, rows), "flips": flips}
         gates = [f"gate    {verdict}" for verdict in self.verdicts]
-        return "\n".join([*self.lines, "", align_columns(rows, left=[0]), *gates])
+        return Report(self.lines, {}, tables, "measures", gates)
+
+    def __str__(self) -> str:
+        return str(self.report())
 
 
 def compare_classifiers(
@@ -132,12 +138,12 @@ def compare_classifiers(
         for classifier in classifiers
     ]
     of_old, of_new = map(_outcomes, reports)
-    evaluated, others = (required(report.answers, "answers").examples for report in reports)
+    evaluated, others = (required(report.examples, "examples") for report in reports)
     if list(evaluated.names) != list(others.names):
         raise ValueError("Both classifiers must read the same images. Received: others for NEW")
     true = np.asarray(evaluated.labels)
     measures = measures_of(of_old, of_new, true, common)
-    top_1 = [accuracy_text(report.top_1, report.count) for report in reports]
+    top_1 = [Share(report.score, report.count) for report in reports]
     folders = [classifier.folder for classifier in classifiers]
     lines = [
         f"models  OLD {folders[0]}, NEW {folders[1]}",
@@ -164,7 +170,7 @@ def compare_classifiers(
     ]
     found = Comparison(tuple(measures), tuple(verdicts), tuple(map(for_line, lines)), tuple(flips))
     if output is not None:
-        write_csv(output, [("image", "true", "old", "new"), *flips])
+        found.report().tables["flips"].write_csv(output)
     return found
 
 
@@ -225,8 +231,6 @@ def _images(classifiers, spec, split):
     return pool.take(places), source.class_names, lines
 
 
-def _outcomes(report: ClassificationReport) -> Outcomes:
-    answers, selective = required(report.answers, "answers"), report.selective
+def _outcomes(report: EvaluationReport) -> Outcomes:
     names = np.array(report.class_names, object)
-    answered = None if selective is None else selective.is_answered
-    return Outcomes(names[answers.given], answers.right, answered)
+    return Outcomes(names[report.given], report.right, getattr(report, "is_answered", None))

@@ -45,7 +45,6 @@ class Copy(NamedTuple):
     first: int
     second: int
     kind: str
-    cosine: float
 
 
 def find_copies(fingerprints: Sequence[Fingerprint], features: np.ndarray) -> list[Copy]:
@@ -75,11 +74,7 @@ def find_copies(fingerprints: Sequence[Fingerprint], features: np.ndarray) -> li
         alike = shifted_correlations(*thumbnails[some.T]) >= ALIKE_CORRELATION
         for first, second in some[alike].tolist():
             kinds.setdefault((first, second), ALIKE)
-    unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
-    return [
-        Copy(first, second, kind, float(unit[first] @ unit[second]))
-        for (first, second), kind in sorted(kinds.items())
-    ]
+    return [Copy(*pair, kind) for pair, kind in sorted(kinds.items())]
 
 
 def shifted_correlations(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -130,7 +130,7 @@ function report() {
   $("status").textContent = finding
     ? `${current + 1} of ${shown.length}, ${decided} decided. ${textOf(decisions[finding.id])}`
     : "";
-  $("other").disabled = !finding?.to || data.multilabel;
+  $("other").disabled = !finding?.to;
   const files = outputs();
   $("labels").disabled = files.labels.length === 0;
   $("exclude").disabled = files.exclude.length === 0;
@@ -163,20 +163,11 @@ function outputs() {
   const labels = new Map();
   for (const finding of data.findings) {
     const decision = decisions[finding.id];
-    const { path, labels: given } = data.images[finding.image];
+    const { path } = data.images[finding.image];
     if (decision?.action === "drop") dropped.add(path);
-    if (decision?.action !== "relabel") continue;
-    if (!data.multilabel) {
-      labels.set(path, [decision.to]);
-      continue;
-    }
-    // Of a multi-label image each finding adds or takes away one label.
-    const names = new Set(labels.get(path) ?? given);
-    if (!names.delete(finding.toggle)) names.add(finding.toggle);
-    labels.set(path, [...names]);
+    if (decision?.action === "relabel") labels.set(path, decision.to);
   }
-  const kept = [...labels].filter(([path]) => !dropped.has(path));
-  return { labels: kept.map(([path, names]) => [path, names.join(";")]), exclude: [...dropped] };
+  return { labels: [...labels].filter(([path]) => !dropped.has(path)), exclude: [...dropped] };
 }
 
 function cell(text) {

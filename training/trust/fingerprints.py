@@ -81,19 +81,6 @@ def fingerprint_of(image: Image.Image, mirrored: bool = False) -> Fingerprint:
     return Fingerprint(digest.digest(), hashes, np.asarray(_cut(grey, (0, 0, *grey.size))))
 
 
-def fingerprint_or_reason(task: tuple[str, bytes, bool]) -> tuple[str, Fingerprint | str]:
-    """Returns an image's name with its fingerprint, or with the reason why it is unreadable.
-
-    Args:
-        task: The name, the content of the image file, and whether to hash mirrored views.
-    """
-    name, encoded, mirrored = task
-    try:
-        return name, fingerprint(encoded, mirrored)
-    except ValueError as error:
-        return name, str(error)
-
-
 def similarity(first: np.ndarray, second: np.ndarray) -> float:
     """Returns the similarity of two thumbnails, one of which may be a crop of the other.
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.optimize
 import scipy.stats
 
-from keras_vit.training.evaluation.intervals import CONFIDENCE, holm
+from keras_vit.training.evaluation.intervals import CONFIDENCE, exact_interval, holm
 
 POINTS, PERCENT = "points", "percent"  # Units.
 
@@ -222,12 +222,9 @@ def share(metric: str, has_it: np.ndarray) -> Measure:
     and Pearson, 1934).
     """
     found, count = int(has_it.sum()), len(has_it)
-    tails = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
 
     def interval_with(factor):
-        right, wrong = factor * found, factor * (count - found)
-        low = scipy.stats.beta.ppf(tails[0], right, wrong + 1) if right else 0.0
-        high = scipy.stats.beta.ppf(tails[1], right + 1, wrong) if wrong else 1.0
-        return 100 * float(low), 100 * float(high)
+        low, high = exact_interval(factor * found, factor * count)
+        return 100 * low, 100 * high
 
     return Measure(metric, 100 * found / count, count, interval_with)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.description.tasks import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.models.opening import is_model_name
 from keras_vit.prediction import highest
 from keras_vit.training.data.labels import task_of
@@ -19,12 +19,11 @@ from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.evaluation.ridge import Decomposition, one_hot
 from keras_vit.utils.progress import progress_bar
 
-from .check_report import CheckReport, write_check
+from .check_report import CheckReport, Finding, write_check
 from .copies import ALIKE, find_copies, joined_groups
-from .findings_page import Finding
 from .photo_facts import PhotoFacts, all_photo_facts
 from .shortcuts import find_shortcuts
-from .wrong_labels import doubts_of_classes, doubts_of_labels, largest_noise
+from .wrong_labels import doubts_of_classes
 
 DEFAULT_MODEL = "ViT-B/16"
 L2_SHARES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # Regularisations, of the mean eigenvalue.
@@ -65,8 +64,8 @@ def check_photos(
         **options: Other fields of `DataSpec`.
 
     Raises:
-        ValueError: If the data or the weights do not exist or do not fit, there are fewer than
-            ten images, or all are copies of one.
+        ValueError: If the data or the weights do not exist or do not fit, the photos are
+            multi-label or fewer than ten, or all are copies of one.
 
     Example:
     >>> report = check_photos("photos", weights="runs/first", output="check")
@@ -85,6 +84,9 @@ def check_photos(
     names = [name for examples in splits.values() for name in examples.names]
     if len(names) < 10:
         raise ValueError(f"There must be at least 10 images to check. Received: {len(names)}")
+    labels = np.concatenate([examples.labels for examples in splits.values()])
+    if task_of(labels) == MULTILABEL:
+        raise ValueError("Photos to check must have one class each. Received: multi-label data")
     found = [
         extract(
             opened.model,
@@ -98,15 +100,14 @@ def check_photos(
         for examples in splits.values()
     ]
     features = np.concatenate([part.values for part in found])
-    labels = np.concatenate([examples.labels for examples in splits.values()])
     encoded = (image for examples in splits.values() for image, _ in examples.encoded())
     facts: list[PhotoFacts] = []
     with progress_bar(len(names), "files", disable=not progress) as bar:
         for photo in all_photo_facts(encoded):
             facts.append(photo)
             bar.update(1)
-    multilabel = task_of(labels) == MULTILABEL
-    targets = labels if multilabel else one_hot(labels, len(source.class_names)).astype("uint8")
+    class_names = tuple(source.class_names)
+    targets = one_hot(labels, len(class_names)).astype("uint8")
     copies = find_copies([photo.fingerprint for photo in facts], features)
     given = source.groups and np.array([source.groups[name] for name in names])
     groups = joined_groups(len(names), copies, given)
@@ -115,27 +116,19 @@ def check_photos(
     decomposition = Decomposition(features)
     ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=groups)
     scores = ridge.left_out_predictions
-    if multilabel:
-        right = ((scores > 0.5) == (targets > 0)).mean(axis=1)
-    else:
-        right = (scores.argmax(axis=1) == labels).astype("float64")
-    doubts = (
-        doubts_of_labels(scores, targets) if multilabel else [doubts_of_classes(scores, labels)]
-    )
-    class_names = tuple(source.class_names)
-    names_of = [[class_names[k] for k in np.flatnonzero(row)] for row in targets]
+    doubts = doubts_of_classes(scores, labels)
+    names_of = [class_names[k] for k in labels]
     parts = [part if len(splits) > 1 else "" for part in splits for _ in splits[part].names]
     report = CheckReport(
         class_names,
-        multilabel,
         names,
         names_of,
         parts,
         groups,
-        expected_accuracy(right, groups),
-        largest_noise(doubts),
+        expected_accuracy((scores.argmax(axis=1) == labels).astype("float64"), groups),
+        doubts.noise,
         [
-            *_doubted_labels(doubts, targets, features, class_names, multilabel),
+            *_doubted_labels(doubts, labels, features, class_names),
             *_copies(copies, names_of, parts),
             *_shortcuts(find_shortcuts(facts, targets, groups, seed=seed), class_names),
         ],
@@ -152,64 +145,44 @@ def check_photos(
     return dataclasses.replace(report, written=written)
 
 
-def _doubted_labels(doubts, targets, features, class_names, multilabel):
+def _doubted_labels(doubts, labels, features, class_names):
     """Returns the doubted labels with the nearest images of the given and the proposed class."""
     centred = features - features.mean(axis=0)
     unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
-    ranked = sorted(
-        (of_label.confidence[number], place, int(number))
-        for place, of_label in enumerate(doubts)
-        for number in of_label.ranked()
-    )
     rows: list[Finding] = []
-    for _, place, number in ranked:
-        # The given and the proposed side: a class, and 1 or 0 for with or without it.
-        given, proposed = targets[number].argmax(), doubts[place].proposed[number]
-        sides = [(given, 1), (proposed, 1)]
-        if multilabel:
-            sides = [(place, 1 - proposed), (place, proposed)]
-        cosines = unit @ unit[number] if len(rows) < _MAX_PICTURES else None
+    for number in doubts.ranked().tolist():
         near = []
-        for label, value in sides:
+        for label in (labels[number], doubts.proposed[number]):
             others = []
-            if cosines is not None:
-                members = np.flatnonzero(targets[:, label] == value)
+            if len(rows) < _MAX_PICTURES:
+                members = np.flatnonzero(labels == label)
                 members = members[members != number]
-                others = members[highest(cosines[members], _NEIGHBOURS)].tolist()
-            near.append((f"{'' if value else 'not '}{class_names[label]}", others))
-        probability = float(doubts[place].probability[number])
-        rows.append(
-            Finding(
-                "wrong labels",
-                number,
-                f"{near[0][0]}, or {near[1][0]}?",
-                f"wrong with probability {probability:.0%}",
-                probability,
-                near=near,
-                to=near[1][0],
-                toggle=class_names[place] if multilabel else "",
-            )
-        )
+                cosines = unit[members] @ unit[number]
+                others = members[highest(cosines, _NEIGHBOURS)].tolist()
+            near.append((class_names[label], others))
+        (given, _), (proposed, _) = near
+        probability = float(doubts.probability[number])
+        title, detail = f"{given}, or {proposed}?", f"wrong with probability {probability:.0%}"
+        row = Finding("wrong labels", number, title, detail, probability, near=near, to=proposed)
+        rows.append(row)
     return rows
 
 
 def _copies(copies, labels, parts):
     """Returns the pairs of copies, leaks and conflicts first."""
     rows = []
-    for pair in copies:
-        first, second = pair.first, pair.second
+    for first, second, how in copies:
         kind = "copies"
         if parts[first] != parts[second]:
             kind = "leaks"
-        elif pair.kind != ALIKE and labels[first] != labels[second]:
+        elif how != ALIKE and labels[first] != labels[second]:
             kind = "conflicts"
-        texts = [
-            f"{';'.join(labels[number]) or 'no label'}{parts[number] and f' in {parts[number]}'}"
+        detail = " and ".join(
+            f"{labels[number]}{parts[number] and f' in {parts[number]}'}"
             for number in (first, second)
-        ]
-        detail = f"{' and '.join(texts)}, cosine {pair.cosine:.3f}"
+        )
         near = [("the other image", [first])]
-        rows.append(Finding(kind, second, pair.kind, detail, pair.cosine, first, near))
+        rows.append(Finding(kind, second, how, detail, other=first, near=near))
     return sorted(rows, key=lambda row: ("leaks", "conflicts", "copies").index(row.kind))
 
 
@@ -222,7 +195,6 @@ def _shortcuts(shortcuts, class_names):
             f"AUROC {found.auroc:.3f}, p {found.adjusted:.3g}",
             found.auroc,
             near=[("most typical", found.images[1:_TYPICAL].tolist())],
-            decide=False,
         )
         for found in shortcuts
         if found.found

@@ -15,7 +15,6 @@ means and the covariance of the analysis as its label is probably right.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 from scipy import optimize
@@ -23,7 +22,6 @@ from scipy.special import expit, log_softmax
 
 from keras_vit.training.evaluation.ridge import one_hot
 
-_MIN_OF_LABEL = 5  # Images with and without a label; with less nothing is known of it.
 _MAX_FITTED = 2**18  # Scores that the mixture is fitted to.
 _START = (-0.5, -4.0)  # Logarithm of the inverse temperature, and logit of the noise.
 _FITS = 3  # Turns of the analysis and the mixture.
@@ -40,7 +38,8 @@ class LabelDoubts:
         listed: Whether the label is below its threshold, and another class is above its own and
             more probable, `(N,)`.
         probability: Probability that the label is wrong, `(N,)`.
-        noise: Share of wrong labels, by the mixture. It counts only labels that stand out.
+        noise: Share of wrong labels, by the mixture. It counts only labels that stand out: 0
+            where none is listed, as the estimate for N right labels is 1 / (N + 1).
     """
 
     proposed: np.ndarray
@@ -56,7 +55,7 @@ class LabelDoubts:
 
 
 def doubts_of_classes(scores: np.ndarray, labels: np.ndarray) -> LabelDoubts:
-    """Returns the doubts of labels with one class for each image.
+    """Returns the doubts of labels.
 
     Args:
         scores: Left-out scores `(N, K)`, about 1 for the right class and 0 for the others.
@@ -77,36 +76,7 @@ def doubts_of_classes(scores: np.ndarray, labels: np.ndarray) -> LabelDoubts:
     best = others[rows, proposed]
     below = (own < best) & (np.exp(own) < thresholds[labels])
     listed = below & (np.exp(best) >= thresholds[proposed] * (1 - 1e-9))  # Rounding of a sum.
-    return LabelDoubts(proposed, own, listed, probability, noise)
-
-
-def doubts_of_labels(scores: np.ndarray, targets: np.ndarray) -> list[LabelDoubts]:
-    """Returns the doubts of multi-label data, label by label.
-
-    Classes are 0 and 1: whether an image has the label. Nothing is doubted of a label that fewer
-    than five images have, or lack.
-
-    Args:
-        scores: Left-out scores `(N, K)`.
-        targets: Whether each image has each label, `(N, K)`.
-    """
-    found = []
-    for k in range(targets.shape[1]):
-        labels = targets[:, k].astype("int64")
-        doubts = doubts_of_classes(np.stack([1 - scores[:, k], scores[:, k]], axis=1), labels)
-        if min(labels.sum(), (1 - labels).sum()) < _MIN_OF_LABEL:
-            none = np.zeros(len(labels))
-            doubts = dataclasses.replace(doubts, listed=none > 0, probability=none, noise=0.0)
-        found.append(doubts)
-    return found
-
-
-def largest_noise(doubts: Sequence[LabelDoubts]) -> float:
-    """Returns the largest estimated share of wrong labels, of classes where a label is listed.
-
-    Where none is listed it does not count: the estimate for N right labels is 1 / (N + 1).
-    """
-    return max((of_label.noise for of_label in doubts if of_label.listed.any()), default=0.0)
+    return LabelDoubts(proposed, own, listed, probability, noise if listed.any() else 0.0)
 
 
 def _discriminants(scores, labels, shares):

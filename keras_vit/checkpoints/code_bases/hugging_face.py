@@ -28,7 +28,7 @@ from keras_vit.checkpoints.code_bases.layouts import (
 from keras_vit.checkpoints.code_bases.transforms import POSITION_ROWS, TORCH_TRANSFORMS, VECTOR
 from keras_vit.configs import ViTConfig
 from keras_vit.description import Description, Labels
-from keras_vit.description.tasks import MULTICLASS, MULTILABEL
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.preprocessing import PILLOW_EVALUATIONS, Preprocessing, value_range
 from keras_vit.utils.files import DESCRIPTION
 

@@ -26,9 +26,9 @@ def read_folder(folder: pathlib.Path, classes: int | None) -> Description:
     texts = read_texts(folder)
     if DESCRIPTION not in texts:
         return found(f"no {DESCRIPTION}")
-    count = len(texts.get(CLASSES, "").splitlines())
     notes: tuple[str, ...] = ()
     described = description_of_texts(texts, folder)
+    count = len(described.labels.names or ())
     if count != (classes or 0):  # Files of another model.
         described = Description(preprocessing=described.preprocessing)
         notes = (other_count(CLASSES, count, classes),) if count and classes else ()

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.images.decoding import apply_preprocessing, read_image
+from keras_vit.images.decoding import apply_preprocessing
+from keras_vit.images.transcoding import read_image
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches, open_source, training_batches
 from makers import write_picture

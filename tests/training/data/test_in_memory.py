@@ -239,26 +239,33 @@ ENDLESS = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).repeat()
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        ((IMAGES / 255, LABELS), {}, "must be uint8.*float64, whose range is not known"),
-        (pairs_of(((IMAGES / 255), LABELS)), {}, "must be uint8.*float64, whose range"),
-        ((IMAGES.astype("int32"), LABELS), {}, "must be uint8.*Received: int32$"),
-        ((IMAGES.transpose(0, 3, 1, 2), LABELS), {}, r"Received: shape \(4, 3, 2, 2\)"),
-        ((IMAGES[:0], []), {}, r"at least one image .*\(0, 2, 2, 3\)"),
-        (([IMAGES[0], IMAGES[0, :1]], [0, 1]), {}, "Received: images of different shapes"),
-        ((IMAGES, LABELS[:3]), {}, "same number. Received: 4 images, 3 labels"),
+        ((IMAGES / 255, LABELS), {}, "range is not known. Received: float64"),
+        (pairs_of(((IMAGES / 255), LABELS)), {}, "range is not known. Received: float64"),
+        ((IMAGES.astype("int32"), LABELS), {}, "arrays of uint8.*Received: int32"),
+        ((IMAGES.transpose(0, 3, 1, 2), LABELS), {}, r"of shape \(4, 3, 2, 2\)"),
+        ((IMAGES[:0], np.zeros(0, int)), {}, "at least one. Received: 0 images"),
+        (([IMAGES[0], IMAGES[0, :1]], [0, 1]), {}, "of one shape"),
+        ((IMAGES, LABELS[:3]), {}, "same number.* Received: 4 images, 3 labels"),
         ((IMAGES, [0.0, 1.0, 0.0, 1.0]), {}, "class numbers.* Received: float64"),
-        ((IMAGES, [-1, 1, 0, 1]), {}, "class numbers.* Received: -1 to 1"),
+        ((IMAGES, [-1, 1, 0, 1]), {}, "class numbers.* Received: int64"),
         (
             (IMAGES, [[0, 2], [1, 0]] * 2),
             {},
-            r"zeros and ones.* Received: 0 to 2 of shape \(4, 2\)",
+            r"zeros and ones.* of shape \(4, 2\)",
         ),
         ((IMAGES, ["a", "", "b", "b"]), {}, "or names.* Received: <U1"),
-        ((IMAGES, [0, 2, 0, 3]), {}, "up to 3, without 1"),
         ((IMAGES, [0, 0, 0, 0]), {}, "at least two classes. Received: the arrays, with 1"),
-        ((IMAGES, LABELS), {"class_names": ["a"]}, "each of the 2 classes.*Received: 1 names"),
-        ((IMAGES, LABELS), {"class_names": ["a", "a"]}, "must differ. Received: a, a"),
-        ((IMAGES, list("abac")), {"class_names": "ab"}, "must be class names: a, b. Received: c"),
+        ((IMAGES, LABELS), {"class_names": ["a"]}, "must be of the classes a .*Received: 1"),
+        (
+            (IMAGES, LABELS),
+            {"class_names": ["a", "a"]},
+            "a different name.*Received: a, a",
+        ),
+        (
+            (IMAGES, list("abac")),
+            {"class_names": "ab"},
+            "of the classes a, b .*Received: c",
+        ),
         ((IMAGES, LABELS), {"data_dir": "photos"}, "data_dir goes with.* Received: the arrays"),
         ("photos", {"class_names": "ab"}, "class_names go with arrays.* Received: photos"),
         (IMAGES, {}, r"must be a path, a pair \(images, labels\).* Received: ndarray"),
@@ -273,7 +280,7 @@ ENDLESS = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).repeat()
         ({"val": (IMAGES, LABELS), "dev": (IMAGES, LABELS)}, {}, "each once. Received: 'dev'"),
         ({"train": (IMAGES, LABELS), "test": (IMAGES, list("abab"))}, {}, "of the same kind"),
         (ENDLESS, {}, "must have an end"),
-        (ENDLESS.take(0), {}, "an empty tf.data.Dataset"),
+        (ENDLESS.take(0), {}, r"Received: float64 of shape \(0,\)"),
         (tf.data.Dataset.from_tensor_slices(IMAGES), {}, "must be of pairs .image, label."),
         ("memory:0123456789abcdef", {}, "must pass them again. Received: memory:0123456789abcdef"),
     ],
@@ -284,17 +291,7 @@ def test_other_data_are_refused_in_one_line(data, options, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_service_and_data_without_a_training_part_are_refused(arrays):
-    for data in (arrays, pairs_of(arrays)):
-        train = open_source(data, task="multilabel", holdout=0).splits["train"]
-        with pytest.raises(ValueError, match="cannot read images that this program holds"):
-            training_batches(
-                train,
-                image_size=(8, 6),
-                batch_size=4,
-                seed=7,
-                data_service="grpc://localhost:5000",
-            )
+def test_data_without_a_training_part_are_refused(arrays):
     with pytest.raises(ValueError, match="images to train with. Received: only test"):
         DataSpec({"test": arrays}).open(0.1)
 

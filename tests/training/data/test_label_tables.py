@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-from keras_vit.training.data.label_tables import Reading, table_folder_files
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.data.tables import Reading, table_folder_files
 
 
 def opened(data, **options):
@@ -89,44 +89,6 @@ def test_a_multi_label_export_of_roboflow(make_folder):
     }
 
 
-STUDIO = "image,id,choice,annotator,annotation_id,created_at,updated_at,lead_time"
-
-
-def studio_rows(*pairs):
-    rest = "1,1,2024-05-01T12:00:00Z,2024-05-01T12:00:00Z,3.5"
-    return [f"{image},{n},{choice},{rest}" for n, (image, choice) in enumerate(pairs)]
-
-
-def test_an_export_of_label_studio_finds_the_images_beside_it(folder):
-    rows = studio_rows(
-        ("/data/upload/1/00.png", "cat"),
-        ("/data/upload/1/0a1b2c3d-01.png", "dog"),
-        ("/data/local-files/?d=images/02.png", "cat"),
-        ("s3://bucket/some%20where/03.png", "dog"),
-    )
-    table = write(folder / "images", "export.csv", STUDIO, *rows)
-    (folder / "images" / "images").mkdir()
-    (folder / "images" / "02.png").rename(folder / "images" / "images" / "02.png")
-    names, splits = opened(table)
-    assert names == ("cat", "dog")
-    assert splits["train"] == {"00.png": 0, "01.png": 1, "images/02.png": 0, "03.png": 1}
-
-
-def test_several_choices_of_label_studio(folder):
-    choices = '"{""choices"": [""cat"", ""dog""]}"'
-    rows = studio_rows(("/data/upload/00.png", choices), ("/data/upload/01.png", "dog"))
-    table = write(folder / "images", "export.csv", STUDIO, *rows)
-    assert opened(table)[1]["train"] == {"00.png": [1, 1], "01.png": [0, 1]}
-
-
-def test_an_image_of_label_studio_that_is_not_there_is_named(folder):
-    rows = studio_rows(("/data/upload/1/0a1b2c3d-99.png", "cat"))
-    table = write(folder / "images", "export.csv", STUDIO, *rows)
-    match = "row 2: Label Studio has the image on its server.*without a file .*-99.png or 99.png"
-    with pytest.raises(ValueError, match=match):
-        opened(table)
-
-
 def test_other_columns_are_named(folder):
     header = "where,breed,label"
     table = write(folder, "list.csv", header, "images/00.png,cat,x", "images/01.png,dog,y")
@@ -146,7 +108,7 @@ def test_paths_may_be_absolute_however_the_folder_is_given(make_folder, monkeypa
     parts = {"train": "train", "test": "test"}
     for given in (pathlib.Path("data"), folder / "data"):
         tables = [(given / "metadata.csv", None)]
-        listed, classes = table_folder_files(given, parts, tables, DataSpec(), Reading())
+        listed, classes = table_folder_files(given, parts, tables, Reading(DataSpec()))
         assert [(file.path, file.split) for file in listed] == [
             (str(paths[0]), "train"),
             (str(paths[1]), "test"),

@@ -78,8 +78,3 @@ def test_parts_are_of_both(parts, mixed):
     assert sorted([*rest.names, *held_out.names]) == sorted(mixed.names)
     double = mixed.repeated(np.full(13, 2))
     assert double.labels.tolist() == np.repeat(mixed.labels, 2).tolist()
-
-
-def test_a_data_service_cannot_mix(mixed):
-    with pytest.raises(ValueError, match="cannot mix two data sets"):
-        training_batches(mixed, **OPTIONS, data_service="grpc://localhost:1")

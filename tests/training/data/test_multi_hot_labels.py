@@ -4,7 +4,6 @@ import hashlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import (
@@ -14,7 +13,7 @@ from keras_vit.training.data import (
     write_records,
 )
 from keras_vit.training.data.examples import add_to_hash
-from keras_vit.training.data.labels import held_out
+from keras_vit.training.data.groups import held_out
 
 # Images of each set of labels, twice.
 SETS = [("cat",), ("dog",), ("cat", "dog"), (), ("cat", "sea"), ("dog", "sea"), ("sea",)] * 2
@@ -99,7 +98,6 @@ def test_multi_label_data_are_refused_where_one_class_is_asked_for(semicolons):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (("path,label,blue", "0.png,1,0"), "give --task multiclass .* else rename it"),
         (("path,cat,cat", "0.png,1,0"), "each column once"),
         (("path,cat,dog", "0.png,1,maybe"), "must have 0 or 1 .* in row 2"),
         (("path,cat,dog", "0.png,1"), "must have 0 or 1 .* in row 2"),
@@ -116,11 +114,6 @@ def test_multi_label_data_are_refused_where_one_class_is_asked_for(semicolons):
 def test_a_table_that_may_be_misread_is_refused(write_csv, lines, message):
     with pytest.raises(ValueError, match=message):
         opened(write_csv(*lines), holdout=0)
-
-
-def test_a_label_of_zeros_and_ones_is_read_as_the_task_says(write_csv):
-    path = write_csv("path,label,blue", "0.png,1,0", "1.png,0,1")
-    assert opened(path, holdout=0, task="multiclass").class_names == ("0", "1")
 
 
 def test_every_part_of_a_split_has_every_label(semicolons):
@@ -177,18 +170,15 @@ def test_the_hash_of_one_label_an_image_is_as_before():
 def test_records_keep_multi_label_data(semicolons, tmp_path):
     source = opened(semicolons, holdout=0.3)
     write_records(source, tmp_path / "records")
-    by_index = opened(tmp_path / "records")
-    (tmp_path / "records" / "index.npz").unlink()
-    scanned = opened(tmp_path / "records")
-    for again in (by_index, scanned):
-        assert (again.task, again.class_names) == (source.task, source.class_names)
-        for split, examples in again.splits.items():
-            original = source.splits[split]
-            names = [name.rpartition("/")[2] for name in original.names]
-            rows = [names.index(name) for name in examples.names]
-            np.testing.assert_array_equal(examples.labels, original.labels[rows])
-    elements = scanned.splits["test"].encoded()
-    np.testing.assert_array_equal([label for _, label in elements], scanned.splits["test"].labels)
+    again = opened(tmp_path / "records")
+    assert (again.task, again.class_names) == (source.task, source.class_names)
+    for split, examples in again.splits.items():
+        original = source.splits[split]
+        names = [name.rpartition("/")[2] for name in original.names]
+        rows = [names.index(name) for name in examples.names]
+        np.testing.assert_array_equal(examples.labels, original.labels[rows])
+    elements = again.splits["test"].encoded()
+    np.testing.assert_array_equal([label for _, label in elements], again.splits["test"].labels)
 
 
 def test_more_classes_move_the_labels_of_files_and_of_records(semicolons, tmp_path):
@@ -213,45 +203,6 @@ def test_records_of_one_label_each_are_opened_as_multi_label_data(make_folder, t
     assert sorted(examples.labels.tolist()) == [[0, 1], [1, 0], [1, 0]]
     read = np.array([label for _, label in examples.encoded()])
     np.testing.assert_array_equal(read, examples.labels)
-
-
-def write_foreign(folder, *labels):
-    """TFRecords of another program, one for each list of labels."""
-    folder.mkdir()
-    (folder / "classes.txt").write_text("a\nb\nc\n")
-    image = tf.io.encode_png(np.zeros((4, 4, 3), "uint8")).numpy()
-    with tf.io.TFRecordWriter(str(folder / "train.tfrecord")) as writer:
-        for numbers in labels:
-            feature = {
-                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=numbers)),
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
-    return folder
-
-
-def test_records_of_other_programs_may_hold_lists_of_labels(tmp_path):
-    several = write_foreign(tmp_path / "several", [2, 0], [1], [])
-    labels = opened(several, holdout=0).splits["train"].labels
-    np.testing.assert_array_equal(labels, [[1, 0, 1], [0, 1, 0], [0, 0, 0]])
-    one = write_foreign(tmp_path / "one", [2], [0], [1])
-    assert opened(one, holdout=0).splits["train"].labels.tolist() == [2, 0, 1]
-    labels = opened(one, holdout=0, task="multilabel").splits["train"]
-    np.testing.assert_array_equal(labels.labels, np.eye(3)[[2, 0, 1]])
-    np.testing.assert_array_equal([label for _, label in labels.encoded()], labels.labels)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (([1], []), "must have the features .*Received: record 1"),
-        (([1, 2], [3]), "from 0 to 2, .*Received: 3 in record 1 of train"),
-    ],
-)
-def test_wrong_labels_in_records_are_named(tmp_path, labels, message):
-    with pytest.raises(ValueError, match=message):
-        opened(write_foreign(tmp_path / "records", *labels), holdout=0)
 
 
 def test_batches_carry_the_labels_and_mixup_blends_them(semicolons):

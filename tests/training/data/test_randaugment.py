@@ -139,24 +139,6 @@ def test_solarize_keeps_its_threshold_in_eight_bits_as_the_official_code_ran(mag
     )
 
 
-def test_solarize_without_wrapping_changes_nothing_at_augregs_magnitudes(image):
-    """Both forms draw the same operations, so they differ only where Solarize is drawn."""
-    forms = [
-        tf.function(
-            lambda image, key, wraps=wraps: ops.randaugment(
-                image, key, 1, 10.0, solarize_wraps=wraps
-            )
-        )
-        for wraps in (True, False)
-    ]
-    keys = [tf.constant([5, number], tf.int64) for number in range(200)]
-    wrapped, plain = (np.stack([form(image, key) for key in keys]) for form in forms)
-    differ = np.any(wrapped != plain, axis=(1, 2, 3))
-    assert 3 <= differ.sum() <= 25  # 200 / 16.
-    assert (wrapped[differ] == 255 - image).all()
-    assert (plain[differ] == image).all()
-
-
 def test_operations_are_drawn_evenly_and_in_both_directions(image):
     """Recognises each operation by its result on one image."""
     augment = tf.function(lambda image, key: ops.randaugment(image, key, 1, 10.0))

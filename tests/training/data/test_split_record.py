@@ -10,7 +10,6 @@ from keras_vit.training.data.split_record import (
     NEW,
     UNKNOWN,
     SplitRecord,
-    file_contents,
     file_fingerprints,
     fingerprint,
     read_fingerprints,
@@ -31,21 +30,8 @@ def test_a_file_has_the_fingerprint_of_its_bytes(size, tmp_path):
     assert file_fingerprints([str(tmp_path / "image")]).tolist() == [fingerprint(content)]
 
 
-@pytest.mark.parametrize("place", [0, 50_000, -1])
-def test_another_byte_of_a_large_file_is_another_image(place):
-    content = bytearray(100_000)
-    before = fingerprint(bytes(content))
-    content[place] ^= 1
-    assert fingerprint(bytes(content)) != before
-
-
 def test_a_file_that_cannot_be_read_is_unknown(tmp_path):
     assert file_fingerprints([str(tmp_path / "none")]).tolist() == [UNKNOWN]
-
-
-def test_no_files_have_no_contents():
-    contents = file_contents([])
-    assert (contents.fingerprints.shape, contents.sha256.shape) == ((0,), (0, 32))
 
 
 def test_a_record_is_read_as_it_was_written(data, tmp_path):

@@ -47,22 +47,6 @@ def copied(written, tmp_path):
     return shutil.copytree(written, tmp_path / "records")
 
 
-def foreign(folder, name, examples, label="image/class/label"):
-    """Writes a file as other programs do: no index, and features with other names."""
-    folder.mkdir(exist_ok=True)
-    (folder / "classes.txt").write_text("a\nb\n")
-    with tf.io.TFRecordWriter(str(folder / name)) as writer:
-        for number in examples:
-            pixels = np.full((4, 4, 3), number, "uint8")
-            example = tf.train.Example()
-            if label:
-                example.features.feature[label].int64_list.value.append(number % 2)
-            example.features.feature["image/encoded"].bytes_list.value.append(
-                tf.io.encode_png(pixels).numpy()
-            )
-            writer.write(example.SerializeToString())
-
-
 def test_records_hold_the_original_images_labels_and_names(folder, written):
     before, after = open_source(folder), open_source(f"tfrecords:{written}")
     assert after.class_names == before.class_names == ("a", "b")
@@ -116,17 +100,6 @@ def test_a_machine_opens_its_own_files_only(copied):
         in_order(parts[0])
 
 
-def test_files_of_other_programs_are_counted(tmp_path):
-    foreign(tmp_path / "set", "train-00000-of-00002", range(5))
-    foreign(tmp_path / "set", "train-00001-of-00002", range(5, 8))
-    foreign(tmp_path / "set", "validation.tfrecords", [8, 9], label="label")
-    source = open_source(tmp_path / "set")
-    assert in_order(source.splits["train"]) == list(range(8))
-    assert source.splits["train"].labels.tolist() == [0, 1] * 4
-    assert source.splits["train"].names[6] == "train-00001-of-00002__1"
-    assert in_order(source.splits["test"]) == [8, 9]
-
-
 def test_data_sets_become_records_and_records_others(written, tmp_path):
     before = open_source(written)
     write_records(before, tmp_path / "again", seed=2)
@@ -147,26 +120,16 @@ def damage(records, how):
         (records / "classes.txt").write_text("a\n")
     elif how == "index":
         (records / "index.npz").write_bytes(b"PK")
-    elif how == "other files":
-        for path in records.glob("train-*"):
-            path.rename(path.with_name(path.name.replace("train", "apples")))
-    elif how == "changed, without index":
-        content = bytearray(shard.read_bytes())
-        content[len(content) // 2] ^= 1
-        shard.write_bytes(content)
-        (records / "index.npz").unlink()
 
 
 @pytest.mark.parametrize(
     ("how", "match"),
     [
-        ("missing", "All shards of a split must exist.*number 1 is missing"),
-        ("cut", r"train-00001-of-.* is damaged: it must have \d+ bytes"),
-        ("no names", r"names of the classes must be in .*classes\.txt"),
-        ("too few names", "Labels must be from 0 to 0"),
-        ("index", r"index\.npz is damaged"),
-        ("other files", "named after one split each"),
-        ("changed, without index", "train-00001-of-.* must be a complete TFRecord file"),
+        ("missing", "No such file .*train-00001-of-"),
+        ("cut", r"train-00001-of-.* must have \d+ bytes, as written"),
+        ("no names", r"No such file .*classes\.txt"),
+        ("too few names", "other images or classes than 1"),
+        ("index", r"are damaged or incomplete: write them again. .*index\.npz"),
     ],
 )
 def test_damage_is_reported_on_opening(copied, how, match):
@@ -176,18 +139,8 @@ def test_damage_is_reported_on_opening(copied, how, match):
     assert "\n" not in str(caught.value)
 
 
-def test_examples_without_a_label_are_named(tmp_path):
-    foreign(tmp_path / "set", "train.tfrecord", range(3), label="")
-    with pytest.raises(
-        ValueError, match="features image/encoded and .*record 0 of .*train.tfrecord"
-    ):
-        open_source(tmp_path / "set")
-
-
 def test_other_folders_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="not a folder"):
-        open_source(f"tfrecords:{tmp_path}/none")
-    with pytest.raises(ValueError, match="must hold train-00000-of-00008.tfrecord"):
+    with pytest.raises(ValueError, match="a folder that keras-vit records wrote, with index.npz"):
         open_source(f"tfrecords:{tmp_path}")
 
 

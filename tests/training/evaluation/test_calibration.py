@@ -2,20 +2,19 @@ import csv
 
 import numpy as np
 import pytest
+import scipy.optimize
+import scipy.special
 
-from keras_vit.training.evaluation import calibration
-
-
-def binary(confidences, correct):
-    """Returns probabilities and labels of two classes with these first choices."""
-    confidences = np.array(confidences)
-    probabilities = np.stack([confidences, 1 - confidences], axis=1)
-    return probabilities, np.where(correct, 0, 1)
+from keras_vit.training.evaluation.calibration import (
+    calibration_of,
+    fit_temperature,
+    scaled_probabilities,
+)
 
 
 def test_the_error_is_the_weighted_gap_between_confidence_and_accuracy():
-    probabilities, labels = binary([0.95, 0.95, 0.95, 0.55], [True, True, False, False])
-    result = calibration.calibration_of(probabilities, labels, num_bins=10)
+    confidence, is_right = [0.95, 0.95, 0.95, 0.55], [True, True, False, False]
+    result = calibration_of(np.array(confidence), np.array(is_right), num_bins=10)
     # Bin (0.9, 1]: 3 of 4 images, accuracy 2/3; bin (0.5, 0.6]: 1 of 4, accuracy 0.
     assert result.expected_error == pytest.approx(3 / 4 * (0.95 - 2 / 3) + 1 / 4 * 0.55)
     assert result.maximum_error == pytest.approx(0.55)
@@ -24,54 +23,55 @@ def test_the_error_is_the_weighted_gap_between_confidence_and_accuracy():
 
 
 def test_a_confidence_on_an_edge_belongs_below_it():
-    result = calibration.calibration_of(*binary([0.6, 0.75, 1.0], [True] * 3), num_bins=4)
+    result = calibration_of(np.array([0.6, 0.75, 1.0]), np.ones(3, bool), num_bins=4)
     np.testing.assert_array_equal(result.counts, [0, 0, 2, 1])
 
 
 def test_calibrated_predictions_have_little_error():
     rng = np.random.default_rng(0)
-    confidences = rng.uniform(0.5, 1, 100_000)
-    probabilities, labels = binary(confidences, rng.uniform(size=100_000) < confidences)
-    assert calibration.calibration_of(probabilities, labels).expected_error < 0.01
+    confidence = rng.uniform(0.5, 1, 100_000)
+    is_right = rng.uniform(size=100_000) < confidence
+    assert calibration_of(confidence, is_right).expected_error < 0.01
 
 
-def test_parts_add_up_to_the_whole():
-    rng = np.random.default_rng(0)
-    probabilities, labels = rng.dirichlet([1, 1, 1], 50), rng.integers(0, 3, 50)
-    parts = calibration.calibration_of(probabilities[:7], labels[:7])
-    parts += calibration.calibration_of(probabilities[7:], labels[7:])
-    whole = calibration.calibration_of(probabilities, labels)
-    assert parts.expected_error == pytest.approx(whole.expected_error, abs=1e-12)
-    np.testing.assert_array_equal(parts.counts, whole.counts)
-
-
-def test_the_table_and_the_diagram_are_written(tmp_path):
-    pytest.importorskip("matplotlib")
-    result = calibration.calibration_of(*binary([0.95, 0.55], [True, False]), num_bins=10)
-    result.write_csv(tmp_path / "calibration.csv")
-    result.draw(tmp_path / "calibration.png")
+def test_the_table_is_written(tmp_path):
+    result = calibration_of(np.array([0.95, 0.55]), np.array([True, False]), num_bins=10)
+    result.table.write_csv(tmp_path / "calibration.csv")
     rows = list(csv.DictReader((tmp_path / "calibration.csv").open()))
     assert len(rows) == 10
     assert rows[0]["accuracy"] == ""
-    assert rows[9] == {
-        "above": "0.9",
-        "up_to": "1",
-        "images": "1",
-        "confidence": "0.95",
-        "accuracy": "1",
-    }
-    assert (tmp_path / "calibration.png").read_bytes().startswith(b"\x89PNG")
-    assert len(list(tmp_path.iterdir())) == 2
+    found = dict(above="0.9", up_to="1", images="1", confidence="0.95", accuracy="1")
+    assert rows[9] == found
 
 
-@pytest.mark.parametrize(
-    ("probabilities", "labels", "message"),
-    [
-        ([[2.0, 3.0]], [0], "sum to 1"),
-        ([[0.5, 0.5]], [0, 1], "shapes"),
-        (np.zeros((0, 2)), np.zeros(0, int), "at least 1"),
-    ],
-)
-def test_other_numbers_than_probabilities_are_refused(probabilities, labels, message):
-    with pytest.raises(ValueError, match=message):
-        calibration.calibration_of(probabilities, labels)
+def drawn(count, temperature, seed=0):
+    """Logits, and labels drawn from their probabilities at a temperature."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 3, (count, 4))
+    probabilities = scipy.special.softmax(logits / temperature, axis=1)
+    labels = (probabilities.cumsum(axis=1) > rng.uniform(size=(count, 1))).argmax(axis=1)
+    return logits, labels
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 2.5])
+def test_the_temperature_of_the_labels_is_found(temperature):
+    assert fit_temperature(*drawn(20_000, temperature)) == pytest.approx(temperature, rel=0.05)
+
+
+def test_it_has_the_least_cross_entropy_of_smoothed_labels():
+    logits, labels = drawn(50, 1.7)
+    rest = 1 / 52
+    targets = np.eye(4)[labels] * (1 - rest) + rest / 4
+
+    def loss(temperature):
+        logarithms = scipy.special.log_softmax(logits / temperature, axis=1)
+        return -(targets * logarithms).sum()
+
+    best = scipy.optimize.minimize_scalar(loss, bounds=(0.1, 10), method="bounded")
+    assert fit_temperature(logits, labels) == pytest.approx(best.x, rel=1e-4)
+
+
+def test_a_few_images_that_are_all_right_do_not_give_certainty():
+    logits = np.array([[2.0, 0.0], [0.0, 3.0], [2.5, 0.0]])
+    temperature = fit_temperature(logits, np.array([0, 1, 0]))
+    assert scaled_probabilities(logits, temperature).max() < 0.99

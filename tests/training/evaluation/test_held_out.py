@@ -65,44 +65,27 @@ def add_new(data, count=3):
 
 
 def names_of(report):
-    return set(report.answers.examples.names)
+    return set(report.examples.names)
 
 
-def test_the_images_that_the_run_held_out_are_evaluated_after_others_were_added(run):
+def test_what_the_run_held_out_is_evaluated_and_new_images_have_a_report_of_their_own(run):
     data, source, classifier = run
-    add_new(data)
-    report = evaluate_classifier(classifier, data)
-    assert names_of(report) == set(source.splits["test"].names)
-
-
-def test_new_images_have_a_report_of_their_own(run):
-    data, _, classifier = run
-    add_new(data)
-    report = evaluate_classifier(classifier, data)
-    assert (report.count, report.new.count) == (6, 9)
-    assert f"new     {report.new.summary} that are new to the run" in str(report)
-    assert report.to_json()["new"]["images"] == 9
-
-
-def test_files_that_cannot_be_read_are_skipped_and_no_new_images(run):
-    data, _, classifier = run
-    (data / NAMES[0] / "empty.jpg").touch()
-    report = evaluate_classifier(classifier, data)
-    assert (report.count, report.new, len(report.skipped)) == (6, None, 1)
-    add_new(data)
-    report = evaluate_classifier(classifier, data)
-    assert (report.count, report.new.count, len(report.skipped)) == (6, 9, 1)
-    assert "6 images that the run held out; 9 that are new" in report.split_lines[0]
-
-
-def test_what_is_left_out_is_printed(run):
-    data, _, classifier = run
     report = evaluate_classifier(classifier, data)
     assert str(report).startswith(report.split_lines[0])
     assert report.split_lines == (
         "split   6 images that the run held out; left out: 18 that the run trained on, "
         "6 by which the run chose its weights",
     )
+    (data / NAMES[0] / "empty.jpg").touch()  # A file that cannot be read is no new image.
+    report = evaluate_classifier(classifier, data)
+    assert (report.count, report.new, len(report.skipped)) == (6, None, 1)
+    add_new(data)
+    report = evaluate_classifier(classifier, data)
+    assert names_of(report) == set(source.splits["test"].names)
+    assert (report.count, report.new.count, len(report.skipped)) == (6, 9, 1)
+    assert "6 images that the run held out; 9 that are new" in report.split_lines[0]
+    assert f"new     {report.new.summary} that are new to the run" in str(report)
+    assert report.to_json()["new"]["images"] == 9
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
@@ -151,15 +134,10 @@ def test_trained_images_in_a_test_folder_are_left_out(run, tmp_path):
     assert "18 that the run trained on" in report.split_lines[0]
 
 
-def test_images_of_other_data_are_all_new(run, tmp_path):
-    _, _, classifier = run
-    report = evaluate_classifier(classifier, write_classes(tmp_path / "others", 2, rng=5))
-    assert report.count == 6
-    assert report.split_lines == ("split   6 images that are new to the run",)
-
-
-def test_a_line_says_so_if_all_images_were_trained_on(run, tmp_path):
+def test_a_line_says_so_if_all_images_are_new_or_were_trained_on(run, tmp_path):
     data, source, classifier = run
+    report = evaluate_classifier(classifier, write_classes(tmp_path / "others", 2, rng=5))
+    assert report.split_lines == ("split   6 images that are new to the run",)
     for part in ("validation", "test"):
         for name in source.splits[part].names:
             pathlib.Path(name).unlink()
@@ -179,45 +157,35 @@ def test_a_copy_of_a_trained_image_among_those_held_out_is_printed(run):
     assert report.split_lines[1].startswith("split   1 of the images that the run held out have")
 
 
-def test_a_run_without_a_record_says_that_its_split_is_drawn_again(run, tmp_path):
+def test_a_run_without_a_record_is_split_anew_and_lines_say_so(run, tmp_path, monkeypatch):
     data, source, classifier = run
-    report = evaluate_classifier(without_record(classifier, tmp_path), data)
+    older = without_record(classifier, tmp_path)
+    report = evaluate_classifier(older, data)
     assert names_of(report) == set(source.splits["test"].names)
     assert "no record of the run's split: drawn again" in report.split_lines[0]
     assert "from 30 images as in the run" in report.split_lines[0]
-
-
-def test_a_run_without_a_record_says_that_its_data_have_changed(run, tmp_path):
-    data, _, classifier = run
-    add_new(data)
-    report = evaluate_classifier(without_record(classifier, tmp_path), data)
-    assert "from 39 images instead of 30, so that" in report.split_lines[0]
-
-
-def test_training_images_of_a_run_without_a_record_count_as_seen(run, tmp_path):
-    data, _, classifier = run
-    older = without_record(classifier, tmp_path)
+    # Its training images count as seen.
     assert held_out.choose_images(older, DataSpec(data), "train").seen.all()
-    assert held_out.choose_images(older, DataSpec(data)).seen is None  # Its test images.
+    assert held_out.choose_images(older, DataSpec(data)).seen is None
     others = write_classes(tmp_path / "others", 2, rng=5)
     assert held_out.choose_images(older, DataSpec(others), "train").seen is None
+    add_new(data)
+    monkeypatch.setattr(held_out, "is_export", lambda path: path == older.folder)
+    line = evaluate_classifier(older, data).split_lines[0]
+    assert "an export holds no record of its run's split: drawn again by the run's seed" in line
+    assert "from 39 images instead of 30, so that" in line
 
 
-def test_record_files_of_the_data_have_no_record(run, tmp_path):
+def test_without_any_record_all_images_are_taken_as_new(run, tmp_path):
     data, source, classifier = run
     write_records(source, tmp_path / "records")
-    report = evaluate_classifier(classifier, tmp_path / "records")
-    assert "all images are taken as new" in report.split_lines[0]
-
-
-def test_without_any_run_all_images_are_taken_as_new(run, tmp_path):
-    data, _, classifier = run
     plain = Classifier(classifier.model, NAMES, Preprocessing((8, 8)))
-    report = evaluate_classifier(plain, data)
+    for given in ((classifier, tmp_path / "records"), (plain, data)):
+        report = evaluate_classifier(*given)
+        assert report.split_lines[0] == (
+            "split   no record of what the model was trained on: all images are taken as new"
+        )
     assert report.count == 30
-    assert report.split_lines == (
-        "split   no record of what the model was trained on: all images are taken as new",
-    )
 
 
 def test_parts_of_the_data_that_are_not_evaluated_are_counted(run, tmp_path):
@@ -247,7 +215,7 @@ def test_parts_and_labels_of_a_table_are_those_of_the_run(model, tmp_path):
     assert names_of(report) == set(source.splits["test"].names)
     assert report.new.count == 9
     assert report.split_lines[-1] == "labels  1 images have the label in the run's table"
-    examples = report.answers.examples
+    examples = report.examples
     numbers = dict(zip(examples.names, examples.labels, strict=True))
     assert source.class_names[numbers[str(data / paths[0])]] == NAMES[-1]
 
@@ -266,14 +234,3 @@ def test_new_images_of_a_group_that_was_trained_on_are_left_out(run):
     assert report.new.count == 8
     left_out = "1 that are new, but of a group that the run trained on or chose its weights by"
     assert left_out in report.split_lines[0]
-
-
-def test_of_an_export_the_line_says_that_it_holds_no_record(run, monkeypatch):
-    data, _, classifier = run
-    (classifier.folder / "split.npz").unlink()
-    monkeypatch.setattr(held_out, "is_export", lambda path: path == classifier.folder)
-    report = evaluate_classifier(classifier, data)
-    assert (
-        "an export holds no record of its run's split: drawn again by the run's seed"
-        in (report.split_lines[0])
-    )

@@ -159,7 +159,7 @@ def test_objectnet_without_its_files_says_where_they_are(tmp_path, model):
 def test_objectnet_with_damaged_mappings_is_an_error(objectnet_folder):
     (objectnet_folder / "mappings" / objectnet.LABELS).write_text("something else\n")
     with pytest.raises(ValueError, match="do not fit"):
-        objectnet.open_objectnet(objectnet_folder)
+        objectnet.open_objectnet(objectnet_folder, PREPROCESSING, 1)
 
 
 def test_wrong_input_is_an_error(tmp_path, model):

@@ -102,7 +102,8 @@ def test_a_class_without_images_is_left_out_of_the_means():
 def test_the_files_hold_the_numbers(tmp_path):
     labels, scores = drawn()
     report = multilabel.report_of(labels, scores, NAMES, loss=1.0)
-    assert {path.name for path in report.write(tmp_path)} == {"per_class.csv", "metrics.json"}
+    names = {"per_class.csv", "metrics.json", "report.html"}
+    assert {path.name for path in report.write(tmp_path)} == names
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert (metrics["mAP"], metrics["micro_F1"]) == (report.score, report.counts.micro_f1)
     with open(tmp_path / "per_class.csv", newline="") as file:
@@ -145,7 +146,7 @@ def test_the_answers_name_the_labels_and_the_most_confident_wrong_decision(examp
     model = keras.Model(images, keras.layers.Dense(3)(keras.layers.Flatten()(images)))
     options = {"preprocessing": Preprocessing((8, 8)), "from_logits": True}
     report = classification.evaluate(model, examples, NAMES[:3], **options)
-    assert tmp_path / "mistakes.html" in report.write(tmp_path)
+    assert tmp_path / "report.html" in report.write(tmp_path)
     with open(tmp_path / "answers.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     inputs = [decode_image(image) for image, _ in examples.encoded()]

@@ -17,10 +17,6 @@ def test_outputs_and_labels_come_batch_by_batch():
     np.testing.assert_array_equal(np.concatenate([labels for _, labels in found]), range(4))
 
 
-def test_batches_may_have_no_labels():
-    assert [labels for _, labels in predictions(MODEL, [(np.ones((3, 2)),)], 3)] == [None]
-
-
 @pytest.mark.parametrize("count", [3, 5])
 def test_another_number_of_images_is_refused(count):
     with pytest.raises(ValueError, match=f"exactly once. Received: 4 predictions for {count}"):

@@ -38,7 +38,7 @@ class FirstSteps(keras.callbacks.Callback):
         return np.diff(self.sums).tolist()
 
 
-def build_from_seed(plan, build=page.build):
+def build_from_seed(plan, build=page.build_model):
     """Replaces random weights by those that NumPy draws."""
     model, origin = build(plan)
     if origin == "random":
@@ -58,7 +58,7 @@ def first_losses(train, part, settings):
 
 result = demo.demo(OUTPUT, log=lambda line: print(line, file=sys.stderr, flush=True))
 transfer = dataclasses.replace(demo.TRANSFER, weights=str(PRETRAINED))
-page.build = build_from_seed
+page.build_model = build_from_seed
 outcome = {
     "backend": keras.backend.backend(),
     "pretraining": first_losses(pretrain, demo.FIRST, demo.PRETRAINING),

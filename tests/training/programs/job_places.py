@@ -2,8 +2,7 @@
 
     python job_places.py DATA OUTPUT STRATEGY...
 
-Each strategy is one of `keras-vit finetune --strategy`, or "none". TF_CONFIG may name workers,
-DATA_SERVICE the address of a tf.data service.
+Each strategy is one of `keras-vit finetune --strategy`, or "none". TF_CONFIG may name workers.
 """
 
 import json
@@ -43,7 +42,6 @@ def outcome(strategy):
         weight_decay=0.1,
         steps_per_execution=2,
         strategy=None if strategy == "none" else strategy,
-        data_service=os.environ.get("DATA_SERVICE"),
     )
     output = pathlib.Path(OUTPUT) / strategy
     finished = finetune(DATA, output, settings, log=lambda text: None)

@@ -51,9 +51,9 @@ def test_the_decision_is_found_on_the_calibration_part(done):
 
 def test_the_test_images_are_answered_by_it(done):
     finished, output, _ = done
-    assert finished.report.selective.count == 12
+    assert finished.report.count == 12
     recorded = json.loads((output / RECIPE).read_text())["test"]
-    assert recorded["decision"]["answered"] == finished.report.selective.answered
+    assert recorded["decision"]["answered"] == finished.report.decision["answered"]
     assert load_classifier(output).model.output_shape == (None, 4)
 
 

@@ -143,10 +143,3 @@ def test_runs_whose_disk_is_full_at_any_moment_say_so_and_go_on_to_the_same_end(
             assert run(name)["code"] == 0
         assert content(tmp_path / name) == expected
     assert failed > 10
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_for_a_while_ends_the_same(run, tmp_path):
-    run("whole")
-    assert run("stopped", stop=2)["code"] == 0
-    assert content(tmp_path / "stopped") == content(tmp_path / "whole")

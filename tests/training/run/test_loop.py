@@ -107,24 +107,18 @@ class SignalAt(keras.callbacks.Callback):
             os.kill(os.getpid(), self.number)
 
 
-def interrupt(problem, step, number, monkeypatch):
-    fit = problem.trainer.fit
-
-    def fit_and_signal(*args, callbacks, **options):
-        return fit(*args, callbacks=[SignalAt(step, number), *callbacks], **options)
-
-    monkeypatch.setattr(problem.trainer, "fit", fit_and_signal)
+def interrupt(problem, step, number):
     with pytest.raises(Interrupted) as stop:
-        problem.start()
+        problem.start(callbacks=[SignalAt(step, number)])
     return stop.value
 
 
-def test_a_run_that_ctrl_c_stopped_goes_on_to_the_same_weights(tmp_path, monkeypatch):
+def test_a_run_that_ctrl_c_stopped_goes_on_to_the_same_weights(tmp_path):
     whole = Problem(tmp_path / "whole")
     rows = whole.start()
     stopped = Problem(tmp_path / "stopped")
     handler = signal.getsignal(signal.SIGINT)  # In a background job it is another one.
-    stop = interrupt(stopped, 3, signal.SIGINT, monkeypatch)
+    stop = interrupt(stopped, 3, signal.SIGINT)
     assert stop.signal_number == signal.SIGINT
     assert "Stopped after step 3 of 8" in str(stop)
     assert signal.getsignal(signal.SIGINT) is handler
@@ -137,65 +131,41 @@ def test_a_run_that_ctrl_c_stopped_goes_on_to_the_same_weights(tmp_path, monkeyp
     assert resumed_rows[-1]["loss"] == rows[-1]["loss"]
 
 
-def test_a_machine_that_is_taken_away_saves_as_well(tmp_path, monkeypatch):
-    problem = Problem(tmp_path)
-    stop = interrupt(problem, 5, signal.SIGTERM, monkeypatch)
-    assert stop.signal_number == signal.SIGTERM
-    assert RunFolder(problem.output, resume=True).checkpoints.restore(problem.trainer) == 5
-
-
-def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_weights(tmp_path):
-    problem = Problem(tmp_path, learning_rate=1e30, clip_norm=None)
-    with pytest.raises(ValueError, match="finite.*last good weights, from step") as error:
+def test_a_loss_that_is_not_finite_stops_and_names_the_last_good_state(tmp_path):
+    problem = Problem(tmp_path, learning_rate=1e30, clip_norm=None, evaluate_every=1)
+    with pytest.raises(ValueError, match="finite.*last good checkpoint is .*state-") as error:
         problem.start()
     assert len(str(error.value).splitlines()) == 1
-    kept = keras.saving.load_model(
-        tmp_path / "run.partial" / ".states" / "last.keras", compile=False
-    )
-    assert all(np.isfinite(weight).all() for weight in kept.get_weights())
     assert not problem.output.exists()
 
 
-def test_weights_that_hold_infinity_already_are_not_kept(tmp_path):
-    problem = Problem(tmp_path)
-    for weight in problem.trainer.model.trainable_weights:
-        weight.assign(np.full(weight.shape, np.inf))
-    with pytest.raises(ValueError, match="weights of step 0 hold infinity already"):
-        problem.start()
-    assert not (tmp_path / "run.partial" / ".states" / "last.keras").exists()
+def validated(problem, *answers):
+    """The folder, the rows and the weights at each validation of a run with prescribed answers."""
+    answers, seen = iter(answers), []
+
+    def validate():
+        seen.append(problem.model.get_weights())
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return Report(answer)
+
+    rows = problem.start(validate=validate)
+    return RunFolder(problem.output, resume=True), rows, seen
 
 
 def test_a_validation_that_is_not_finite_leaves_the_best_weights(tmp_path):
     problem = Problem(tmp_path, steps=2, warmup_steps=1, evaluate_every=1)
-    answers = iter((Report(0.5), NonFiniteScores("NaN")))
-
-    def validate():
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    run = RunFolder(problem.output)
-    run.start({})
-    rows = train(problem.trainer, problem.batches, run, problem.settings, validate=validate)
+    run, rows, _ = validated(problem, 0.5, NonFiniteScores("NaN"))
     assert run.best_score() == (1, 0.5, 0.5)
     assert rows[-1]["validation_loss"] == "nan"
 
 
 def test_the_weights_of_the_best_validation_are_kept(tmp_path):
     problem = Problem(tmp_path)
-    accuracies, weights = iter((0.2, 0.9, 0.9, 0.4)), []
-
-    def validate():
-        weights.append(problem.model.get_weights())
-        return Report(next(accuracies))
-
-    run = RunFolder(problem.output)
-    run.start({})
-    train(problem.trainer, problem.batches, run, problem.settings, validate=validate)
+    run, _, weights = validated(problem, 0.2, 0.9, 0.9, 0.4)
     assert run.best_score() == (4, 0.9, 0.5)
-    for kept, best in zip(problem.model.get_weights(), weights[1], strict=True):
-        np.testing.assert_array_equal(kept, best)
+    assert_same(problem.model.get_weights(), weights[1])
 
 
 def last_weights(problem):
@@ -216,15 +186,10 @@ def averaged(tmp_path_factory):
     problem = Problem(tmp_path_factory.mktemp("averaged"), averaging=0.5)
     steps = [problem.model.get_weights()]
 
-    class Record(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            steps.append(problem.model.get_weights())
-
-    fit = problem.trainer.fit
-    problem.trainer.fit = lambda *args, callbacks, **options: fit(
-        *args, callbacks=[*callbacks, Record()], **options
+    record = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: steps.append(problem.model.get_weights())
     )
-    problem.start()
+    problem.start(callbacks=[record])
     return problem, steps
 
 
@@ -240,10 +205,10 @@ def test_averages_are_kept_and_never_leak_into_the_weights(averaged, tmp_path):
         np.testing.assert_allclose(kept, expected, atol=1e-6)  # Float32, 8 steps.
 
 
-def test_averages_survive_a_stop(averaged, tmp_path, monkeypatch):
+def test_averages_survive_the_stop_of_a_machine_that_is_taken_away(averaged, tmp_path):
     whole, _ = averaged
     stopped = Problem(tmp_path, averaging=0.5)
-    interrupt(stopped, 5, signal.SIGTERM, monkeypatch)
+    assert interrupt(stopped, 5, signal.SIGTERM).signal_number == signal.SIGTERM
     resumed = Problem(tmp_path, averaging=0.5)
     resumed.resume()
     assert_same(resumed.model.get_weights(), whole.model.get_weights())
@@ -253,16 +218,7 @@ def test_averages_survive_a_stop(averaged, tmp_path, monkeypatch):
 def test_weights_and_averages_are_validated_and_the_best_averages_kept(tmp_path):
     problem = Problem(tmp_path, averaging=0.9)
     # Weights, averages; weights, averages; ...
-    answers = iter((0.9, 0.1, 0.2, 0.8, 0.3, 0.5, 0.4, 0.6))
-    seen = []
-
-    def validate():
-        seen.append(problem.model.get_weights())
-        return Report(next(answers))
-
-    run = RunFolder(problem.output)
-    run.start({})
-    rows = train(problem.trainer, problem.batches, run, problem.settings, validate=validate)
+    _, rows, seen = validated(problem, 0.9, 0.1, 0.2, 0.8, 0.3, 0.5, 0.4, 0.6)
     assert [row["validation_accuracy"] for row in rows] == ["0.9", "0.2", "0.3", "0.4"]
     assert [row["averaged_accuracy"] for row in rows] == ["0.1", "0.8", "0.5", "0.6"]
     assert_same(problem.model.get_weights(), seen[3])
@@ -271,14 +227,7 @@ def test_weights_and_averages_are_validated_and_the_best_averages_kept(tmp_path)
 
 def test_a_run_ends_where_validations_get_no_better(tmp_path):
     problem = Problem(tmp_path, patience=2, evaluate_every=1)
-    accuracies = iter((0.2, 0.6, 0.5, 0.6, 0.9))
-
-    def validate():
-        return Report(next(accuracies))
-
-    run = RunFolder(problem.output)
-    run.start({})
-    rows = train(problem.trainer, problem.batches, run, problem.settings, validate=validate)
+    run, rows, _ = validated(problem, 0.2, 0.6, 0.5, 0.6, 0.9)
     assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
     assert run.best_score() == (2, 0.6, 0.5)
     # A stop between the end and the classifier's folder starts no more steps.

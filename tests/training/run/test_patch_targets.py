@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.run.patch_targets import (
+from keras_vit.training.run.masked_patches import (
     COLOURS,
     PatchColourAccuracy,
     colour_classes,

@@ -58,10 +58,10 @@ def pictures(page):
 def test_the_page_has_curves_confusion_risk_and_errors(run):
     finished, output = run
     page = (output / "report.html").read_text()
-    assert page.count("<polyline") + page.count("<circle") == 6
-    for text in ("Curves", "First batch as the model sees it", "Confusion", "Risk and coverage"):
+    assert page.count("<polyline") + page.count("<circle") == 8
+    for text in ("Curves", "First batch as the model sees it", "Confusion", "Calibration"):
         assert f"<h2>{text}</h2>" in page
-    wrong = int((~finished.report.answers.right).sum())
+    wrong = int((~finished.report.right).sum())
     assert f"{wrong:,} of 12 images have a wrong answer" in page
     assert len(pictures(page)) == 6 + min(wrong, 8)
 

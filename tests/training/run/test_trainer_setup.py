@@ -7,7 +7,6 @@ import keras_vit
 from keras_vit.training.run.trainer_setup import (
     make_loss,
     make_optimizer,
-    make_schedule,
     make_trainer,
     not_decayed,
 )
@@ -29,27 +28,6 @@ def test_table_7_is_trained_with_sgd():
 def test_a_given_learning_rate_is_the_highest_of_the_schedule():
     config = make_optimizer(FineTuning.from_recipe("CIFAR-10", learning_rate=0.03)).get_config()
     assert float(config["learning_rate"]["config"]["base_lr"]) == 0.03
-
-
-def test_the_reciprocal_square_root_cools_down():
-    settings = FineTuning(
-        learning_rate=1.0,
-        steps=100,
-        warmup_steps=10,
-        decay="rsqrt",
-        timescale=30,
-        cooldown_steps=20,
-    )
-    schedule = make_schedule(settings.resolve(10))
-    assert float(schedule(40)) == pytest.approx(0.5**0.5)
-    assert float(schedule(90)) == pytest.approx(0.5 / (1 + 80 / 30) ** 0.5)
-    assert float(schedule(100)) == 0.0
-
-
-def test_the_staircase_falls_after_its_boundaries():
-    schedule = make_schedule(FineTuning.from_recipe("BiT HyperRule").resolve(1000, (32, 32)))
-    rates = [float(schedule(step)) for step in (100, 200, 201, 301, 401)]
-    assert rates == pytest.approx([3e-3, 3e-3, 3e-4, 3e-5, 3e-6])
 
 
 @pytest.mark.parametrize(

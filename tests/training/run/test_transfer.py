@@ -96,12 +96,6 @@ def test_the_model_that_is_kept_is_a_plain_one(tmp_path):
     np.testing.assert_allclose(keras.ops.softmax(loaded(images())), expected, atol=1e-6)
 
 
-def test_all_is_everything():
-    model = model_of()
-    choose_trained(model, "all")
-    assert len(model.trainable_variables) == len(model.weights)
-
-
 def test_lora_needs_attention_and_a_smaller_rank():
     with pytest.raises(ValueError, match="needs the self-attention"):
         choose_trained(model_of(keras_vit.BiTConfig((1,), 0.5)), "lora")

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+import runs
 from PIL import Image
 
 import keras_vit
@@ -20,10 +21,7 @@ from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import few_shot, predictions as evaluation_predictions
 from keras_vit.training.evaluation.predictions import build_evaluated
-from keras_vit.training.run.finetune import finetune
-from keras_vit.training.run.job import Job
-from keras_vit.training.run.run_options import RunOptions
-from keras_vit.training.run.transfer import build_model
+from keras_vit.training.run.finetune import build_model, finetune
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.trainer.devices import Place
 from makers import tiny_config, write_classes
@@ -34,10 +32,6 @@ IMAGENET = value_range(*NORMALIZATIONS["imagenet"])
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NAMES = ("cat", "dog", "fox")
 FAST = {"steps": 2, "batch_size": 3, "accumulate": 1, "augmentation": "none", "validation": 0.34}
-
-
-def silent(text):
-    """Prints nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +103,9 @@ def seen(monkeypatch):
     batches = {"training": [], "evaluation": []}
     predict, make_batches = evaluation_predictions.predict_batch, Place.batches
 
-    def recorded_predict(model, images):
+    def recorded_predict(model, images, **options):
         batches["evaluation"].append(np.array(images))
-        return predict(model, images)
+        return predict(model, images, **options)
 
     def recorded_batches(place, *arguments, **options):
         made = make_batches(place, *arguments, **options)
@@ -166,21 +160,6 @@ def test_features_are_of_images_in_the_range_of_the_weights(imagenet_weights, ph
     assert model.to_json()["value_range"] == [list(side) for side in IMAGENET]
 
 
-def test_figures_are_of_images_in_the_range_of_the_weights(
-    imagenet_weights, photos, monkeypatch, tmp_path, capsys
-):
-    given = []
-    monkeypatch.setattr(
-        keras_vit.inspection,
-        "write_report",
-        lambda output, model, preprocessing, *more, **options: given.append(preprocessing) or [],
-    )
-    inspect = ["inspect", str(imagenet_weights), str(photos), "--output", str(tmp_path / "out")]
-    assert main(inspect) == 0
-    assert given == [open_model(imagenet_weights).description.preprocessing]
-    assert "ImageNet's mean and deviation" in capsys.readouterr().out
-
-
 def test_an_unknown_range_stops_every_command_and_nothing_is_written(
     timm, photos, tmp_path, capsys
 ):
@@ -211,12 +190,11 @@ def test_an_unknown_range_stops_every_command_and_nothing_is_written(
 
 def plan_of(weights, photos, tmp_path, **settings):
     given = FineTuning(weights=str(weights), **{**FAST, **settings})
-    return Job(DataSpec(str(photos)), RunOptions(tmp_path / "out", log=silent), given).plan()
+    return runs.plan_of(photos, tmp_path / "out", given)
 
 
 def model_of(plan):
-    classes = len(plan.source.class_names)
-    return build_model(plan.start, classes=classes, image_size=plan.settings.image_size)[0]
+    return build_model(plan)[0]
 
 
 def saved(folder, names, config=None, size=8, **recipe):
@@ -234,37 +212,30 @@ HEADS = {
 
 
 @pytest.mark.parametrize("config", HEADS.values(), ids=HEADS)
-def test_a_kept_head_scores_as_the_classifier_did(config, photos, tmp_path):
-    source = saved(tmp_path / "same", NAMES, config)
-    plan = plan_of(tmp_path / "same", photos, tmp_path)
-    assert plan.recipe["facts"]["head"] == {"value": "keep", "from": "the classes are the same"}
-    scores = keras.ops.softmax(model_of(plan)(IMAGES))
-    np.testing.assert_allclose(scores, source(IMAGES), atol=1e-6)
+@pytest.mark.parametrize(
+    ("names", "places", "reason"),
+    [
+        (NAMES, [0, 1, 2], "the classes are the same"),
+        (("fox", "cat", "dog"), [1, 2, 0], "the classes are the same, reordered by name"),
+        (
+            ("fox", "cat"),
+            [1, None, 0],
+            "2 of 3 classes are in the weights; 1 start at zero (dog)",
+        ),
+    ],
+    ids=["same", "reordered", "added"],
+)
+def test_rows_of_the_head_are_kept_by_name(names, places, reason, config, photos, tmp_path):
+    source = saved(tmp_path / "weights", names, config)
+    plan = plan_of(tmp_path / "weights", photos, tmp_path)
+    assert plan.recipe["facts"]["head"] == {"value": "keep", "from": reason}
+    logits = np.array(model_of(plan)(IMAGES))
+    known = [k for k, place in enumerate(places) if place is not None]
+    scores = np.array(keras.ops.softmax(logits[:, known]))  # Among the classes of both.
+    expected = np.array(source(IMAGES))[:, [places[k] for k in known]]
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
     assert np.ptp(scores) > 0.1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("config", HEADS.values(), ids=HEADS)
-def test_rows_are_reordered_by_name(config, photos, tmp_path):
-    source = saved(tmp_path / "other", ("fox", "cat", "dog"), config)
-    plan = plan_of(tmp_path / "other", photos, tmp_path)
-    assert "reordered by name" in plan.recipe["facts"]["head"]["from"]
-    scores = np.array(keras.ops.softmax(model_of(plan)(IMAGES)))
-    np.testing.assert_allclose(scores, np.array(source(IMAGES))[:, [1, 2, 0]], atol=1e-6)
-
-
-def test_added_classes_start_at_zero_and_others_keep_their_scores(photos, tmp_path):
-    source = saved(tmp_path / "two", ("fox", "cat"))
-    plan = plan_of(tmp_path / "two", photos, tmp_path)
-    why = "2 of 3 classes are in the weights; 1 start at zero (dog)"
-    assert plan.recipe["facts"]["head"] == {"value": "keep", "from": why}
-    model = model_of(plan)
-    kernel, bias = model.get_layer("predictions").get_weights()
-    assert not kernel[:, 1].any()
-    assert bias[1] == 0
-    # Among the two old classes.
-    scores = keras.ops.softmax(np.array(model(IMAGES))[:, [2, 0]])
-    np.testing.assert_allclose(scores, source(IMAGES), atol=1e-6)
+    assert not np.delete(logits, known, axis=1).any()
 
 
 def test_the_head_of_a_file_of_another_code_base_is_kept_by_name(timm, photos, tmp_path):
@@ -288,7 +259,7 @@ def test_a_new_head_is_made_where_no_class_is_known_or_on_request(photos, tmp_pa
     plan = plan_of(tmp_path / "numbers", photos, tmp_path)
     assert plan.recipe["facts"]["head"]["from"] == "the weights do not name their classes"
     plan = plan_of(tmp_path / "numbers", photos, tmp_path, head="keep")
-    assert plan.start.head_rows == (0, 1, 2)
+    assert plan.head_rows == (0, 1, 2)
 
 
 @pytest.mark.slow
@@ -308,9 +279,9 @@ def test_the_image_size_is_that_of_the_weights_but_384_for_224(photos, tmp_path)
     assert size_of("tuned") == ((224, 224), "as in the weights")
     assert size_of("small", image_size=16) == ((16, 16), "the settings")
     recipe = FineTuning.from_recipe("CIFAR-10", weights=str(tmp_path / "small"))
-    job = Job(DataSpec(str(photos)), RunOptions(tmp_path / "out", log=silent), recipe)
     size = {"value": [384, 384], "from": "CIFAR-10"}
-    assert job.plan().recipe["facts"]["image_size"] == size
+    plan = runs.plan_of(photos, tmp_path / "out", recipe)
+    assert plan.recipe["facts"]["image_size"] == size
 
 
 def test_the_released_classifier_is_fine_tuned_at_its_own_size(photos, tmp_path):
@@ -318,7 +289,7 @@ def test_the_released_classifier_is_fine_tuned_at_its_own_size(photos, tmp_path)
     side = IMAGE_SIZES[RELEASED[0].model]
     assert plan.settings.image_size == (side, side)
     assert "cat, dog" not in plan.recipe["facts"]["head"]["from"]
-    assert plan.start.head_rows == (3, 5, None)  # cat, dog; a fox is new.
+    assert plan.head_rows == (3, 5, None)  # cat, dog; a fox is new.
 
 
 def test_a_file_alone_gives_the_model_and_a_given_model_must_agree(timm, photos, tmp_path):
@@ -326,9 +297,9 @@ def test_a_file_alone_gives_the_model_and_a_given_model_must_agree(timm, photos,
     bare.write_bytes((timm / "model.safetensors").read_bytes())
     facts = {"normalization": "imagenet", "gelu": "exact"}
     plan = plan_of(bare, photos, tmp_path, num_heads=2, **facts)
-    assert (plan.start.config.width, plan.start.config.num_heads) == (16, 2)
+    assert (plan.config.width, plan.config.num_heads) == (16, 2)
     settled = plan_of(bare, photos, tmp_path, model=tiny_config(mlp_dim=32), **facts)
-    assert settled.start.config.num_heads == 2
+    assert settled.config.num_heads == 2
     with pytest.raises(ValueError, match="must be of the given model") as raised:
         plan_of(bare, photos, tmp_path, model="ViT-B/16", **facts)
     assert len(str(raised.value).splitlines()) <= 10
@@ -339,10 +310,8 @@ def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_pat
     partial = tmp_path / "out.partial"
     partial.mkdir()
     (partial / "recipe.json").write_text(json.dumps(plan.recipe))
-    again = Job(
-        DataSpec(None), RunOptions(tmp_path / "out", resume=True, log=silent), FineTuning()
-    ).plan()
-    assert again.start.preprocessing == plan.start.preprocessing
+    again = runs.job_of(None, tmp_path / "out", FineTuning(), resume=True).plan()
+    assert again.preprocessing == plan.preprocessing
     assert again.recipe["facts"] == json.loads(json.dumps(plan.recipe["facts"]))
-    assert again.start.description == plan.start.description
-    assert again.start.head_rows == plan.start.head_rows
+    assert again.description == plan.description
+    assert again.head_rows == plan.head_rows

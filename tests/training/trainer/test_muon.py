@@ -6,7 +6,7 @@ import pytest
 
 import keras_vit
 from keras_vit.training import Adam, Muon
-from keras_vit.training.trainer.muon import matrix_shape, orthogonal
+from keras_vit.training.trainer.optimizer import matrix_shape, orthogonal
 
 RNG = np.random.default_rng(0)
 

@@ -65,39 +65,6 @@ def test_fit_is_that_of_keras_where_keras_is_right(whole):
     assert_close(trained, [v.numpy() for v in plain.trainable_variables])
 
 
-@pytest.mark.slow
-def test_official_fine_tuning_is_reproduced(golden, tmp_path):
-    fixture = golden("vit_token")
-    recipe, arrays = (
-        fixture.json("finetune_trajectory.json"),
-        fixture.load("finetune_trajectory.npz"),
-    )
-    config = keras_vit.ViTConfig(8, 48, 3, 96, 3)
-    model = keras_vit.build(config, input_shape=(32, 32, 3), classes=10, classifier_activation=None)
-    load_official(model, fixture.checkpoint(), tmp_path)
-    trainer = Trainer(model)
-    schedule = warmup_schedule(
-        recipe["base_lr"], steps=recipe["steps"], warmup_steps=recipe["warmup_steps"]
-    )
-    trainer.compile(
-        SGD(schedule, recipe["momentum"], recipe["clip_global_norm"]),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
-    losses = [
-        trainer.train_on_batch(images, labels)[0]
-        for images, labels in zip(arrays["images"], arrays["labels"], strict=True)
-    ]
-    np.testing.assert_allclose(losses, arrays["losses"], atol=2e-5)  # float32, depth 3
-    expected = Trainer(keras.models.clone_model(model))
-    load_official(expected.model, fixture.load("finetune_final.npz"), tmp_path)
-    assert_close(weights(trainer), weights(expected), atol=2e-5)
-
-
-def load_official(model, arrays, folder):
-    np.savez(folder / "official.npz", **arrays)
-    keras_vit.load_checkpoint(model, folder / "official.npz")
-
-
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}, {"steps_per_execution": 3}])
 def test_micro_batches_are_one_batch(options, whole):
     # 22 examples: the epoch's last step has 6 of them, in batches of 4 and 2.
@@ -334,15 +301,10 @@ def test_only_a_data_set_of_the_users_is_tuned():
 
 
 @pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"accumulation_steps": 0}, "accumulation_steps"),
-        ({"averaging": 1.0}, "averaging"),
-        ({"skip_nonfinite_steps": -1}, "skip_nonfinite_steps"),
-    ],
+    "options", [{"accumulation_steps": 0}, {"averaging": 1.0}, {"skip_nonfinite_steps": -1}]
 )
-def test_a_trainer_that_cannot_be_is_refused(options, word):
-    with pytest.raises(ValueError, match=word):
+def test_a_trainer_that_cannot_be_is_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
         build(**options)
 
 

@@ -41,11 +41,10 @@ def test_shifted_crops_with_near_features_are_alike():
     pictures[3], pictures[20] = whole.crop((0, 0, 48, 48)), whole.crop((8, 6, 56, 54))
     (pair,) = found(pictures, features)
     assert (pair.first, pair.second, pair.kind) == (3, 20, ALIKE)
-    assert pair.cosine > 0.98
 
 
 def test_groups_are_joined_by_copies_and_by_given_groups():
-    pairs = [Copy(0, 1, EXACT, 1.0), Copy(1, 4, NEAR, 1.0)]
+    pairs = [Copy(0, 1, EXACT), Copy(1, 4, NEAR)]
     groups = joined_groups(6, pairs)
     assert groups[0] == groups[1] == groups[4]
     assert len(np.unique(groups)) == 4

@@ -3,10 +3,9 @@
 Imports TensorFlow once and forks for each run, as its runtime starts with the first operation.
 Reads a line of JSON for each run: the `name` of its folder, and when to kill it, `operation` (a
 number of operations on its files, from 1) or `seconds` from the first step; without either it
-runs to its end. With `full` the disk is full from this operation on until the process ends, and
-with `stop` the process is stopped (SIGSTOP) for so many seconds at its first step. Prints a line of
-JSON: the exit `code`, the `error` that ended it, and after the end the `operations` and the
-`seconds` from the first step.
+runs to its end. With `full` the disk is full from this operation on until the process ends. Prints
+a line of JSON: the exit `code`, the `error` that ended it, and after the end the `operations` and
+the `seconds` from the first step.
 """
 
 import errno
@@ -129,8 +128,6 @@ def child(task):
 
         def on_first_step():
             began.append(time.perf_counter())
-            if "stop" in task:
-                os.kill(os.getpid(), signal.SIGSTOP)
             if "seconds" in task:
                 threading.Timer(task["seconds"], end_here).start()
 
@@ -150,11 +147,7 @@ def main():
         task, number = json.loads(line), os.fork()
         if number == 0:
             child(task)
-        _, status = os.waitpid(number, os.WUNTRACED)
-        if os.WIFSTOPPED(status):
-            time.sleep(task["stop"])
-            os.kill(number, signal.SIGCONT)
-            _, status = os.waitpid(number, 0)
+        _, status = os.waitpid(number, 0)
         code = os.waitstatus_to_exitcode(status)
         figures = json.loads((FOLDER / "figures.json").read_text()) if code >= 0 else {}
         print(json.dumps({"code": code, **figures}), flush=True)

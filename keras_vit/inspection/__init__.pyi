@@ -1,0 +1,32 @@
+from .attention_probabilities import (
+    TokenLayout as TokenLayout,
+    attention_by_layer as attention_by_layer,
+    attention_maps as attention_maps,
+    token_layout as token_layout,
+)
+from .distance import (
+    attention_distance as attention_distance,
+    draw_attention_distance as draw_attention_distance,
+    mean_attention_distance as mean_attention_distance,
+)
+from .filters import (
+    draw_filters as draw_filters,
+    filter_components as filter_components,
+)
+from .heads import (
+    draw_heads as draw_heads,
+    head_maps as head_maps,
+)
+from .html_report import (
+    FIGURES as FIGURES,
+    write_report as write_report,
+)
+from .position_embeddings import (
+    draw_position_similarity as draw_position_similarity,
+    position_similarity as position_similarity,
+)
+from .rollouts import (
+    attention_rollout as attention_rollout,
+    draw_rollout as draw_rollout,
+    rollout as rollout,
+)
