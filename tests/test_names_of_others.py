@@ -1,12 +1,9 @@
 """Names from files and stores of others, which become paths."""
 
-import json
 import pathlib
 
 import pytest
 
-from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.repositories import repository_folder
 from keras_vit.utils.files import path_inside
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -39,11 +36,7 @@ def test_every_place_that_makes_paths_of_such_names_is_tested_here():
         for path in (ROOT / folder).rglob("*.py")
     }
     callers = {path for path, text in code.items() if "path_inside(" in text}
-    assert callers == {
-        "keras_vit/utils/files.py",
-        "keras_vit/checkpoints/checkpoint.py",
-        "keras_vit/hub/downloads.py",
-    }
+    assert callers == {"keras_vit/utils/files.py", "keras_vit/hub/downloads.py"}
     # Archives are read, and never unpacked.
     unpack = ("extractall(", ".extract(", "unpack_archive(", "tarfile")
     assert not [path for path, text in code.items() if any(word in text for word in unpack)]
