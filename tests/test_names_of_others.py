@@ -1,9 +1,12 @@
 """Names from files and stores of others, which become paths."""
 
+import json
 import pathlib
 
 import pytest
 
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.repositories import classifier_folder
 from keras_vit.utils.files import path_inside
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -20,7 +23,7 @@ def test_a_name_that_leads_out_of_its_folder_is_refused(name, hub, tmp_path):
         open_checkpoint(tmp_path)
     hub.add("owner/outside", {"config.json": b"{}", "model.safetensors": b"", name: b"1"})
     with pytest.raises(ValueError, match="must lie in its folder"):
-        repository_folder("hf:owner/outside")
+        classifier_folder("hf:owner/outside")
     assert not hub.fetched()
 
 

@@ -222,7 +222,7 @@ def test_processors_of_hugging_face_are_read_exactly(wanted, interpolation, resi
     )
     assert found.notes == ()
     if wanted == DINOV2:  # At another image size, which is printed.
-        found = HUGGING_FACE.images(WeightFiles(tmp_path, {}, {}), (518, 518), None)
+        found = HUGGING_FACE.images(Checkpoint(tmp_path, HUGGING_FACE, {}), (518, 518), None)
         assert found.preprocessing.resize_size == 592
         note = "the processor's images of 224x224 pixels became the model's 518x518"
         assert found.notes == (note,)
