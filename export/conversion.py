@@ -10,7 +10,6 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.checkpoint import POSITIONS, SAFETENSORS
 from keras_vit.checkpoints.code_bases import hugging_face, timm
 from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE, PREPROCESSOR
@@ -30,6 +29,7 @@ from keras_vit.utils.files import (
     CARD,
     CONFIG,
     MODEL,
+    SAFETENSORS,
     atomic_folder,
     atomic_write,
     check_file,
@@ -43,7 +43,6 @@ from .formats import CONVERSION_FORMATS
 _MARKERS = {
     "classifier": MODEL,
     "huggingface": SAFETENSORS,
-    "timm": SAFETENSORS,
 }
 
 # Facts about a multi-label classifier that a format has no place for.
@@ -116,8 +115,7 @@ def convert(
         source: A file or folder.
         destination: The file or folder to write, atomically.
         to: A key of `formats.CONVERSION_FORMATS`; by default it follows from the suffix of the
-            destination, and is a classifier's folder without one. "timm" without a suffix is
-            a folder, which has the class names and the preprocessing too.
+            destination, and is a classifier's folder without one.
         num_heads: Attention heads, for files that do not show them and have no size of the
             paper.
         gelu: The form of GELU, where the source does not say.
@@ -143,8 +141,7 @@ def convert(
     """
     destination = pathlib.Path(destination)
     name = _format(destination, to)
-    suffixes = tuple(filter(None, CONVERSION_FORMATS.values()))
-    if CONVERSION_FORMATS[name] and (name != "timm" or destination.name.endswith(suffixes)):
+    if CONVERSION_FORMATS[name]:
         check_file(destination, CONVERSION_FORMATS[name], overwrite=overwrite)
     else:
         check_folder(destination, marker=_MARKERS[name], overwrite=overwrite)
@@ -266,7 +263,7 @@ def _write_timm(converted, destination, overwrite):
     config = _plain_config(converted.model)
     arguments = timm.timm_arguments(config)
     model = converted.model
-    arrays = _with_positions(stored_arrays(model, TIMM), config, model, TIMM)
+    arrays = stored_arrays(model, TIMM)
     if config.num_registers:
         _fold_class_rows(arrays, config)
     if config.embedding_norm and arrays.pop("patch_embed.proj.bias").any():
@@ -275,80 +272,50 @@ def _write_timm(converted, destination, overwrite):
             "Received: a model with both"
         )
     notes = []
+    if arguments:
+        given = ", ".join(
+            f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
+            for name, value in arguments.items()
+        )
+        notes.append(f"create the timm model with {given}")
     if config.gelu == "swiglu":
         notes.append(
             "create the timm model with mlp_layer=timm.layers.SwiGLUPacked, act_layer=torch.nn.SiLU"
         )
     if config.norm_epsilon != 1e-6:
         notes.append(f"create the timm model with LayerNorm's epsilon {config.norm_epsilon}")
-    if destination.name.endswith(CONVERSION_FORMATS["timm"]):
-        write_safetensors(destination, arrays, _noted(converted))
-        if arguments:
-            given = ", ".join(
-                f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
-                for name, value in arguments.items()
-            )
-            notes.insert(0, f"create the timm model with {given}")
-        return [_WITHOUT_NAMES, *notes]
-    described, more_notes = timm.timm_json(
-        config, converted.preprocessing, model.input_shape[-1], converted.class_names
-    )
-    described["pretrained_cfg"]["license"] = converted.description.licence
-    files = {CONFIG: described}
-    _write_folder(destination, "timm", files, arrays, converted, overwrite)
-    return [*more_notes, *notes]
+    write_safetensors(destination, arrays, _noted(converted))
+    return [_WITHOUT_NAMES, *notes]
 
 
 def _write_hugging_face(converted, destination, overwrite):
     model = converted.model
     config = _plain_config(model)
     model_type = hugging_face.hugging_face_type(config)
-    _, height, width, channels = model.input_shape
-    processor, notes = hugging_face.preprocessor_json(converted.preprocessing, channels)
-    files = {
-        CONFIG: hugging_face.config_json(
-            config,
-            (height, width),
-            channels,
-            converted.class_names,
-            converted.description.labels.task,
-        ),
-        PREPROCESSOR: processor,
-    }
+    processor, notes = hugging_face.preprocessor_json(
+        converted.preprocessing, model.input_shape[-1]
+    )
+    described = dataclasses.replace(
+        converted.description,
+        input_shape=model.input_shape[1:],
+        preprocessing=converted.preprocessing,
+        labels=Labels(converted.class_names, converted.description.labels.task),
+    )
+    files = {CONFIG: hugging_face.config_json(config, described), PREPROCESSOR: processor}
     # A body without a head has no prefix there.
     prefix = f"{model_type}." if converted.class_names else ""
-    arrays = _with_positions(stored_arrays(model, HUGGING_FACE), config, model, HUGGING_FACE)
-    if model_type.startswith("dinov2"):
-        arrays = hugging_face.dinov2_arrays(arrays, config)
     arrays = {
         name if "classifier." in name else f"{prefix}{name}": array
-        for name, array in arrays.items()
+        for name, array in stored_arrays(model, HUGGING_FACE).items()
     }
-    _write_folder(destination, "huggingface", files, arrays, converted, overwrite)
-    return notes
-
-
-def _write_folder(destination, to, files, arrays, converted, overwrite):
     licence = converted.description.licence
     card = f"{card_header(licence)}\nLicence of the weights: {licence}.\n"
-    with atomic_folder(destination, marker=_MARKERS[to], overwrite=overwrite) as folder:
+    with atomic_folder(destination, marker=_MARKERS["huggingface"], overwrite=overwrite) as folder:
         (folder / CARD).write_text(card, encoding="utf-8")
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        write_safetensors(folder / SAFETENSORS, arrays, note_of(converted.model))
-
-
-def _with_positions(arrays, config, model, layout):
-    """The arrays with a table of zeros for a model without positions.
-
-    Models of PyTorch have a table always, and fill it with random numbers if a file has none.
-    """
-    if config.position_embedding != "none":
-        return arrays
-    table = layout.stored_name(POSITIONS)
-    height, width = config.grid(model.input_shape[1:3])
-    rows = len(config.class_tokens) + height * width
-    return {**arrays, table: np.zeros((1, rows, config.width), "float32")}
+        write_safetensors(folder / SAFETENSORS, arrays, note_of(model))
+    return notes
 
 
 def _fold_class_rows(arrays, config):

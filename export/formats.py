@@ -45,7 +45,7 @@ CONVERSION_FORMATS = {
     "official": ".npz",  # As the paper's code.
     "weights": ".weights.h5",  # As Keras.
     "huggingface": "",
-    "timm": ".safetensors",  # Or a folder.
+    "timm": ".safetensors",
 }
 
 _KNOWN_OUTPUTS = (f"of {', '.join(OUTPUTS)}", lambda name: set(name.split(",")) <= {*OUTPUTS})

@@ -85,6 +85,7 @@ def once(tmp_path_factory):
         folder, done = root / name, root / f"{name}.done"
         with filelock.FileLock(f"{folder}.lock"):
             if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # Where it failed before.
                 folder.mkdir()
                 done.write_bytes(pickle.dumps(make(folder)))
             return pickle.loads(done.read_bytes())  # noqa: S301
@@ -241,47 +242,29 @@ def loss_and_gradients():
     return _loss_and_gradients
 
 
-def _served(server, monkeypatch, tmp_path, *, xet):
-    """Yields a fake Hub, with an empty cache, to which a token may write."""
-    from fake_hub import TOKEN
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A fake Hugging Face Hub, with an empty cache, to which a token may write."""
+    pytest.importorskip("huggingface_hub")
+    from fake_hub import TOKEN, FakeHub
     from huggingface_hub import constants
 
     from keras_vit.checkpoints import repositories
 
-    template = server.address + "/{repo_id}/resolve/{revision}/{filename}"
+    server = FakeHub()
     for name, value in {
         "ENDPOINT": server.address,
-        "HUGGINGFACE_CO_URL_TEMPLATE": template,
+        "HUGGINGFACE_CO_URL_TEMPLATE": server.address + "/{repo_id}/resolve/{revision}/{filename}",
         "HF_HUB_CACHE": str(tmp_path / "hub_cache"),
         "HF_TOKEN_PATH": str(tmp_path / "no_token"),
-        "HF_HUB_DISABLE_XET": not xet,
+        "HF_HUB_DISABLE_XET": True,
     }.items():
         monkeypatch.setattr(constants, name, value)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet_cache"))
-    server.forget = repositories._download.cache_clear  # As another process.
+    server.forget = repositories._downloaded.cache_clear  # As another process.
     server.forget()
     yield server
     server.close()
     server.forget()
     assert server.violations == []
-
-
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """A fake Hugging Face Hub that stores files by Git LFS."""
-    pytest.importorskip("huggingface_hub")
-    from fake_hub import FakeHub
-
-    yield from _served(FakeHub(), monkeypatch, tmp_path, xet=False)
-
-
-@pytest.fixture
-def xet_hub(monkeypatch, tmp_path):
-    """A fake Hugging Face Hub that stores files by Xet."""
-    pytest.importorskip("hf_xet")
-    pytest.importorskip("pyarrow")  # Unpacks what hf_xet packs.
-    from fake_xet import FakeXetHub
-
-    yield from _served(FakeXetHub(), monkeypatch, tmp_path, xet=True)

@@ -8,6 +8,7 @@ import functools
 import math
 import os
 import pathlib
+from typing import Any
 
 from keras_vit import configs
 
@@ -59,36 +60,19 @@ class OfficialWeights:
             return "imagenet"
         return self.pretrained_on
 
-    @property
-    def is_recommended(self) -> bool:
-        """Whether the official README recommends it."""
-        return "recommended" in self.note
-
-    @property
-    def is_augreg(self) -> bool:
-        """Whether it is from AugReg, the later training with augmentation and regularisation."""
-        return "AugReg" in self.note
-
 
 @functools.cache
 def rows() -> tuple[OfficialWeights, ...]:
     """Returns the whole catalogue, in the order of the table."""
     table = pathlib.Path(__file__).with_name("official_checkpoints.csv")
-    return tuple(
-        OfficialWeights(
-            key=row["key"],
-            model=row["model"],
-            pretrained_on=row["pretrained_on"],
-            finetuned_on=row["finetuned_on"],
-            resolution=int(row["resolution"]),
-            classes=int(row["classes"]),
-            note=row["note"],
-            imagenet_top1_percent=float(row["imagenet_top1_percent"] or 0) or None,
-            sha256=row["sha256"],
-            path=row["url"].removeprefix(f"{BASE_URL}/"),
-        )
-        for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())
-    )
+    found = []
+    for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines()):
+        fields: dict[str, Any] = dict(row)
+        fields |= {name: int(row[name]) for name in ("resolution", "classes")}
+        fields["imagenet_top1_percent"] = float(row["imagenet_top1_percent"] or 0) or None
+        fields["path"] = fields.pop("url").removeprefix(f"{BASE_URL}/")
+        found.append(OfficialWeights(**fields))
+    return tuple(found)
 
 
 def list_weights(model: str | None = None) -> list[str]:
@@ -162,9 +146,9 @@ def find(
         candidates,
         key=lambda row: (
             abs(math.log(row.resolution / side)),
-            not row.is_augreg,
+            "AugReg" not in row.note,
             row.pretrained_on != "imagenet21k",
-            not row.is_recommended,
+            "recommended" not in row.note,
         ),
     )
 

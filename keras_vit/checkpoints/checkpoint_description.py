@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import math
 
 from keras_vit import configs
-from keras_vit.checkpoints.checkpoint import Checkpoint
 from keras_vit.checkpoints.code_bases.files_beside import found
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint, readable_files
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name
-from keras_vit.configs.recognition import config_of_shapes, is_shown_by_shapes, num_classes
+from keras_vit.configs.recognition import config_of_shapes, num_classes
 from keras_vit.description import Description, Labels
 from keras_vit.description.description_texts import licence_in_card, licence_name
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 
+# Numbers that a described model may have in addition to twice as many as its file: heads of
+# pre-training and tables that a file leaves out.
+_FREE_NUMBERS = 2**20
+
 
 def describe_checkpoint(
     checkpoint: Checkpoint,
-    weights: str | os.PathLike,
     model: str | ViTConfig | BiTConfig | None = None,
     *,
-    image_size: tuple[int | None, int | None] | None = None,
+    is_given: bool = False,
+    image_size: tuple[int | None, int | None] = (None, None),
     source_size: tuple[int, int] | None = None,
     num_heads: int | None = None,
     gelu: Gelu | None = None,
@@ -32,8 +36,9 @@ def describe_checkpoint(
 
     Args:
         checkpoint: The checkpoint.
-        weights: What the user gave, for messages.
         model: A name or config that the weights must have, or None.
+        is_given: Whether the weights are loaded into a model that is given, whatever they state;
+            the description then has no config.
         image_size: Pixels (height, width), where the file does not show them.
         source_size: Pixels (height, width) of the file's images; another size is an error.
         num_heads: Attention heads, where the file does not show them.
@@ -41,68 +46,45 @@ def describe_checkpoint(
 
     Raises:
         ValueError: If the weights are not of the model, or a fact about their architecture is in
-            no file and was not given.
+            no file and was not given, or is not the one given.
     """
-    given = None if model is None else configs.resolve(model)
-    is_noted = _is_whole(checkpoint)
-    kernel = checkpoint.shapes.get("patch_embedding")
-    if model is not None and kernel and kernel[-1] != configs.resolve(model).width:
-        check_agrees(model, weights, None)
-    if is_noted or given is None or is_shown_by_shapes(given):
-        heads = num_heads or getattr(given, "num_heads", None)
-        try:
-            shown = shown_by(checkpoint, heads, source_size, gelu)
-        except ValueError:
-            height, width = image_size or (None, None)
-            if height is None or width is None or source_size is not None:
-                raise
-            shown = shown_by(checkpoint, heads, (height, width), gelu)
-        if model is not None:
-            check_agrees(model, weights, shown.config)
+    if is_given:
+        shown = Description(
+            input_shape=(None, None, checkpoint.channels) if checkpoint.channels else None,
+            position_grid=checkpoint.stated.position_grid,
+            classes=num_classes(checkpoint.shapes),
+        )
     else:
-        names = ("gelu", "norm_epsilon", "position_resize")
-        known = {name: checkpoint.fields[name] for name in names if name in checkpoint.fields}
-        shown = Description(config=dataclasses.replace(given, **known), input_shape=(None, None, 3))
-    config = shown.config
-    origins = _origins(checkpoint)
-    beside = read_images(checkpoint, shown.image_size or DEFAULT_SIZE, shown.classes)
-    if gelu is not None and not is_noted and not checkpoint.states("gelu"):
+        given = None if model is None else configs.resolve(model)
+        if given is not None and checkpoint.width not in (0, given.width):
+            check_agrees(given, checkpoint.path, None)
+        heads = num_heads or getattr(given, "num_heads", None)
+        shown = _of_arrays(checkpoint, heads, gelu, source_size, image_size)
+        if given is not None:
+            check_agrees(given, checkpoint.path, shown.config)
+    height, width = image_size
+    size = shown.image_size or (height or DEFAULT_IMAGE_SIZE, width or DEFAULT_IMAGE_SIZE)
+    try:
+        beside = read_images(checkpoint, size, shown.classes)
+    except ValueError as error:
+        if not is_given:
+            raise
+        # The weights are right also where images are prepared otherwise.
+        beside = Description(origins={"pixels": str(error)})
+    if is_given and shown.channels not in (None, 3):
+        beside = dataclasses.replace(beside, preprocessing=None)
+    origins = {**beside.origins, **_origins(checkpoint)}
+    if gelu is not None and not checkpoint.states("gelu"):
         origins["gelu"] = "--gelu"
     return dataclasses.replace(
         beside,
-        name=paper_name(config) or "ViT",
-        config=config,
+        name="" if is_given else paper_name(shown.config) or "ViT",
+        config=shown.config,
         input_shape=shown.input_shape,
         position_grid=shown.position_grid,
         classes=shown.classes,
-        origins={**beside.origins, **origins},
+        origins=origins,
         notes=(*shown.notes, *beside.notes),
-    )
-
-
-def describe_for(checkpoint: Checkpoint, image_size: tuple[int, int] | None = None) -> Description:
-    """Returns what a checkpoint states for a given model, whose config its arrays may not show.
-
-    Args:
-        checkpoint: The checkpoint.
-        image_size: Pixels (height, width) of the model's images; None where any size fits.
-    """
-    shapes = checkpoint.shapes
-    kernel = shapes.get("root_conv") or shapes.get("patch_embedding")
-    classes = num_classes(shapes)
-    try:
-        beside = read_images(checkpoint, image_size or DEFAULT_SIZE, classes)
-    except ValueError as error:  # Weights are right also where images are prepared otherwise.
-        beside = Description(origins={"pixels": str(error)})
-    if kernel and kernel[2] != 3:
-        beside = dataclasses.replace(beside, preprocessing=None)
-    return dataclasses.replace(
-        beside,
-        name="",
-        input_shape=(None, None, kernel[2]) if kernel else None,
-        position_grid=checkpoint.stated.position_grid,
-        classes=classes,
-        origins={**_origins(checkpoint), **beside.origins},
     )
 
 
@@ -125,7 +107,8 @@ def read_images(
     is_prepared = stated.preprocessing is not None
     if checkpoint.is_noted and not layout.numbered and (is_prepared or "pixels" in stated.origins):
         return _noted(checkpoint, classes)
-    beside = layout.images(checkpoint.files, image_size, classes)
+    with readable_files(checkpoint):
+        beside = layout.images(checkpoint, image_size, classes)
     if beside.preprocessing is None and is_prepared:
         return _noted(checkpoint, classes)
     if checkpoint.is_noted and stated.labels.is_multilabel:
@@ -133,7 +116,7 @@ def read_images(
         beside = dataclasses.replace(beside, labels=labels)
     places = (checkpoint.config.get("pretrained_cfg"), checkpoint.config)
     named = (licence_name(place.get("license")) for place in places if isinstance(place, dict))
-    licence = licence_in_card(checkpoint.files.folder) or next(filter(None, named), None)
+    licence = licence_in_card(checkpoint.folder) or next(filter(None, named), None)
     return beside if licence is None else dataclasses.replace(beside, licence=licence)
 
 
@@ -153,41 +136,14 @@ def _origins(checkpoint):
     layout, file = checkpoint.layout, checkpoint.path.name
     numerics = "config.json" if checkpoint.config else f"usual for {layout.name}"
     positions = "assumed" if layout.numbered else f"the rule of {layout.name}"
-    if checkpoint.is_noted:
-        positions = f"noted in {file}"
-    if _is_whole(checkpoint):
-        numerics = file
+    if checkpoint.stated.config is not None:
+        numerics = positions = file
     return {"gelu": numerics, "norm_epsilon": numerics, "position_resize": positions}
 
 
-def _is_whole(checkpoint):
-    """Whether the file holds the description of its model, which its arrays are named by."""
-    return checkpoint.layout.numbered and checkpoint.stated.config is not None
-
-
-def shown_by(
-    checkpoint: Checkpoint,
-    num_heads: int | None = None,
-    image_size: tuple[int, int] | None = None,
-    gelu: Gelu | None = None,
-) -> Description:
-    """Returns the model of a checkpoint from the names and shapes in it.
-
-    The description has the config, the shape of the images where the file shows it, the classes
-    and a note for each assumption.
-
-    Args:
-        checkpoint: The checkpoint.
-        num_heads: Attention heads, for files that do not show them.
-        image_size: Pixels (height, width) of the images that the position table is for, if
-            neither the file nor its `config.json` shows them and they are not square.
-        gelu: The form of GELU, for files that do not show it; see `ViTConfig`.
-
-    Raises:
-        ValueError: If it is not of a model of this package, or its heads, GELU or grid cannot
-            be known, or are not those given.
-    """
-    shapes, fields = checkpoint.shapes, dict(checkpoint.fields)
+def _of_arrays(checkpoint, num_heads, gelu, source_size, image_size):
+    """The config, image size, grid and classes of a checkpoint, with a note for an assumption."""
+    shapes, fields, stated = checkpoint.shapes, dict(checkpoint.fields), checkpoint.stated
     for fact, given in (("num_heads", num_heads), ("gelu", gelu)):
         known = fields.get(fact) if checkpoint.states(fact) else None
         if None not in (known, given) and known != given:
@@ -196,87 +152,82 @@ def shown_by(
                 f"{checkpoint.path}"
             )
         fields[fact] = given if known is None else known
-    if _is_whole(checkpoint):
-        return dataclasses.replace(checkpoint.stated, classes=num_classes(shapes), notes=())
+    if stated.config is not None:
+        _check_size(checkpoint)
+        return dataclasses.replace(stated, classes=num_classes(shapes), notes=())
     try:
         config, notes = config_of_shapes(
-            shapes,
-            fields,
-            epsilon_in=checkpoint.epsilon_in,
-            has_paper_sizes=not checkpoint.layout.models_vary,
+            shapes, fields, has_paper_sizes=not checkpoint.layout.models_vary
         )
     except ValueError as error:
         raise ValueError(f"{error} in {checkpoint.path}") from error
-    is_gap = getattr(config, "classifier", None) == "gap" and "classifier" not in fields
-    if is_gap and checkpoint.layout.gap_note and num_classes(shapes):
-        notes = (*notes, checkpoint.layout.gap_note)
-    if "norm_epsilon" in checkpoint.assumed and isinstance(config, ViTConfig):
-        notes = (
-            *notes,
-            f"the file shows neither LayerNorm's epsilon nor what the head reads: "
-            f"{config.norm_epsilon} and {config.classifier!r} were assumed, as in most of "
-            f"{checkpoint.layout.name}; its config.json states them",
-        )
-    if isinstance(config, ViTConfig) and len(set(config.patch_sizes)) == 1:
-        config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
-    kernel = shapes.get("root_conv") or shapes.get("patch_embedding") or ()
-    size = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
-    if isinstance(config, ViTConfig):
-        size = _image_size(checkpoint, config, image_size)
+    if not isinstance(config, ViTConfig):
+        size, grid = DEFAULT_SIZE, None
+    else:
+        if "norm_epsilon" in checkpoint.assumed:
+            notes += (
+                "the file shows neither LayerNorm's epsilon nor what the head reads: "
+                f"{config.norm_epsilon} and {config.classifier!r} were assumed, as in most of "
+                f"{checkpoint.layout.name}; its config.json states them",
+            )
+        if len(set(config.patch_sizes)) == 1:
+            config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
+        try:
+            size = _image_size(checkpoint, config, source_size)
+        except ValueError:
+            if source_size is not None or None in image_size:
+                raise
+            size = _image_size(checkpoint, config, image_size)
+        grid = config.grid(size)
     return Description(
         config=config,
-        input_shape=(*(size or (None, None)), kernel[2]),
-        position_grid=config.grid(size) if size and isinstance(config, ViTConfig) else None,
+        input_shape=(*size, checkpoint.channels),
+        position_grid=grid,
         classes=num_classes(shapes),
         notes=notes,
     )
 
 
+def _check_size(checkpoint):
+    """Raises ValueError if the noted model has far more numbers than the file."""
+    numbers = sum(math.prod(array.shape) for array in checkpoint.arrays.values())
+    described = dataclasses.replace(checkpoint.stated, classes=num_classes(checkpoint.shapes))
+    if described.parameters > 2 * numbers + _FREE_NUMBERS:
+        raise ValueError(
+            "The note of a file must be of its weights. Received: a model of "
+            f"{described.parameters:,} numbers in {checkpoint.path}, which has {numbers:,}"
+        )
+
+
 def _image_size(checkpoint, config, image_size):
-    """Pixels (height, width) of the images that the position table of a file is for."""
-    if checkpoint.has_fixed_positions and image_size is not None:
-        return image_size
-    table = checkpoint.shapes.get("position_embedding")
-    if config.position_embedding == "none":
-        if image_size:
-            return image_size
-        if not (grid := checkpoint.stated.position_grid):
-            raise ValueError(
-                "The image size (image_size, --image-size) must be given where neither the arrays "
-                f"nor config.json show it. Received: {checkpoint.path}"
-            )
-        return _stated_size(checkpoint, config, tuple(grid))
-    if not table or len(table) != 3:
-        hint = (
-            "; give the image size (image_size, --image-size), for which big_vision's sines and "
-            "cosines are filled in"
-            if checkpoint.has_fixed_positions
-            else ""
-        )
-        raise ValueError(
-            "A checkpoint must hold position embeddings of shape (1, rows, D). "
-            f"Received: {checkpoint.path} with {table or 'none'}{hint}"
-        )
-    known = config.grid(image_size) if image_size else checkpoint.stated.position_grid
-    try:
-        _, grid = find_grid(table[1], checkpoint.prefix_row_counts, known)
-    except ValueError as error:
-        raise ValueError(
-            "The image size (image_size, --image-size) must be given where the position "
-            "embeddings have no square grid and the file does not hold it, and must match the "
-            f"file. Received: {checkpoint.path}: {error}"
-        ) from error
-    return _stated_size(checkpoint, config, grid) if image_size is None else image_size
+    """Pixels (height, width) of the images that the position table of a file is for.
 
-
-def _stated_size(checkpoint, config, grid):
-    """Pixels (height, width) of images of a grid: those that the file states, or the fewest.
-
-    They may be no multiple of the patch; the model cuts the rest off.
+    Images of an image size that is given, else of the one that the file states or, of its grid,
+    the smallest; they may be no multiple of the patch, as the model cuts the rest off.
     """
-    size = checkpoint.stated.image_size
-    if size is not None and config.grid(size) == tuple(grid):
-        return size
+    table, grid = checkpoint.shapes.get("position_embedding"), checkpoint.stated.position_grid
+    has_table = config.position_embedding != "none"
+    if image_size is not None and (not has_table or checkpoint.has_fixed_positions):
+        return image_size
+    if has_table and table is not None and len(table) == 3:
+        known = config.grid(image_size) if image_size else grid
+        try:
+            _, grid = find_grid(table[1], checkpoint.prefix_row_counts, known)
+        except ValueError as error:
+            raise ValueError(
+                "The image size (image_size, --image-size) must be given where the position "
+                "embeddings have no square grid and the file does not hold it, and must match the "
+                f"file. Received: {checkpoint.path}: {error}"
+            ) from error
+    elif has_table or grid is None:
+        raise ValueError(
+            "The image size (image_size, --image-size) must be given where no table of positions "
+            f"(1, rows, D) and no config.json shows it. Received: {checkpoint.path} with "
+            f"{table or 'no table'}"
+        )
+    stated = checkpoint.stated.image_size
+    if image_size is not None or (stated is not None and config.grid(stated) == tuple(grid)):
+        return image_size or stated
     stride = config.resnet.stride if config.resnet else 1
     down, across = config.patch_sizes
     return (grid[0] * down * stride, grid[1] * across * stride)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.checkpoints.checkpoint import POSITIONS, REGISTERS, Checkpoint
+from keras_vit.checkpoints.code_bases.layouts import POSITIONS, REGISTERS, Checkpoint
 from keras_vit.checkpoints.formats import computed_array, read_values
 from keras_vit.checkpoints.resize import Grid, find_grid
 
 
-def complete(checkpoint: Checkpoint, model_grid: Grid, known: Sequence[int] | None) -> Checkpoint:
+def complete(checkpoint: Checkpoint, model_grid: Grid) -> Checkpoint:
     """Returns a checkpoint with the position table of the layers here.
 
     big_vision's table of sines and cosines, which its files leave out, is filled in. Rows of
@@ -22,7 +21,6 @@ def complete(checkpoint: Checkpoint, model_grid: Grid, known: Sequence[int] | No
     Args:
         checkpoint: The checkpoint.
         model_grid: Patches (down, across) of the model.
-        known: Patches (down, across) of the file's table, or None.
 
     Raises:
         ValueError: If the token size has no such sines and cosines.
@@ -51,6 +49,7 @@ def complete(checkpoint: Checkpoint, model_grid: Grid, known: Sequence[int] | No
     positions, registers = checkpoint.arrays[table], checkpoint.arrays[tokens]
     first = checkpoint.num_class_tokens
     behind = first + registers.shape[1]
+    known = checkpoint.stated.position_grid
     try:
         count, _ = find_grid(positions.shape[1], checkpoint.prefix_row_counts, known, model_grid)
     except ValueError:

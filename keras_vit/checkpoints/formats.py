@@ -10,7 +10,6 @@ import os
 import re
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -57,14 +56,12 @@ class FileContent(NamedTuple):
         note: The description that this package wrote into the file, or None.
         config: The object in its `config.json`.
         keras_version: 2 or 3 for HDF5 files of Keras; 0 for others.
-        wrapper: The key of a PyTorch file under which the state dict is, or "".
     """
 
     arrays: dict[str, StoredArray]
     note: Description | None = None
     config: dict[str, Any] = {}
     keras_version: int = 0
-    wrapper: str = ""
 
 
 def computed_array(
@@ -92,14 +89,13 @@ def read_values(arrays: Iterable[StoredArray]) -> Iterator[np.ndarray]:
         for array in arrays:
             if array.open not in opened:
                 opened[array.open] = files.enter_context(array.open())
-            read = opened[array.open]
+            key = (array.open, array.key)
+            value = stacks[key] if key in stacks else opened[array.open](array.key)
             if array.block is None:
-                yield read(array.key)
-                continue
-            stack = (array.open, array.key)
-            if stack not in stacks:
-                stacks[stack] = read(array.key)
-            yield stacks[stack][array.block]
+                yield value
+            else:
+                stacks[key] = value
+                yield value[array.block]
 
 
 # Bytes that arrays may declare beyond a fixed multiple of the file: a head of zeros is
@@ -126,22 +122,29 @@ def _check_arrays(path, arrays):
     check_declared_size(path, declared, os.path.getsize(path))
 
 
+# Names of dtypes in files that are not NumPy's.
+_DTYPES = {
+    "F16": "float16", "F32": "float32", "F64": "float64", "BF16": "bfloat16",
+    **{f"torch.{name}": name for name in ("float16", "float32", "float64", "bfloat16")},
+}  # fmt: skip
+
+
 def weight_dtype(path, name: str, dtype: np.dtype | str) -> np.dtype:
     """Returns the dtype of an array's values; bfloat16 if NumPy only knows "2 bytes".
 
     Args:
         path: The file, for the message.
         name: The array, for the message.
-        dtype: The dtype in the file: one of NumPy, or the file's name for another one.
+        dtype: The dtype in the file: one of NumPy, or the file's name for it.
 
     Raises:
         ValueError: If the array does not hold real numbers of 16 bits or more.
     """
-    if isinstance(dtype, np.dtype):
-        if (dtype.kind == "V" and dtype.itemsize == 2 and not dtype.names) or dtype == "uint16":
-            return np.dtype(ml_dtypes.bfloat16)
-        if dtype.kind == "f" or dtype == ml_dtypes.bfloat16:
-            return dtype
+    known = _DTYPES.get(str(dtype), str(dtype))
+    if known in ("bfloat16", "uint16", "|V2"):
+        return np.dtype(ml_dtypes.bfloat16)
+    if known.lstrip("<>") in ("float16", "float32", "float64", "f2", "f4", "f8"):
+        return np.dtype(known)
     raise ValueError(
         "Weights must be float16, bfloat16, float32 or float64. "
         f"Received: {name} of dtype {dtype} in {path}"
@@ -163,15 +166,12 @@ _NOTE = "keras_vit"
 
 def damaged_file(kind: str, path, reason: object) -> ValueError:
     """Returns the error of a damaged file, such as of "A .weights.h5", on one short line."""
-    line = " ".join(str(reason).split())  # It may quote the file.
-    short = line if len(line) <= _MAX_REASON else f"{line[:_MAX_REASON]}..."
+    line = " ".join(str(reason).split())[:300]  # It may quote the file.
     return ValueError(
         f"{kind} must be whole; this one is truncated or damaged: fetch or write it again. "
-        f"Received: {path} ({short})"
+        f"Received: {path} ({line})"
     )
 
-
-_MAX_REASON = 300  # Letters.
 
 # .npz
 
@@ -181,35 +181,20 @@ _HEADERS = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 _MAX_HEADER = 1000  # Characters; NumPy's are 118 for a plain array.
-# zipfile raises these for damaged, encrypted or unknown entries.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    OSError,
-    ValueError,
-    NotImplementedError,
-    RuntimeError,
-)
 
 
-def read_npz(path, archive: zipfile.ZipFile | None = None) -> FileContent:
+def read_npz(path) -> FileContent:
     """Returns the arrays of an archive and its note, without reading values.
 
     Every header is read and compared with the archive's directory.
 
     Args:
         path: A file that `numpy.savez` or `write_npz` wrote.
-        archive: The open file, or None.
 
     Raises:
         ValueError: If the file is no such archive, truncated or otherwise damaged, holds
             pickled objects, or declares more than it can hold.
     """
-    if archive is None:
-        with open_zip(path) as archive:
-            return read_npz(path, archive)
 
     @contextlib.contextmanager
     def reader():
@@ -217,9 +202,10 @@ def read_npz(path, archive: zipfile.ZipFile | None = None) -> FileContent:
             yield lambda key: _npz_value(path, archive, *key)
 
     arrays = {}
-    for name, (shape, stored) in _npz_headers(path, archive).items():
-        dtype = weight_dtype(path, name, stored)
-        arrays[name] = StoredArray(name, shape, dtype, reader, (name, dtype))
+    with open_zip(path) as archive:
+        for name, (shape, stored) in _npz_headers(path, archive).items():
+            dtype = weight_dtype(path, name, stored)
+            arrays[name] = StoredArray(name, shape, dtype, reader, (name, dtype))
     _check_arrays(path, arrays)
     return FileContent(arrays, _note(path, archive.comment))
 
@@ -250,8 +236,8 @@ def check_npz(path) -> None:
     Raises:
         ValueError: As `read_npz`, or if a checksum differs.
     """
+    read_npz(path)
     with open_zip(path) as archive:
-        read_npz(path, archive)
         _check_sums(path, archive, _NPZ)
 
 
@@ -291,15 +277,13 @@ def open_zip(path) -> Iterator[zipfile.ZipFile]:
 
 def _npz_headers(path, archive):
     """The shape and the dtype of each array by name."""
-    entries = [info for info in archive.infolist() if not info.is_dir()]
-    if len({info.filename for info in entries}) < len(entries):
-        raise damaged_file(_NPZ, path, "two arrays have the same name")
-    names = {info.filename.removesuffix(".npy"): info for info in entries}
-    headers = {
-        name: _npz_header(path, archive, info, name)
-        for name, info in names.items()
-        if info.filename.endswith(".npy")
-    }
+    headers: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
+    for info in archive.infolist():
+        name = info.filename.removesuffix(".npy")
+        if name in headers:
+            raise damaged_file(_NPZ, path, "two arrays have the same name")
+        if name != info.filename:
+            headers[name] = _npz_header(path, archive, info, name)
     if not headers:
         raise damaged_file(_NPZ, path, "it holds no array")
     return headers
@@ -336,19 +320,12 @@ def _npz_value(path, archive, name, dtype):
         with archive.open(f"{name}.npy") as stream:
             array = np.lib.format.read_array(stream, allow_pickle=False)
             stream.read(1)  # Compares the checksum.
-    except _DAMAGE as error:
+    except Exception as error:  # zipfile raises nearly anything on a damaged archive.
         raise damaged_file(_NPZ, path, f"{name}: {error}") from error
     return array.view(dtype)  # NumPy reads bfloat16 as "2 bytes".
 
 
 # .safetensors
-
-_SAFETENSORS_DTYPES = {
-    "F16": np.dtype("float16"),
-    "F32": np.dtype("float32"),
-    "F64": np.dtype("float64"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-}
 
 
 def read_safetensors(path) -> FileContent:
@@ -374,8 +351,7 @@ def read_safetensors(path) -> FileContent:
                 if _BOOKKEEPING.search(name):
                     continue
                 view = file.get_slice(name)
-                word = view.get_dtype()
-                dtype = weight_dtype(path, name, _SAFETENSORS_DTYPES.get(word, word))
+                dtype = weight_dtype(path, name, view.get_dtype())
                 arrays[name] = StoredArray(name, tuple(view.get_shape()), dtype, reader, name)
             note = (file.metadata() or {}).get(_NOTE)
     except safetensors.SafetensorError as error:
@@ -407,7 +383,7 @@ _WRAPPERS = ("state_dict", "model", "model_state", "state_dict_ema", "model_ema"
 
 
 def read_torch(path) -> FileContent:
-    """Returns the arrays of a `.bin` or `.pth` file, and the key of its state dict.
+    """Returns the arrays of a `.bin` or `.pth` file.
 
     PyTorch's weights-only loading runs no code of the file and maps the values into memory,
     so the file stays open as long as the arrays exist.
@@ -417,13 +393,7 @@ def read_torch(path) -> FileContent:
             numbers.
         ImportError: If PyTorch is not installed.
     """
-    torch, state, wrapper = _load_state_dict(path)
-    dtypes = {
-        torch.float16: np.dtype("float16"),
-        torch.float32: np.dtype("float32"),
-        torch.float64: np.dtype("float64"),
-        torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
-    }
+    torch, state = _load_state_dict(path)
 
     def value(name):
         tensor = state[name].detach().resolve_neg().contiguous()
@@ -442,17 +412,12 @@ def read_torch(path) -> FileContent:
         if not is_tensor or tensor.layout is not torch.strided or tensor.device.type != "cpu":
             raise ValueError(
                 "A state dict must hold dense tensors alone, by name. "
-                f"Received: {name!r} of {_kind_of(tensor)} in {path}"
+                f"Received: {name!r} of {type(tensor)} {getattr(tensor, 'layout', '')} in {path}"
             )
-        dtype = weight_dtype(path, name, dtypes.get(tensor.dtype, str(tensor.dtype)))
+        dtype = weight_dtype(path, name, str(tensor.dtype))
         arrays[name] = StoredArray(name, tuple(tensor.shape), dtype, reader, name)
     _check_arrays(path, arrays)
-    return FileContent(arrays, wrapper=wrapper)
-
-
-def _kind_of(tensor):
-    layout, device = getattr(tensor, "layout", ""), getattr(tensor, "device", "")
-    return " ".join(filter(None, (str(type(tensor)), str(layout), str(device))))
+    return FileContent(arrays)
 
 
 def _check_sums(path, archive, kind):
@@ -466,7 +431,7 @@ def _check_sums(path, archive, kind):
 
 
 def _load_state_dict(path):
-    """The module torch, the tensors of a file by name, and the name that holds them, or ""."""
+    """The module torch, and the tensors of a file by name."""
     purpose = "Reading a PyTorch file, unlike a .safetensors file of the same weights,"
     torch = import_optional("torch", purpose, extra="")
     if zipfile.is_zipfile(path):  # Not the form before PyTorch 1.6.
@@ -482,13 +447,12 @@ def _load_state_dict(path):
             "A PyTorch file must be a whole state dict that weights-only loading takes. "
             f"Received: {path} ({str(error).splitlines()[0] if str(error) else error!r})"
         ) from error
-    found = ""
     for wrapper in _WRAPPERS:
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
-            state, found = state[wrapper], wrapper
+            state = state[wrapper]
             break
     if not isinstance(state, dict):
         raise ValueError(
             f"A PyTorch file must hold a state dict. Received: {path} with {type(state)}"
         )
-    return torch, state, found
+    return torch, state

@@ -22,7 +22,7 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from keras_vit.checkpoints.code_bases.keras_hub import HUB_BACKBONES, HUB_CLASSIFIERS
+from keras_vit.checkpoints.code_bases.keras_hub import check_family
 from keras_vit.checkpoints.formats import (
     FileContent,
     StoredArray,
@@ -49,12 +49,6 @@ _OBJECTS_PER_ARRAY = 16
 _FREE_NUMBERS = 2**20
 
 ENTRY = "description"  # Key of a layer's variable that is a fact, not a weight.
-
-# What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
-_TRAINER = "keras_vit>Trainer"
-
-# Models whose weights are read in addition to KerasHub's.
-_FUNCTIONAL = "Functional"
 
 
 def read_keras_h5(path, content: bytes | None = None) -> FileContent:
@@ -102,29 +96,15 @@ def read_keras_h5(path, content: bytes | None = None) -> FileContent:
     return FileContent(arrays, note, keras_version=version)
 
 
-def read_keras_archive(path, archive: zipfile.ZipFile) -> FileContent:
+def read_keras_archive(path) -> FileContent:
     """Returns the arrays, note and config of a `.keras` file; no object in it is made.
 
-    Args:
-        path: The file.
-        archive: The open file.
-
     Raises:
-        ValueError: If the file is damaged, or of another model than one of `keras_vit.build`
-            or of `HUB_CLASSIFIERS` and `HUB_BACKBONES`.
+        ValueError: If the file is damaged, or of another model of KerasHub than its ViT.
     """
     with _one_error(path, "A .keras file"):
-        config = parse_json(_entry(archive, CONFIG, _MAX_CONFIG_BYTES), CONFIG)
-        # Keras does not compress it.
-        content = _entry(archive, WEIGHTS, os.path.getsize(path))
-    kind = config.get("class_name") if isinstance(config, dict) else None
-    known = (*HUB_CLASSIFIERS, *HUB_BACKBONES)
-    if kind not in (*known, _FUNCTIONAL):
-        raise ValueError(
-            "A checkpoint must hold weights alone, or be a functional model or KerasHub's "
-            f"{', '.join(known)}; another model is read by "
-            f"keras.saving.load_model. Received: {path}, a {kind}"
-        )
+        config, content = _entries(path)
+    check_family(config, path)
     return read_keras_h5(path, content)._replace(config=config)
 
 
@@ -137,7 +117,8 @@ def read_model(path: str | os.PathLike) -> keras.Model:
     """
     try:
         config, weights, stored = check_keras_archive(path)
-        is_trainer = config.get("registered_name") == _TRAINER
+        # What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
+        is_trainer = config.get("registered_name") == "keras_vit>Trainer"
         if is_trainer:  # By name, as training/ is built on this file.
             importlib.import_module("keras_vit.training.trainer.trainer")
         model = load_keras_model(config, weights, 2 * stored + _FREE_NUMBERS)
@@ -166,28 +147,16 @@ def check_keras_archive(path) -> tuple[dict[str, Any], str | io.BytesIO, int]:
             paths that lead elsewhere), declares far more bytes than it holds, has far more objects
             than arrays, or its weights lie in other files.
     """
-    weights: str | io.BytesIO
-    content = None
     with _one_error(path, "A .keras file"):
-        if os.path.isdir(path):
-            weights = os.path.join(path, WEIGHTS)
-            with open(os.path.join(path, CONFIG), "rb") as stream:
-                config = parse_json(stream.read(_MAX_CONFIG_BYTES), CONFIG)
-        else:
-            with zipfile.ZipFile(path) as archive:
-                names = sorted(archive.namelist())
-                if names != sorted(UNPACKED_MODEL):
-                    raise ValueError(f"it must hold {UNPACKED_MODEL} alone, not {names[:5]}")
-                config = parse_json(_entry(archive, CONFIG, _MAX_CONFIG_BYTES), CONFIG)
-                content = _entry(archive, WEIGHTS, os.path.getsize(path) + _FREE_BYTES)
-                weights = io.BytesIO(content)
-        with _opened(weights if content is None else path, content) as file:
+        config, content = _entries(path, UNPACKED_MODEL)
+        file_of_weights = os.path.join(path, WEIGHTS) if content is None else path
+        with _opened(file_of_weights, content) as file:
             arrays = _arrays(path, file, content)
             numbers = sum(array.size for array in arrays.values())
         objects = json.dumps(config).count('"class_name"')
         if objects > _FREE_OBJECTS + _OBJECTS_PER_ARRAY * len(arrays):
             raise ValueError(f"it has {objects:,} objects and {len(arrays):,} arrays")
-    return config, weights, numbers
+    return config, file_of_weights if content is None else io.BytesIO(content), numbers
 
 
 def has_own_layers(path) -> bool:
@@ -197,6 +166,27 @@ def has_own_layers(path) -> bool:
             return b'"keras_vit>' in _entry(archive, CONFIG, _MAX_CONFIG_BYTES)
     except Exception:  # zipfile raises nearly anything on other files.
         return False
+
+
+def _entries(path, names=()) -> tuple[dict[str, Any], bytes | None]:
+    """The config of a `.keras` file, and its weights; None for those in a folder.
+
+    The entries must have the names, if there are any.
+    """
+    content = None
+    if os.path.isdir(path):
+        with open(os.path.join(path, CONFIG), "rb") as stream:
+            text = stream.read(_MAX_CONFIG_BYTES)
+    else:
+        with zipfile.ZipFile(path) as archive:
+            if names and sorted(archive.namelist()) != sorted(names):
+                raise ValueError(f"it must hold {names} alone, not {archive.namelist()[:5]}")
+            text = _entry(archive, CONFIG, _MAX_CONFIG_BYTES)
+            content = _entry(archive, WEIGHTS, os.path.getsize(path) + _FREE_BYTES)
+    config = parse_json(text, CONFIG)
+    if not isinstance(config, dict):
+        raise ValueError(f"{CONFIG} must hold one JSON object")
+    return config, content
 
 
 def _entry(archive, name, max_bytes):
@@ -233,9 +223,8 @@ def _arrays(path, file: h5py.File, content: bytes | None) -> dict[str, h5py.Data
         if not isinstance(link, h5py.HardLink) or not isinstance(file[name], h5py.Group)
     }
     declared = sum(array.size * array.dtype.itemsize for array in arrays.values())
-    check_declared_size(
-        path, declared, os.path.getsize(file.filename) if content is None else len(content)
-    )
+    size = os.path.getsize(file.filename) if content is None else len(content)
+    check_declared_size(path, declared, size)
     return arrays
 
 
@@ -248,17 +237,13 @@ def _named_arrays(file, arrays):
     """The version of Keras that wrote a file, and its arrays with their names.
 
     In Keras 3 a layer is a group whose group "vars" holds its variables by number; the group has
-    the layer's name, where Keras kept it, as an attribute.
+    the layer's name, where Keras kept it, as an attribute. In Keras 2 an array has the names of
+    the layer and of the variable.
     """
-    root = file.get("model_weights", file)
-    if {"layer_names", "layer_names0"} & set(root.attrs):
-        # By the names of the layer and of the variable.
-        start = "" if root is file else "model_weights/"
-        return 2, {
-            name.removeprefix(start).removesuffix(":0"): array
-            for name, array in arrays.items()
-            if name.startswith(start)
-        }
+    start = "model_weights/" if "model_weights" in file else ""
+    if {"layer_names", "layer_names0"} & set(file[start or "/"].attrs):
+        inside = {name: array for name, array in arrays.items() if name.startswith(start)}
+        return 2, {n.removeprefix(start).removesuffix(":0"): a for n, a in inside.items()}
 
     def name_of(keys):
         if len(keys) == 1:

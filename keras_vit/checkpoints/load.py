@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.checkpoint import POSITIONS, Checkpoint, open_checkpoint
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.code_bases.layouts import POSITIONS, Checkpoint
 from keras_vit.checkpoints.match import (
-    REFUSE,
     LoadOptions,
     match_checkpoint,
     position_layers,
@@ -21,8 +21,6 @@ from keras_vit.checkpoints.match import (
     unseen_fields,
     weights_by_path,
 )
-
-HEAD = "predictions/kernel"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +71,6 @@ def load_checkpoint(
     skip: Iterable[str] = (),
     position_resize: str | None = "official",
     position_grid: Sequence[int] | None = None,
-    patch_resize: str | None = None,
     input_channels: str | None = None,
 ) -> LoadReport:
     """Loads a checkpoint into a model, strictly.
@@ -97,13 +94,9 @@ def load_checkpoint(
         skip: Patterns such as "head/*" of weights to leave out, by name in the file or by path
             in the model; variables that match are not changed.
         position_resize: A key of `keras_vit.configs.position_resize.RULES`, such as "official"
-            (linear, corners aligned); None for the rule of the file's code base; or "refuse"
-            for an error if the grids differ.
+            (linear, corners aligned); None for the rule of the file's code base.
         position_grid: Patches (down, across) of the file's position embeddings, if they are
             not stored in the file.
-        patch_resize: "pseudo_inverse" to convert a patch embedding of another patch size, as
-            FlexiViT does (`keras_vit.checkpoints.resize.resize_patch_kernel`); None to refuse
-            it.
         input_channels: "adapt" to convert a first kernel for other channels
             (`keras_vit.checkpoints.resize.adapt_input_channels`); None to refuse it.
 
@@ -121,7 +114,7 @@ def load_checkpoint(
     >>> print(load_checkpoint(model, "ViT-B_16.npz", skip=("head/*", "pre_logits/*")))
     """
     skip = (skip,) if isinstance(skip, str) else tuple(skip)
-    options = LoadOptions(skip, position_resize, position_grid, patch_resize, input_channels)
+    options = LoadOptions(skip, position_resize, position_grid, input_channels)
     return load_opened(open_checkpoint(path), model, options)
 
 
@@ -129,15 +122,16 @@ def load_opened(
     checkpoint: Checkpoint, model: keras.Model, options: LoadOptions | None = None
 ) -> LoadReport:
     """Loads an opened checkpoint into a model; raises the errors of `load_checkpoint`."""
-    match = match_checkpoint(checkpoint, model, options or LoadOptions())
+    options = options or LoadOptions()
+    match = match_checkpoint(checkpoint, model, options)
     variables = weights_by_path(model)
     dtypes = {path: np.dtype(variable.dtype) for path, variable in variables.items()}
     values = read_match(match, dtypes)
     for path, value in values.items():
         variables[path].assign(value)
-    wanted = (options or LoadOptions()).position_resize
-    if wanted != REFUSE and not _keeps_positions(match, model):
-        set_position_rule(model, checkpoint.position_rule(wanted))
+    tables = {weight.path for layer in position_layers(model) for weight in layer.weights}
+    if tables.isdisjoint(match.kept):
+        set_position_rule(model, checkpoint.position_rule(options.position_resize))
     report = LoadReport(
         path=str(checkpoint.path),
         layout=checkpoint.layout.name,
@@ -147,9 +141,9 @@ def load_opened(
             for assignment in match.assignments
             if assignment.grids and assignment.grids[0] != assignment.grids[1]
         },
-        skipped=match.skipped,
-        kept=match.kept,
-        zero_head=HEAD in values and not values[HEAD].any(),
+        skipped=tuple(match.skipped),
+        kept=tuple(match.kept),
+        zero_head=not values.get("predictions/kernel", np.ones(1)).any(),
         notes=(
             *match.notes,
             *(f"{a.rule.paths[0]}: {a.note}" for a in match.assignments if a.note),
@@ -159,36 +153,28 @@ def load_opened(
     return report
 
 
-def _keeps_positions(match, model):
-    """Whether `skip` leaves a table of positions of a model unchanged."""
-    tables = {weight.path for layer in position_layers(model) for weight in layer.weights}
-    return bool(tables & set(match.kept))
-
-
 def _warn(report, checkpoint, model):
+    """Warns of weights that fit, while their model computes something else."""
+    warned = []
     if report.zero_head:
-        warnings.warn(
+        warned.append(
             f"The head of {checkpoint.path} is all zeros, as in the first official ImageNet-21k "
             "files: the model predicts the same for every image until it is fine-tuned. The "
-            "AugReg files have trained heads.",
-            stacklevel=4,
+            "AugReg files have trained heads."
         )
     if checkpoint.has_fixed_positions and POSITIONS not in weights_by_path(model):
-        warnings.warn(
+        warned.append(
             f"{checkpoint.path} was trained with the sine and cosine positions of big_vision "
-            '(posemb="sincos2d"), and the model has none.',
-            stacklevel=4,
+            '(posemb="sincos2d"), and the model has none.'
         )
     ours, theirs = unseen_fields(model), checkpoint.fields
     differ = [fact for fact in ours if fact in theirs and theirs[fact] != ours[fact]]
     if differ:
-        warnings.warn(
-            f"{checkpoint.path} was trained with "
-            + ", ".join(f"{fact}={theirs[fact]!r}" for fact in differ)
-            + "; the model has "
-            + ", ".join(f"{fact}={ours[fact]!r}" for fact in differ)
-            + ". Its outputs will differ; to have them equal, give keras_vit.build "
-            + ", ".join(f"{fact}={theirs[fact]!r}" for fact in differ)
-            + ".",
-            stacklevel=4,
+        of_file = ", ".join(f"{fact}={theirs[fact]!r}" for fact in differ)
+        of_model = ", ".join(f"{fact}={ours[fact]!r}" for fact in differ)
+        warned.append(
+            f"{checkpoint.path} was trained with {of_file}; the model has {of_model}. Its outputs "
+            f"will differ; to have them equal, give keras_vit.build {of_file}."
         )
+    for text in warned:
+        warnings.warn(text, stacklevel=4)

@@ -8,7 +8,7 @@ import socket
 
 import keras
 
-from keras_vit.checkpoints.catalogue import RELEASED_NAMES, OfficialWeights
+from keras_vit.checkpoints.catalogue import OfficialWeights
 from keras_vit.checkpoints.formats import check_npz
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import Description
@@ -78,6 +78,6 @@ def download(weights: OfficialWeights) -> pathlib.Path:
         socket.setdefaulttimeout(before)
     raise OSError(
         f"The weights {weights.key} could not be downloaded: fetch {weights.url} by other means "
-        f"and put it at ~/.keras/models/{name} (or below KERAS_HOME). (In the package: "
-        f"{', '.join(RELEASED_NAMES)}.) Received: {' '.join(reason.split())}"
+        f"and put it at ~/.keras/models/{name} (or below KERAS_HOME). "
+        f"Received: {' '.join(reason.split())}"
     )

@@ -5,61 +5,51 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
-import re
 from collections.abc import Sequence
+from typing import Any
 
 from keras_vit.checkpoints.catalogue import check_unambiguous
-from keras_vit.checkpoints.checkpoint import (
-    ADAPTER,
-    INDEX,
-    KERAS_HUB_HEAD,
-    SAFETENSORS,
-    adapter_error,
-)
 from keras_vit.checkpoints.code_bases import hugging_face, keras_hub
 from keras_vit.checkpoints.code_bases.files_beside import read_json
-from keras_vit.checkpoints.code_bases.hugging_face import PREPROCESSOR, PROCESSOR
-from keras_vit.checkpoints.code_bases.keras_hub import KERAS_HUB_PREPROCESSOR
 from keras_vit.checkpoints.weight_sources import released_folder
 from keras_vit.description.description_texts import TEXTS
 from keras_vit.hub import downloads
 from keras_vit.hub.repository_names import RepositoryName
-from keras_vit.utils.fields import required
 from keras_vit.utils.files import (
     CARD,
     CONFIG,
     HISTORY,
     MODEL,
     RECIPE,
+    SAFETENSORS,
     UNPACKED_MODEL,
     WEIGHTS,
-)
-
-# Beside the weights: of transformers and timm, of KerasHub, of this package, of all.
-_BESIDE = (
-    CONFIG, PREPROCESSOR, PROCESSOR, KERAS_HUB_PREPROCESSOR, *TEXTS, RECIPE, HISTORY,
-    CARD,
 )  # fmt: skip
-# The weights, the first that a repository has: one file, or an index and its parts.
-_WEIGHTS = (MODEL, SAFETENSORS, INDEX, WEIGHTS)
-# All that is read.
-READ_FILES = tuple(dict.fromkeys((*UNPACKED_MODEL, *_BESIDE, *_WEIGHTS, KERAS_HUB_HEAD)))
-_PART = re.compile(r"[\w.-]+-\d{5}-of-(\d{5})\.safetensors")
+
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".msgpack")
 
+# Files of a repository beside the weights: of transformers and timm, of KerasHub, of this package,
+# of all; and the weights, of which the first that it has are read.
+_BESIDE = (
+    CONFIG, hugging_face.PREPROCESSOR, hugging_face.PROCESSOR, keras_hub.PREPROCESSOR, *TEXTS,
+    RECIPE, HISTORY, CARD,
+)  # fmt: skip
+_WEIGHTS = (MODEL, SAFETENSORS, WEIGHTS)
+# All that is read.
+READ_FILES = tuple(dict.fromkeys((*UNPACKED_MODEL, *_BESIDE, *_WEIGHTS, keras_hub.HEAD)))
 
-def repository_folder(name: object) -> pathlib.Path | None:
-    """Returns the folder with the files of a repository; None for any other name or path.
+
+def repository_folder(name: Any) -> pathlib.Path | None:
+    """Returns the folder with the files of a repository, which is downloaded; None for others.
 
     Args:
-        name: Any value of `weights=`; "hf:owner/name@revision" is a repository, which is
-            downloaded.
+        name: Any value of `weights=`; "hf:owner/name@revision" is a repository.
 
     Raises:
         ValueError: If the name is wrong, or the repository has nothing that is read.
         OSError: If it cannot be downloaded.
     """
-    return None if _parsed(name) is None else _download(str(name))[1]
+    return None if _parsed(name) is None else _downloaded(name)[1]
 
 
 def classifier_folder(folder_or_name: str | os.PathLike) -> pathlib.Path:
@@ -72,28 +62,22 @@ def classifier_folder(folder_or_name: str | os.PathLike) -> pathlib.Path:
     return repository_folder(folder_or_name) or released_folder(folder_or_name)
 
 
-def fixed_name(name: object) -> str | None:
-    """Returns the name of a repository with its commit or version; None for any other name.
+def fixed_name(name: Any) -> str | None:
+    """Returns the name of a repository with its commit; arguments as for `repository_folder`.
 
     A process resolves a branch once, so that all it does is with the same files.
-
-    Raises:
-        ValueError: As `repository_folder`.
-        OSError: As `repository_folder`.
     """
-    return None if _parsed(name) is None else str(_download(str(name))[0])
+    return None if _parsed(name) is None else str(_downloaded(name)[0])
 
 
-def cached_name(name: object) -> str | None:
+def cached_name(name: Any) -> str | None:
     """Returns `fixed_name` of a repository that is whole in the cache, else None; asks no server.
 
     A branch is its newest cached commit.
     """
     repository = _parsed(name)
-    if repository is None:
-        return None
-    held = downloads.cached(repository, choose_files, READ_FILES)
-    return None if held is None else str(held[0])
+    held = repository and downloads.cached(repository, choose_files, READ_FILES)
+    return str(held[0]) if held else None
 
 
 def _parsed(name):
@@ -104,10 +88,17 @@ def _parsed(name):
 
 
 @functools.cache
-def _download(text: str) -> tuple[RepositoryName, pathlib.Path]:
-    repository = required(RepositoryName.parse(text), "the name of a repository")
-    choose = functools.partial(choose_files, repository=text)
-    return downloads.download(repository, choose, READ_FILES, _check_config)
+def _downloaded(name):
+    """The name of a repository with its commit, and its folder."""
+    choose = functools.partial(choose_files, repository=name)
+    return downloads.download(_parsed(name), choose, READ_FILES, _check_config)
+
+
+def _check_config(folder):
+    """Raises ValueError if the config is of a model that is not known, before its weights come."""
+    config = read_json(folder / CONFIG)
+    hugging_face.check_model_type(config, folder)
+    keras_hub.check_family(config, folder)
 
 
 def choose_files(names: Sequence[str], repository: str = "") -> tuple[list[str], list[str]]:
@@ -120,31 +111,13 @@ def choose_files(names: Sequence[str], repository: str = "") -> tuple[list[str],
     Raises:
         ValueError: If it has no weights that are read. Pickles never are.
     """
-    if not set(ADAPTER).isdisjoint(names):
-        raise adapter_error(repository)
     beside = [name for name in _BESIDE if name in names]
     weights = next((name for name in _WEIGHTS if name in names), None)
     if weights is None:
-        pickles = sorted(name for name in names if name.endswith(_PICKLES))
-        had = f"pickles alone ({', '.join(pickles[:3])}), which are never opened, as they can run "
+        pickles = ", ".join([name for name in names if name.endswith(_PICKLES)][:3])
         raise ValueError(
-            f"A repository must have one of {', '.join(_WEIGHTS)}. Received: {repository} with "
-            + (f"{had}any code" if pickles else f"{len(names)} other files")
+            f"A repository must have one of {', '.join(_WEIGHTS)}; pickles are never opened, as "
+            f"they can run any code. Received: {repository} with {pickles or 'other files'}"
         )
-    if weights == INDEX:
-        parts = {name: int(found[1]) for name in names if (found := _PART.fullmatch(name))}
-        if not parts or len(parts) < max(parts.values()):
-            raise ValueError(
-                f"A checkpoint in parts must be whole. Received: {repository} with {len(parts)}"
-            )
-        return [*beside, INDEX], sorted(parts)
-    head = weights == WEIGHTS and KERAS_HUB_HEAD in names
-    return beside, [*([KERAS_HUB_HEAD] if head else []), weights]
-
-
-def _check_config(folder):
-    """Raises ValueError if the config is of a model that is not known, before its weights come."""
-    config = read_json(folder / CONFIG)
-    for base in (hugging_face, keras_hub):
-        base.check_family(config, folder)
-    hugging_face.check_model_type(config, folder)
+    head = [keras_hub.HEAD] if weights == WEIGHTS and keras_hub.HEAD in names else []
+    return beside, [*head, weights]

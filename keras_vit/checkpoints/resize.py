@@ -95,34 +95,6 @@ def _weights(rule, old, new):
     return resize_weights(rule, float(old), float(new), points, RULES[rule].more, np)
 
 
-def resize_patch_kernel(kernel: np.ndarray, patch_size: tuple[int, int]) -> np.ndarray:
-    """Returns a patch kernel for another patch size, with outputs as close as possible.
-
-    Resizing a patch x is a matrix product B x. The new kernel is the one whose products with
-    resized patches are nearest to the old kernel's products with the patches (FlexiViT, arXiv
-    2212.08013, section 3.4, which calls it PI-resize):
-
-        argmin_w  E (<B x, w> - <x, w_old>)^2 = pinv(B^T) w_old,   x normal
-
-    B is the bilinear resize of the official code: half-pixel centres, no antialiasing. For
-    patches that are at least as large on both sides the products are exactly the same; for
-    smaller ones they differ, as B loses pixels.
-
-    Args:
-        kernel: `(height, width, C, D)`.
-        patch_size: The new (height, width).
-
-    Returns:
-        A float32 array `(*patch_size, C, D)`.
-    """
-    kernel = np.asarray(kernel, "float64")
-    down, across = (
-        np.linalg.pinv(_weights("bilinear", old, new).T)  # (new, old)
-        for old, new in zip(kernel.shape[:2], patch_size, strict=True)
-    )
-    return np.einsum("ih,jw,hwcd->ijcd", down, across, kernel, optimize=True).astype("float32")
-
-
 def adapt_input_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
     """Returns a first kernel for another number of channels, from the old channels' kernels.
 

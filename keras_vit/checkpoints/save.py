@@ -9,12 +9,13 @@ import pathlib
 import keras
 import numpy as np
 
+from keras_vit.checkpoints.code_bases.files_beside import check_expressible
 from keras_vit.checkpoints.code_bases.layouts import Layout
 from keras_vit.checkpoints.code_bases.official import BIT, OFFICIAL
 from keras_vit.checkpoints.formats import write_npz
 from keras_vit.checkpoints.match import weights_by_path
-from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
-from keras_vit.configs.recognition import config_of
+from keras_vit.configs import ViTConfig
+from keras_vit.configs.blocks import UNSEEN_FEATURES
 from keras_vit.description import Description, Labels, held_description
 
 
@@ -24,10 +25,10 @@ def save_checkpoint(
     """Writes the weights to an `.npz` in the official layout, atomically.
 
     Names and shapes are as in the published files, BiT's for a BiT ResNet, so that the
-    official code, timm and big_vision read it; variants without published weights have
-    names of the same style. Values keep their bits. What the layout has no array for, such as
-    the form of GELU, is in the comment of the archive, which other readers ignore and
-    `load_checkpoint` and `build` read.
+    official code, timm and big_vision read it; for variants without published weights there are
+    no names: `save_weights` of Keras holds them. Values keep their bits. What the layout has no
+    array for, such as the form of GELU, is in the comment of the archive, which other readers
+    ignore and `load_checkpoint` and `build` read.
 
     Args:
         model: A model of `keras_vit.build`.
@@ -43,43 +44,21 @@ def save_checkpoint(
     path = pathlib.Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"The path of a checkpoint must end in .npz. Received: {path}")
-    is_bit = "final_norm/gamma" in weights_by_path(model)
-    if not is_bit:
-        _check_official(model)
-    write_npz(
-        path,
-        stored_arrays(model, BIT if is_bit else OFFICIAL),
-        note_of(model) if description is None else description,
-    )
-
-
-# Fields of a config without a trace in names and shapes, and their values in the official code
-# and ours for its variants.
-_OFFICIAL_VALUES = {
-    "classifier": ("token", "gap", "map", "token+distillation"),
-    "gelu": ("tanh", "exact"),
-    "final_norm": ("tokens",),
-    "unread_class_token": (False,),
-    **{field: (getattr(BlockConfig, field),) for field in UNSEEN_FEATURES},
-}
-
-
-def _check_official(model):
-    """Raises ValueError if weights under official names would belong to another model."""
-    try:
-        config = config_of(model)
-    except ValueError:  # A part of a model, or one with additional layers.
-        return
-    others = [
-        f"{field}={getattr(config, field)!r}"
-        for field, values in _OFFICIAL_VALUES.items()
-        if getattr(config, field) not in values
-    ]
-    if others:
-        raise ValueError(
-            "The official layout must match the model; save_weights of Keras keeps any. "
-            f"Received: a model with {', '.join(others)}"
+    held, layout = held_description(model), OFFICIAL
+    config = held.config
+    if "final_norm/gamma" in weights_by_path(model):
+        layout = BIT
+    elif isinstance(config, ViTConfig):
+        check_expressible(
+            config,
+            "The official layout must match the model; save_weights of Keras keeps any",
+            classifier=config.classifier in ("token", "gap", "map"),
+            gelu=config.gelu in ("tanh", "exact"),
+            final_norm=config.final_norm == "tokens",
+            unread_class_token=not config.unread_class_token,
+            **{name: getattr(config, name) is None for name in UNSEEN_FEATURES},
         )
+    write_npz(path, stored_arrays(model, layout), description or note_of(model))
 
 
 def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:
@@ -109,10 +88,5 @@ def note_of(model: keras.Model) -> Description:
     The preprocessing and the names of the classes belong to the files beside weights.
     """
     held = held_description(model)
-    return dataclasses.replace(
-        held,
-        preprocessing=None,
-        labels=Labels(task=held.labels.task),
-        origins={},
-        notes=(),
-    )
+    labels = Labels(task=held.labels.task)
+    return dataclasses.replace(held, preprocessing=None, labels=labels, origins={}, notes=())

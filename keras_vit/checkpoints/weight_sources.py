@@ -6,16 +6,8 @@ import os
 import pathlib
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import (
-    RELEASED_NAMES,
-    OfficialWeights,
-    check_unambiguous,
-    find,
-    find_released,
-    is_official,
-    known_weights,
-    rows,
-)
+from keras_vit.checkpoints import catalogue
+from keras_vit.checkpoints.catalogue import OfficialWeights, check_unambiguous, find_released
 from keras_vit.utils.files import check_holds_one_model
 
 # Ends of the names of files of weights.
@@ -67,20 +59,20 @@ def find_weights(
             "weights must be None, a path, or a name of keras_vit.list_weights(). "
             f"Received: weights={weights!r}"
         )
-    if is_official(weights):
+    if catalogue.is_official(weights):
         key = os.fspath(weights)
-        usual = next((row.model for row in rows() if row.key == key), "ViT-B/16")
-        return find(usual if model is None else _name_of(model, key), key, image_size)
+        usual = next((row.model for row in catalogue.rows() if row.key == key), "ViT-B/16")
+        return catalogue.find(usual if model is None else _name_of(model, key), key, image_size)
     if (released := find_released(weights)) and not find_released(weights, model):
         models = " or ".join(row.model for row in released)
         raise ValueError(f"weights={weights!r} are of {models}. Received: {model}")
     path = released_folder(weights, model)
     if not path.exists():
-        known = f"for {model}: {known_weights(model)}" if isinstance(model, str) else ""
+        known = f"for {model}: {catalogue.known_weights(model)}" if isinstance(model, str) else ""
         error = FileNotFoundError if path.suffix in _SUFFIXES else ValueError
         raise error(
             f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
-            f"file of weights, an export, hf:OWNER/NAME, {', '.join(RELEASED_NAMES)}, "
+            f"file of weights, an export, hf:OWNER/NAME, {', '.join(catalogue.RELEASED_NAMES)}, "
             "imagenet21k, a name of keras_vit.list_weights(), or a model's name with its weights"
             + (f" ({known}). Received: weights={weights!r}" if known else "")
         )

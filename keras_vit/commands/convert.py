@@ -29,8 +29,7 @@ class Convert(Command):
     to: str | None = setting(
         None,
         "by default the format of DEST's suffix (.npz, .weights.h5, .safetensors), and a "
-        "classifier's folder without one; timm without a suffix is a folder with class names and "
-        "preprocessing",
+        "classifier's folder without one",
         choices=tuple(CONVERSION_FORMATS),
     )
     image_size: tuple[int, int] | None = setting(

@@ -8,17 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from keras_vit.configs.blocks import (
-    TRAINING_FIELDS,
-    UNSEEN_BLOCK_FIELDS,
-    BlockConfig,
-)
-from keras_vit.configs.resnet_configs import (
-    AxialResNetConfig,
-    BiTConfig,
-    PoolingStem,
-    ResNetStem,
-)
+from keras_vit.configs.blocks import TRAINING_FIELDS, UNSEEN_BLOCK_FIELDS, BlockConfig
+from keras_vit.configs.resnet_configs import AxialResNetConfig, BiTConfig, PoolingStem, ResNetStem
 from keras_vit.configs.vit_configs import AxialConfig, ViTConfig
 from keras_vit.utils.nearest_names import nearest_names, our_word
 

@@ -22,8 +22,7 @@ from keras_vit.configs import (
     ResNetStem,
     ViTConfig,
 )
-from keras_vit.configs.blocks import BLOCK_LAYERS, UNSEEN_FEATURES
-from keras_vit.configs.resnet_configs import EpsilonIn
+from keras_vit.configs.blocks import BLOCK_LAYERS
 
 Shape = tuple[int, ...]
 
@@ -60,7 +59,6 @@ def config_of_shapes(
     shapes: Mapping[str, Shape | None],
     fields: Mapping[str, Any] | None = None,
     *,
-    epsilon_in: EpsilonIn = ResNetStem.epsilon_in,
     has_paper_sizes: bool = True,
 ) -> tuple[ViTConfig | BiTConfig, tuple[str, ...]]:
     """Returns the config of a Vision Transformer, hybrid or BiT from its weights.
@@ -69,7 +67,6 @@ def config_of_shapes(
         shapes: What `layer_shapes` returns.
         fields: Fields of `ViTConfig` that weights do not show: the form of GELU, LayerNorm's
             epsilon, the heads where shapes do not show them, and others.
-        epsilon_in: How kernels of a stem are standardised.
         has_paper_sizes: Whether weights that do not show the heads have the paper's for their
             width.
 
@@ -123,7 +120,7 @@ def config_of_shapes(
         "depth": shown["depth"],
         "mlp_dim": shown["mlp_dim"],
         "representation_size": representation[1] if representation and has_head else None,
-        "resnet": _stem_of_shapes(shown, resnet, epsilon_in),
+        "resnet": _stem_of_shapes(shown, resnet),
         "num_registers": registers[1] if registers else 0,
         **_norms_and_tokens(shapes, classifier),
         **{field: f"encoder_block_0/{layer}" in shapes for field, layer in BLOCK_LAYERS.items()},
@@ -133,15 +130,6 @@ def config_of_shapes(
     if config.block(0).reads_grid and not {"position_embedding"} & (shapes.keys() | fields.keys()):
         config = dataclasses.replace(config, position_embedding="none")  # No table.
     return config, tuple(notes)
-
-
-def is_shown_by_shapes(config: ViTConfig | BiTConfig) -> bool:
-    """Returns whether `config_of_shapes` finds a config from the weights of its model."""
-    if type(config) is not ViTConfig:
-        return type(config) is BiTConfig
-    positions = (config.position_embedding, config.position_embedding_at)
-    is_seen = all(getattr(config, name) == getattr(ViTConfig, name) for name in UNSEEN_FEATURES)
-    return positions == ("learned_1d", "input") and is_seen
 
 
 def _map_sizes(shapes, num_heads, mlp_dim):
@@ -189,20 +177,6 @@ def config_of_json(fields: Mapping[str, Any], kind: str | None = None) -> ViTCon
         return _CONFIG_TYPES[kind](**fields)  # Makes tuples and the ResNet's stem itself.
     except TypeError as error:
         raise ValueError(f"The fields must match {kind}. Received: {error}") from error
-
-
-def similar_models(shapes: Mapping[str, Shape | None]) -> str:
-    """Returns the models of the paper with such weights, such as "ViT-B/16"; "" if none.
-
-    Args:
-        shapes: What `layer_shapes` returns.
-    """
-    shown = _shown_by_shapes(shapes)
-    return " or ".join(
-        name
-        for name, config in configs.MODELS.items()
-        if shown and shown.items() <= _shown_by_config(config).items()
-    )
 
 
 def layer_shapes(shapes: Mapping[str, Shape | None]) -> dict[str, Shape | None]:
@@ -257,32 +231,12 @@ def _shown_by_shapes(shapes):
     return shown
 
 
-def _shown_by_config(config):
-    """The sizes that `_shown_by_shapes` finds in the weights of a config's model."""
-    if config.architecture == "bit":
-        return {"root_width": config.width, "num_blocks": config.num_blocks}
-    if config.architecture not in ("vit", "hybrid_vit"):
-        return {}  # No layout has names for it.
-    shown = {
-        "patch_size": config.patch_sizes,
-        "width": config.width,
-        "mlp_dim": config.mlp_dim,
-        "num_heads": config.num_heads,
-        "depth": config.depth,
-        "num_blocks": config.resnet.num_blocks if config.resnet else (),
-    }
-    if isinstance(config.resnet, PoolingStem):
-        shown["widths"] = config.resnet.widths
-    return {**shown, "root_width": config.resnet.width} if config.resnet else shown
-
-
-def _stem_of_shapes(shown, resnet, epsilon_in):
+def _stem_of_shapes(shown, resnet):
     if "widths" in shown:
-        return PoolingStem(shown["widths"], shown["root_width"], epsilon_in)
+        return PoolingStem(shown["widths"], shown["root_width"])
     if "root_width" not in shown:
         return None
-    num_blocks, width_factor = resnet
-    return ResNetStem(num_blocks, width_factor, epsilon_in)
+    return ResNetStem(*resnet)
 
 
 def _pooled_widths(shapes):

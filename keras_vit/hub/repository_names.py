@@ -9,8 +9,9 @@ from typing import Self
 HUGGING_FACE = "hf:"
 
 _PART = r"[A-Za-z0-9][\w.-]*"
-_FORM = re.compile(rf"({_PART}/{_PART})(?:@([\w.-]+(?:/[\w.-]+)*))?")
-_COMMIT = re.compile("[0-9a-f]{40}")
+NAME = f"{_PART}/{_PART}"
+_FORM = re.compile(rf"({NAME})(?:@([\w.-]+(?:/[\w.-]+)*))?")
+COMMIT = re.compile("[0-9a-f]{40}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ class RepositoryName:
     @property
     def is_fixed(self) -> bool:
         """Whether the revision always means the same files: a commit."""
-        return self.revision is not None and _COMMIT.fullmatch(self.revision) is not None
+        return self.revision is not None and COMMIT.fullmatch(self.revision) is not None
 
     def at(self, revision: str) -> Self:
         """Returns the name with another revision."""

@@ -7,8 +7,8 @@ import pathlib
 import re
 from collections.abc import Collection
 
-from keras_vit.hub.errors import RepositoryError, import_hugging_face, one_line_errors
-from keras_vit.hub.repository_names import HUGGING_FACE, RepositoryName
+from keras_vit.hub.downloads import RepositoryError, import_hugging_face, one_line_errors
+from keras_vit.hub.repository_names import NAME
 from keras_vit.utils.report import align_columns
 
 
@@ -44,11 +44,7 @@ class Upload:
 
 def check_name(name: str) -> None:
     """Raises ValueError unless a name is "owner/name"."""
-    try:
-        parsed = RepositoryName.parse(f"{HUGGING_FACE}{name}")
-    except ValueError:
-        parsed = None
-    if parsed is None or parsed.revision is not None or not re.fullmatch(r".{3,96}", name):
+    if not re.fullmatch(NAME, name) or not 3 <= len(name) <= 96 or ".." in name:
         raise ValueError(f"The repository must be OWNER/NAME. Received: {name}")
 
 
@@ -74,7 +70,7 @@ def upload(given: Upload) -> str:
     check_token()
     hub = import_hugging_face()
     api = hub.HfApi(library_name="keras-vit")
-    with one_line_errors(f"{given.name} cannot be pushed", "Hugging Face"):
+    with one_line_errors(f"{given.name} cannot be pushed"):
         api.create_repo(given.name, private=given.private or None, exist_ok=True)
         found = api.repo_info(given.name)
         if given.private and not found.private:

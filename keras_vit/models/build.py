@@ -13,7 +13,7 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import OfficialWeights, find_released
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import describe_checkpoint, describe_for
+from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
 from keras_vit.checkpoints.load import load_opened
 from keras_vit.checkpoints.match import LoadOptions, weights_by_path
 from keras_vit.checkpoints.official_weights import describe_official, download
@@ -122,8 +122,8 @@ def build(
             model_of, known = found.model, describe_official(found, configs.resolve(found.model))
         else:
             checkpoint = open_checkpoint(found)
-            facts = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
-            known = describe_checkpoint(checkpoint, weights, **facts)
+            facts: dict[str, Any] = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
+            known = describe_checkpoint(checkpoint, **facts)
             model_of = known.config
         if input_tensor is None and input_shape is None:
             size = known.usual_size
@@ -134,12 +134,11 @@ def build(
     if found is None:
         height, width, _ = shape
         found = find_weights(weights, model_of, (height, width))
-        size = None if height is None or width is None else (height, width)
         if isinstance(found, OfficialWeights):
             known = dataclasses.replace(describe_official(found, config), name="")
         else:
             checkpoint = open_checkpoint(found)
-            known = describe_for(checkpoint, size)
+            known = describe_checkpoint(checkpoint, is_given=True, image_size=(height, width))
     if known.channels not in (None, shape[-1]):
         raise ValueError(
             f"The weights {os.fspath(weights)} are for images with {known.channels} channels; "

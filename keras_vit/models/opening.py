@@ -14,9 +14,10 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.catalogue import OfficialWeights
-from keras_vit.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import DEFAULT_SIZE, describe_checkpoint
 from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.code_bases.own import read_folder
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
@@ -186,8 +187,9 @@ def _open(name, source, model, image_size, source_size, given):
         opened = OpenedModel(name, found.description, found.recipe, model=found.model, folder=path)
     else:
         checkpoint = open_checkpoint(path)
+        size = image_size or (None, None)
         described = describe_checkpoint(
-            checkpoint, name, model, image_size=image_size, source_size=source_size, **given
+            checkpoint, model, image_size=size, source_size=source_size, **given
         )
         return OpenedModel(name, described, checkpoint=checkpoint)
     if model is not None:

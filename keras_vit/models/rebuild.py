@@ -20,14 +20,11 @@ import keras
 import numpy as np
 
 from keras_vit import configs
-from keras_vit.checkpoints.checkpoint import Checkpoint
-from keras_vit.checkpoints.code_bases.layouts import Layout, Rule
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, Rule
 from keras_vit.checkpoints.formats import StoredArray
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import (
     LoadOptions,
-    position_grid,
-    position_rule,
     unseen_fields,
     weights_by_path,
 )
@@ -62,21 +59,20 @@ def copy_weights(
     Raises:
         ValueError: If the weights do not fit; the target is then unchanged.
     """
-    weights = weights_by_path(source)
+    weights, held = weights_by_path(source), held_description(source)
 
     def values():
         return contextlib.nullcontext(lambda path: keras.ops.convert_to_numpy(weights[path]))
 
-    rule = position_rule(source)
     checkpoint = Checkpoint(
         path=pathlib.Path(source.name),
-        layout=Layout("Keras", tuple(Rule(path, path) for path in weights)),
+        layout=Layout("Keras", tuple(Rule(path, (path,)) for path in weights)),
         arrays={
             path: StoredArray(path, tuple(weight.shape), np.dtype(weight.dtype), values, path)
             for path, weight in weights.items()
         },
-        fields={**unseen_fields(source), **({"position_resize": rule} if rule else {})},
-        stated=Description(position_grid=position_grid(source)),
+        fields={**unseen_fields(source), "position_resize": held.position_resize},
+        stated=Description(position_grid=held.position_grid),
     )
     return load_opened(checkpoint, target, options)
 

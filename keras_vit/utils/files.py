@@ -34,6 +34,7 @@ SKIPPED = "skipped.csv"  # In the folder of a report.
 # The entries of a `.keras` archive. Unpacked in a folder they are what Keras reads of a repository.
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"  # The first is also other code bases' name.
 UNPACKED_MODEL = ("metadata.json", CONFIG, WEIGHTS)
+SAFETENSORS = "model.safetensors"  # Weights in the folders of other code bases.
 
 # A file that each export in a folder has: SavedModel, OpenVINO.
 EXPORT_MARKERS = ("saved_model.pb", "model.xml")

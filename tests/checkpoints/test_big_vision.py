@@ -61,17 +61,6 @@ def test_build_takes_a_tower_with_and_without_its_pooling(tower):
     np.testing.assert_allclose(np.reshape(patches(IMAGES), (2, 6, 16)), tokens, atol=1e-5)
 
 
-def test_the_mean_of_a_file_that_does_not_show_it_is_noted(golden, write_npz):
-    path = write_npz(golden("vit_gap").checkpoint())
-    assert any('pool_type="0"' in note for note in read(path).notes)
-
-
-@pytest.mark.filterwarnings("ignore:The head of .* is all zeros")
-def test_the_mean_that_we_wrote_is_known(golden, model_of, tmp_path):
-    keras_vit.save_checkpoint(model_of("vit_gap"), tmp_path / "a.npz")
-    assert not any("pool_type" in note for note in read(tmp_path / "a.npz").notes)
-
-
 def test_the_image_size_must_be_that_of_the_file(golden, write_npz):
     path = write_npz(golden("vit_gap").checkpoint())
     with pytest.raises(ValueError, match=r"\(image_size, --image-size\)"):

@@ -111,14 +111,6 @@ def test_what_did_not_come_whole_is_not_kept(behaviour, server, row, tmp_path):
     assert official_weights.download(row).read_bytes() == server.content
 
 
-def test_without_a_network_the_message_says_what_to_fetch(monkeypatch, row, tmp_path):
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
-    (tmp_path / "keras").mkdir()
-    monkeypatch.setattr(catalogue, "BASE_URL", "http://127.0.0.1:9")
-    with pytest.raises(OSError, match=r"fetch http://127.0.0.1:9/vit_models/augreg/B_16-.*put it"):
-        official_weights.download(row)
-
-
 def test_a_file_put_there_by_hand_is_taken(monkeypatch, server, row, tmp_path):
     folder = tmp_path / "keras" / "models"
     folder.mkdir()

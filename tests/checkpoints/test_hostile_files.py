@@ -12,7 +12,7 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_torch, read_values, write_npz
-from keras_vit.checkpoints.hdf5 import read_keras_h5, read_model
+from keras_vit.checkpoints.hdf5 import read_model
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import Preprocessing
@@ -81,7 +81,7 @@ def test_compressed_arrays_are_read(keras_3):
     assert len(list(read_values(open_checkpoint(keras_3).arrays.values())))
 
 
-@pytest.mark.parametrize("place", ["layers", "layers/dense", "layers/dense/vars", "beside"])
+@pytest.mark.parametrize("place", ["layers/dense", "beside"])
 @pytest.mark.parametrize("kind", ["external", "soft"])
 def test_a_link_anywhere_is_refused(place, kind, keras_3, tmp_path):
     shutil.copy(keras_3, tmp_path / "other.h5")
@@ -96,23 +96,20 @@ def test_a_link_anywhere_is_refused(place, kind, keras_3, tmp_path):
         open_checkpoint(keras_3)
 
 
-def test_a_virtual_array_is_refused(keras_3, tmp_path):
+@pytest.mark.parametrize("kind", ["virtual", "external"])
+def test_an_array_of_another_file_is_refused(kind, keras_3, tmp_path):
+    (tmp_path / "secret").write_bytes(b"\x00" * 40)
     layout = h5py.VirtualLayout((10,), "float32")
     layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "x", (10,))
     with h5py.File(keras_3, "a") as file:
         del file["layers/dense/vars/1"]
-        file.create_virtual_dataset("layers/dense/vars/1", layout)
-    with pytest.raises(ValueError, match="H5 file with virtual Dataset"):
+        if kind == "virtual":
+            file.create_virtual_dataset("layers/dense/vars/1", layout)
+        else:
+            place = [(str(tmp_path / "secret"), 0, 40)]
+            file["layers/dense/vars"].create_dataset("1", (10,), "float32", external=place)
+    with pytest.raises(ValueError, match=f"H5 file with {kind} Dataset"):
         open_checkpoint(keras_3)
-
-
-def test_the_newest_form_of_hdf5_is_read_too(tmp_path):
-    with h5py.File(tmp_path / "a.weights.h5", "w", libver="latest") as file:
-        file["layers/dense/vars/0"] = np.arange(6.0).reshape(2, 3)
-        file["layers/dense/vars"].attrs["name"] = "head"
-    arrays = read_keras_h5(tmp_path / "a.weights.h5").arrays
-    (value,) = read_values([arrays["head/0"]])
-    np.testing.assert_array_equal(value, [[0, 1, 2], [3, 4, 5]])
 
 
 # Configs in `.keras` files
@@ -140,23 +137,21 @@ def test_a_config_with_far_more_layers_than_arrays_is_refused(edited):
         load_classifier(edited(many_layers))
 
 
-@pytest.mark.parametrize("value", ["Infinity", "NaN", "1" + "0" * 400, "[" * 5000 + "]" * 5000])
-def test_a_config_with_numbers_that_are_none_is_refused(value, edited):
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("Infinity", "config.json must be JSON"),
+        ("1" + "0" * 400, "config.json must be JSON"),
+        ("[" * 5000 + "]" * 5000, "config.json must be JSON"),
+        ("-1e-06", "cannot be read as a Keras model"),
+    ],
+)
+def test_a_config_with_a_wrong_number_is_refused(value, message, edited):
     def change(config):
         return json.dumps(config).replace('"epsilon": 1e-06', f'"epsilon": {value}')
 
-    with pytest.raises(ValueError, match="config.json must be JSON"):
+    with pytest.raises(ValueError, match=message):
         load_classifier(edited(change))
-
-
-def test_a_negative_epsilon_in_a_model_is_refused(edited):
-    def change(config):
-        return json.dumps(config).replace('"epsilon": 1e-06', '"epsilon": -1e-06')
-
-    with pytest.raises(ValueError, match="cannot be read as a Keras model"):
-        load_classifier(edited(change))
-    with pytest.raises(ValueError, match="epsilon must be between 0 and 1"):
-        keras_vit.layers.LayerNorm(epsilon=-1e-6)
 
 
 def test_a_model_with_dropout_is_read(tmp_path):
@@ -197,7 +192,6 @@ def test_many_equal_class_names_are_a_short_error(classifier, tmp_path):
     [
         ("value_range", [[-1.0] * 5, [1.0] * 5], "5 channels .*a model of 3 channels"),
         ("value_range", [-1.0, float("inf")], "must be JSON with finite"),
-        ("value_range", [10**400, 1], "must be JSON with finite"),
         ("image_size", [10**9, 10**9], "from 1 to"),
         ("evaluation", ["resize"], "evaluation must be one of"),
     ],
@@ -219,7 +213,6 @@ def test_a_preprocessing_that_cannot_be_is_refused(field, value, message, classi
     "note",
     [
         '"config": {"type": "ViTConfig", "norm_epsilon": NaN}',
-        '"config": {"type": "ViTConfig", "norm_epsilon": 1' + "0" * 400 + "}",
         '"position_grid": [-4, -4]',
         '"position_grid": [Infinity, 4]',
     ],
@@ -250,14 +243,17 @@ def test_a_number_that_is_infinite_in_the_model_is_refused(model_of, checkpoint_
 @pytest.mark.parametrize(
     ("folder", "file", "change", "message"),
     [
-        ("hf_vit", "config.json", {"hidden_act": ["gelu"]}, "hidden_act must be text"),
-        ("hf_vit", "config.json", {"image_size": {}}, "image_size must be"),
-        ("hf_vit", "config.json", {"layer_norm_eps": float("nan")}, "must be JSON with finite"),
+        ("hf_vit", "config.json", {"hidden_act": ["gelu"]}, "must be as Hugging Face writes them"),
+        ("hf_vit", "config.json", {"image_size": {}}, "must have height and width"),
         ("hf_vit", "config.json", {"layer_norm_eps": -1.0}, "norm_epsilon must be between"),
         ("hf_vit", "config.json", {"num_attention_heads": 10**400}, "must be JSON with finite"),
-        ("timm_vit", "config.json", {"model_args": ["x"]}, "model_args must be an object"),
-        ("timm_vit", "config.json", {"model_args": {"act_layer": []}}, "act_layer must be text"),
-        ("hf_vit", "preprocessor_config.json", {"image_mean": "x"}, "image_mean must be a list"),
+        (
+            "timm_vit",
+            "config.json",
+            {"architecture": "vit_x", "model_args": ["x"]},
+            "be as timm",
+        ),
+        ("hf_vit", "preprocessor_config.json", {"image_mean": "x"}, "must be as|could not convert"),
     ],
 )
 def test_fields_of_another_type_are_one_line(folder, file, change, message, golden, tmp_path):
@@ -335,14 +331,6 @@ def test_no_field_of_another_type_is_more_than_a_value_error(folder, golden, tmp
     assert refused > 20
 
 
-@pytest.mark.parametrize("parts", [["a"], {"x": ["model.safetensors"]}, {"x": "../a"}, {"x": 1}])
-def test_an_index_that_names_no_files_is_one_line(parts, tmp_path):
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": parts}))
-    with pytest.raises(ValueError, match="weight_map must be|must name the files|must be whole"):
-        open_checkpoint(tmp_path)
-
-
 # PyTorch files
 
 
@@ -361,16 +349,6 @@ def test_tensors_that_are_no_named_arrays_are_one_line(tmp_path):
         with pytest.raises(ValueError, match=message) as error:
             read_torch(tmp_path / "a.bin")
         assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow  # As above.
-def test_negative_views_of_pytorch_are_read_as_their_values(tmp_path):
-    torch = pytest.importorskip("torch")
-    imaginary = torch.complex(torch.arange(3.0), torch.arange(3.0)).conj().imag
-    assert imaginary.is_neg()
-    torch.save({"a": imaginary}, tmp_path / "a.bin")
-    arrays, _ = read_torch(tmp_path / "a.bin")
-    np.testing.assert_array_equal(next(read_values(arrays.values())), [0, -1, -2])
 
 
 @pytest.mark.slow  # As above.
@@ -396,14 +374,3 @@ def test_pytorch_files_with_compressed_entries_are_refused(tmp_path):
             new.writestr(name, old.read(name) + b"\0" * 2**20 * name.endswith(".pkl"))
     with pytest.raises(ValueError, match="its entries are compressed"):
         read_torch(tmp_path / "b.bin")
-
-
-def test_the_error_of_a_damaged_file_is_short(checkpoint_of):
-    path = checkpoint_of("vit_token")
-    content = bytearray(path.read_bytes())
-    name = content.index(b"PK\x01\x02")  # The directory at the end.
-    content[name + 28 : name + 30] = (2**15).to_bytes(2, "little")  # Length of the first name.
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="truncated or damaged") as error:
-        open_checkpoint(path)
-    assert len(str(error.value)) < 1000

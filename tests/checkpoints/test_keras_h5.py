@@ -38,33 +38,6 @@ def test_one_dense_layer_more_does_not_shift_the_others(saved, model_of):
         )
 
 
-def test_surplus_blocks_are_unused(saved, model_of):
-    with pytest.raises(ValueError, match=r"not in the model \(16\): encoder_block_2/attention/key"):
-        keras_vit.load_checkpoint(model_of("vit_token", depth=2), saved)
-
-
-def test_links_to_other_files_are_refused(saved, tmp_path):
-    (tmp_path / "secret.h5").write_bytes(saved.read_bytes())
-    with h5py.File(saved, "a") as file:
-        del file["layers/dense/vars/0"]
-        file["layers/dense/vars/0"] = h5py.ExternalLink(
-            tmp_path / "secret.h5", "layers/dense/vars/0"
-        )
-    with pytest.raises(ValueError, match="H5 file with ExternalLink"):
-        read_keras_h5(saved)
-
-
-def test_arrays_kept_in_other_files_are_refused(saved, tmp_path):
-    (tmp_path / "secret").write_bytes(b"\x00" * 40)
-    with h5py.File(saved, "a") as file:
-        del file["layers/dense/vars/1"]
-        file["layers/dense/vars"].create_dataset(
-            "1", (10,), "float32", external=[(str(tmp_path / "secret"), 0, 40)]
-        )
-    with pytest.raises(ValueError, match="H5 file with external Dataset"):
-        read_keras_h5(saved)
-
-
 @pytest.mark.parametrize(
     ("size", "message"),
     [

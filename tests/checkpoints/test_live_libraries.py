@@ -1,12 +1,9 @@
 """Weights of other libraries at another image size, beside the library itself.
 
 The libraries are not requirements of the tests: pip install torch timm transformers torchvision
-keras-hub open_clip_torch. Their models have random weights; every parameter is moved away from its
+keras-hub. Their models have random weights; every parameter is moved away from its
 first value.
 """
-
-import json
-import types
 
 import keras
 import numpy as np
@@ -153,54 +150,6 @@ def test_tokens_of_torchvision_at_another_size(size, tmp_path):
     )
     found = keras.ops.convert_to_numpy(built(images))
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-
-
-def test_a_size_that_is_no_multiple_of_the_patch_stays_in_timm_weights(tmp_path):
-    timm = pytest.importorskip("timm")
-    arguments = {"img_size": 44, "patch_size": PATCH, "depth": 2, "num_classes": 5}
-    model = _moved(timm.create_model("vit_tiny_patch16_224", **arguments))
-    timm.models.save_for_hf(
-        model,
-        str(tmp_path),
-        safe_serialization=True,
-        model_args=arguments,
-        model_config={"pretrained_cfg": {**model.pretrained_cfg, "input_size": (3, 44, 44)}},
-    )
-    assert json.loads((tmp_path / "config.json").read_text())["model_args"]["img_size"] == [44, 44]
-    images = _images((44, 44))
-    with torch.no_grad():
-        expected = model(_channels_first(images)).softmax(-1).numpy()
-    built, _ = open_model(tmp_path).to_model()
-    assert built.input_shape[1:3] == (44, 44)
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(built(images)), expected, atol=TOLERANCE)
-
-
-# open_clip leaves a grid of as many patches as it is, whatever its sides.
-@pytest.mark.parametrize("size", [(80, 80), (24, 24), (32, 80)])
-def test_features_of_open_clip_at_another_size(size, tmp_path):
-    open_clip = pytest.importorskip("open_clip")
-    timm = pytest.importorskip("timm")
-
-    def tower(size):
-        return open_clip.transformer.VisionTransformer(size, PATCH, 64, 2, 1, 2.0)
-
-    # timm converts open_clip's weights itself.
-    clip, small = _moved(tower(SIDE)), {"embed_dim": 64, "num_heads": 1, "depth": 2, "mlp_ratio": 2}
-    small |= {"patch_size": PATCH, "img_size": SIDE, "num_classes": 0}
-    model = timm.create_model("vit_base_patch32_clip_224", **small)
-    state = {f"visual.{name}": array for name, array in clip.state_dict().items()}
-    model.load_state_dict(
-        timm.models.vision_transformer.checkpoint_filter_fn(dict(state), model), strict=False
-    )
-    timm.models.save_for_hf(model, str(tmp_path), safe_serialization=True, model_args=small)
-    resized = tower(size)
-    open_clip.model.resize_pos_embed(state, types.SimpleNamespace(visual=resized))
-    resized.load_state_dict({name.removeprefix("visual."): array for name, array in state.items()})
-    resized.proj = None  # Into the space of texts.
-    images = _images(size)
-    with torch.no_grad():
-        expected = resized.eval()(_channels_first(images)).numpy()
-    np.testing.assert_allclose(_tokens(tmp_path, images)[:, 0], expected, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("side", [80, 24, 64])

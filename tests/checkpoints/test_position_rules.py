@@ -13,7 +13,7 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
-from keras_vit.checkpoints.match import position_rule
+from keras_vit.checkpoints.match import position_layers
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.description import held_description
@@ -73,28 +73,32 @@ def _renamed(arrays, *changes):
     return arrays
 
 
-def test_files_of_timm_and_torchvision_and_the_official_code_have_their_rules(tmp_path):
-    model = _source()
-    assert _rule_of(tmp_path, stored_arrays(model, TIMM)) == "bicubic"
-    assert _rule_of(tmp_path, stored_arrays(model, TORCHVISION)) == "bicubic_corners"
-    keras_vit.save_checkpoint(model, tmp_path / "a.npz")
+@pytest.mark.parametrize(
+    ("layout", "fields", "config", "rule"),
+    [
+        (TIMM, {}, None, "bicubic"),
+        (TORCHVISION, {}, None, "bicubic_corners"),
+        (HUGGING_FACE, {}, None, "bicubic_torch"),
+        (HUGGING_FACE, {}, {"model_type": "vit"}, "bicubic_torch"),
+        (HUGGING_FACE, {"layer_scale": True}, {"model_type": "dinov2"}, "bicubic_torch"),
+        (
+            HUGGING_FACE,
+            {"layer_scale": True, "num_registers": 4},
+            {"model_type": "dinov2_with_registers"},
+            "bicubic",
+        ),
+    ],
+)
+def test_files_of_each_code_base_have_its_rule(layout, fields, config, rule, tmp_path):
+    arrays = stored_arrays(_source(dataclasses.replace(CONFIG, **fields)), layout)
+    assert _rule_of(tmp_path, arrays, config) == rule
+
+
+def test_a_file_of_the_official_code_has_its_rule(tmp_path):
+    keras_vit.save_checkpoint(_source(), tmp_path / "a.npz")
     with np.load(tmp_path / "a.npz") as arrays:
         np.savez(tmp_path / "b.npz", **arrays)  # Without the note of this package.
     assert open_checkpoint(tmp_path / "b.npz").fields["position_resize"] == "official"
-
-
-@pytest.mark.parametrize("kind", ["vit", "dinov2"])
-def test_transformers_resizes_without_antialiasing(kind, tmp_path):
-    arrays = stored_arrays(
-        _source(dataclasses.replace(CONFIG, layer_scale=kind == "dinov2")), HUGGING_FACE
-    )
-    assert _rule_of(tmp_path, arrays, {"model_type": kind}) == "bicubic_torch"
-
-
-def test_dinov2_with_registers_antialiases(tmp_path):
-    config = dataclasses.replace(CONFIG, layer_scale=True, num_registers=4)
-    arrays = stored_arrays(_source(config), HUGGING_FACE)
-    assert _rule_of(tmp_path, arrays, {"model_type": "dinov2_with_registers"}) == "bicubic"
 
 
 # Building with weights warns of pixels that are not in [-1, 1].
@@ -102,7 +106,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* needs pixels of:UserWarning")
 
 
 @pytest.mark.parametrize(("registers", "rule"), [(0, "bicubic_dinov2"), (4, "bicubic")])
-def test_a_file_of_metas_dinov2_has_a_mask_token(registers, rule, tmp_path):
+def test_a_file_of_metas_dinov2_has_its_rule(registers, rule, tmp_path):
     model = _source(dataclasses.replace(CONFIG, layer_scale=True, num_registers=registers))
     arrays = _renamed(stored_arrays(model, TIMM), (r"^reg_token$", "register_tokens"))
     arrays = _renamed(arrays, (r"^blocks\.(\d+)\.", r"blocks.0.\1."))  # `block_chunks=1`.
@@ -119,42 +123,24 @@ def model_config(model):
     return held_description(model).config
 
 
-def test_a_file_of_deit_or_mae_holds_its_weights_under_model(tmp_path):
-    torch = pytest.importorskip("torch")
-    state = {k: torch.tensor(v) for k, v in stored_arrays(_source(), TIMM).items()}
-    torch.save({"model": state}, tmp_path / "deit.pth")
-    assert open_checkpoint(tmp_path / "deit.pth").fields["position_resize"] == "bicubic_torch"
-
-
-def test_build_resizes_by_the_rule_of_the_weights(timm):
+@pytest.mark.parametrize("given", [None, "official"])
+def test_build_resizes_by_the_rule_of_the_weights_or_the_given_one(given, timm):
     folder, source = timm
-    model = keras_vit.build(CONFIG, weights=folder, input_shape=(48, 32, 3), classes=2)
-    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "bicubic"))
-    assert model_config(model).position_resize == position_rule(model) == "bicubic"
+    changes = {"position_resize": given} if given else {}
+    model = keras_vit.build(CONFIG, weights=folder, input_shape=(48, 32, 3), classes=2, **changes)
+    rule = given or "bicubic"
+    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), rule))
+    assert model_config(model).position_resize == position_layers(model)[0].resize == rule
 
 
-def test_build_takes_another_rule(timm):
+@pytest.mark.parametrize("given", [None, "bilinear"])
+def test_an_opened_model_resizes_by_its_rule_or_the_given_one_and_says_so(given, timm):
     folder, source = timm
-    model = keras_vit.build(
-        CONFIG, weights=folder, input_shape=(48, 32, 3), classes=2, position_resize="official"
-    )
-    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "official"))
-
-
-def test_an_opened_model_resizes_by_the_rule_of_the_weights_and_says_so(timm):
-    folder, source = timm
-    opened = open_model(folder)
-    assert "positions bicubic (the rule of timm)" in opened.description.facts
+    opened = open_model(folder, position_resize=given)
+    origin = "bilinear (--position-resize)" if given else "bicubic (the rule of timm)"
+    assert f"positions {origin}" in opened.description.facts
     model, _ = opened.to_model((48, 32))
-    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "bicubic"))
-
-
-def test_an_opened_model_resizes_by_a_given_rule_and_says_so(timm):
-    folder, source = timm
-    opened = open_model(folder, position_resize="bilinear")
-    assert "positions bilinear (--position-resize)" in opened.description.facts
-    model, _ = opened.to_model((48, 32))
-    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "bilinear"))
+    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), given or "bicubic"))
 
 
 def test_an_unknown_rule_is_refused(timm):
@@ -185,7 +171,7 @@ def test_a_resized_model_keeps_the_rule(change, timm):
     model = keras_vit.build(CONFIG, weights=folder, input_shape=(32, 32, 3), classes=2)
     resized = resized_model(change(model), (48, 32))
     np.testing.assert_array_equal(_table(resized)[1:], _resized(source, (6, 4), "bicubic"))
-    assert position_rule(resized) == "bicubic"
+    assert position_layers(resized)[0].resize == "bicubic"
 
 
 def test_copied_weights_are_resized_by_the_rule_of_their_source(timm):

@@ -149,12 +149,6 @@ def test_a_grid_that_cannot_be_known_must_be_given(tmp_path):
         keras_vit.load_checkpoint(target, tmp_path / "b.npz", position_grid=(7, 7))
 
 
-def test_refuse_makes_another_grid_an_error(tmp_path):
-    keras_vit.save_checkpoint(_model((4, 4)), tmp_path / "a.npz")
-    with pytest.raises(ValueError, match='file 4x4 patches, model 6x6, and position_resize is "re'):
-        keras_vit.load_checkpoint(_model((6, 6)), tmp_path / "a.npz", position_resize="refuse")
-
-
 def test_the_row_of_a_skipped_class_token_is_left_out_and_reported(tmp_path):
     source = _model((4, 4))
     table = _randomised(source)

@@ -123,11 +123,6 @@ def test_the_weights_are_of_these_models(weights, models):
         keras_vit.build("ViT-Ti/16", weights=weights, classes=10)
 
 
-def test_weights_that_are_no_name_are_refused():
-    with pytest.raises(ValueError, match="weights must be None, a path, or a name .* weights=7"):
-        keras_vit.build("ViT-Mini/4", weights=7)
-
-
 def test_a_name_that_is_a_folder_too_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PLAIN.folder, "cifar10")

@@ -1,16 +1,13 @@
 """Weights in repositories of the Hugging Face Hub, on a server in this process."""
 
 import json
-import os
 import shutil
 
 import keras
 import numpy as np
 import pytest
-from fake_hub import etag_of
 
-from keras_vit.checkpoints import repositories
-from keras_vit.checkpoints.repositories import choose_files, fixed_name
+from keras_vit.checkpoints.repositories import choose_files, classifier_folder, fixed_name
 from keras_vit.command_line import main
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import imagenet_classes
@@ -96,7 +93,7 @@ def test_a_download_that_breaks_goes_on_and_is_never_taken_for_whole(hub, of_tra
     hub.broken["model.safetensors"] = (1000, 1)
     open_model(f"hf:{NAME}")  # The rest came by the same call.
     assert hub.fetched()["model.safetensors"] == 2
-    shutil.rmtree(repositories.repository_folder(f"hf:{NAME}").parents[2])
+    shutil.rmtree(classifier_folder(f"hf:{NAME}").parents[2])
     hub.forget()
     hub.broken["model.safetensors"] = (1000, 1)
     hub.objects["served", "model.safetensors"] = b"x" * len(of_transformers["model.safetensors"])
@@ -124,7 +121,7 @@ def test_each_refusal_of_the_hub_is_a_line(hub, of_transformers, monkeypatch):
         (f"hf:{NAME}@{'0' * 40}", OSError, "no such revision any more"),
         ("hf:owner/photos", OSError, "no such repository of a model"),
         ("hf:owner/gated", OSError, "lets only chosen users in"),
-        ("hf:owner/pickle", ValueError, "pickles alone .pytorch_model.bin.*never opened"),
+        ("hf:owner/pickle", ValueError, "pickles are never opened.*pytorch_model.bin"),
         ("hf:owner/text", ValueError, "model_type must be one of"),
     ):
         with pytest.raises(error, match=words) as caught:
@@ -143,48 +140,14 @@ def test_each_refusal_of_the_hub_is_a_line(hub, of_transformers, monkeypatch):
         open_model("hf:owner/new")
 
 
-@pytest.mark.parametrize(
-    ("lies", "message"),
-    [
-        ({"sha": "../../../x"}, "commit must be 40 hex digits. Received: '../../../x'"),
-        ({"sha": "A" * 40}, "commit must be 40 hex digits"),
-        ({"sha": None}, "commit must be 40 hex digits. Received: None"),
-        ({"X-Repo-Commit": "../../../x"}, "commit must be 40 hex digits. Received: '../../../x'"),
-        ({"ETag": '"{outside}/x"'}, "ETag must be 40 or 64 hex digits. Received: '\"/"),
-        ({"ETag": 'W/"../../../x"'}, "ETag must be 40 or 64 hex digits"),
-        ({"X-Linked-Etag": '"../x"'}, "ETag must be 40 or 64 hex digits"),
-        ({"padding": 9 * 2**20}, "answer has more than 8,388,608 bytes"),
-    ],
-)
-def test_a_hostile_server_writes_nothing(lies, message, hub, of_transformers, tmp_path):
+@pytest.mark.parametrize("sha", ["../../../x", "A" * 40, None])
+def test_a_server_that_names_no_commit_writes_nothing(sha, hub, of_transformers, tmp_path):
     hub.add(NAME, of_transformers)
-    hub.lies = {
-        name: lie.format(outside=tmp_path) if isinstance(lie, str) else lie
-        for name, lie in lies.items()
-    }
+    hub.lies = {"sha": sha}
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(OSError, match=f"hf:{NAME} cannot be downloaded: the server's {message}"):
+    with pytest.raises(OSError, match="server's commit must be 40 hex digits. Received: "):
         open_model(f"hf:{NAME}")
-    written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
-    names = {path.name for path in written}
-    if "X-Linked-Etag" in lies:  # The small files, which are not of LFS, came before.
-        assert "model.safetensors" not in names
-        assert all(path.is_relative_to(tmp_path / "hub_cache") for path in written)
-    else:
-        assert names == set()
-
-
-def test_a_client_that_huggingface_hub_makes_anew_is_checked_as_well(hub, of_transformers):
-    import huggingface_hub
-
-    hub.add(NAME, of_transformers)
-    open_model(f"hf:{NAME}")
-    hub.forget()
-    huggingface_hub.close_session()  # As after an error of a connection.
-    hub.repositories["model", NAME].commit({**of_transformers, "README.md": b"changed"})
-    hub.lies = {"X-Repo-Commit": "../x"}
-    with pytest.raises(OSError, match="commit must be 40 hex digits. Received: '../x'"):
-        open_model(f"hf:{NAME}")
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_a_commit_that_was_asked_for_is_the_one_that_is_read(hub, of_transformers):
@@ -192,20 +155,6 @@ def test_a_commit_that_was_asked_for_is_the_one_that_is_read(hub, of_transformer
     hub.lies = {"sha": "0" * 40}
     with pytest.raises(OSError, match=f"commit must be {first}. Received: '0000"):
         open_model(f"hf:{NAME}@{first}")
-
-
-def test_a_damaged_file_of_another_process_is_not_removed(hub, of_transformers, tmp_path):
-    hub.add(NAME, of_transformers)
-    blobs = tmp_path / "hub_cache" / "models--owner--pets" / "blobs"
-    blobs.mkdir(parents=True)
-    held = blobs / etag_of(of_transformers["model.safetensors"])
-    held.write_bytes(b"other")
-    os.utime(held, (0, 0))
-    with pytest.raises(OSError, match=f"{held.name} is damaged; remove it and call again"):
-        open_model(f"hf:{NAME}")
-    assert held.read_bytes() == b"other"
-    held.unlink()
-    open_model(f"hf:{NAME}")
 
 
 def test_the_address_of_other_libraries_is_the_same_name(hub, of_transformers):
@@ -244,21 +193,7 @@ def test_predictions_have_the_names_of_imagenet(hub, golden, of_transformers, tm
     )
 
 
-def test_an_adapter_is_refused_before_anything_is_fetched(hub):
-    hub.add(NAME, {"adapter_config.json": b"{}", "adapter_model.safetensors": b"x"})
-    with pytest.raises(ValueError, match="merge it first"):
-        open_model(f"hf:{NAME}")
-    assert hub.fetched() == {}
-
-
-def test_one_kind_of_weights_is_chosen_and_parts_must_be_whole():
-    parts = [f"model-0000{part}-of-00002.safetensors" for part in (1, 2)]
-    index = "model.safetensors.index.json"
-    assert choose_files(["config.json", "model.weights.h5", "task.weights.h5", "assets/a"]) == (
-        ["config.json"],
-        ["task.weights.h5", "model.weights.h5"],
-    )
-    assert choose_files([index, *parts, "x.bin"]) == ([index], parts)
-    assert choose_files([*parts, index, "model.safetensors"])[1] == ["model.safetensors"]
-    with pytest.raises(ValueError, match="must be whole"):
-        choose_files([index, parts[0]])
+def test_one_kind_of_weights_is_chosen():
+    names = ["config.json", "model.weights.h5", "task.weights.h5", "assets/a"]
+    assert choose_files(names) == (["config.json"], ["task.weights.h5", "model.weights.h5"])
+    assert choose_files(["x.bin", "model.safetensors"])[1] == ["model.safetensors"]

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.code_bases import hugging_face, timm
-from keras_vit.checkpoints.code_bases.files_beside import WeightFiles
+from keras_vit.checkpoints.code_bases import hugging_face
+from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "export" / "programs" / "other_libraries.py"
-MUTATIONS = PROGRAM.parents[2] / "checkpoints" / "programs" / "damaged_files.py"
 PACKAGES = (
     "torch==2.13.0",
     "transformers",
@@ -118,7 +118,6 @@ def _logits(converted, images):
         "keras_hub/classifier.keras",
         "keras_hub/classifier.weights.h5",
         "keras_hub_no_biases",
-        "keras_hub_deit",
     ],
 )
 def test_their_models_give_their_answers_here(name, folder):
@@ -153,7 +152,6 @@ def _ours(folder, **changes):
 VARIANTS: dict[str, dict] = {
     "": {},
     "_registers": {"num_registers": 3},
-    "_none": {"position_embedding": "none"},
     "_layer_scale": {"layer_scale": True, "num_registers": 2},
     "_swiglu": {"gelu": "swiglu"},
     "_clip": {"embedding_norm": True, "gelu": "quick", "qk_norm": True},
@@ -169,10 +167,7 @@ def test_our_models_give_their_logits_there(python, folder):
         classifier = _ours(folder / f"ours{ending}", **changes)
         answers[f"to_timm{ending}"] = _logits(classifier, images)
         convert(folder / f"ours{ending}", folder / f"to_timm{ending}.safetensors")
-        if changes.get("gelu") != "swiglu":  # Whose layers have no name in a JSON file.
-            answers[f"to_timm{ending}_folder"] = answers[f"to_timm{ending}"]
-            convert(folder / f"ours{ending}", folder / f"to_timm{ending}_folder", to="timm")
-        if ending in ("", "_none", "_layer_scale", "_swiglu"):
+        if not ending:
             answers[f"to_transformers{ending}"] = answers[f"to_timm{ending}"]
             convert(folder / f"ours{ending}", folder / f"to_transformers{ending}", to="huggingface")
     answers["to_keras_hub"] = answers["to_timm"]
@@ -197,32 +192,27 @@ def test_images_are_prepared_as_there(python, tmp_path):
     np.savez(tmp_path / "pictures.npz", *pictures)
     prepared = {}
     for number, resize_size in enumerate((None, 43, (40, 40))):
-        for evaluation, to in (("huggingface", "preprocessor_"), ("torchvision", "")):
-            path = tmp_path / f"ours_{evaluation}_{number}"
-            known = Preprocessing(
-                (32, 32), evaluation, ((-2, -1, 0), (2, 3, 1)), "bicubic", resize_size
-            )
-            if to:
-                content, notes = hugging_face.preprocessor_json(known, 3)
-            else:
-                config = keras_vit.ViTConfig(16, 48, 1, 96, 3)
-                content, notes = timm.timm_json(config, known, 3, None)
-            assert notes == []
-            path.mkdir()
-            (path / f"{to}config.json").write_text(json.dumps(content))
-            prepared[path] = known
+        path = tmp_path / f"ours_huggingface_{number}"
+        known = Preprocessing(
+            (32, 32), "huggingface", ((-2, -1, 0), (2, 3, 1)), "bicubic", resize_size
+        )
+        content, notes = hugging_face.preprocessor_json(known, 3)
+        assert notes == []
+        path.mkdir()
+        (path / "preprocessor_config.json").write_text(json.dumps(content))
+        prepared[path] = known
     _run(python, PROGRAM, "prepare", tmp_path)
     for path in filter(pathlib.Path.is_dir, tmp_path.glob("theirs_*")):
         if "timm" in path.name:
             wanted = json.loads((path / "config.json").read_text())["pretrained_cfg"]
             size = tuple(wanted["input_size"][1:])
-            files = WeightFiles(path, {"pretrained_cfg": wanted}, {})
+            files = Checkpoint(path, TIMM, {}, config={"pretrained_cfg": wanted})
             found = TIMM.images(files, size, None)
         else:
-            found = hugging_face._of_processor(path, (224, 224))
+            found = HUGGING_FACE.images(Checkpoint(path, HUGGING_FACE, {}), (224, 224), None)
         assert found.notes == ()
         prepared[path] = found.preprocessing
-    assert len(prepared) > 20
+    assert len(prepared) > 15
     for path, known in prepared.items():
         with np.load(f"{path}.npz") as arrays:
             for picture, theirs in zip(pictures, arrays.values(), strict=True):
@@ -231,23 +221,6 @@ def test_images_are_prepared_as_there(python, tmp_path):
                 np.testing.assert_allclose(
                     ours, theirs.transpose(1, 2, 0), atol=1e-5, err_msg=path.name
                 )
-
-
-def test_mutated_pytorch_files_are_refused_or_read(python, folder, tmp_path):
-    """As tests/checkpoints/test_mutations.py, where PyTorch is."""
-    (tmp_path / "model.pth").write_bytes((folder / "timm" / "model.pth").read_bytes())
-    package = pathlib.Path(keras_vit.__file__).resolve().parent.parent
-    done = subprocess.run(
-        [python, "-P", MUTATIONS, "model.pth", "200"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(package)},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert [entry.name for entry in tmp_path.iterdir()] == ["model.pth"]
-    assert '"refused": ' in done.stdout
-    assert "other shapes" not in done.stdout
 
 
 def test_every_model_that_timm_lists_gives_its_answers_or_is_refused_by_name(python, tmp_path):
@@ -261,8 +234,6 @@ def test_every_model_that_timm_lists_gives_its_answers_or_is_refused_by_name(pyt
     _run(python, "-c", "; ".join(lines))
     found = json.loads(results.read_text())
     assert not [row for row in found if row["difference"] > TOLERANCE]
-    refused = {row["name"]: row["refusal"] for row in found if row["refusal"]}
-    assert not [text for text in refused.values() if "no model here has" not in text]
-    assert len(refused) <= 0.1 * len(found)
+    refused = [row["name"] for row in found if row["refusal"]]
     page = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
     assert f"| all | {len(found)} | {len(found) - len(refused)} (" in page

@@ -24,12 +24,10 @@ class Reader(NamedTuple):
     Args:
         make: Writes the good files into a new folder.
         read: Reads a folder.
-        also: Errors of a runtime that refuse a file, in addition to ValueError and OSError.
     """
 
     make: Callable[[pathlib.Path], object]
     read: Callable[[pathlib.Path], Any]
-    also: tuple[type[Exception], ...] = ()
 
 
 @functools.cache

@@ -1,14 +1,13 @@
 """Generators of damaged and hostile files: a good folder and a seed give a bad one.
 
 Files are changed as bytes and as what they are: entries of archives keep right checksums, JSON
-stays JSON, records of TFRecord files keep their sums.
+stays JSON.
 """
 
 import io
 import json
 import pathlib
 import shutil
-import struct
 import warnings
 import zipfile
 
@@ -87,8 +86,6 @@ def changed(name, content, rng):
         changes += [json_changed] * 5
     elif name.endswith((".txt", ".csv", ".md")):
         changes += [text_changed] * 3
-    elif ".tfrecord" in name:
-        changes += [records_changed] * 2
     elif name.endswith(".npy"):
         changes += [array_changed] * 9
     change = changes[rng.integers(len(changes))]
@@ -278,87 +275,6 @@ def array_changed(content, rng):
     stream = io.BytesIO()
     np.save(stream, array)
     return stream.getvalue()
-
-
-# TFRecord
-
-
-def records_changed(content, rng):
-    """Records with another content, whose checksums are right."""
-    records, place = [], 0
-    while place + 16 <= len(content):
-        size = int.from_bytes(content[place : place + 8], "little")
-        records.append(content[place + 12 : place + 12 + size])
-        place += size + 16
-    if not records:
-        return damaged(content, rng)
-    index, kind = rng.integers(len(records)), rng.integers(5)
-    if kind == 0:
-        del records[index]
-    elif kind == 1:
-        records.insert(index, records[rng.integers(len(records))])
-    elif kind == 2:
-        records[index] = b""
-    else:
-        records[index] = damaged(records[index], rng)
-    return b"".join(map(_record, records))
-
-
-def _record(value):
-    size = struct.pack("<Q", len(value))
-    return b"".join((size, _masked(size), value, _masked(value)))
-
-
-def _masked(value):
-    """The checksum of TFRecord: CRC-32C, turned and moved."""
-    total = 0xFFFFFFFF
-    for byte in value:
-        total = _TABLE[(total ^ byte) & 0xFF] ^ (total >> 8)
-    total ^= 0xFFFFFFFF
-    return struct.pack("<I", ((total >> 15 | total << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-def _table():
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-_TABLE = _table()
-
-
-# A smaller case
-
-
-def smaller(good, bad, name):
-    """Yields contents of a file that are closer to the good one, or shorter, than a bad one."""
-    try:
-        value = json.loads(bad)
-        for path in sorted(_places(value), key=len)[1:]:
-            copy = json.loads(bad)
-            del _at(copy, path[:-1])[path[-1]]
-            yield json.dumps(copy).encode()
-        return
-    except (ValueError, RecursionError):
-        pass
-    if len(good) == len(bad):
-        different = [index for index, (a, b) in enumerate(zip(good, bad, strict=True)) if a != b]
-        for width in (16, 4, 1):
-            for start in range(0, len(different), width):
-                copy = bytearray(bad)
-                for index in different[start : start + width]:
-                    copy[index] = good[index]
-                if len(different) > width:
-                    yield bytes(copy)
-        return
-    width = len(bad) // 2
-    while width >= max(1, len(bad) // 64):
-        for start in range(0, len(bad), width):
-            yield bad[:start] + bad[start + width :]
-        width //= 2
 
 
 def files_below(folder):

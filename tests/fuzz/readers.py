@@ -1,38 +1,31 @@
 """Readers of files from strangers: for each a small good folder, and how it is read.
 
 Imported by the process that reads, as it needs TensorFlow. A reader raises ValueError or OSError
-for what it refuses; readers of exports also raise the errors of their runtimes. The result shows
-whether the file was read as something else than the good one.
+for what it refuses.
 """
 
 import contextlib
 import functools
 import importlib.util
 import itertools
-import os
 import pathlib
-import resource
 import shutil
-import sys
 
 import keras
-import numpy as np
 import PIL.Image
 import tensorflow as tf
-from good_files import NAMES, SIZE, Reader, classifier, image, model
+from good_files import NAMES, Reader, classifier, image, model
 from weight_readers import (
     converted,
     copied,
     keras_hub_folder,
     read_weights,
     saved,
-    sharded,
     torch_folder,
 )
 
 from keras_vit import export
 from keras_vit.classifier_folder import load_classifier
-from keras_vit.export.html import _runtime_files
 from keras_vit.images.decoding import reading_error
 from keras_vit.images.transcoding import read_image
 from keras_vit.training import SGD, Checkpoints, FineTuning, SoftmaxCrossentropy, Trainer
@@ -164,132 +157,16 @@ def _read_run(folder):
         run.load_best(trainer().model)
 
 
-# Exports
-
-
-def _inputs(folder):
-    """What is sent to an export: pixels, and files."""
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    np.save(folder / "images.npy", rng.uniform(-1, 1, (2, *SIZE, 3)).astype("float32"))
-
-
-def _files(folder):
-    _image_files(folder)
-    for path in folder.iterdir():
-        if path.suffix in (".tiff", ".avif", ".heic"):
-            path.unlink()
-
-
 @functools.cache
 def _work():
-    """A folder with the exports of a classifier, made once in the folder of this process."""
+    """A folder with a classifier, made once in the folder of this process."""
     folder = pathlib.Path("exports").absolute()
     if not folder.exists():
         classifier(folder / "classifier")
     return folder
 
 
-@functools.cache
-def _saved_model():
-    path = _work() / "saved_model"
-    if not path.exists():
-        export.saved_model(_work() / "classifier", path)
-    return tf.saved_model.load(str(path))
-
-
-@functools.cache
-def _tflite(batch_size):
-    from ai_edge_litert.interpreter import Interpreter
-
-    path = _work() / f"{batch_size}.tflite"
-    if not path.exists():
-        export.tflite(_work() / "classifier", path, input="float", batch_size=batch_size)
-    return Interpreter(str(path)).get_signature_runner("serve")
-
-
-@functools.cache
-def _onnx():
-    import onnxruntime
-
-    path = _work() / "a.onnx"
-    if not path.exists():
-        export.onnx(_work() / "classifier", path, input="float")
-    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-
-def _pixels(folder):
-    try:
-        array = np.load(folder / "images.npy", allow_pickle=False)
-    except Exception as error:  # NumPy's parser of headers raises any kind.
-        raise ValueError("This is no array.") from error
-    if array.size > 10**6 or array.dtype.kind not in "fiub":
-        raise ValueError("These are no images.")
-    with np.errstate(over="ignore"):
-        return array.astype("float32")
-
-
-def check_answer(images, answer):
-    """Each row is a distribution, or marked as not valid."""
-    rows = np.asarray(answer["probabilities"])
-    assert rows.shape == (len(images), 3), rows.shape
-    valid = np.asarray(answer["valid"])
-    assert valid.shape == (len(images),), valid.shape
-    finite = np.isfinite(images).reshape(len(images), -1).all(axis=1)
-    assert not np.any(valid & ~finite), "not finite and valid"
-    assert np.isfinite(rows).all() or not valid.all(), rows
-    np.testing.assert_allclose(rows[valid].sum(axis=-1), 1, atol=1e-3)
-    np.testing.assert_array_equal(rows[~valid], 0)
-
-
-def _serve(folder):
-    images = _pixels(folder)
-    check_answer(images, _saved_model().signatures["serve"](images=tf.constant(images)))
-
-
-def _serve_bytes(folder):
-    files = [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()]
-    answer = _saved_model().signatures["serve_bytes"](images=tf.constant(files, tf.string))
-    check_answer(np.zeros(len(files)), answer)
-
-
-def _run_tflite(batch_size, folder):
-    images = _pixels(folder)
-    if images.ndim and len(images):
-        images = images[:batch_size]
-    rows = _tflite(batch_size)(images=images)["probabilities"]
-    if images.shape[1:] == (*SIZE, 3):  # LiteRT computes on input of any shape.
-        check_answer(images, {"probabilities": rows, "valid": rows.any(axis=-1)})
-
-
-def _run_onnx(folder):
-    images = _pixels(folder)
-    names = [output.name for output in _onnx().get_outputs()]
-    check_answer(images, dict(zip(names, _onnx().run(names, {"images": images}), strict=True)))
-
-
-def _runtime_errors():
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    return (state.InvalidArgument, state.RuntimeException, state.Fail)
-
-
 # Verification of exports
-
-
-@contextlib.contextmanager
-def without_limit():
-    """Lifts the limit of memory, which Chromium would inherit and crash at."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-# A folder with the files of onnxruntime-web, as in the tests; they are downloaded by default.
-RUNTIME = os.environ.get("ONNXRUNTIME_WEB")
 
 
 def _verified(kind, name, **options):
@@ -300,12 +177,6 @@ def _verified(kind, name, **options):
         getattr(export, kind)(_work() / "classifier", folder / name, **options)
 
     return Reader(make, lambda folder: _verify(folder / name))
-
-
-def _verified_page(kind, name):
-    """A reader of pages, which run in Chromium."""
-    reader = _verified(kind, name, runtime=RUNTIME)
-    return Reader(without_limit()(reader.make), without_limit()(reader.read))
 
 
 def _verify(path):
@@ -329,8 +200,6 @@ READERS = {
     "keras_hub_folder": Reader(keras_hub_folder, read_weights),
     "safetensors": converted("a.safetensors"),
     "hugging_face": converted("x", "huggingface"),
-    "shards": Reader(sharded, read_weights),
-    "timm": converted("x", "timm"),
     "torch": Reader(torch_folder, read_weights),
     "classifier": Reader(classifier, lambda folder: load_classifier(folder).predict(
         folder / "samples")),
@@ -340,29 +209,14 @@ READERS = {
     "csv": Reader(_csv, _read_csv),
     "tfrecords": Reader(_tfrecords, _read_records),
     "run": Reader(_run, _read_run),
-    "serve": Reader(_inputs, _serve, (tf.errors.OpError, TypeError)),
-    "serve_bytes": Reader(_files, _serve_bytes, (tf.errors.OpError,)),
-    "tflite": Reader(_inputs, functools.partial(_run_tflite, 1), (RuntimeError,)),
-    "tflite_free": Reader(_inputs, functools.partial(_run_tflite, None), (RuntimeError,)),
-    "onnx": Reader(_inputs, _run_onnx, _runtime_errors()),
     "verify_tflite": _verified("tflite", "a.tflite"),
     "verify_onnx": _verified("onnx", "a.onnx"),
     "verify_openvino": _verified("openvino", "a"),
     "verify_saved_model": _verified("saved_model", "a"),
-    "verify_html": _verified_page("html", "a.html"),
 }  # fmt: skip
 
 
-# Packages that are not everywhere.
-_NEEDED = {"torch": "torch", "verify_html": "playwright"}
-
-
 def usable():
-    """Returns the names of the readers whose packages and files are here."""
-    found = {package: importlib.util.find_spec(package) for package in set(_NEEDED.values())}
-    try:
-        _runtime_files(RUNTIME)
-    except ValueError as error:  # Without a network.
-        print(f"No html exports are read. {error}", file=sys.stderr)
-        found["playwright"] = None
-    return [name for name in READERS if name not in _NEEDED or found[_NEEDED[name]]]
+    """Returns the names of the readers whose packages are here."""
+    has_torch = importlib.util.find_spec("torch") is not None
+    return [name for name in READERS if name != "torch" or has_torch]

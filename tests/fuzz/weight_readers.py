@@ -1,7 +1,6 @@
 """Readers of weights; see `readers.py`."""
 
 import contextlib
-import json
 import pathlib
 import shutil
 import zipfile
@@ -49,22 +48,6 @@ def converted(name, to=None, **options):
 
     is_file = bool(pathlib.Path(name).suffix)
     return Reader(make, lambda folder: read_weights(folder / name if is_file else folder))
-
-
-def sharded(folder):
-    converted("x", "huggingface").make(folder)
-    from safetensors.numpy import load_file, save_file
-
-    arrays = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    names = sorted(arrays)
-    weight_map = {}
-    for part, chosen in enumerate((names[::2], names[1::2])):
-        file = f"model-{part + 1:05}-of-00002.safetensors"
-        save_file({name: arrays[name] for name in chosen}, folder / file)
-        weight_map |= dict.fromkeys(chosen, file)
-    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
 def torch_folder(folder):

@@ -26,7 +26,6 @@ class Repository:
     refs: dict = dataclasses.field(default_factory=dict)
     private: bool = False
     gated: bool = False
-    sdk: str | None = None
 
     def commit(self, files, branch="main"):
         """Adds a commit with all of its files and returns its hash."""
@@ -57,28 +56,36 @@ def etag_of(content):
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-class FakeServer:
-    """An HTTP server in a thread; `handler` answers its requests.
+class FakeHub:
+    """The fake Hub, an HTTP server in a thread.
 
     Attributes:
+        repositories: Each `Repository` by ("model", "owner/name").
         requests: "METHOD path" of each request, in order.
         violations: What a request had that the API has not.
         broken: Bytes of a file's content after which the connection ends, by the file's name, and
             how many times it does.
+        lies: The "sha" of a repository that a hostile server states.
     """
 
-    def __init__(self, handler):
+    def __init__(self):
         fake = self
 
-        class Handler(handler):
+        class Handler(HubHandler):
             server_state = fake
 
-        self.requests, self.violations, self.broken = [], [], {}
+        self.requests, self.violations, self.broken, self.lies = [], [], {}, {}
+        self.repositories, self.objects, self.rights = {}, {}, {TOKEN: "write", READ_TOKEN: "read"}
         self.is_closed = False
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.http.server_port}"
         # `close` waits for one such turn.
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def add(self, name, files, kind="model", **fields):
+        """Adds a repository with one commit and returns the commit's hash."""
+        self.repositories[kind, name] = Repository(**fields)
+        return self.repositories[kind, name].commit(files)
 
     def close(self):
         """Ends the server; it answers no connection that is still open either."""
@@ -94,27 +101,9 @@ class FakeServer:
         return collections.Counter(match[1] for match in found if match)
 
 
-class FakeHub(FakeServer):
-    """The fake Hub. `repositories` holds a `Repository` by ("model", "owner/name").
-
-    `lies` holds what a hostile server says instead: the "sha" of a repository, "padding" bytes in
-    the answers of the API, and headers of files by their names.
-    """
-
-    def __init__(self, handler=None):
-        self.lies = {}
-        self.repositories, self.objects, self.rights = {}, {}, {TOKEN: "write", READ_TOKEN: "read"}
-        super().__init__(handler or HubHandler)
-
-    def add(self, name, files, kind="model", **fields):
-        """Adds a repository with one commit and returns the commit's hash."""
-        self.repositories[kind, name] = Repository(**fields)
-        return self.repositories[kind, name].commit(files)
-
-
 class _Answer(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server_state: FakeServer
+    server_state: FakeHub
 
     def log_message(self, *_):
         pass
@@ -174,7 +163,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = handle_request
 
 
-_KIND = {"models": "model", "datasets": "dataset", "spaces": "space"}
+_KIND = {"models": "model", "datasets": "dataset"}
 
 
 class HubHandler(_Answer):
@@ -217,7 +206,7 @@ class HubHandler(_Answer):
         names = [{"rfilename": path} for path in sorted(repository.commits[sha])]
         lies = self.server_state.lies
         content = {"id": name, "modelId": name, "sha": lies.get("sha", sha)}
-        content |= {"private": repository.private, "padding": "x" * lies.get("padding", 0)}
+        content["private"] = repository.private
         self.reply(200, {**content, "siblings": names, "tags": [], "downloads": 0, "likes": 0})
 
     def tree(self, kinds, name, revision, query):
@@ -242,23 +231,18 @@ class HubHandler(_Answer):
         if path not in repository.commits[sha]:
             self.refuse(404, "EntryNotFound", "Entry not found")
             return
-        self.answer_file(path, sha, repository.commits[sha][path])
-
-    def answer_file(self, path, sha, content, more=()):
+        content = repository.commits[sha][path]
         headers = {"X-Repo-Commit": sha, "ETag": f'"{etag_of(content)}"', "Accept-Ranges": "bytes"}
-        headers |= dict(more)
         if is_lfs(content):
             headers |= {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(len(content))}
-        headers |= {k: v for k, v in self.server_state.lies.items() if k in headers}
         self.send_file(path, self.server_state.objects.get(("served", path), content), headers)
 
     def create(self, query):
         given = json.loads(self.body())
         self.expect({"name", "organization"} <= given.keys(), f"fields {sorted(given)}")
-        known = {"name", "organization", "type", "visibility", "private", "sdk"}
+        known = {"name", "organization", "type", "visibility", "private"}
         self.expect(given.keys() <= known, f"fields {sorted(given)}")
         kind, name = given.get("type", "model"), f"{given['organization']}/{given['name']}"
-        self.expect((kind == "space") == ("sdk" in given), f"sdk of a {kind}")
         if self.right is None:
             return self.refuse(401, "", "Invalid username or password.")
         if self.right != "write":
@@ -268,7 +252,6 @@ class HubHandler(_Answer):
             return self.reply(409, {"error": "You already created this repo", "url": place})
         private = given.get("visibility") == "private" or bool(given.get("private"))
         self.server_state.add(name, {".gitattributes": b""}, kind, private=private)
-        self.server_state.repositories[kind, name].sdk = given.get("sdk")
         self.reply(200, {"url": place, "name": name})
 
     def harnesses(self, query):
@@ -353,16 +336,16 @@ class HubHandler(_Answer):
 
     _NAME = r"([\w.-]+/[\w.-]+)"
     routes = (
-        ("GET", rf"/api/(models|datasets|spaces)/{_NAME}(?:/revision/([^/]+))?", info),
-        ("GET", rf"/api/(models|datasets|spaces)/{_NAME}/tree/([^/]+)", tree),
+        ("GET", rf"/api/(models|datasets)/{_NAME}(?:/revision/([^/]+))?", info),
+        ("GET", rf"/api/(models|datasets)/{_NAME}/tree/([^/]+)", tree),
         ("HEAD", rf"/{_NAME}/resolve/([^/]+)/(.+)", resolve),
         ("GET", rf"/{_NAME}/resolve/([^/]+)/(.+)", resolve),
         ("POST", "/api/repos/create", create),
         ("GET", "/api/agent-harnesses", harnesses),
         ("POST", "/api/validate-yaml", validate),
-        ("POST", rf"/api/(models|datasets|spaces)/{_NAME}/preupload/([^/]+)", preupload),
-        ("POST", rf"/(|spaces/|datasets/){_NAME}\.git/info/lfs/objects/batch", lfs_batch),
+        ("POST", rf"/api/(models|datasets)/{_NAME}/preupload/([^/]+)", preupload),
+        ("POST", rf"/(|datasets/){_NAME}\.git/info/lfs/objects/batch", lfs_batch),
         ("PUT", r"/lfs/(\w+)", lfs_upload),
         ("POST", r"/lfs/(\w+)/verify", lfs_verify),
-        ("POST", rf"/api/(models|datasets|spaces)/{_NAME}/commit/([^/]+)", commit),
+        ("POST", rf"/api/(models|datasets)/{_NAME}/commit/([^/]+)", commit),
     )

@@ -205,7 +205,8 @@ def test_training_goes_on_from_the_model_within(plain, folder, head, tmp_path):
 
 @pytest.mark.parametrize("to", ["official", "weights", "huggingface", "timm", "classifier"])
 def test_a_conversion_leaves_unknown_out_and_says_so(plain, folder, to, tmp_path):
-    target = tmp_path / {"official": "x.npz", "weights": "x.weights.h5"}.get(to, "x")
+    suffixes = {"official": ".npz", "weights": ".weights.h5", "timm": ".safetensors"}
+    target = tmp_path / f"x{suffixes.get(to, '')}"
     notes = keras_vit.export.convert(folder, target, to=to)
     assert sum('"unknown" is left out' in note for note in notes) == 1
     opened = open_model(target, image_size=(8, 8), num_heads=None, normalization="half")

@@ -66,9 +66,9 @@ def test_another_image_size_shares_all_weights_but_resized_positions(num_registe
 @pytest.mark.parametrize("fields", [{}, {"num_registers": 2}, {"classifier": "map"}])
 def test_another_image_size_gives_what_loading_at_that_size_gives(fields, tmp_path):
     model = build(**fields)
-    keras_vit.save_checkpoint(model, tmp_path / "model.npz")
+    model.save_weights(tmp_path / "model.weights.h5")
     loaded = build((48, 40), **fields)
-    keras_vit.load_checkpoint(loaded, tmp_path / "model.npz")
+    keras_vit.load_checkpoint(loaded, tmp_path / "model.weights.h5")
     result = resized_model(model, (48, 40))
     np.testing.assert_allclose(
         result.predict(WIDE_IMAGES, verbose=0), loaded.predict(WIDE_IMAGES, verbose=0), atol=1e-6

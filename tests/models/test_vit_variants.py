@@ -10,7 +10,7 @@ from scipy.special import erf, expit, softmax
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import shown_by
+from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
 from keras_vit.configs.recognition import config_of
 
 SMALL = keras_vit.ViTConfig(4, 8, 2, 12, 2)
@@ -291,7 +291,7 @@ def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
     model, path = built("DINOv3"), tmp_path / f"model{suffix}"
     model.save_weights(path) if suffix == ".weights.h5" else model.save(path)
     config = dataclasses.replace(SMALL, **VARIANTS["DINOv3"])
-    found = shown_by(open_checkpoint(path), gelu="tanh").config
+    found = describe_checkpoint(open_checkpoint(path), gelu="tanh").config
     assert found.rotary == config.rotary
     plain = dataclasses.replace(config, rotary=None)
     with pytest.warns(UserWarning, match=r"trained with rotary=.*the model has rotary=None"):

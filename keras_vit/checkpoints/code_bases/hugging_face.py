@@ -3,159 +3,93 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import pathlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_vit.checkpoints.code_bases.files_beside import (
-    Stated,
-    WeightFiles,
-    by,
-    checked,
-    differences,
-    differing_fields,
+    activation_of,
+    check_expressible,
     found,
-    mean_and_std,
     read_class_names,
     read_json,
 )
 from keras_vit.checkpoints.code_bases.layouts import (
     BLOCK,
-    CONVOLUTION,
-    MATRIX_FROM_HEADS,
-    POSITION_ROWS,
     QKV,
-    VECTOR,
+    TORCH,
+    Checkpoint,
     Layout,
-    Rule,
-    joined_gates,
-    torch_dense,
-    torch_norm,
-    torch_qkv,
+    Stated,
+    rules_of,
 )
-from keras_vit.checkpoints.code_bases.timm import ACTIVATIONS
+from keras_vit.checkpoints.code_bases.transforms import POSITION_ROWS, TORCH_TRANSFORMS, VECTOR
 from keras_vit.configs import ViTConfig
 from keras_vit.description import Description, Labels
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
-from keras_vit.preprocessing import Preprocessing, value_range
+from keras_vit.preprocessing import PILLOW_EVALUATIONS, Preprocessing, value_range
+from keras_vit.utils.files import DESCRIPTION
 
-# Defaults of `transformers` by `model_type`, for configs that leave fields out.
-_VIT_DEFAULTS = {
-    "hidden_act": "gelu",
-    "layer_norm_eps": 1e-12,
-    "num_attention_heads": 12,
-    "image_size": 224,
+# Defaults of `transformers`, for configs that leave fields out, and what differs by `model_type`.
+_DEFAULTS = {
+    "hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_attention_heads": 12, "image_size": 224,
     "patch_size": 16,
-}
-_HUGGING_FACE_DEFAULTS: dict[str, dict[str, Any]] = {
-    "vit": _VIT_DEFAULTS,
-    "deit": _VIT_DEFAULTS,
-    "vit_mae": _VIT_DEFAULTS,
-    "vit_msn": {**_VIT_DEFAULTS, "layer_norm_eps": 1e-6},
-    "ijepa": _VIT_DEFAULTS,
-    "dinov2": {**_VIT_DEFAULTS, "layer_norm_eps": 1e-6, "patch_size": 14},
-    "dinov2_with_registers": {**_VIT_DEFAULTS, "layer_norm_eps": 1e-6},
-    "dinov3_vit": {
-        **_VIT_DEFAULTS,
-        "layer_norm_eps": 1e-5,
-        "num_attention_heads": 6,
-        "rope_theta": 100.0,
-    },
-    "clip_vision_model": {
-        **_VIT_DEFAULTS,
-        "hidden_act": "quick_gelu",
-        "layer_norm_eps": 1e-5,
-        "patch_size": 32,
-    },
-    "siglip_vision_model": {
-        **_VIT_DEFAULTS,
-        "hidden_act": "gelu_pytorch_tanh",
-        "layer_norm_eps": 1e-6,
-    },
+}  # fmt: skip
+_DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
+    "vit": {},
+    "deit": {},
+    "vit_mae": {},
+    "vit_msn": {"layer_norm_eps": 1e-6},
+    "ijepa": {},
+    "dinov2": {"layer_norm_eps": 1e-6, "patch_size": 14},
+    "dinov2_with_registers": {"layer_norm_eps": 1e-6},
+    "dinov3_vit": {"layer_norm_eps": 1e-5, "num_attention_heads": 6, "rope_theta": 100.0},
+    "clip_vision_model": {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "patch_size": 32},
+    "siglip_vision_model": {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
 }
 
 # Models with an image tower, whose config is within theirs.
-_HUGGING_FACE_TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
-
-# `model_type` of models that no model here equals, and the feature that none here has.
-_HUGGING_FACE_REFUSED = {
-    "beit": "relative position biases",
-    "data2vec-vision": "relative position biases",
-    "siglip2": "patches of a variable number (NaFlex)",
-    "siglip2_vision_model": "patches of a variable number (NaFlex)",
-    "vit-hybrid": "the stem of BiT",
-    "vivit": "patches of several frames",
-    "videomae": "patches of several frames",
-    "yolos": "detection tokens",
-}
-
-
-def check_family(config: Mapping[str, Any], path: pathlib.Path) -> None:
-    """Raises ValueError if `config.json` is of a model that no model here equals.
-
-    Its weights may have names that no layout has, so this comes before their names are read.
-    """
-    kind = config.get("model_type")
-    if isinstance(kind, str) and kind in _HUGGING_FACE_REFUSED:
-        raise ValueError(
-            f"The model_type {kind} has {_HUGGING_FACE_REFUSED[kind]}, which no model here has. "
-            f"Received: {path}"
-        )
+_TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
 
 
 def check_model_type(config: Mapping[str, Any], path: pathlib.Path) -> None:
-    """Raises ValueError if `config.json` is of a model of transformers that is not known here."""
-    known = (*_HUGGING_FACE_DEFAULTS, *_HUGGING_FACE_TOWERS)
-    kind = config.get("model_type")
+    """Raises ValueError if `config.json` is of a model of transformers that no model here equals.
+
+    Its weights may have names that no layout has, so this comes before their names are read.
+    """
+    known, kind = (*_DEFAULTS_BY_TYPE, *_TOWERS), config.get("model_type")
     if kind is not None and "architecture" not in config and kind not in known:
         raise ValueError(
             f"model_type must be one of {', '.join(known)}. Received: {kind!r} beside {path}"
         )
 
 
-def _stated(files: WeightFiles) -> Stated:
-    config, path = files.config, files.path
+def _stated(checkpoint: Checkpoint) -> Stated:
+    config, path = checkpoint.config, checkpoint.path
     if "model_type" not in config:
         return {}, Description()
     kind = config["model_type"]
-    if kind in _HUGGING_FACE_TOWERS and isinstance(config.get("vision_config"), dict):
-        kind = _HUGGING_FACE_TOWERS[kind]
-        config = config["vision_config"]
+    if kind in _TOWERS and isinstance(config.get("vision_config"), dict):
+        kind, config = _TOWERS[kind], config["vision_config"]
     check_model_type({"model_type": kind}, path)
-    config = {**_HUGGING_FACE_DEFAULTS[kind], **config}
+    config = {**_DEFAULTS, **_DEFAULTS_BY_TYPE[kind], **config}
     activation = config["hidden_act"]
     if config.get("use_gated_mlp"):  # DINOv3's.
         activation = f"gated {activation}"
-    if activation not in ACTIVATIONS:
-        raise ValueError(
-            f"hidden_act must be one of {tuple(ACTIVATIONS)}. "
-            f"Received: hidden_act={activation!r} beside {path}"
-        )
-    try:
-        sides = [
-            (size, size) if isinstance(size, int) else tuple(size)
-            for size in (config["image_size"], config["patch_size"])
-        ]
-        fields = {
-            "gelu": ACTIVATIONS[activation],
-            "norm_epsilon": float(config["layer_norm_eps"]),
-            "num_heads": int(config["num_attention_heads"]),
-        }
-        if "rope_theta" in config:
-            fields["rotary"] = float(config["rope_theta"])
-        size, patch = sides
-        grid = tuple(side // pixels for side, pixels in zip(size, patch, strict=True))
-        if "registers" in files.shapes or kind == "dinov2_with_registers":
-            fields["position_resize"] = "bicubic"
-        return fields, Description(position_grid=grid, input_shape=(*size, 3))
-    except (ValueError, TypeError, ZeroDivisionError) as error:
-        raise ValueError(
-            f"config.json must hold numbers of a model. Received: {path} ({error})"
-        ) from error
+    fields: dict[str, Any] = {
+        "gelu": activation_of("hidden_act", activation, path),
+        "norm_epsilon": float(config["layer_norm_eps"]),
+        "num_heads": int(config["num_attention_heads"]),
+    }
+    if "rope_theta" in config:
+        fields["rotary"] = float(config["rope_theta"])
+    if "registers" in checkpoint.shapes or kind == "dinov2_with_registers":
+        fields["position_resize"] = "bicubic"
+    size, patch = _sides(config["image_size"]), _sides(config["patch_size"])
+    grid = tuple(side // pixels for side, pixels in zip(size, patch, strict=True))
+    return fields, Description(position_grid=grid, input_shape=(*size, 3))
 
 
 PREPROCESSOR = "preprocessor_config.json"
@@ -166,11 +100,8 @@ PILLOW_FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
 # Defaults of Hugging Face's image processors, for fields missing in a file, by the start of their
 # names; all others do as "ViT".
 _CLIP_CROP: dict[str, Any] = {
-    "resample": 3,
-    "size": {"shortest_edge": 224},
-    "crop_size": 224,
-    "do_center_crop": True,
-}
+    "resample": 3, "size": {"shortest_edge": 224}, "crop_size": 224, "do_center_crop": True,
+}  # fmt: skip
 _PROCESSOR_DEFAULTS: dict[str, dict[str, Any]] = {
     "DeiT": {"resample": 3, "size": 256, "crop_size": 224, "do_center_crop": True},
     "CLIP": _CLIP_CROP,
@@ -180,39 +111,29 @@ _PROCESSOR_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def _images(files, image_size, classes, keeps_size=False):
-    is_multilabel = files.config.get("problem_type") == "multi_label_classification"
-    names, notes = read_class_names(files.config.get("id2label"), classes)
+def _images(checkpoint, image_size, classes):
+    """The classes of `config.json` and the image processor; see `Layout.images`."""
+    is_multilabel = checkpoint.config.get("problem_type") == "multi_label_classification"
+    names, notes = read_class_names(checkpoint.config.get("id2label"), classes)
     labels = Labels(names, MULTILABEL if is_multilabel else MULTICLASS)
-    described = _of_processor(files.folder, image_size, keeps_size)
-    return dataclasses.replace(described, labels=labels, notes=(*notes, *described.notes))
-
-
-def _of_processor(folder, image_size, keeps_size=False):
-    """Returns the description of a folder's image processor.
-
-    Args:
-        folder: The folder.
-        image_size: Pixels (height, width) of the model.
-        keeps_size: Whether the model takes images of any size, so that the processor's is kept.
-    """
     # transformers 5 writes the image processor into the processor of texts and images, if any.
-    wanted = read_json(folder / PROCESSOR).get("image_processor") or read_json(
-        folder / PREPROCESSOR
+    wanted = read_json(checkpoint.folder / PROCESSOR).get("image_processor") or read_json(
+        checkpoint.folder / PREPROCESSOR
     )
     if not wanted:
-        return found(f"no {PREPROCESSOR}")
+        return found(f"no {PREPROCESSOR}", labels=labels, notes=notes)
     mean, std = wanted.get("image_mean", [0.5]), wanted.get("image_std", [0.5])
     if not wanted.get("do_normalize", True):
         mean, std = [0.0], [1.0]
     scale = wanted.get("rescale_factor", 1 / 255) if wanted.get("do_rescale", True) else 1.0
-    values = checked(value_range, mean, std, scale)
-    preprocessing, notes = _resize_of_processor(wanted, image_size, keeps_size)
-    preprocessing = dataclasses.replace(preprocessing, value_range=values)
-    return found(PREPROCESSOR, preprocessing, notes=notes)
+    # DINOv2 and DINOv3 take images of any size, so the processor's.
+    is_any_size = "encoder_block_0/layer_scale_1" in checkpoint.shapes
+    preprocessing, more_notes = _resize_of_processor(wanted, None if is_any_size else image_size)
+    preprocessing = dataclasses.replace(preprocessing, value_range=value_range(mean, std, scale))
+    return found(PREPROCESSOR, preprocessing, labels, (*notes, *more_notes))
 
 
-def _resize_of_processor(wanted, image_size, keeps_size=False):
+def _resize_of_processor(wanted, image_size):
     """Returns the preprocessing of a `preprocessor_config.json` without the values, and notes."""
     kind = str(wanted.get("image_processor_type") or wanted.get("feature_extractor_type") or "ViT")
     default = next((d for k, d in _PROCESSOR_DEFAULTS.items() if kind.startswith(k)), {})
@@ -242,11 +163,11 @@ def _resize_of_processor(wanted, image_size, keeps_size=False):
     preprocessing = Preprocessing(
         size, "huggingface", interpolation=filters[wanted["resample"]], resize_size=before
     )
-    if keeps_size:
+    if image_size is None:
         return preprocessing, notes
     if preprocessing.image_size != tuple(image_size):
         notes.append(
-            f"the processor's images of {by(size)} pixels became the model's {by(image_size)}"
+            f"the processor's images of {size} pixels became the model's {tuple(image_size)}"
         )
     return preprocessing.with_image_size(image_size), notes
 
@@ -255,50 +176,46 @@ def _sides(size):
     """Returns Hugging Face's `size` as (height, width)."""
     if isinstance(size, int):
         return size, size
+    if isinstance(size, list) and len(size) == 2:
+        return tuple(size)
     if isinstance(size, dict) and size.keys() >= {"height", "width"}:
         return size["height"], size["width"]
     raise ValueError(
-        "The size of an image processor must have height and width, or the shortest edge. "
+        "A size must have height and width, or an image processor's the shortest edge. "
         f"Received: {size!r}"
     )
 
 
-_HF_BLOCK = "encoder.layer.{block}"
+_BLOCK = "encoder.layer.{block}"
+_ATTENTION = f"{_BLOCK}.attention.attention"
 
-# huggingface/transformers: ViTForImageClassification and ViTModel; DeiT's too.
+# huggingface/transformers: ViTForImageClassification and ViTModel; DeiT's and DINOv2's too.
 HUGGING_FACE = Layout(
     name="Hugging Face",
-    rules=(
-        *torch_dense("embeddings.patch_embeddings.projection", "patch_embedding", CONVOLUTION),
-        Rule("embeddings.cls_token", "class_token/token"),
-        Rule("embeddings.distillation_token", "distillation_token/token"),
-        Rule("embeddings.register_tokens", "registers/tokens"),
-        Rule("embeddings.position_embeddings", "position_embedding/embedding"),
-        *torch_norm(f"{_HF_BLOCK}.layernorm_before", f"{BLOCK}/norm_1"),
-        *(
-            row
-            for part in QKV
-            for row in torch_dense(
-                f"{_HF_BLOCK}.attention.attention.{part}",
-                f"{BLOCK}/attention/{part}",
-                optional_bias=True,
-            )
-        ),
-        *torch_dense(
-            f"{_HF_BLOCK}.attention.output.dense",
-            f"{BLOCK}/attention/out",
-            MATRIX_FROM_HEADS,
-        ),
-        Rule(f"{_HF_BLOCK}.layer_scale1.lambda1", f"{BLOCK}/layer_scale_1/gamma"),
-        *torch_norm(f"{_HF_BLOCK}.layernorm_after", f"{BLOCK}/norm_2"),
-        *torch_dense(f"{_HF_BLOCK}.intermediate.dense", f"{BLOCK}/mlp/dense_1"),
-        *torch_dense(f"{_HF_BLOCK}.output.dense", f"{BLOCK}/mlp/dense_2"),
-        Rule(f"{_HF_BLOCK}.layer_scale2.lambda1", f"{BLOCK}/layer_scale_2/gamma"),
-        *torch_norm("layernorm", "encoder_norm"),
-        *torch_dense("pooler.dense", "pre_logits"),
-        *torch_dense("classifier", "predictions"),
-        *torch_dense("cls_classifier", "class_token_head"),
-        *torch_dense("distillation_classifier", "distillation_token_head"),
+    rules=rules_of(
+        {
+            "patch_embedding": "embeddings.patch_embeddings.projection",
+            "class_token/token": "embeddings.cls_token",
+            "distillation_token/token": "embeddings.distillation_token",
+            "registers/tokens": "embeddings.register_tokens",
+            "position_embedding/embedding": "embeddings.position_embeddings",
+            f"{BLOCK}/norm_1": f"{_BLOCK}.layernorm_before",
+            **{f"{BLOCK}/attention/{part}": f"{_ATTENTION}.{part}" for part in QKV},
+            f"{BLOCK}/attention/out": f"{_BLOCK}.attention.output.dense",
+            f"{BLOCK}/layer_scale_1/gamma": f"{_BLOCK}.layer_scale1.lambda1",
+            f"{BLOCK}/norm_2": f"{_BLOCK}.layernorm_after",
+            f"{BLOCK}/mlp/dense_1": f"{_BLOCK}.intermediate.dense",
+            f"{BLOCK}/mlp/dense_2": f"{_BLOCK}.output.dense",
+            f"{BLOCK}/layer_scale_2/gamma": f"{_BLOCK}.layer_scale2.lambda1",
+            "encoder_norm": "layernorm",
+            "pre_logits": "pooler.dense",
+            "predictions": "classifier",
+            "class_token_head": "cls_classifier",
+            "distillation_token_head": "distillation_classifier",
+        },
+        TORCH,
+        TORCH_TRANSFORMS,
+        optional="/attention/(query|key|value)/",
     ),
     marks=(r"^embeddings\.patch_embeddings\.projection\.weight$", r"^layernorm\.weight$"),
     prefixes=("", "vit.", "deit.", "ijepa.", "dinov2.", "dinov2_with_registers."),
@@ -331,93 +248,79 @@ HUGGING_FACE = Layout(
     usual_resize=lambda image_size: _resize_of_processor({}, image_size)[0],
 )
 
-# huggingface/transformers: Dinov2Model, Dinov2WithRegistersModel and their classifiers.
-HUGGING_FACE_DINOV2 = dataclasses.replace(
-    HUGGING_FACE,
-    name="Hugging Face DINOv2",
-    marks=(*HUGGING_FACE.marks, r"\.layer_scale1\.lambda1$"),
-    norm_epsilon=1e-6,
-    images=functools.partial(_images, keeps_size=True),
-)
-
 _DINOV3_BLOCK = "layer.{block}"
 
 # huggingface/transformers: DINOv3ViTModel.
 HUGGING_FACE_DINOV3 = Layout(
     name="Hugging Face DINOv3",
-    rules=(
-        *torch_dense("embeddings.patch_embeddings", "patch_embedding", CONVOLUTION),
-        Rule("embeddings.cls_token", "class_token/token"),
-        Rule("embeddings.register_tokens", "registers/tokens"),
-        *torch_norm(f"{_DINOV3_BLOCK}.norm1", f"{BLOCK}/norm_1"),
-        *(
-            row
-            for part, projection in zip("qkv", QKV, strict=True)
-            for row in torch_dense(
-                f"{_DINOV3_BLOCK}.attention.{part}_proj",
-                f"{BLOCK}/attention/{projection}",
-                optional_bias=True,
-            )
-        ),
-        *torch_dense(
-            f"{_DINOV3_BLOCK}.attention.o_proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS, True
-        ),
-        Rule(f"{_DINOV3_BLOCK}.layer_scale1.lambda1", f"{BLOCK}/layer_scale_1/gamma"),
-        *torch_norm(f"{_DINOV3_BLOCK}.norm2", f"{BLOCK}/norm_2"),
-        *torch_dense(f"{_DINOV3_BLOCK}.mlp.up_proj", f"{BLOCK}/mlp/dense_1", optional_bias=True),
-        *torch_dense(f"{_DINOV3_BLOCK}.mlp.down_proj", f"{BLOCK}/mlp/dense_2", optional_bias=True),
-        Rule(f"{_DINOV3_BLOCK}.layer_scale2.lambda1", f"{BLOCK}/layer_scale_2/gamma"),
-        *torch_norm("norm", "encoder_norm"),
+    rules=rules_of(
+        {
+            "patch_embedding": "embeddings.patch_embeddings",
+            "class_token/token": "embeddings.cls_token",
+            "registers/tokens": "embeddings.register_tokens",
+            f"{BLOCK}/norm_1": f"{_DINOV3_BLOCK}.norm1",
+            **{f"{BLOCK}/attention/{part}": f"{_DINOV3_BLOCK}.attention.{part[0]}_proj"
+               for part in (*QKV, "out")},
+            f"{BLOCK}/layer_scale_1/gamma": f"{_DINOV3_BLOCK}.layer_scale1.lambda1",
+            f"{BLOCK}/norm_2": f"{_DINOV3_BLOCK}.norm2",
+            f"{BLOCK}/mlp/dense_1": f"{_DINOV3_BLOCK}.mlp.up_proj",
+            f"{BLOCK}/mlp/dense_2": f"{_DINOV3_BLOCK}.mlp.down_proj",
+            f"{BLOCK}/layer_scale_2/gamma": f"{_DINOV3_BLOCK}.layer_scale2.lambda1",
+            "encoder_norm": "norm",
+        },
+        TORCH,
+        TORCH_TRANSFORMS,
+        optional="/attention/|/mlp/",
     ),
     marks=(
         r"^embeddings\.patch_embeddings\.weight$",
         r"^layer\.0\.attention\.q_proj\.weight$",
         r"^layer\.0\.layer_scale1\.lambda1$",
     ),
-    joined=joined_gates(f"{_DINOV3_BLOCK}.mlp", "up_proj", "gate_proj", "up_proj"),
+    # SwiGLU's first layer.
+    joined=tuple(
+        (f"{_DINOV3_BLOCK}.mlp.gate_proj.{kind}", f"{_DINOV3_BLOCK}.mlp.up_proj.{kind}")
+        for kind in ("weight", "bias")
+    ),
     aliases=((r"^model\.layer\.", "layer."),),
     left_out=((r"^embeddings\.mask_token$", "the mask token"),),
     models_vary=True,
-    needed=("", "rotary"),
+    needed="rotary",
     stated=_stated,
     images=_images,
     usual_resize=HUGGING_FACE.usual_resize,
-)
+)  # fmt: skip
 
 _TOWER_BLOCK = "encoder.layers.{block}"
 
 # huggingface/transformers: CLIPVisionModel and SiglipVisionModel, alone or with the text tower.
 HUGGING_FACE_CLIP = Layout(
     name="Hugging Face CLIP and SigLIP",
-    rules=(
-        *torch_dense(
-            "embeddings.patch_embedding", "patch_embedding", CONVOLUTION, optional_bias=True
-        ),
-        Rule("embeddings.class_embedding", "class_token/token", VECTOR),
-        Rule("embeddings.position_embedding.weight", "position_embedding/embedding", POSITION_ROWS),
-        *torch_norm("pre_layrnorm", "embedding_norm"),
-        *torch_norm(f"{_TOWER_BLOCK}.layer_norm1", f"{BLOCK}/norm_1"),
-        *(
-            row
-            for part, projection in zip("qkv", QKV, strict=True)
-            for row in torch_dense(
-                f"{_TOWER_BLOCK}.self_attn.{part}_proj", f"{BLOCK}/attention/{projection}"
-            )
-        ),
-        *torch_dense(
-            f"{_TOWER_BLOCK}.self_attn.out_proj", f"{BLOCK}/attention/out", MATRIX_FROM_HEADS
-        ),
-        *torch_norm(f"{_TOWER_BLOCK}.layer_norm2", f"{BLOCK}/norm_2"),
-        *torch_dense(f"{_TOWER_BLOCK}.mlp.fc1", f"{BLOCK}/mlp/dense_1"),
-        *torch_dense(f"{_TOWER_BLOCK}.mlp.fc2", f"{BLOCK}/mlp/dense_2"),
-        *torch_norm("post_layernorm", "encoder_norm"),
-        # SigLIP's attention pooling.
-        Rule("head.probe", "map_head/probe"),
-        *torch_qkv("head.attention.in_proj_weight", "head.attention.in_proj_bias", "map_head"),
-        *torch_dense("head.attention.out_proj", "map_head/out", MATRIX_FROM_HEADS),
-        *torch_norm("head.layernorm", "map_head/norm"),
-        *torch_dense("head.mlp.fc1", "map_head/mlp/dense_1"),
-        *torch_dense("head.mlp.fc2", "map_head/mlp/dense_2"),
+    rules=rules_of(
+        {
+            "patch_embedding": "embeddings.patch_embedding",
+            "class_token/token": "embeddings.class_embedding",
+            "position_embedding/embedding": "embeddings.position_embedding.weight",
+            "embedding_norm": "pre_layrnorm",
+            f"{BLOCK}/norm_1": f"{_TOWER_BLOCK}.layer_norm1",
+            **{f"{BLOCK}/attention/{part}": f"{_TOWER_BLOCK}.self_attn.{part[0]}_proj"
+               for part in QKV},
+            f"{BLOCK}/attention/out": f"{_TOWER_BLOCK}.self_attn.out_proj",
+            f"{BLOCK}/norm_2": f"{_TOWER_BLOCK}.layer_norm2",
+            f"{BLOCK}/mlp/dense_1": f"{_TOWER_BLOCK}.mlp.fc1",
+            f"{BLOCK}/mlp/dense_2": f"{_TOWER_BLOCK}.mlp.fc2",
+            "encoder_norm": "post_layernorm",
+            # SigLIP's attention pooling.
+            "map_head/probe": "head.probe",
+            "map_head/qkv": "head.attention.in_proj",
+            "map_head/out": "head.attention.out_proj",
+            "map_head/norm": "head.layernorm",
+            "map_head/mlp/dense_1": "head.mlp.fc1",
+            "map_head/mlp/dense_2": "head.mlp.fc2",
+        },
+        TORCH,
+        {"^class_token/": VECTOR, "^position_embedding/": POSITION_ROWS, **TORCH_TRANSFORMS},
+        optional="^patch_embedding/",
     ),
     marks=(
         r"^embeddings\.position_embedding\.weight$",
@@ -425,162 +328,84 @@ HUGGING_FACE_CLIP = Layout(
         r"^post_layernorm\.weight$",
     ),
     prefixes=("", "vision_model."),
+    aliases=((r"\.in_proj_(weight|bias)$", r".in_proj.\1"),),
     left_out=(
         (r"^text_model\.|^text_projection\.|^logit_\w+$", "the text tower"),
         (r"^visual_projection\.", "the projection into the space of texts (visual_projection)"),
-    ),
-    refusals=(
-        (
-            r"^classifier\.weight$",
-            "a classifier on the mean of the tokens instead of the image tower's features",
-        ),
     ),
     models_vary=True,
     position_resize="bicubic_torch",
     stated=_stated,
     images=_images,
     usual_resize=HUGGING_FACE.usual_resize,
-)
+)  # fmt: skip
 
 
 # Writing
 
-# Names of the nonlinearities; DINOv2's SwiGLU is another layer and ignores the name.
-_HUGGING_FACE_ACTIVATIONS = {
+_WRITTEN_ACTIVATIONS = {
     "exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu", "relu": "relu",
-    "swiglu": "gelu",
 }  # fmt: skip
 
 
-def config_json(
-    config: ViTConfig, image_size, channels: int, class_names, task: str = MULTICLASS
-) -> dict:
-    """Returns the content of `config.json`.
-
-    Args:
-        config: A plain Vision Transformer.
-        image_size: Pixels (height, width).
-        channels: Channels of the images.
-        class_names: Names of the classes, or None without a head.
-        task: The task of the classes.
-    """
-
-    def sides(size):
-        return size[0] if size[0] == size[1] else list(size)
-
-    model_type = hugging_face_type(config)
-    body = {"vit": "ViT", "deit": "DeiT", "dinov2": "Dinov2"}.get(model_type, "Dinov2WithRegisters")
-    suffix = f"ForImageClassification{'WithTeacher' if model_type == 'deit' else ''}"
-    return {
-        "architectures": [f"{body}{'Model' if class_names is None else suffix}"],
-        "model_type": model_type,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.depth,
-        "num_attention_heads": config.num_heads,
-        "intermediate_size": config.mlp_dim,
-        "hidden_act": _HUGGING_FACE_ACTIVATIONS[config.gelu],
-        "hidden_dropout_prob": config.dropout_rate,
-        "attention_probs_dropout_prob": config.attention_dropout_rate,
-        "layer_norm_eps": config.norm_epsilon,
-        "image_size": sides(image_size),
-        "patch_size": sides(config.patch_sizes),
-        "num_channels": channels,
-        "qkv_bias": True,
-        **(_dinov2_fields(config) if body.startswith("Dinov2") else {}),
-        **({} if class_names is None else labels_json(class_names, task)),
-    }
-
-
-def labels_json(class_names, task: str) -> dict:
-    """Returns the fields of `config.json` about classes."""
-    problem_type = {"problem_type": "multi_label_classification"} if task == MULTILABEL else {}
-    return {
-        "id2label": {str(index): name for index, name in enumerate(class_names)},
-        "label2id": {name: index for index, name in enumerate(class_names)},
-        **problem_type,
-    }
-
-
 def hugging_face_type(config: ViTConfig) -> str:
-    """Returns the `model_type` of the model in `transformers` that computes the same.
+    """Returns the `model_type`, "vit" or "deit", of the model in `transformers` that is the same.
 
     Raises:
         ValueError: If there is none.
     """
-    absent = {
-        "classifier": config.classifier in ("gap", "max", "map"),
-        "representation_size": config.representation_size is not None,
-        "position_embedding": config.position_embedding not in ("learned_1d", "none"),
-        "position_embedding_at": config.position_embedding_at != "input",
-        "embedding_norm": config.embedding_norm,
-        "final_norm": config.final_norm != "tokens",
-        **{name: name != "layer_scale" for name in config.block(0).features},
-    }
-    is_dinov2 = (
-        config.layer_scale
-        or config.num_registers > 0
-        or config.gelu == "swiglu"
-        or config.classifier == "token+gap"
+    check_expressible(
+        config,
+        "A model for Hugging Face must be a ViT or a DeiT with its teacher's token",
+        classifier=config.classifier in ("token", "token+distillation"),
+        representation_size=config.representation_size is None,
+        position_embedding=config.position_embedding == "learned_1d",
+        position_embedding_at=config.position_embedding_at == "input",
+        num_registers=config.num_registers == 0,
+        gelu=config.gelu in _WRITTEN_ACTIVATIONS,
+        embedding_norm=not config.embedding_norm,
+        final_norm=config.final_norm == "tokens",
+        **dict.fromkeys(config.block(0).features, False),
     )
-    if is_dinov2 and config.classifier == "token+distillation":
-        absent["classifier"] = True
-    if any(absent.values()):
-        raise ValueError(
-            "A model for Hugging Face (ViT, DeiT, DINOv2) must have positions at the input and "
-            "read the normalised class token with one linear layer. "
-            f"Received: {differing_fields(config, absent)}"
-        )
-    if is_dinov2:
-        return "dinov2_with_registers" if config.num_registers else "dinov2"
     return "deit" if config.classifier == "token+distillation" else "vit"
 
 
-def _dinov2_fields(config):
-    """The fields of a Dinov2Config that a ViTConfig has not."""
-    ratio = config.mlp_dim / config.width
-    if config.gelu == "swiglu":  # The layer has two thirds of the units, rounded up to eights.
-        units = {(int(config.width * n * 2 / 3) + 7) // 8 * 8: n for n in range(32, 0, -1)}
-        ratio = units.get(config.mlp_dim, 0)
-    if not ratio or ratio != int(ratio):
-        raise ValueError(
-            "DINOv2's MLP must have a whole multiple of the token size (of SwiGLU two thirds of "
-            f"it, rounded up to eights). Received: mlp_dim={config.mlp_dim}, width={config.width}"
-        )
-    return {
-        "mlp_ratio": int(ratio),
-        "use_swiglu_ffn": config.gelu == "swiglu",
-        "layerscale_value": 1.0,
-        **({"num_register_tokens": config.num_registers} if config.num_registers else {}),
-    }
-
-
-def dinov2_arrays(arrays: dict, config: ViTConfig) -> dict:
-    """Returns the arrays of a ViT under DINOv2's names, with the ones that only DINOv2 has.
-
-    LayerScale is ones where a model has none, and a head that reads the class token alone has
-    zeros for the mean over patches, which DINOv2's head reads, too.
+def config_json(config: ViTConfig, description: Description) -> dict[str, Any]:
+    """Returns the content of `config.json`.
 
     Args:
-        arrays: The arrays of Hugging Face's ViT, without prefix.
-        config: The model.
+        config: A plain Vision Transformer.
+        description: The model, with the names of its classes where it has a head.
     """
-    ones = np.ones(config.width, "float32")
-    layer = "encoder.layer.{}.layer_scale{}.lambda1"
-    scales = {layer.format(i, part): ones for i in range(config.depth) for part in (1, 2)}
-    mask = np.zeros((1, config.width), "float32")
-    arrays = {"embeddings.mask_token": mask, **scales, **arrays}
-    head = arrays.get("classifier.weight")
-    if head is not None and head.shape[1] == config.width:
-        arrays["classifier.weight"] = np.concatenate([head, np.zeros_like(head)], axis=1)
-    dense = ("weights_in", "weights_out") if config.gelu == "swiglu" else ("fc1", "fc2")
-    names = {
-        "layernorm_before": "norm1",
-        "layernorm_after": "norm2",
-        "intermediate.dense": f"mlp.{dense[0]}",
-        "output.dense": f"mlp.{dense[1]}",
+    kind, labels = hugging_face_type(config), description.labels
+    body = "DeiT" if kind == "deit" else "ViT"
+    head = f"ForImageClassification{'WithTeacher' if kind == 'deit' else ''}"
+    content = {
+        "architectures": [body + ("Model" if labels.names is None else head)],
+        "model_type": kind,
+        "hidden_size": config.width,
+        "num_hidden_layers": config.depth,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.mlp_dim,
+        "hidden_act": _WRITTEN_ACTIVATIONS[config.gelu],
+        "hidden_dropout_prob": config.dropout_rate,
+        "attention_probs_dropout_prob": config.attention_dropout_rate,
+        "layer_norm_eps": config.norm_epsilon,
+        "image_size": _number_or_sides(description.image_size),
+        "patch_size": _number_or_sides(config.patch_sizes),
+        "num_channels": description.channels,
+        "qkv_bias": True,
     }
-    part = re.compile(rf"(?<=\d\.)({'|'.join(map(re.escape, names))})(?=\.)")
-    return {part.sub(lambda m: names[m[0]], name): array for name, array in arrays.items()}
+    if labels.names is not None:
+        content["id2label"] = {str(number): name for number, name in enumerate(labels.names)}
+        content["label2id"] = {name: number for number, name in enumerate(labels.names)}
+    if labels.is_multilabel:
+        content["problem_type"] = "multi_label_classification"
+    return content
+
+
+def _number_or_sides(size):
+    return size[0] if size[0] == size[1] else list(size)
 
 
 def preprocessor_json(preprocessing: Preprocessing, channels: int) -> tuple[dict, list[str]]:
@@ -589,25 +414,34 @@ def preprocessor_json(preprocessing: Preprocessing, channels: int) -> tuple[dict
     Raises:
         ValueError: If no image processor of Hugging Face does nearly the same.
     """
-    notes = differences(preprocessing, "huggingface")
     size, before = preprocessing.image_size, preprocessing.resize_size
-    mean, std = mean_and_std(preprocessing, channels)
-    crop = {"do_center_crop": True, "crop_size": _height_and_width(size)}
-    is_short = isinstance(before, int)
+    if preprocessing.evaluation not in ("resize", *PILLOW_EVALUATIONS):
+        raise ValueError(
+            'The way of resizing must be "huggingface", "torchvision", or nearly "resize" '
+            f"(evaluation in {DESCRIPTION}). Received: {preprocessing.evaluation!r}"
+        )
+    notes = []
+    if preprocessing.evaluation == "resize":
+        notes.append("the resize there is antialiased, and was not here")
+    if preprocessing.evaluation == "torchvision" and before is not None:
+        notes.append("the crop there may start one pixel later or earlier")
+    low, high = (np.broadcast_to(value, channels) for value in preprocessing.value_range)
     # Processors whose defaults are these settings, so that all versions of the library obey them.
-    kind = "ViT" if before is None else "CLIP" if is_short else "DeiT"
-    return {
+    kind = "ViT" if before is None else "CLIP" if isinstance(before, int) else "DeiT"
+    content = {
         "image_processor_type": f"{kind}ImageProcessor",
         "do_resize": True,
-        "size": {"shortest_edge": before} if is_short else _height_and_width(before or size),
+        "size": {"shortest_edge": before} if kind == "CLIP" else _height_and_width(before or size),
         "resample": PILLOW_FILTERS[preprocessing.interpolation],
-        **({} if before is None else crop),
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": mean,
-        "image_std": std,
-    }, notes
+        "image_mean": (-low / (high - low)).tolist(),
+        "image_std": (1 / (high - low)).tolist(),
+    }
+    if before is not None:
+        content |= {"do_center_crop": True, "crop_size": _height_and_width(size)}
+    return content, notes
 
 
 def _height_and_width(size):

@@ -1,216 +1,28 @@
 """Layouts of checkpoints: names and shapes of weights in the files of a code base.
 
-A layout is a table with a row for each variable, used to read and to write files. A transform
-converts between the array in a file and our variables.
+A layout is a table with a row for each variable, used to read and to write files.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
-import math
+import itertools
+import pathlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
-from keras_vit.checkpoints.code_bases.files_beside import ReadImages, Stated, WeightFiles, found
-from keras_vit.configs.resnet_configs import EpsilonIn
+from keras_vit.checkpoints.code_bases.files_beside import found
+from keras_vit.checkpoints.code_bases.transforms import SAME, Stacked, Transform
+from keras_vit.checkpoints.formats import StoredArray
+from keras_vit.configs import ViTConfig
+from keras_vit.configs.recognition import layer_shapes
 from keras_vit.description import Description
 from keras_vit.preprocessing import Preprocessing
-
-Shape = tuple[int, ...]
-
-
-class Transform:
-    """How the array of a file holds one or several of our variables.
-
-    Here a variable with its own shape or, in subclasses that give a `stored_shape` only, with
-    its values in the same order. Shapes are compared before values are read, so every question
-    is answered by shapes.
-    """
-
-    def stored_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Returns the shape of the array that holds variables with these shapes."""
-        return shapes[0]
-
-    def accepts(self, stored: Shape, shapes: Sequence[Shape]) -> bool:
-        """Whether an array of this shape holds variables with these shapes."""
-        return stored == self.stored_shape(shapes)
-
-    def ours(self, array: np.ndarray, shapes: Sequence[Shape]) -> list[np.ndarray]:
-        """Returns the values of the variables from the array."""
-        return [array.reshape(shapes[0])]
-
-    def stored(self, values: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the array that holds the values of the variables."""
-        return values[0].reshape(self.stored_shape([values[0].shape]))
-
-    def our_shape(self, stored: Shape) -> Shape | None:
-        """Returns the shape of the variable, or None if the shape of the array does not give it."""
-        return stored
-
-
-@dataclasses.dataclass(frozen=True)
-class LeadingOnes(Transform):
-    """The variable with leading axes of length one, which some files omit.
-
-    Args:
-        count: Leading axes in the files that we write.
-    """
-
-    count: int
-
-    def stored_shape(self, shapes):
-        return (1,) * self.count + shapes[0]
-
-    def accepts(self, stored, shapes):
-        return stored in (shapes[0], self.stored_shape(shapes))
-
-    def our_shape(self, stored):
-        return stored[self.count :] if stored[: self.count] == (1,) * self.count else stored
-
-
-@dataclasses.dataclass(frozen=True)
-class Matrix(Transform):
-    """A matrix `(outputs, inputs)`, as in PyTorch.
-
-    Args:
-        num_inputs: Axes of our kernel that are inputs: 2 for attention's `out`,
-            `(k, D_h, D)`, else 1.
-    """
-
-    num_inputs: int = 1
-
-    def stored_shape(self, shapes):
-        inputs, outputs = shapes[0][: self.num_inputs], shapes[0][self.num_inputs :]
-        return (math.prod(outputs), math.prod(inputs))
-
-    def ours(self, array, shapes):
-        return [np.ascontiguousarray(array.T).reshape(shapes[0])]
-
-    def stored(self, values):
-        rows = math.prod(values[0].shape[: self.num_inputs])
-        return np.ascontiguousarray(values[0].reshape(rows, -1).T)
-
-    def our_shape(self, stored):
-        return stored[::-1]
-
-
-class Vector(Transform):
-    """The variable with all its axes flattened into one."""
-
-    def stored_shape(self, shapes):
-        return (math.prod(shapes[0]),)
-
-    def our_shape(self, stored):
-        return None
-
-
-@dataclasses.dataclass(frozen=True)
-class Flat(Transform):
-    """A kernel of attention as a matrix `(inputs, outputs)`, all heads in one axis.
-
-    Args:
-        num_inputs: Axes of our kernel that are inputs: 2 for attention's `out`, else 1.
-    """
-
-    num_inputs: int = 1
-
-    def stored_shape(self, shapes):
-        inputs, outputs = shapes[0][: self.num_inputs], shapes[0][self.num_inputs :]
-        return (math.prod(inputs), math.prod(outputs))
-
-    def our_shape(self, stored):
-        return None
-
-
-class PositionRows(Transform):
-    """Positions `(rows, D)`; our variable is `(1, rows, D)`."""
-
-    def stored_shape(self, shapes):
-        return shapes[0][1:]
-
-    def our_shape(self, stored):
-        return (1, *stored)
-
-
-class Convolution(Transform):
-    """A kernel `(outputs, inputs, height, width)`, as in PyTorch."""
-
-    def stored_shape(self, shapes):
-        height, width, inputs, outputs = shapes[0]
-        return (outputs, inputs, height, width)
-
-    def ours(self, array, shapes):
-        return [np.ascontiguousarray(array.transpose(2, 3, 1, 0))]
-
-    def stored(self, values):
-        return np.ascontiguousarray(values[0].transpose(3, 2, 0, 1))
-
-    def our_shape(self, stored):
-        return tuple(stored[axis] for axis in (2, 3, 1, 0)) if len(stored) == 4 else None
-
-
-class ConvolutionOfPooled(Transform):
-    """A matrix `(inputs, outputs)` as the kernel of a 1x1 convolution, as in PyTorch."""
-
-    def stored_shape(self, shapes):
-        inputs, outputs = shapes[0]
-        return (outputs, inputs, 1, 1)
-
-    def ours(self, array, shapes):
-        return [np.ascontiguousarray(array[:, :, 0, 0].T)]
-
-    def stored(self, values):
-        return np.ascontiguousarray(values[0].T)[:, :, None, None]
-
-    def our_shape(self, stored):
-        return (stored[1], stored[0]) if stored[2:] == (1, 1) else None
-
-
-@dataclasses.dataclass(frozen=True)
-class Stacked(Transform):
-    """Several variables of equal shape, concatenated along the first axis.
-
-    Args:
-        part: The transform of each variable.
-    """
-
-    part: Transform
-
-    def stored_shape(self, shapes):
-        rows, *rest = self.part.stored_shape(shapes[:1])
-        return (rows * len(shapes), *rest)
-
-    def ours(self, array, shapes):
-        return [
-            self.part.ours(part, [shape])[0]
-            for part, shape in zip(np.split(array, len(shapes)), shapes, strict=True)
-        ]
-
-    def stored(self, values):
-        return np.concatenate([self.part.stored([value]) for value in values])
-
-    def our_shape(self, stored):
-        return None
-
-
-SAME = Transform()
-CONVOLUTION = Convolution()
-CONVOLUTION_OF_POOLED = ConvolutionOfPooled()
-MATRIX = Matrix()
-MATRIX_FROM_HEADS = Matrix(num_inputs=2)
-VECTOR = Vector()
-FLAT = Flat()
-FLAT_FROM_HEADS = Flat(num_inputs=2)
-POSITION_ROWS = PositionRows()
-STACKED_MATRICES = Stacked(MATRIX)
-STACKED_VECTORS = Stacked(VECTOR)
-GROUP_NORM = LeadingOnes(3)
-POINTWISE = LeadingOnes(2)  # A dense layer kept as a 1x1 convolution.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,31 +31,21 @@ class Rule:
 
     Args:
         stored: Name of the array.
-        ours: Path of our variable, or of several that lie in one array.
+        paths: Path of our variable, or of several that lie in one array.
         transform: How the values of the variables lie in the array.
         optional: Whether models of the code base may lack the array, as biases that are
             switched off; ours are then zeros.
     """
 
     stored: str
-    ours: str | tuple[str, ...]
+    paths: tuple[str, ...]
     transform: Transform = SAME
     optional: bool = False
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Paths of our variables."""
-        return (self.ours,) if isinstance(self.ours, str) else self.ours
 
-
-def nothing_stated(files: WeightFiles) -> Stated:
-    """What a code base without a `config.json` states."""
-    return {}, Description()
-
-
-def no_images(files: WeightFiles, image_size: tuple[int, int], classes: int | None) -> Description:
-    """What a code base without files beside weights states of images."""
-    return found("the file holds weights alone")
+# What a code base states of weights: fields of a config with a description of their grid and image
+# size; and how images of a size are prepared for them, with the labels of a number of classes.
+Stated = tuple[dict[str, Any], Description]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,29 +67,23 @@ class Layout:
             the state of an optimizer, are not weights.
         stacked: The part of the names that stands for all blocks where their arrays are
             stacked along a first axis, and the part for one block.
-        joined: Arrays of the rules that a file may hold in parts: the name of the array, and the
-            names of its parts in the order of its first axis; None is a part of zeros.
+        joined: Pairs of arrays that are one in the rules, under the name of the second: the halves
+            of its first axis.
         aliases: Regular expressions and their replacements, applied one after another, which
             turn other spellings of the layout into the rules' spelling.
         left_out: Regular expressions of arrays that the image encoder does not use, each with
             a name for them.
         gelu: The form of GELU that the weights were trained with, or None.
         norm_epsilon: LayerNorm's epsilon that the weights were trained with, or None.
-        epsilon_in: How the code base standardises the kernels of a hybrid's ResNet.
         models_vary: Whether models of the code base differ in heads and GELU, so that a file
             without a description shows neither; `gelu` is then the usual form.
-        refusals: Regular expressions of names in files of models that no model here equals,
-            and the feature that those have.
         position_resize: How the code base resizes tables of positions to another grid, a key of
             `keras_vit.configs.position_resize.RULES`.
         prefix_rows: Tokens in front of the patches with rows in position tables, the most
             likely case first: "class" tokens, "all" (registers, too) or "none".
-        first_block: Number of the first block.
         fixed_positions: A regular expression of the names in files whose positions are sines and
             cosines, which they leave out.
-        gap_note: A note for classifiers on the mean over patches.
-        needed: A regular expression of names, and the field of the config that must be stated
-            for files with them.
+        needed: The field of the config that must be stated for its files, or "".
         stated: Returns what the `config.json` of the code base states: fields of `ViTConfig`, and
             a description with the grid and the image size.
         images: Returns how images are prepared and the labels, from the files beside weights.
@@ -301,22 +97,20 @@ class Layout:
     prefixes: tuple[str, ...] = ("",)
     whole_prefix: bool = False
     stacked: tuple[str, str] | None = None
-    joined: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
+    joined: tuple[tuple[str, str], ...] = ()
     aliases: tuple[tuple[str, str | Callable[[re.Match], str]], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
     gelu: str | None = None
     norm_epsilon: float | None = None
-    epsilon_in: EpsilonIn = "deviation"
     models_vary: bool = False
-    refusals: tuple[tuple[str, str], ...] = ()
     position_resize: str = "official"
     prefix_rows: tuple[str, ...] = ("class",)
-    first_block: int = 0
     fixed_positions: str | None = None
-    gap_note: str = ""
-    needed: tuple[str, str] | None = None
-    stated: Callable[[WeightFiles], Stated] = nothing_stated
-    images: ReadImages = no_images
+    needed: str = ""
+    stated: Callable[[Checkpoint], Stated] = lambda checkpoint: ({}, Description())
+    images: Callable[[Checkpoint, tuple[int, int], int | None], Description] = (
+        lambda checkpoint, image_size, classes: found("the file holds weights alone")
+    )
     usual_resize: Callable[[tuple[int, int]], Preprocessing] = Preprocessing
 
     def canonical_names(self, names: Iterable[str]) -> dict[str, str] | None:
@@ -347,7 +141,7 @@ class Layout:
                 matches = (_fields(ours, path) for ours in rule.paths)
                 fields = next((match for match in matches if match is not None), None)
                 if fields is not None:
-                    rules[path] = _filled(rule, fields, _shifted(fields, self.first_block))
+                    rules[path] = _filled(rule, fields)
                     break
         return rules
 
@@ -359,27 +153,23 @@ class Layout:
         for rule in self.rules:
             fields = _fields(rule.stored, name)
             if fields is not None:
-                return _filled(rule, _shifted(fields, -self.first_block), fields)
+                return _filled(rule, fields)
         return None
 
     def stored_name(self, path: str) -> str:
         """Returns the canonical name of the array with a variable; "" without one."""
         return next((rule.stored for rule in self.rules if path in rule.paths), "")
 
-    def parts_of_arrays(self, names: Iterable[str]) -> dict[str, tuple[str | None, ...]]:
-        """Returns the arrays that a file holds in parts, and the names of their parts.
-
-        Args:
-            names: Canonical names of a file's arrays.
-        """
-        wholes = {}
-        for name in names:
-            for whole, parts in self.joined:
-                fields = _fields(parts[0], name)
-                if fields is not None:
-                    filled = (part and part.format(**fields) for part in parts)
-                    wholes[whole.format(**fields)] = tuple(filled)
-        return wholes
+    def parts_of_arrays(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """Returns the pairs of `joined` in a file with these canonical names."""
+        matches = (
+            (pair, _fields(pair[0], name)) for name, pair in itertools.product(names, self.joined)
+        )
+        return [
+            (first.format(**fields), second.format(**fields))
+            for (first, second), fields in matches
+            if fields is not None
+        ]
 
     def absent_paths(self, names: Iterable[str], paths: Iterable[str]) -> set[str]:
         """Returns the variable paths of optional rules that no array of a file belongs to.
@@ -399,22 +189,107 @@ class Layout:
         ]
         return {path for path in paths if any(_fields(ours, path) is not None for ours in absent)}
 
-    def refused_feature(self, names: Iterable[str]) -> str | None:
-        """Returns the feature of `refusals` that a file has by the names in it, or None."""
-        return next(
-            (
-                feature
-                for pattern, feature in self.refusals
-                if any(re.search(pattern, name) for name in names)
-            ),
-            None,
-        )
-
     def canonical_name(self, name: str) -> str:
         """Returns the spelling of a name without prefix in the rules."""
         for pattern, replacement in self.aliases:
             name = re.sub(pattern, replacement, name)
         return name
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A file of weights whose layout is known; no value has been read.
+
+    Args:
+        path: The file or folder.
+        layout: The layout of its names.
+        arrays: Its arrays by canonical name.
+        fields: Fields of `ViTConfig` that the file, its config and its code base state.
+        stated: What else they state: the description that this package noted in the file, or
+            the grid and the image size in the config.
+        is_noted: Whether this package wrote a description into the file.
+        config: The object in the `config.json` in the file or beside it; {} without one.
+        assumed: Names of the fields that the code base's models usually have, while the file
+            does not state it.
+        class_token_has_row: Whether the class token has a row in the position table.
+        notes: Sentences for a report.
+    """
+
+    path: pathlib.Path
+    layout: Layout
+    arrays: dict[str, StoredArray]
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    stated: Description = Description()
+    is_noted: bool = False
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    class_token_has_row: bool = True
+    notes: tuple[str, ...] = ()
+
+    def states(self, field: str) -> bool:
+        """Returns whether the file or its code base determines a field of the config."""
+        return field in self.fields and field not in self.assumed
+
+    def position_rule(self, given: str | None = None) -> str:
+        """Returns the rule by which positions are resized, a key of `RULES`.
+
+        Args:
+            given: None for the rule of the file's code base, or the name of a rule. "bicubic"
+                is Hugging Face's own bicubic rule for its files.
+        """
+        own = self.fields.get("position_resize") or ViTConfig.position_resize
+        is_own = given == "bicubic" and self.layout.position_resize == "bicubic_torch"
+        return own if given is None or is_own else given
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder with the weights and what describes them."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    @functools.cached_property
+    def shapes(self) -> dict[str, tuple[int, ...] | None]:
+        """Shape of the first variable of each of our layers in the file; None if unknown."""
+        if self.layout.numbered:
+            return layer_shapes({name: array.shape for name, array in self.arrays.items()})
+        shapes: dict[str, tuple[int, ...] | None] = {}
+        for name, array in self.arrays.items():
+            if rule := self.layout.rule_of_array(name):
+                shapes.update(dict.fromkeys(rule.paths, rule.transform.our_shape(array.shape)))
+        return layer_shapes(shapes)
+
+    @property
+    def width(self) -> int:
+        """The token size, D; 0 if the file does not show it."""
+        return (self.shapes.get("patch_embedding") or (0,))[-1]
+
+    @property
+    def channels(self) -> int | None:
+        """Channels of the images; None if the file does not show them."""
+        kernel = self.shapes.get("root_conv") or self.shapes.get("patch_embedding")
+        return kernel[2] if kernel else None
+
+    @property
+    def has_fixed_positions(self) -> bool:
+        """Whether positions are the sines and cosines that big_vision leaves out of files."""
+        mark = self.layout.fixed_positions
+        return (
+            mark is not None
+            and not any(layer.startswith("position_embedding") for layer in self.shapes)
+            and any(re.search(mark, array.name) for array in self.arrays.values())
+        )
+
+    @property
+    def num_class_tokens(self) -> int:
+        """Class and distillation tokens."""
+        return len({"class_token", "distillation_token"} & self.shapes.keys())
+
+    @property
+    def prefix_row_counts(self) -> tuple[int, ...]:
+        """Possible numbers of rows in front of the patches' in the position table."""
+        tokens = self.num_class_tokens if self.class_token_has_row else 0
+        registers = (self.shapes.get("registers") or (0, 0))[1]
+        counts = {"class": tokens, "all": tokens + registers, "none": 0}
+        return tuple(dict.fromkeys(counts[rows] for rows in self.layout.prefix_rows))
 
 
 def _numbered_rules(paths):
@@ -423,7 +298,7 @@ def _numbered_rules(paths):
     rules = {}
     for path in paths:
         layer = path.rpartition("/")[0]
-        rules[path] = Rule(f"{layer}/{counts[layer]}", path)
+        rules[path] = Rule(f"{layer}/{counts[layer]}", (path,))
         counts[layer] += 1
     return rules
 
@@ -444,81 +319,68 @@ def _fields(pattern, text):
     return None if match is None else {field: int(n) for field, n in match.groupdict().items()}
 
 
-def _shifted(fields, count):
-    return {field: n + count if field == "block" else n for field, n in fields.items()}
-
-
-def _filled(rule, ours, stored):
+def _filled(rule, fields):
     """A rule with numbers instead of fields."""
-    paths = tuple(path.format(**ours) for path in rule.paths)
-    return dataclasses.replace(rule, stored=rule.stored.format(**stored), ours=paths)
+    paths = tuple(path.format(**fields) for path in rule.paths)
+    return dataclasses.replace(rule, stored=rule.stored.format(**fields), paths=paths)
 
 
-def rows(
-    stored: str,
-    ours: str,
-    names: Iterable[tuple[str, str]],
-    transform: Transform = SAME,
-    optional_bias: bool = False,
-) -> tuple[Rule, ...]:
-    """Returns a rule for each variable of a layer.
-
-    Args:
-        stored: Name of the layer in the file.
-        ours: Path of our layer.
-        names: Pairs of the variable's name in the file and in our layer.
-        transform: The transform of all of them.
-        optional_bias: Whether files may lack the bias.
-    """
-    return tuple(
-        Rule(f"{stored}/{a}", f"{ours}/{b}", transform, optional_bias and b == "bias")
-        for a, b in names
-    )
-
-
-DENSE = (("kernel", "kernel"), ("bias", "bias"))
-NORM = (("scale", "gamma"), ("bias", "beta"))
-PROJECTIONS = ("query", "key", "value", "out")
-
+# Paths of our layers.
 BLOCK = "encoder_block_{block}"
 UNIT = "block_{block}_unit_{unit}"
 QKV = ("query", "key", "value")
+POSITIONS, REGISTERS = "position_embedding/embedding", "registers/tokens"
+
+# Ends of the names of variables in files, by our name.
+TORCH = {"kernel": ".weight", "bias": ".bias", "gamma": ".weight", "beta": ".bias"}
+FLAX = {"kernel": "/kernel", "bias": "/bias", "gamma": "/scale", "beta": "/bias"}
+KERAS_2 = {"kernel": "/kernel", "bias": "/bias", "gamma": "/gamma", "beta": "/beta"}
+NUMBERED = {"kernel": "/0", "bias": "/1", "gamma": "/0", "beta": "/1"}
+
+_VARIABLES = {"kernel", "gamma", "token", "tokens", "probe", "embedding"}
+# Projections that lie in one array.
+_STACKS = {"qkv": QKV, "kv": ("key", "value")}
 
 
-def torch_dense(
-    stored: str, ours: str, transform: Transform = MATRIX, optional_bias: bool = False
+def rules_of(
+    names: Mapping[str, str],
+    ends: Mapping[str, str],
+    transforms: Mapping[str, Transform] = types.MappingProxyType({}),
+    optional: str = "$^",
 ) -> tuple[Rule, ...]:
-    """Returns the rules of a dense layer or convolution in PyTorch."""
-    return (
-        Rule(f"{stored}.weight", f"{ours}/kernel", transform),
-        Rule(f"{stored}.bias", f"{ours}/bias", VECTOR, optional_bias),
-    )
+    """Returns the rules of a code base from its names of layers.
+
+    Args:
+        names: By the path of our layer or variable, the name in a file. "attention/qkv" stands
+            for query, key and value, stacked in one array.
+        ends: What follows the names of layers: `TORCH`, `FLAX`, `KERAS_2` or `NUMBERED`.
+        transforms: By a regular expression of our path, how its values lie in the array; the first
+            that fits counts.
+        optional: A regular expression of our biases that files may lack.
+    """
+    rules = []
+    for path, stored in names.items():
+        layer, _, last = path.rpartition("/")
+        variables = ("gamma", "beta") if re.search(r"norm(_\w+)?$", path) else ("kernel", "bias")
+        for variable in ("",) if last in _VARIABLES else variables:
+            paths = tuple(f"{layer}/{part}/{variable}" for part in _STACKS.get(last, ()))
+            paths = paths or (f"{path}/{variable}" if variable else path,)
+            fitting = (way for mark, way in transforms.items() if re.search(mark, paths[0]))
+            transform = next(fitting, SAME)
+            if len(paths) > 1:
+                transform = Stacked(transform)
+            is_optional = variable == "bias" and re.search(optional, paths[0]) is not None
+            rules.append(Rule(stored + ends.get(variable, ""), paths, transform, is_optional))
+    return tuple(rules)
 
 
-def torch_norm(stored: str, ours: str) -> tuple[Rule, ...]:
-    """Returns the rules of a normalisation in PyTorch."""
-    return (Rule(f"{stored}.weight", f"{ours}/gamma"), Rule(f"{stored}.bias", f"{ours}/beta"))
-
-
-def torch_qkv(weight: str, bias: str, ours: str = f"{BLOCK}/attention") -> tuple[Rule, ...]:
-    """Returns the rules of the projections of an attention, stacked in one array."""
-    return tuple(
-        Rule(
-            stored,
-            tuple(f"{ours}/{part}/{variable}" for part in QKV),
-            transform,
-            optional=variable == "bias",
-        )
-        for stored, variable, transform in (
-            (weight, "kernel", STACKED_MATRICES),
-            (bias, "bias", STACKED_VECTORS),
-        )
-    )
-
-
-def joined_gates(mlp: str, whole: str, gate: str, value: str) -> Any:
-    """Returns the halves of SwiGLU's first layer, for `Layout.joined`."""
-    return tuple(
-        (f"{mlp}.{whole}.{variable}", (f"{mlp}.{gate}.{variable}", f"{mlp}.{value}.{variable}"))
-        for variable in ("weight", "bias")
-    )
+@contextlib.contextmanager
+def readable_files(checkpoint: Checkpoint) -> Iterator[None]:
+    """Raises ValueError where JSON beside weights is not as its code base writes it."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise ValueError(
+            f"The JSON files beside weights must be as {checkpoint.layout.name} writes them. "
+            f"Received: {checkpoint.path} ({error!r:.200})"
+        ) from error

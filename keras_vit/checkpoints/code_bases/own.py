@@ -41,6 +41,5 @@ KERAS = Layout(
     "Keras",
     numbered=True,
     left_out=((rf"^{LEVERAGE}/", 'the class "unknown"'),),
-    refusals=((r"(^|/)embeddings/patch_embeddings/projection/\d$", "KerasHub's layers of DINO"),),
-    images=lambda files, image_size, classes: read_folder(files.folder, classes),
+    images=lambda checkpoint, image_size, classes: read_folder(checkpoint.folder, classes),
 )

@@ -1,53 +1,38 @@
 """vit-keras: names of weights and their preprocessing."""
 
 from keras_vit.checkpoints.code_bases.files_beside import found
-from keras_vit.checkpoints.code_bases.layouts import (
-    BLOCK,
-    DENSE,
-    FLAT,
-    FLAT_FROM_HEADS,
-    PROJECTIONS,
-    VECTOR,
-    Layout,
-    Rule,
-    rows,
-)
+from keras_vit.checkpoints.code_bases.layouts import BLOCK, KERAS_2, Layout, rules_of
+from keras_vit.checkpoints.code_bases.transforms import FLAT, FLAT_FROM_HEADS, VECTOR
 from keras_vit.preprocessing import Preprocessing
 
-_KERAS_NORM = (("gamma", "gamma"), ("beta", "beta"))
-_VK_BLOCK = "Transformer/encoderblock_{block}"
-_VK_ATTENTION = f"{_VK_BLOCK}/MultiHeadDotProductAttention_1"
+_BLOCK = "Transformer/encoderblock_{block}"
 
 # faustomorales/vit-keras, on Keras 2 and on Keras 3; its .npz files are the official ones.
 VIT_KERAS = Layout(
     name="vit-keras",
-    rules=(
-        *rows("embedding", "patch_embedding", DENSE),
-        Rule("class_token/cls", "class_token/token"),
-        Rule("Transformer/posembed_input/pos_embedding", "position_embedding/embedding"),
-        *rows(f"{_VK_BLOCK}/LayerNorm_0", f"{BLOCK}/norm_1", _KERAS_NORM),
-        *(
-            Rule(
-                f"{_VK_ATTENTION}/{part}/kernel",
-                f"{BLOCK}/attention/{part}/kernel",
-                FLAT_FROM_HEADS if part == "out" else FLAT,
-            )
-            for part in PROJECTIONS
-        ),
-        *(
-            Rule(
-                f"{_VK_ATTENTION}/{part}/bias",
-                f"{BLOCK}/attention/{part}/bias",
-                VECTOR,
-            )
-            for part in PROJECTIONS
-        ),
-        *rows(f"{_VK_BLOCK}/LayerNorm_2", f"{BLOCK}/norm_2", _KERAS_NORM),
-        *rows(f"{_VK_BLOCK}/MlpBlock_3/Dense_0", f"{BLOCK}/mlp/dense_1", DENSE),
-        *rows(f"{_VK_BLOCK}/MlpBlock_3/Dense_1", f"{BLOCK}/mlp/dense_2", DENSE),
-        *rows("Transformer/encoder_norm", "encoder_norm", _KERAS_NORM),
-        *rows("pre_logits", "pre_logits", DENSE),
-        *rows("head", "predictions", DENSE),
+    rules=rules_of(
+        {
+            "patch_embedding": "embedding",
+            "class_token/token": "class_token/cls",
+            "position_embedding/embedding": "Transformer/posembed_input/pos_embedding",
+            f"{BLOCK}/norm_1": f"{_BLOCK}/LayerNorm_0",
+            **{
+                f"{BLOCK}/attention/{part}": f"{_BLOCK}/MultiHeadDotProductAttention_1/{part}"
+                for part in ("query", "key", "value", "out")
+            },
+            f"{BLOCK}/norm_2": f"{_BLOCK}/LayerNorm_2",
+            f"{BLOCK}/mlp/dense_1": f"{_BLOCK}/MlpBlock_3/Dense_0",
+            f"{BLOCK}/mlp/dense_2": f"{_BLOCK}/MlpBlock_3/Dense_1",
+            "encoder_norm": "Transformer/encoder_norm",
+            "pre_logits": "pre_logits",
+            "predictions": "head",
+        },
+        KERAS_2,
+        {
+            "/attention/out/kernel$": FLAT_FROM_HEADS,
+            "/attention/.*/kernel$": FLAT,
+            "/attention/.*/bias$": VECTOR,
+        },
     ),
     marks=(r"^embedding/kernel$", r"^Transformer/encoder_norm/gamma$"),
     aliases=(
@@ -74,7 +59,7 @@ VIT_KERAS = Layout(
     ),
     gelu="exact",
     norm_epsilon=1e-6,
-    images=lambda files, image_size, classes: found(
+    images=lambda checkpoint, image_size, classes: found(
         "vit-keras's preprocess_inputs", Preprocessing(image_size)
     ),
 )

@@ -255,7 +255,6 @@ MODELS = {
     "keras_hub_no_biases": _keras_hub(
         "ViT", use_mha_bias=False, use_mlp_bias=False, use_patch_bias=False
     ),
-    "keras_hub_deit": _keras_hub("DeiT"),
 }
 
 
@@ -263,7 +262,6 @@ MODELS = {
 TIMM_ARGUMENTS = {
     "to_timm": {},
     "to_timm_registers": {"reg_tokens": 3, "no_embed_class": True},
-    "to_timm_none": {},
     "to_timm_layer_scale": {"init_values": 1.0, "reg_tokens": 2, "no_embed_class": True},
     "to_timm_swiglu": {"mlp_layer": timm.layers.SwiGLUPacked, "act_layer": torch.nn.SiLU},
     "to_timm_clip": {"pre_norm": True, "act_layer": "quick_gelu", "qk_norm": True},
@@ -283,14 +281,6 @@ def load(folder):
         model = timm.models.VisionTransformer(**fields)
         model.load_state_dict(load_file(folder / f"{name}.safetensors"))
         np.savez(folder / f"{name}.npz", logits=_logits(model, images))
-    for path in folder.glob("to_timm*_folder"):
-        model = timm.create_model(f"local-dir:{path}", pretrained=True)
-        assert model.pretrained_cfg["label_names"][1] == "class 1"
-        np.savez(f"{path}.npz", logits=_logits(model, images))
-    for name in ("none", "layer_scale", "swiglu"):
-        path = folder / f"to_transformers_{name}"
-        model = transformers.AutoModelForImageClassification.from_pretrained(path)
-        np.savez(f"{path}.npz", logits=_logits(model, images))
     # KerasHub reads folders of Hugging Face.
     task = keras_hub.models.ViTImageClassifier.from_preset(
         str(folder / "to_transformers"), num_classes=CLASSES, load_weights=True, preprocessor=None

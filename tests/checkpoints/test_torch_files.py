@@ -1,7 +1,4 @@
-"""Hugging Face and timm: files of their names give their logits."""
-
-import json
-import warnings
+"""Files of `.safetensors` and of PyTorch."""
 
 import numpy as np
 import pytest
@@ -23,42 +20,6 @@ def write_safetensors(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("name", ["hf_vit", "timm_vit"])
-def test_golden_files_give_their_logits(name, golden, model_of, write_safetensors):
-    expected = golden(name).load()
-    model = model_of(name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        report = keras_vit.load_checkpoint(model, write_safetensors(golden(name).checkpoint()))
-    assert len(report.loaded) == len(model.weights)
-    # float32, depth 2.
-    np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=1e-4)
-
-
-NEWER = {
-    "encoder.layer.": "layers.",
-    "attention.attention.query": "attention.q_proj",
-    "attention.attention.key": "attention.k_proj",
-    "attention.attention.value": "attention.v_proj",
-    "attention.output.dense": "attention.o_proj",
-    "intermediate.dense": "mlp.fc1",
-    "output.dense": "mlp.fc2",
-}
-
-
-def test_newer_hugging_face_names_mean_the_same(golden, model_of, write_safetensors):
-    arrays = {}
-    for name, array in golden("hf_vit").checkpoint().items():
-        for old, new in NEWER.items():
-            name = name.replace(old, new)
-        arrays[name] = array
-    assert "vit.layers.1.mlp.fc2.weight" in arrays
-    expected = golden("hf_vit").load()
-    model = model_of("hf_vit")
-    keras_vit.load_checkpoint(model, write_safetensors(arrays))
-    np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=1e-4)
-
-
 def test_a_body_without_prefix_has_its_pooler_as_pre_logits(golden, model_of, write_safetensors):
     arrays = {
         name.removeprefix("vit."): array
@@ -71,39 +32,6 @@ def test_a_body_without_prefix_has_its_pooler_as_pre_logits(golden, model_of, wr
     report = keras_vit.load_checkpoint(model, write_safetensors(arrays), skip="predictions/*")
     assert report.kept == ("predictions/kernel", "predictions/bias")
     np.testing.assert_array_equal(model.get_layer("pre_logits").kernel, pooler.T)
-
-
-def test_a_folder_of_hugging_face_knows_its_grid_and_epsilon(golden, model_of, write_safetensors):
-    path = write_safetensors(golden("hf_vit").checkpoint())
-    config = {**golden("hf_vit").config, "image_size": [16, 64], "layer_norm_eps": 1e-5}
-    (path.parent / "config.json").write_text(json.dumps(config))
-    model = model_of("hf_vit")
-    with pytest.warns(UserWarning, match="norm_epsilon=1e-05; the model has norm_epsilon=1e-12"):
-        report = keras_vit.load_checkpoint(model, path.parent)
-    assert report.resized == {"position_embedding/embedding": ((2, 8), (4, 4))}
-
-
-def test_epsilon_and_gelu_of_hugging_face_give_a_warning(golden, model_of, write_safetensors):
-    model = model_of("hf_vit", gelu="tanh", norm_epsilon=1e-6)
-    with pytest.warns(UserWarning, match="gelu='exact', norm_epsilon=1e-12; the model has"):
-        keras_vit.load_checkpoint(model, write_safetensors(golden("hf_vit").checkpoint()))
-
-
-def test_timm_tables_may_have_no_row_for_the_class_token(golden, model_of, write_safetensors):
-    arrays = golden("timm_vit").checkpoint()
-    expected = golden("timm_vit").load()
-    arrays["cls_token"] = arrays["cls_token"] + arrays["pos_embed"][:, :1]
-    arrays["pos_embed"] = arrays["pos_embed"][:, 1:]
-    model = model_of("timm_vit")
-    keras_vit.load_checkpoint(model, write_safetensors(arrays))
-    np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=1e-4)
-
-
-def test_a_missing_half_of_a_stacked_array_is_misshapen(golden, model_of, write_safetensors):
-    arrays = golden("timm_vit").checkpoint()
-    arrays["blocks.1.attn.qkv.weight"] = arrays["blocks.1.attn.qkv.weight"][:96]
-    with pytest.raises(ValueError, match=r"qkv.weight: file \(96, 48\), model \(144, 48\)"):
-        keras_vit.load_checkpoint(model_of("timm_vit"), write_safetensors(arrays))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -137,15 +65,6 @@ def test_damaged_safetensors_are_refused(golden, write_safetensors, tmp_path):
             assert index % 2 == 0  # A letter of a name.
         except ValueError:
             pass
-
-
-def test_unknown_names_are_shown(write_safetensors, model_of):
-    path = write_safetensors({"decoder.weight": np.zeros((2, 2), "float32")})
-    with pytest.raises(
-        ValueError,
-        match="names of official, BiT, Hugging Face.*, timm, .*torchvision, .* or Keras.*dec",
-    ):
-        keras_vit.load_checkpoint(model_of("vit_gap"), path)
 
 
 def test_pytorch_files_are_loaded_as_weights_alone(golden, model_of, tmp_path):
