@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from keras_vit.command_line import main
-from keras_vit.training.data.tables import read_table, table_lines
+from keras_vit.training.data.given_tables import read_table, table_lines
 from keras_vit.training.trust.gates import HOLDS, Verdict, parse_gates
 from keras_vit.training.trust.paired import Measure
 from keras_vit.utils.report import align_columns, markdown_table

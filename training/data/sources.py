@@ -16,6 +16,7 @@ from keras_vit.utils.safe_text import for_line
 
 from . import parts
 from .examples import Examples, Source
+from .given_tables import given_labels, given_parts, left_out, relative_names
 from .groups import group_of
 from .image_files import (
     NOT_UTF_8,
@@ -28,15 +29,7 @@ from .image_files import (
 )
 from .in_memory import MEMORY, InMemory
 from .labels import first_names, multi_hot, task_of
-from .tables import (
-    TABLE_SUFFIXES,
-    Reading,
-    given_labels,
-    given_parts,
-    left_out,
-    listed_files,
-    relative_names,
-)
+from .tables import TABLE_SUFFIXES, Reading, listed_files
 from .tfrecords import INDEX, open_tfrecords
 
 TFDS = "tfds:"

@@ -167,7 +167,7 @@ class DataSpec:
 
             data = self.data if isinstance(self.data, InMemory) else InMemory(self.data)
             object.__setattr__(self, "data", data)
-        from .tables import table_lines  # Imports NumPy, which --help does not need.
+        from .given_tables import table_lines  # Imports NumPy, which --help does not need.
 
         object.__setattr__(self, "exclude", tuple(self.exclude))
         if self.fold is not None:
@@ -190,7 +190,7 @@ class DataSpec:
 
     def relative(self, path: str) -> str:
         """Returns the path of an image relative to the folder of the data, or its last part."""
-        from .tables import relative_names
+        from .given_tables import relative_names
 
         of_data = self.data if isinstance(self.data, str) else ""
         root = os.path.abspath(self.data_dir or of_data)

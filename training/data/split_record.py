@@ -8,7 +8,7 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.training.machine import usable_cores
 from keras_vit.utils.files import SPLIT, atomic_write
 from keras_vit.utils.safe_text import for_line
-
-if TYPE_CHECKING:
-    from .examples import Examples
 
 _FILES_AT_ONCE = 256
 
@@ -55,7 +52,7 @@ def file_fingerprints(paths: Sequence[str]) -> np.ndarray:
 Fingerprints: TypeAlias = Mapping[str, "np.ndarray | None"]
 
 
-def read_fingerprints(splits: Mapping[str, Examples]) -> dict[str, np.ndarray | None]:
+def read_fingerprints(splits: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
     """Returns the fingerprints of the images of each part, uint64 `(N,)`; None if not known.
 
     All images are read, so a run calls this once.
@@ -122,7 +119,7 @@ class SplitRecord:
         both = {name: np.union1d(self.parts[name], other.parts[name]) for name in PARTS}
         return SplitRecord(both)
 
-    def differences(self, splits: Mapping[str, Examples]) -> list[str]:
+    def differences(self, splits: Mapping[str, Any]) -> list[str]:
         """Returns how the content of present images differs from the recorded one, a line each.
 
         Args:
@@ -164,9 +161,7 @@ class SplitRecord:
         return found
 
 
-def notes_of_seen(
-    splits: Mapping[str, Examples], record: SplitRecord | None, where: str
-) -> list[str]:
+def notes_of_seen(splits: Mapping[str, Any], record: SplitRecord | None, where: str) -> list[str]:
     """Returns a line for each held-out part with images that a run trained on, or chose by.
 
     Args:

@@ -1,4 +1,4 @@
-"""Tables of images: of the data, with their labels, and of a run, with other parts and labels."""
+"""Tables of images and labels: our CSV files, and tables of labelling tools and libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import dataclasses
 import io
 import os
 import pathlib
-import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,11 +17,9 @@ from typing import Any, NamedTuple
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
 from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from keras_vit.utils.json_files import parse_json
-from keras_vit.utils.safe_text import for_csv
 
 from .labels import first_names
 from .parts import SPLITS
-from .split_record import PARTS
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
 # Names of tables that lie beside the images: Hugging Face's ImageFolder, Roboflow.
@@ -33,7 +30,6 @@ _PATHS += ["image_name", "image_id", "img", "id"]
 _LABELS = ("label", "labels", "class", "class_name", "category")
 _UNNAMED = re.compile(r"|Unnamed: \d+")  # The index that pandas writes, and reads again.
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
-_GIVEN = {"split": "split", "labels": "label"}  # By the flag, the column of values.
 
 Cell = str | tuple[str, ...]  # A tuple of the items of a list.
 
@@ -449,186 +445,3 @@ def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
     names = set(names)
     numbers = all(name.isdecimal() for name in names)
     return tuple(sorted(names, key=lambda name: (int(name), name) if numbers else name))
-
-
-# Tables and lists of a run
-
-
-def table_lines(
-    table: str | os.PathLike | Mapping[str, str] | Iterable[str], flag: str
-) -> tuple[str, ...]:
-    """Returns the lines of a table, as a run records it and `check` writes it.
-
-    A path that a spreadsheet would run as a formula is quoted and begins with "./".
-
-    Args:
-        table: A CSV file, its lines, or a mapping from paths to values.
-        flag: "split" or "labels".
-
-    Raises:
-        ValueError: If a file is not text in UTF-8.
-    """
-    if isinstance(table, Mapping):
-        text = io.StringIO()
-        formulas = {path for path in table if for_csv(path) != path}
-        rows = [(f"./{path}" if path in formulas else path, table[path]) for path in table]
-        writer = csv.writer(
-            text, lineterminator="\n", quoting=csv.QUOTE_ALL if formulas else csv.QUOTE_MINIMAL
-        )
-        writer.writerows([("path", _GIVEN[flag]), *rows])
-        return tuple(text.getvalue().splitlines())
-    if isinstance(table, str | os.PathLike):
-        with named_csv_errors(table), open(table, encoding="utf-8") as file:
-            table = file.read().splitlines()
-    return tuple(line.removeprefix("\ufeff") for line in table if line.strip())
-
-
-def read_table(lines: Sequence[str], flag: str) -> dict[str, str]:
-    """Returns the value of each path in a table.
-
-    Args:
-        lines: The lines; the first has the columns `path` and the flag's, and maybe others.
-        flag: "split" or "labels".
-
-    Raises:
-        ValueError: If a column is missing, or a path is missing or listed twice.
-    """
-    column, title = _GIVEN[flag], f"The table of --{flag} ({flag}=)"
-    columns, rows, _ = csv_table("\n".join(lines), title)
-    if not {"path", column} <= {*columns}:
-        raise ValueError(f"{title} must have the columns path,{column}. Received: {columns}")
-    found: dict[str, str] = {}
-    for number, row in enumerate(rows, 2):
-        name = _normal(str(row["path"]).strip())
-        if name == "." or name in found:
-            raise ValueError(
-                f"{title} must have a path in each row, each once. "
-                f"Received in row {number}: {row['path']!r}"
-            )
-        found[name] = str(row[column]).strip()
-    return found
-
-
-def relative_names(paths: Sequence[str], root: str | os.PathLike) -> list[str]:
-    """Returns the path of each image relative to the folder of the data, with slashes.
-
-    An image outside of the folder has the last part of its path, as in `DataSpec.relative`, if no
-    other image has this name.
-
-    Args:
-        paths: The images.
-        root: The folder.
-    """
-    inside = os.path.join(os.fspath(root), "")
-    names = [
-        _normal(path[len(inside) :] if path.startswith(inside) else os.path.relpath(path, root))
-        for path in paths
-    ]
-    last = [posixpath.basename(name) if name.startswith("../") else name for name in names]
-    counts = collections.Counter(last)
-    return [short if counts[short] == 1 else name for short, name in zip(last, names, strict=True)]
-
-
-def _normal(path):
-    return posixpath.normpath(path.replace(os.sep, "/"))
-
-
-def left_out(
-    names: Sequence[str], paths: Sequence[str], exclude: Iterable[str], data: str
-) -> list[bool]:
-    """Returns whether each image is left out.
-
-    Args:
-        names: The images; see `relative_names`.
-        paths: Their whole paths.
-        exclude: Paths relative to the data, or whole ones.
-        data: The data, for errors.
-
-    Raises:
-        ValueError: If the data have no such image.
-    """
-    wanted = set(map(_normal, exclude))
-    if unused := sorted(wanted.difference(names, paths)):
-        raise ValueError(
-            f"Excluded images must be in the data. Received: {data}, without "
-            f"{', '.join(unused[:5])}"
-        )
-    return [name in wanted or path in wanted for name, path in zip(names, paths, strict=True)]
-
-
-def given_parts(
-    names: Sequence[str], lines: Sequence[str], is_left_out: Sequence[bool]
-) -> list[str | None]:
-    """Returns the part of each image by the table of `--split`; None for images without a row.
-
-    Args:
-        names: The images; see `relative_names`.
-        lines: The table.
-        is_left_out: Whether an image needs no row.
-
-    Raises:
-        ValueError: If a part is unknown, the data do not have an image, or an image has no row.
-    """
-    table = _table_of(names, lines, "split")
-    parts = [SPLITS.get(table.get(name, "").lower()) for name in names]
-    wrong = [
-        f"{table[name]!r} of {name}" if name in table else f"no row of {name}"
-        for name, part, out in zip(names, parts, is_left_out, strict=True)
-        if part is None and not (out and name not in table)
-    ]
-    if wrong:
-        raise ValueError(
-            f"The table of --split (split=) must have a part ({', '.join(PARTS)}) of every image "
-            f"that is not in the list of --exclude. Received: {first_names(wrong, 3)}"
-        )
-    return parts
-
-
-def given_labels(
-    names: Sequence[str],
-    labels: Sequence[str | tuple[str, ...]],
-    lines: Sequence[str],
-    class_names: Sequence[str],
-    task: str | None,
-) -> list[str | tuple[str, ...]]:
-    """Returns the label of each image, by the table of `--labels` where it has the image.
-
-    Args:
-        names: The images; see `relative_names`.
-        labels: Their labels in the data; tuples for multi-label images.
-        lines: The table. A `;` separates the labels of a multi-label image.
-        class_names: The classes of the data.
-        task: "multilabel" makes tuples of all labels.
-
-    Raises:
-        ValueError: If the data do not have an image or a label.
-    """
-    table = _table_of(names, lines, "labels")
-    several = task == MULTILABEL or any(isinstance(label, tuple) for label in labels)
-    given = {name: split_labels(value) if several else (value,) for name, value in table.items()}
-    unknown = [
-        f"{label!r} of {name}"
-        for name, of_image in given.items()
-        for label in of_image
-        if label not in class_names
-    ]
-    if unknown:
-        raise ValueError(
-            "Labels of --labels (labels=) must be classes of the data "
-            f"({first_names(class_names, 10)}). Received: {first_names(unknown, 3)}"
-        )
-    old = [label if isinstance(label, tuple) else (label,) for label in labels]
-    found = [given.get(name, label) for name, label in zip(names, old, strict=True)]
-    return list(found) if several else [label for (label,) in found]
-
-
-def _table_of(names, lines, flag):
-    """A table whose images the data have."""
-    table = read_table(lines, flag)
-    if unknown := sorted(table.keys() - {*names}):
-        raise ValueError(
-            f"The table of --{flag} ({flag}=) must have images of the data, by their paths "
-            f"relative to it, such as {names[0] if names else 'none'}. Received: {len(unknown)} "
-            f"that the data do not have: {first_names(unknown, 3)}"
-        )
-    return table

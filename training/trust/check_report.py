@@ -16,9 +16,9 @@ import numpy as np
 
 from keras_vit.images.pages import data_address, facts_table, thumbnail, write_page
 from keras_vit.training.data import DataSpec, Examples
+from keras_vit.training.data.given_tables import table_lines
 from keras_vit.training.data.groups import assign
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.data.tables import table_lines
 from keras_vit.utils.files import write_text
 from keras_vit.utils.report import Table
 from keras_vit.utils.safe_text import for_line
