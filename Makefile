@@ -22,7 +22,7 @@ $(SETUP): setup.cfg setup.py pyproject.toml
 demo: $(SETUP)  ## Pre-train, transfer, evaluate, predict and export a small ViT on real digits (~5 min).
 	$(BIN)/keras-vit demo --output demo --overwrite
 
-test: $(SETUP)  ## Run the default test suite (about 17 min on 2 cores).
+test: $(SETUP)  ## Run the default test suite (about 10 min on 2 cores).
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
 	  --no-grappler --durations=10 -m "not slow"
 

@@ -216,7 +216,7 @@ def classifier_files(
             expected one.
         ImportError: If the extra `web` is not installed.
     """
-    from keras_vit.inspection.rollouts import has_rollout
+    from keras_vit.inspection.attention_probabilities import has_rollout
 
     from .exported_model import ATTENTION
 

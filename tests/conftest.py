@@ -85,6 +85,7 @@ def once(tmp_path_factory):
         folder, done = root / name, root / f"{name}.done"
         with filelock.FileLock(f"{folder}.lock"):
             if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # Where it failed before.
                 folder.mkdir()
                 done.write_bytes(pickle.dumps(make(folder)))
             return pickle.loads(done.read_bytes())  # noqa: S301

@@ -72,21 +72,13 @@ def commands(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_on_a_page_are_accepted(page, monkeypatch):
+def test_the_commands_programs_and_targets_on_a_page_exist(page, monkeypatch):
     monkeypatch.setattr(keras_vit.command_line, "run_command", lambda name, arguments: 0)
+    known = set(keras_vit.command_line.COMMANDS)
     for words in commands(page):
-        assert words[0] in keras_vit.command_line.COMMANDS, words
+        assert words[0] in known, words
         assert keras_vit.command_line.main(words) == 0, words
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_commands_in_the_text_of_a_page_exist(page):
-    named = re.findall(r"`keras-vit\s+([a-z][\w-]*)", PAGES[page])
-    assert set(named) <= set(keras_vit.command_line.COMMANDS)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_programs_and_targets_on_a_page_exist(page):
+    assert set(re.findall(r"`keras-vit\s+([a-z][\w-]*)", PAGES[page])) <= known
     shell = "".join(blocks(page, "sh"))
     targets = " ".join(re.findall(r"^make ([a-z -]+)", shell, re.M)).split()
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -99,6 +91,7 @@ def test_the_pages_are_few_and_short():
     """A fact stands on one page: a page that comes in names the one that leaves."""
     assert len(DOCS) <= 22
     assert sum(len(PAGES[page].splitlines()) for page in DOCS) <= 3000
+    assert len(PAGES["README.md"].splitlines()) <= 150
 
 
 def test_our_flags_on_the_pages_about_other_libraries_exist():
@@ -109,10 +102,6 @@ def test_our_flags_on_the_pages_about_other_libraries_exist():
     ours = [code for code in calls(COMING_FROM) if code.startswith("--")]
     assert len(ours) > 20
     assert set(re.findall(r"--[\w-]+", " ".join(ours))) <= usage
-
-
-def test_the_readme_is_short():
-    assert len(PAGES["README.md"].splitlines()) <= 150
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -128,14 +117,6 @@ def test_the_python_names_on_a_page_exist(page):
         assert exists(name)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_files_on_a_page_exist(page):
-    paths = re.findall(
-        r"\b(?:tests|benchmarks|docs|keras_vit|paper|training|export)/[\w/]+\.\w+", PAGES[page]
-    )
-    assert not [path for path in paths if not (ROOT / path).exists()]
-
-
 def anchors(text):
     """Returns the anchors that the headings of a page get."""
     headings = re.findall(r"^#+ (.+)", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), re.M)
@@ -146,7 +127,10 @@ def anchors(text):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_links_on_a_page_lead_to_pages_and_headings(page):
+def test_the_files_on_a_page_exist_and_its_links_lead_to_pages_and_headings(page):
+    folders = "tests|benchmarks|docs|keras_vit|paper|training|export"
+    paths = re.findall(rf"\b(?:{folders})/[\w/]+\.\w+", PAGES[page])
+    assert not [path for path in paths if not (ROOT / path).exists()]
     text = re.sub(r"^```.*?^```", "", PAGES[page], flags=re.S | re.M)
     for link, _, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(#([^)\s]+))?\)", text):
         target = (ROOT / page).parent / link if link else ROOT / page

@@ -111,7 +111,7 @@ class Evaluate(Command):
             **self.facts,
         )
         print(model.description.facts)
-        takes_pixels = getattr(model.model, "takes_pixels", False)  # Of an export.
+        takes_pixels = getattr(model.model, "takes_pixels", False)  # Only exports do.
         report = imagenet.evaluate(
             model.model,
             protocol,

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.configs import AxialResNetConfig, ViTConfig
 from keras_vit.configs.recognition import config_of
-from keras_vit.layers import EncoderBlock, JoinLines, SplitLines
+from keras_vit.layers import EncoderBlock, SplitLines
 
 QUERIES = ("token", "patches")
 
@@ -22,11 +22,6 @@ def attention_by_layer(model: Any, images: Any) -> Iterator[tuple[str, np.ndarra
     Equation 7 of the paper, before dropout, as the model's own blocks compute it. Memory
     holds the probabilities of one layer, and the model's head does not run.
 
-    A block of an Axial-ViT attends along rows or columns, each with a copy of the prefix
-    tokens. Its probabilities are expanded to the whole sequence: zero between patches of
-    different lines, and the mean over the copies for the prefix tokens, as the block
-    returns the mean of the copies.
-
     Args:
         model: A functional `keras.Model` of the package, or a `Classifier`.
         images: `(B, H, W, C)`, preprocessed.
@@ -36,26 +31,23 @@ def attention_by_layer(model: Any, images: Any) -> Iterator[tuple[str, np.ndarra
         sum is one; T counts class token, registers and patches, in this order.
 
     Raises:
-        ValueError: If the model has no attention, or the images do not have its size.
+        ValueError: If the model has no attention or attends along lines (Axial-ViT), or the images
+            do not have its size.
     """
     model = keras_model(model)
     token_layout(model, check_images(model, images))  # Raises for a model without tokens.
+    if not has_rollout(model):
+        raise ValueError(
+            f"The model must attend over all tokens. Received: {model.name}, which attends along "
+            "rows and columns"
+        )
     images = keras.ops.convert_to_tensor(images, dtype=model.inputs[0].dtype)
-    lines: list[tuple] = []  # Between SplitLines and JoinLines: (axis, P, grid).
 
     def call(operation, args, kwargs):
-        if isinstance(operation, EncoderBlock):
-            outputs, attention = operation(*args, **kwargs, return_attention=True)
-            attention = keras.ops.convert_to_numpy(attention)
-            if lines:
-                attention = whole_sequence(attention, *lines[0])
-            return outputs, (operation.name, attention)
-        if isinstance(operation, SplitLines):
-            patches = kwargs.get("patches", args[-1])
-            lines[:] = [(operation.axis, operation.num_prefix_tokens, tuple(patches.shape[1:3]))]
-        elif isinstance(operation, JoinLines):
-            lines.clear()
-        return operation(*args, **kwargs), None
+        if not isinstance(operation, EncoderBlock):
+            return operation(*args, **kwargs), None
+        outputs, attention = operation(*args, **kwargs, return_attention=True)
+        return outputs, (operation.name, keras.ops.convert_to_numpy(attention))
 
     yield from run_by_operation(
         model, images, lambda operation: isinstance(operation, EncoderBlock), call
@@ -85,37 +77,10 @@ def attention_maps(model: Any, images: Any) -> list[np.ndarray]:
     return [attention for _, attention in attention_by_layer(model, images)]
 
 
-def whole_sequence(
-    attention: np.ndarray, axis: str, num_prefix_tokens: int, grid: tuple[int, int]
-) -> np.ndarray:
-    """Returns attention along lines as attention of the whole sequence.
-
-    Args:
-        attention: `(B * lines, heads, P + length, P + length)`.
-        axis: "row" or "column", the direction of the lines.
-        num_prefix_tokens: P, the tokens before the patches, copied to each line.
-        grid: Patches (down, across).
-
-    Returns:
-        An array `(B, heads, P + N, P + N)`.
-    """
-    prefix = num_prefix_tokens
-    num_patches = grid[0] * grid[1]
-    places = np.arange(num_patches).reshape(grid)
-    if axis == "column":
-        places = places.T  # (lines, length)
-    num_lines, _ = places.shape
-    by_line = attention.reshape(-1, num_lines, *attention.shape[1:])
-    batch, heads = by_line.shape[0], by_line.shape[2]
-    whole = np.zeros((batch, heads, prefix + num_patches, prefix + num_patches), "float32")
-    for line, place in enumerate(places):
-        of_line = by_line[:, line]
-        queries = prefix + place
-        whole[:, :, queries[:, None], queries] = of_line[:, :, prefix:, prefix:]
-        whole[:, :, queries, :prefix] = of_line[:, :, prefix:, :prefix]
-        whole[:, :, :prefix, queries] = of_line[:, :, :prefix, prefix:] / num_lines
-        whole[:, :, :prefix, :prefix] += of_line[:, :, :prefix, :prefix] / num_lines
-    return whole
+def has_rollout(model: keras.Model) -> bool:
+    """Returns whether a model has attention over all tokens, as `RolloutModel` needs."""
+    kinds = {type(operation) for operation in model.operations}
+    return any(issubclass(kind, EncoderBlock) for kind in kinds) and SplitLines not in kinds
 
 
 def batches(images: Any, batch_size: int) -> Iterator[Any]:

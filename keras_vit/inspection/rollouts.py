@@ -12,11 +12,12 @@ from keras import ops
 from keras_vit.inspection.attention_probabilities import (
     attention_by_layer,
     batches,
+    has_rollout,
     keras_model,
     run_by_operation,
     token_layout,
 )
-from keras_vit.layers import EncoderBlock, SplitLines
+from keras_vit.layers import EncoderBlock
 from keras_vit.utils.plots import colored, displayed, new_figure
 
 # Small images are magnified to this short side in pixels, so that titles fit.
@@ -84,12 +85,6 @@ def attention_rollout(
         by_layer = (attention for _, attention in attention_by_layer(model, batch))
         maps.append(layout.as_map(rollout(by_layer), query))
     return np.concatenate(maps)
-
-
-def has_rollout(model: keras.Model) -> bool:
-    """Returns whether a model has attention over all tokens, as `RolloutModel` needs."""
-    kinds = {type(operation) for operation in model.operations}
-    return any(issubclass(kind, EncoderBlock) for kind in kinds) and SplitLines not in kinds
 
 
 class RolloutModel(keras.layers.Layer):

@@ -221,6 +221,11 @@ def test_processors_of_hugging_face_are_read_exactly(wanted, interpolation, resi
         (224, 224), "huggingface", interpolation=interpolation, resize_size=resize_size
     )
     assert found.notes == ()
+    if wanted == DINOV2:  # At another image size, which is printed.
+        found = HUGGING_FACE.images(WeightFiles(tmp_path, {}, {}), (518, 518), None)
+        assert found.preprocessing.resize_size == 592
+        note = "the processor's images of 224x224 pixels became the model's 518x518"
+        assert found.notes == (note,)
 
 
 @pytest.mark.parametrize(
@@ -237,16 +242,6 @@ def test_processors_that_do_something_else_are_refused(wanted, says, tmp_path):
     (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(wanted))
     with pytest.raises(ValueError, match=says):
         HUGGING_FACE.images(Checkpoint(tmp_path, HUGGING_FACE, {}), (224, 224), None)
-
-
-def test_a_processor_of_another_image_size_is_printed(tmp_path):
-    wanted = {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 256}}
-    (tmp_path / hugging_face.PREPROCESSOR).write_text(json.dumps(wanted))
-    found = HUGGING_FACE.images(Checkpoint(tmp_path, HUGGING_FACE, {}), (518, 518), None)
-    assert found.preprocessing.resize_size == 592
-    assert found.notes == (
-        "the processor's images of (224, 224) pixels became the model's (518, 518)",
-    )
 
 
 @pytest.mark.parametrize(
@@ -300,15 +295,18 @@ def test_image_converters_of_keras_hub_are_read(converter, evaluation, interpola
     assert found.notes == ()
 
 
-@pytest.mark.parametrize("resize_size", [None, 40, (48, 40)])
-def test_a_crop_and_class_names_go_to_a_folder_and_back(resize_size, tmp_path):
-    model = keras_vit.build(
-        ViTConfig(16, 48, 1, 100, 3, gelu="exact"), input_shape=(32, 32, 3), classes=2
-    )
+@pytest.mark.parametrize(
+    ("to", "resize_size"),
+    [("huggingface", None), ("huggingface", (48, 40)), ("timm", 40), ("timm", (40, 40))],
+)
+def test_a_crop_and_class_names_go_to_a_folder_and_back(to, resize_size, tmp_path):
+    config = ViTConfig(16, 48, 1, 100, 3, gelu="exact")
+    model = keras_vit.build(config, input_shape=(32, 32, 3), classes=2)
     model.get_layer("predictions").kernel.assign(np.ones((48, 2)))
-    preprocessing = Preprocessing((32, 32), "huggingface", IMAGENET_RANGE, "bicubic", resize_size)
+    evaluation = "torchvision" if to == "timm" else "huggingface"
+    preprocessing = Preprocessing((32, 32), evaluation, IMAGENET_RANGE, "bicubic", resize_size)
     keras_vit.save_classifier(tmp_path / "pets", model, ("cat", "dog"), preprocessing)
-    assert convert(tmp_path / "pets", tmp_path / "folder", to="huggingface") == []
+    assert convert(tmp_path / "pets", tmp_path / "folder", to=to) == []
     again = read(tmp_path / "folder")
     assert again.class_names == ("cat", "dog")
     np.testing.assert_allclose(again.preprocessing.value_range, IMAGENET_RANGE)
@@ -363,6 +361,8 @@ def test_what_has_no_counterpart_is_refused(source, tmp_path):
 
 def test_weights_alone_are_converted_without_a_range_and_note_that_it_is_unknown(source, tmp_path):
     path = source("timm_vit")
+    with pytest.raises(ValueError, match=r"heads \(num_heads, --num-heads\) and .* size of 48"):
+        convert(path, tmp_path / "out")
     convert(path, tmp_path / "out.npz", num_heads=3, gelu="exact")
     with pytest.raises(ValueError, match="--normalization .*the source did not hold it"):
         convert(tmp_path / "out.npz", tmp_path / "out", num_heads=3)
@@ -370,11 +370,6 @@ def test_weights_alone_are_converted_without_a_range_and_note_that_it_is_unknown
     convert(tmp_path / "known.npz", tmp_path / "out", num_heads=3)
     values = keras_vit.load_classifier(tmp_path / "out").preprocessing.value_range
     np.testing.assert_allclose(values, IMAGENET_RANGE)
-
-
-def test_heads_that_cannot_be_known_must_be_given(source, tmp_path):
-    with pytest.raises(ValueError, match=r"heads \(num_heads, --num-heads\) and .* size of 48"):
-        convert(source("timm_vit"), tmp_path / "out")
 
 
 def test_the_command_converts_and_refuses_in_one_line(source, tmp_path, capsys):

@@ -26,7 +26,6 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.spec import spec_of_run
 from keras_vit.training.run.chosen_samples import choose_samples
-from keras_vit.training.settings import MaskedPatches
 from makers import COLORS, encode, tiny_config
 
 MARKERS = (b"Jane Q", b"marker", b"acme", b"home", b"gpsplace", b"Exif\0\0", b"secret")
@@ -220,11 +219,6 @@ def test_a_folder_of_other_photos_travels_under_its_name(data, tmp_path):
     assert chosen.line.startswith("4 photos of red, 8x8")
     with pytest.raises(ValueError, match="must be an existing file or folder"):
         choose_samples(str(tmp_path / "missing"), source, (8, 8))
-
-
-def test_a_model_without_classes_takes_no_samples():
-    with pytest.raises(ValueError, match="leave out samples"):
-        MaskedPatches(samples=3)
 
 
 def test_a_converted_folder_keeps_samples_of_its_source_encoded_anew(photographed, tmp_path):

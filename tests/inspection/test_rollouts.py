@@ -3,7 +3,8 @@ import pytest
 
 import keras_vit
 from keras_vit import inspection
-from keras_vit.inspection.rollouts import RolloutModel, has_rollout, over_pixels
+from keras_vit.inspection.attention_probabilities import has_rollout
+from keras_vit.inspection.rollouts import RolloutModel, over_pixels
 from makers import tiny_config
 
 TINY = tiny_config(depth=2)

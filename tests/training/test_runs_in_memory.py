@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.training import FineTuning, PreTraining, finetune, pretrain
+from keras_vit.training import FineTuning, PreTraining, finetune
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.run.finetune import batches
 from keras_vit.training.run.job import Job
@@ -139,8 +139,3 @@ def test_a_class_that_is_tested_must_be_trained(arrays, tmp_path):
     spec = keras_vit.training.DataSpec((images[:20], labels[:20]), class_names=tuple(COLORS))
     assert len(spec.open(trained=True).class_names) == 3
     assert keras_vit.training.DataSpec(data).open().class_names == ("0", "1", "2")
-
-
-def test_a_callback_that_is_none_is_refused_before_the_data_are_read(tmp_path):
-    with pytest.raises(ValueError, match="callbacks must be"):
-        pretrain("nowhere", tmp_path / "out", PreTraining(), callbacks=[print])

@@ -191,6 +191,36 @@ def random_flip(image: tf.Tensor, key: tf.Tensor, flip: str) -> tf.Tensor:
     return image
 
 
+def mixup(
+    images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor, parameter: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Blends each example of a batch with the one before it.
+
+    One share a is used for the whole batch, as in big_vision:
+
+        a ~ Beta(p, p), then a = max(a, 1 - a)
+        x'_i = a * x_i + (1 - a) * x_(i - 1), and the labels likewise
+
+    Args:
+        images: Float `(B, ...)`.
+        labels: Class probabilities, float `(B, K)`.
+        key: Seed of the random operations, `(2,)`.
+        parameter: p, more than 0.
+
+    Returns:
+        Images and labels of the same shapes.
+    """
+    # g1 / (g1 + g2) of two gamma variables is a beta variable.
+    first, second = tf.unstack(tf.random.stateless_gamma([2], key, parameter))
+    share = first / (first + second)
+    share = tf.where(tf.math.is_nan(share), 1.0, tf.maximum(share, 1 - share))
+
+    def blended(values):
+        return share * values + (1 - share) * tf.roll(values, 1, axis=0)
+
+    return blended(images), blended(labels)
+
+
 # AugReg's settings (arXiv 2106.10270): parameter of mixup, magnitude of RandAugment. AugReg's
 # "none" is `inception_crop`.
 AUGREG = {

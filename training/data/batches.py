@@ -1,4 +1,4 @@
-"""Batches for training and evaluation as `tf.data.Dataset`, and mixup."""
+"""Batches for training and evaluation as `tf.data.Dataset`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.machine import usable_cores
 from keras_vit.training.settings import FLIPS
 
+from . import augmentations
 from .augmentations import View, augment, check_augmentation, mixup_parameter
 from .examples import Examples, random_key, without_autotune
 
@@ -88,16 +89,13 @@ def training_batches(
             f"start_step not negative. Received: batch_size={batch_size}, shard={shard}, "
             f"micro_batches={micro_batches}, start_step={start_step}"
         )
-    mixup = mixup_parameter(augmentation, mixup)
-    if not mixup:  # Nothing joins the images of a batch: its parts are made one by one.
+    parameter = mixup_parameter(augmentation, mixup)
+    if not parameter:  # Nothing joins the images of a batch: its parts are made one by one.
         batch_size //= micro_batches
         start_step *= micro_batches
         micro_batches = 1
-    if mixup and not num_classes:
-        raise ValueError(
-            "With mixup num_classes must be given. "
-            f"Received: augmentation={augmentation!r}, mixup={mixup}"
-        )
+    if parameter and not num_classes:
+        raise ValueError(f"With mixup={parameter} num_classes must be given.")
     _check_not_empty(examples)
 
     rows = batch_size // parts
@@ -114,10 +112,17 @@ def training_batches(
 
     elements = elements.map(image_and_label, num_parallel_calls=_parallel_calls())
     batches = elements.batch(rows, drop_remainder=True)
-    if mixup and num_classes:
-        batches = mixed(
-            batches, parameter=mixup, num_classes=num_classes, seed=seed, start_step=start_step
-        )
+    if parameter:
+
+        def mix(step, batch):
+            images, labels = batch
+            # 2 distinguishes the key from the order's (0) and the augmentation's (1).
+            key = random_key(seed, tf.constant(2), step)
+            several = labels.shape.rank == 2
+            labels = tf.cast(labels, tf.float32) if several else tf.one_hot(labels, num_classes)
+            return augmentations.mixup(images, labels, key, parameter)
+
+        batches = batches.enumerate(start_step).map(mix)
     if micro_batches > 1:
         batches = batches.prefetch(1).rebatch(rows // micro_batches, drop_remainder=True)
     batches = batches.prefetch(_AHEAD)
@@ -167,64 +172,6 @@ def evaluation_batches(
     else:  # Raises if the data hold fewer or more examples than were counted.
         elements = elements.apply(tf.data.experimental.assert_cardinality(len(examples)))
     return _prepared(elements.batch(batch_size if preprocessing else 1).prefetch(_AHEAD))
-
-
-def mixup(
-    images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor, parameter: float
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Blends each example of a batch with the one before it.
-
-    One share a is used for the whole batch, as in big_vision:
-
-        a ~ Beta(p, p), then a = max(a, 1 - a)
-        x'_i = a * x_i + (1 - a) * x_(i - 1), and the labels likewise
-
-    Args:
-        images: Float `(B, ...)`.
-        labels: Class probabilities, float `(B, K)`.
-        key: Seed of the random operations, `(2,)`.
-        parameter: p, more than 0.
-
-    Returns:
-        Images and labels of the same shapes.
-    """
-    # g1 / (g1 + g2) of two gamma variables is a beta variable.
-    first, second = tf.unstack(tf.random.stateless_gamma([2], key, parameter))
-    share = first / (first + second)
-    share = tf.where(tf.math.is_nan(share), 1.0, tf.maximum(share, 1 - share))
-
-    def blended(values):
-        return share * values + (1 - share) * tf.roll(values, 1, axis=0)
-
-    return blended(images), blended(labels)
-
-
-def mixed(
-    batches: tf.data.Dataset, *, parameter: float, num_classes: int, seed: int, start_step: int = 0
-) -> tf.data.Dataset:
-    """Applies `mixup` to batches of images and labels.
-
-    Args:
-        batches: A dataset of (images `(B, ...)`, class numbers `(B,)` or multi-label
-            `(B, K)`).
-        parameter: p of the beta distribution, more than 0.
-        num_classes: K.
-        seed: Decides the shares, with the number of the step.
-        start_step: Number of the first step.
-
-    Returns:
-        A dataset of (images, float32 labels `(B, K)`).
-    """
-
-    def mix(step, batch):
-        images, labels = batch
-        # 2 distinguishes the key from the order's (0) and the augmentation's (1).
-        key = random_key(seed, tf.constant(2), step)
-        several = labels.shape.rank == 2
-        labels = tf.cast(labels, tf.float32) if several else tf.one_hot(labels, num_classes)
-        return mixup(images, labels, key, parameter)
-
-    return batches.enumerate(start_step).map(mix)
 
 
 def _check_not_empty(examples):

@@ -14,9 +14,9 @@ import numpy as np
 
 from keras_vit import images as image_formats
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
+from keras_vit.images.transcoding import decode_file
 
 from . import lazy_tensorflow as tf
-from .groups import held_out
 from .labels import (
     class_counts,
     class_numbers,
@@ -72,17 +72,6 @@ class Examples(abc.ABC):
         Args:
             times: How often each occurs, int `(N,)`; 0 leaves it out.
         """
-
-    def part(self, index: int, count: int) -> Examples:
-        """Returns the examples of one of several machines.
-
-        The parts are disjoint, together all examples, and their sizes differ by one at most.
-
-        Args:
-            index: Number of the machine, from 0.
-            count: Number of machines.
-        """
-        return self.take(range(index, len(self), count))
 
     @abc.abstractmethod
     def ordered(self) -> tf.data.Dataset:
@@ -157,24 +146,6 @@ class Examples(abc.ABC):
         None for record files: all of their bytes would have to be read.
         """
         return np.array([fingerprint(image) for image, _ in self.encoded()], "uint64")
-
-    def split(self, share: float, seed: int) -> tuple[Examples, Examples]:
-        """Returns two parts, the second with about `share` of every class.
-
-        A class of two or more examples has at least one in both parts; a class of one
-        example is in the first part only. For multi-label images see `labels.held_out`.
-
-        Args:
-            share: Share of each class for the second part; more than 0, less than 1.
-            seed: Decides which examples.
-
-        Raises:
-            ValueError: If the share is out of range.
-        """
-        if not 0 < share < 1:
-            raise ValueError(f"The share must be more than 0 and less than 1. Received: {share}")
-        chosen = held_out(self.labels, share, np.random.default_rng(seed))
-        return self.take(np.flatnonzero(~chosen)), self.take(np.flatnonzero(chosen))
 
 
 class RandomAccessExamples(Examples):
@@ -353,19 +324,13 @@ def typical_size(examples: Examples, count: int = 100) -> tuple[int, int]:
 
     Args:
         examples: The examples; at least one.
-        count: Largest number of headers to read.
+        count: Largest number of images to read.
 
     Returns:
         Pixels (height, width), upright.
     """
     count = min(count, len(examples))
     chosen = examples.take(np.arange(count) * len(examples) // count)
-
-    def size(handle, *_):
-        encoded, _ = chosen.read_decodable(handle)
-        return image_formats.decoding.upright_size(image_formats.headers.read_header(encoded))
-
-    found = without_autotune(chosen.ordered().map(size)).as_numpy_iterator()
-    sizes = [(int(height), int(width)) for height, width in found]
-    sizes.sort(key=math.prod)
-    return sizes[(count - 1) // 2]
+    sizes = [decode_file(encoded).shape[:2] for encoded, _ in chosen.encoded()]
+    height, width = sorted(sizes, key=math.prod)[(count - 1) // 2]
+    return height, width

@@ -92,29 +92,19 @@ def _bursts(paths):
 
 def _shot(path):
     """The camera of a photo, and its time in seconds; None without them."""
+    tags = ExifTags.Base
     try:
         with Image.open(path) as image:
             exif = image.getexif()
             details = exif.get_ifd(ExifTags.IFD.Exif)
+        camera = [exif.get(tags.Make), exif.get(tags.Model), details.get(tags.BodySerialNumber)]
+        time = details.get(tags.DateTimeOriginal) or details.get(tags.DateTimeDigitized)
+        moment = datetime.datetime.strptime(str(time)[:19], "%Y:%m:%d %H:%M:%S")
     except Exception:  # Pillow's errors of damaged files are of many types.
         return None
-    tags = ExifTags.Base
-    camera = tuple(_text(exif.get(tag)) for tag in (tags.Make, tags.Model))
-    time = _text(details.get(tags.DateTimeOriginal) or details.get(tags.DateTimeDigitized))
-    if not any(camera) or not time:
-        return None
-    try:
-        moment = datetime.datetime.strptime(time[:19], "%Y:%m:%d %H:%M:%S")
-    except ValueError:
-        return None
-    fraction = _text(details.get(tags.SubsecTimeOriginal))
     seconds = (moment - datetime.datetime(1970, 1, 1)).total_seconds()
-    seconds += float(f"0.{fraction}") if fraction.isdecimal() else 0.0
-    return (*camera, _text(details.get(tags.BodySerialNumber))), seconds
-
-
-def _text(value):
-    return "" if value is None else str(value).strip("\0 ")
+    names = tuple("" if value is None else str(value).strip("\0 ") for value in camera)
+    return (names, seconds) if any(names[:2]) else None
 
 
 def assign(

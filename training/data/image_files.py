@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -118,15 +119,13 @@ def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
         paths: Files; the files that a CSV file lists may lie elsewhere.
     """
     inside, root = os.path.join(os.path.abspath(folder), ""), os.path.realpath(folder)
-    places: dict[str, str] = {}
+    folders = functools.cache(os.path.realpath)
     for path in paths:
+        place, name = os.path.split(path)
         if not os.path.abspath(path).startswith(inside):
             continue  # Listed with its place.
-        place, name = os.path.split(path)
-        if place not in places:
-            places[place] = os.path.realpath(place)
-        real = os.path.join(places[place], name)
-        real = os.path.realpath(real) if os.path.islink(real) else real
+        real = os.path.join(folders(place), name)
+        real = os.path.realpath(path) if os.path.islink(path) else real
         if not real.startswith(os.path.join(root, "")):
             raise ValueError(
                 "Images must lie in the folder of the data; --follow-symlinks "

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,7 +45,7 @@ class InMemory:
 
     def __init__(self, data: Any):
         self.frame = _frame_table(data)
-        self._parts: dict[str | None, tuple[Any, np.ndarray]] = {}
+        self._parts: dict[str | None, tuple[list[np.ndarray], np.ndarray]] = {}
         if self.frame is not None:
             return
         for key, part in (data if isinstance(data, Mapping) else {None: data}).items():
@@ -126,19 +126,16 @@ class ArrayExamples(RandomAccessExamples):
     """Images in memory with labels.
 
     Args:
-        images: uint8 `(N, H, W, C)`, or a list of N images `(H, W, C)` of different sizes.
+        images: N images, uint8 `(H, W, C)`, of any sizes.
         labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
         prefix: Start of the names, which end with the place in the array.
     """
 
-    def __init__(self, images: np.ndarray | list[np.ndarray], labels: np.ndarray, prefix: str = ""):
+    def __init__(self, images: Iterable[np.ndarray], labels: np.ndarray, prefix: str = ""):
         super().__init__(np.arange(len(labels)), labels)
         self._prefix = prefix
-        with tf.device("CPU:0"):
-            if isinstance(images, list):  # A tensor has images of one size, or texts.
-                self._images = tf.stack([_encoded(image) for image in images])
-            else:
-                self._images = tf.constant(images)
+        with tf.device("CPU:0"):  # PNGs, not compressed: each is decoded often.
+            self._images = tf.stack([tf.io.encode_png(image, compression=0) for image in images])
 
     @property
     def names(self) -> list[str]:
@@ -146,19 +143,13 @@ class ArrayExamples(RandomAccessExamples):
 
     def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
         place, label = handle
-        image = tf.gather(self._images, place)
-        return (image if image.dtype == tf.string else _encoded(image)), label
-
-
-def _encoded(image):
-    """A PNG of the same pixels. Not compressed, as it is decoded at once."""
-    return tf.io.encode_png(image, compression=0)
+        return tf.gather(self._images, place), label
 
 
 def _images_and_labels(data):
-    """Images uint8 `(N, H, W, C)` or a list of them, and labels, see `_label_values`."""
+    """Images uint8 `(H, W, C)`, and labels, see `_label_values`."""
     if isinstance(data, tuple | list) and len(data) == 2:
-        images, labels = _image_array(data[0]), _label_values(data[1])
+        images, labels = list(_image_array(data[0])), _label_values(data[1])
     elif isinstance(data, tf.data.Dataset):
         images, labels = _read(data)
     else:
@@ -176,7 +167,7 @@ def _images_and_labels(data):
 
 
 def _read(dataset):
-    """All images of a Dataset, and their labels: an array if they are of one size, or a list."""
+    """All images of a Dataset, and their labels."""
     spec = dataset.element_spec
     if not isinstance(spec, tuple) or len(spec) != 2:
         raise ValueError(
@@ -190,8 +181,6 @@ def _read(dataset):
         is_batch = image.ndim == 4 or (image.ndim == 3 and image.shape[-1] not in (1, 3))
         images += list(_image_array(image if is_batch else image[np.newaxis]))
         labels += list(label) if is_batch else [label]
-    if len({image.shape for image in images}) == 1:
-        return np.stack(images), _label_values(labels)
     return images, _label_values(labels)
 
 

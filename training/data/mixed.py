@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from .examples import Examples, ascending_places
-from .split_record import UNKNOWN
 
 
 class MixedExamples(Examples):
@@ -57,17 +56,6 @@ class MixedExamples(Examples):
         border = len(first)
         parts = first.repeated(times[:border]), second.repeated(times[border:])
         return MixedExamples(*parts, self._share)
-
-    def fingerprints(self) -> np.ndarray | None:
-        found = [part.fingerprints() for part in self._parts]
-        if all(numbers is None for numbers in found):
-            return None
-        return np.concatenate(
-            [
-                np.full(len(part), UNKNOWN, "uint64") if numbers is None else numbers
-                for part, numbers in zip(self._parts, found, strict=True)
-            ]
-        )
 
     def ordered(self) -> tf.data.Dataset:
         first, second = (self._encoded(number, self._parts[number].ordered()) for number in (0, 1))

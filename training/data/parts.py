@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL
 
-from .groups import assign, class_groups
+from .groups import assign, class_groups, held_out
 from .labels import class_counts, first_names, task_of
 from .split_record import PARTS
 
@@ -18,19 +18,13 @@ if TYPE_CHECKING:
     from .examples import Examples
 
 
-# Common name of a part: our name.
-SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "calibration": "calibration",
-    "test": "test",
-    "testing": "test",
+_WORDS = {
+    "train": ("train", "training"),
+    "validation": ("val", "valid", "validation", "dev"),
+    "calibration": ("calibration",),
+    "test": ("test", "testing"),
 }
-
+SPLITS = {word: part for part, words in _WORDS.items() for word in words}
 
 # Words that say nothing in the name of a folder, as in training_set and test-images.
 _FILLERS = {"", "data", "dataset", "folder", "image", "images", "img", "imgs", "part", "photos"}
@@ -187,31 +181,6 @@ def with_validation(
     return {**splits, "train": train, **({"validation": kept} if len(kept) else {})}
 
 
-def with_fold(
-    splits: dict[str, Examples],
-    class_names: Sequence[str],
-    fold: tuple[int, int],
-    seed: int,
-    groups: Mapping[str, int] | None = None,
-) -> dict[str, Examples]:
-    """Returns images in parts with one of K parts of the training images for "test".
-
-    Args:
-        splits: The images; their own "test" is left out.
-        class_names: The classes in the order of their numbers.
-        fold: The number of the part, from 1, and K.
-        seed: Seed of the parts.
-        groups: See `draw`.
-
-    Raises:
-        ValueError: As `fold_numbers`.
-    """
-    train, (number, count) = splits["train"], fold
-    in_fold = fold_numbers(train, class_names, count, seed, groups) == number
-    rest, held_out = train.take(np.flatnonzero(~in_fold)), train.take(np.flatnonzero(in_fold))
-    return {**splits, "train": rest, "test": held_out}
-
-
 def fold_numbers(
     train: Examples,
     class_names: Sequence[str],
@@ -267,20 +236,21 @@ def draw(
         seed: Seed of the choice.
         part: Name of the second part, for errors.
         groups: The group of each image by its name: images of a group are in the same part. None:
-            each image is drawn by itself; see `Examples.split`.
+            each image is drawn by itself; see `groups.held_out`.
 
     Raises:
         ValueError: If no class has images of two groups.
     """
     if groups is None:
-        return examples.split(share, seed)
-    numbers = groups_of(examples, groups)
-    chosen = assign(examples.labels, numbers, (1 - share, share), seed) == 1
-    if not chosen.any() or chosen.all():
-        raise ValueError(
-            f"A {part} part by groups needs a class with images of two groups or more. Received: "
-            f"{len(examples)} images in {len(np.unique(numbers))} groups"
-        )
+        chosen = held_out(examples.labels, share, np.random.default_rng(seed))
+    else:
+        numbers = groups_of(examples, groups)
+        chosen = assign(examples.labels, numbers, (1 - share, share), seed) == 1
+        if not chosen.any() or chosen.all():
+            raise ValueError(
+                f"A {part} part by groups needs a class with images of two groups or more. "
+                f"Received: {len(examples)} images in {len(np.unique(numbers))} groups"
+            )
     return examples.take(np.flatnonzero(~chosen)), examples.take(np.flatnonzero(chosen))
 
 
@@ -319,8 +289,6 @@ def check_trained_classes(splits: Mapping[str, Examples], class_names: Sequence[
         class_names: The classes in the order of their numbers.
     """
     untrained = class_counts(splits["train"].labels, len(class_names)) == 0
-    if not untrained.any():
-        return
     for split, examples in splits.items():
         counts = class_counts(examples.labels, len(class_names))
         wrong = np.flatnonzero(untrained & (counts > 0))

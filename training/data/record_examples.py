@@ -113,11 +113,6 @@ class RecordExamples(Examples):
         labels = relabelled(self._all_labels, numbers, num_classes)
         return RecordExamples(self._records, self._chosen, labels)
 
-    def part(self, index: int, count: int) -> RecordExamples:
-        # Contiguous parts: two machines share at most the file at their border.
-        start, stop = (len(self) * number // count for number in (index, index + 1))
-        return self._at(self._chosen[start:stop])
-
     def _at(self, places):
         return RecordExamples(self._records, places, self._new_labels)
 

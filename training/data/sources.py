@@ -58,8 +58,10 @@ def read_source(
     Args:
         spec: A `DataSpec`.
         validation: See `DataSpec.open`.
-        trained: See `DataSpec.open`.
-        recorded: See `DataSpec.open`.
+        trained: Whether a class in another part must have a training image, as a model of the
+            data's classes alone needs it.
+        recorded: Whether a `SplitRecord` has the part of each image, so that none is held out
+            here; where a table has the parts, all images are in "train".
         **how: Fields of `Reading`.
 
     Raises:
@@ -87,7 +89,10 @@ def read_source(
     if trained:
         parts.check_trained_classes(splits, source.class_names)
     if fold:
-        splits = parts.with_fold(splits, source.class_names, fold, seed, groups)
+        train, (number, count) = splits["train"], fold
+        in_fold = parts.fold_numbers(train, source.class_names, count, seed, groups) == number
+        held_out = train.take(np.flatnonzero(in_fold))
+        splits |= {"train": train.take(np.flatnonzero(~in_fold)), "test": held_out}
     # Before the validation images, so that they do not change what is held out.
     splits = parts.with_calibration(splits, source.class_names, calibration, seed, groups)
     share = validation(len(splits["train"])) if callable(validation) else validation
@@ -146,10 +151,6 @@ def is_files(name: str) -> bool:
     return kind_of_data(name) in ("table", "folder")
 
 
-def _open_arrays(reading):
-    return reading.spec.data.open(reading.spec.class_names)
-
-
 def _refuse_memory(reading):
     raise ValueError(
         "Arrays, a tf.data.Dataset and a DataFrame are in memory: the Python program must pass "
@@ -162,10 +163,6 @@ def _open_tfds(reading):
 
     spec = reading.spec
     return open_tfds(spec.data.removeprefix(TFDS), spec.data_dir, download=reading.download)
-
-
-def _open_tfrecords(reading):
-    return open_tfrecords(reading.spec.data.removeprefix(TFRECORDS))
 
 
 def _open_files(reading):
@@ -230,9 +227,9 @@ class Reader(NamedTuple):
 READERS = {
     "folder": Reader(_open_files, ("split", "labels")),
     "table": Reader(_open_files, ("split", "labels", "data_dir")),
-    "arrays": Reader(_open_arrays, ("class_names",)),
+    "arrays": Reader(lambda how: how.spec.data.open(how.spec.class_names), ("class_names",)),
     TFDS: Reader(_open_tfds, ("data_dir",)),
-    TFRECORDS: Reader(_open_tfrecords),
+    TFRECORDS: Reader(lambda how: open_tfrecords(how.spec.data.removeprefix(TFRECORDS))),
     MEMORY: Reader(_refuse_memory, ("class_names", "data_dir", "split", "labels")),
 }
 _BELONGS = {
@@ -330,11 +327,11 @@ def describe_skipped(skipped: Iterable[tuple[str, str]], names: int = 10) -> lis
     by_reason: dict[str, list[str]] = {}
     for path, reason in skipped:
         by_reason.setdefault(reason, []).append(path)
-    lines = []
-    for reason, paths in by_reason.items():
-        if len(paths) == 1:
-            lines.append(f"skipped {paths[0]}: {reason}")
-        else:
-            found = first_names(paths, names)
-            lines.append(f"skipped {len(paths):,} files: {reason} Files: {found}")
-    return [for_line(line) for line in lines]
+    return [
+        for_line(
+            f"skipped {len(paths):,} files: {reason} Files: {first_names(paths, names)}"
+            if len(paths) > 1
+            else f"skipped {paths[0]}: {reason}"
+        )
+        for reason, paths in by_reason.items()
+    ]

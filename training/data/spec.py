@@ -201,14 +201,7 @@ class DataSpec:
     def open(
         self,
         validation: float | Callable[[int], float] | None = None,
-        *,
-        min_classes: int = 2,
-        trained: bool = False,
-        labelled: bool = True,
-        verify: bool = True,
-        download: bool = True,
-        recorded: bool = False,
-        by_pillow: bool = False,
+        **how: Any,
     ) -> Source:
         """Opens the images and splits them.
 
@@ -216,15 +209,7 @@ class DataSpec:
             validation: Share of the training images for "validation" where the data have no
                 such part, or a function from the number of training images to it. 0: there
                 is no "validation", even if the data have one. None: as the data have it.
-            min_classes: See `tables.Reading`.
-            trained: Whether a class in another part must have a training image, as a model of the
-                data's classes alone needs it.
-            labelled: See `tables.Reading`.
-            verify: See `tables.Reading`.
-            download: See `tables.Reading`.
-            recorded: Whether a `SplitRecord` has the part of each image, so that none is held out
-                here; where a table has the parts, all images are in "train".
-            by_pillow: See `tables.Reading`.
+            **how: `trained`, `recorded` and fields of `Reading`; see `sources.read_source`.
 
         Returns:
             A `Source` with the splits "train", and if there are any, "validation",
@@ -236,17 +221,7 @@ class DataSpec:
         """
         from .sources import read_source
 
-        return read_source(
-            self,
-            validation,
-            trained=trained,
-            recorded=recorded,
-            min_classes=min_classes,
-            labelled=labelled,
-            verify=verify,
-            download=download,
-            by_pillow=by_pillow,
-        )
+        return read_source(self, validation, **how)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON can hold them."""

@@ -108,16 +108,8 @@ class SplitRecord:
         if folder is None or not (path := pathlib.Path(folder) / SPLIT).is_file():
             return None
         arrays = load_arrays(path)
-        wrong = [
-            name
-            for name in PARTS
-            if name not in arrays or arrays[name].dtype != np.uint64 or arrays[name].ndim != 1
-        ]
-        if wrong:
-            raise ValueError(
-                f"{path} must have 64-bit numbers of {', '.join(PARTS)}. Received: {wrong[0]} "
-                "without them"
-            )
+        if any(part not in arrays or arrays[part].dtype != np.uint64 for part in PARTS):
+            raise ValueError(f"{path} must have 64-bit numbers of {', '.join(PARTS)}.")
         return cls(arrays)
 
     def write(self, folder: pathlib.Path) -> None:

@@ -121,7 +121,9 @@ def csv_table(text: str, title: str) -> Table:
         ValueError: If a row has more cells than there are columns.
     """
     text = text.removeprefix("\ufeff")
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+    # What the first line has most of; a comma in a tie.
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
     # Roboflow has ", " between the names.
     columns = [name.strip() for name in reader.fieldnames or ()]
     reader.fieldnames = columns
@@ -134,11 +136,6 @@ def csv_table(text: str, title: str) -> Table:
             )
         rows.append({name: cell or "" for name, cell in row.items()})
     return Table(columns, rows, 2)
-
-
-def _delimiter(text):
-    """What the first line has most of; a comma in a tie."""
-    return max(",;\t", key=text.partition("\n")[0].count)
 
 
 @contextlib.contextmanager
@@ -404,10 +401,9 @@ def _note_columns(classes, labels, notes):
     """Notes which columns are classes, and which of them look like none."""
     counts = collections.Counter(name for names in labels for name in names)
     line = f"a class for each column of 0 and 1: {first_names(classes)}"
-    empty = [name for name in classes if not counts[name]]
-    full = [name for name in classes if counts[name] == len(labels)]
-    line += f"; left out {', '.join(empty)}: 0 in every row" if empty else ""
-    if full:
+    if empty := [name for name in classes if not counts[name]]:
+        line += f"; left out {', '.join(empty)}: 0 in every row"
+    if full := [name for name in classes if counts[name] == len(labels)]:
         line += f"; {', '.join(full)}: 1 in every row; --label-column names the columns to take"
     notes.append(line)
 
@@ -573,21 +569,17 @@ def given_parts(
     Raises:
         ValueError: If a part is unknown, the data do not have an image, or an image has no row.
     """
-    table = read_table(lines, "split")
-    _check_known(names, table, "split")
-    for name, value in table.items():
-        if value.lower() not in SPLITS:
-            raise ValueError(
-                f"The column split of --split (split=) must be {', '.join(PARTS)}. "
-                f"Received: {value!r} of {name}"
-            )
+    table = _table_of(names, lines, "split")
     parts = [SPLITS.get(table.get(name, "").lower()) for name in names]
-    rows = zip(names, parts, is_left_out, strict=True)
-    if missing := [name for name, part, out in rows if part is None and not out]:
+    wrong = [
+        f"{table[name]!r} of {name}" if name in table else f"no row of {name}"
+        for name, part, out in zip(names, parts, is_left_out, strict=True)
+        if part is None and not (out and name not in table)
+    ]
+    if wrong:
         raise ValueError(
-            "Every image of the data must be in the table of --split (split=), or in the list of "
-            f"--exclude. Received: {len(missing)} of {len(names)} images without a row: "
-            f"{first_names(missing, 3)}"
+            f"The table of --split (split=) must have a part ({', '.join(PARTS)}) of every image "
+            f"that is not in the list of --exclude. Received: {first_names(wrong, 3)}"
         )
     return parts
 
@@ -611,8 +603,7 @@ def given_labels(
     Raises:
         ValueError: If the data do not have an image or a label.
     """
-    table = read_table(lines, "labels")
-    _check_known(names, table, "labels")
+    table = _table_of(names, lines, "labels")
     several = task == MULTILABEL or any(isinstance(label, tuple) for label in labels)
     given = {name: split_labels(value) if several else (value,) for name, value in table.items()}
     unknown = [
@@ -631,10 +622,13 @@ def given_labels(
     return list(found) if several else [label for (label,) in found]
 
 
-def _check_known(names, table, flag):
-    if unknown := [*dict.fromkeys(table.keys() - {*names})]:
+def _table_of(names, lines, flag):
+    """A table whose images the data have."""
+    table = read_table(lines, flag)
+    if unknown := sorted(table.keys() - {*names}):
         raise ValueError(
             f"The table of --{flag} ({flag}=) must have images of the data, by their paths "
             f"relative to it, such as {names[0] if names else 'none'}. Received: {len(unknown)} "
-            f"that the data do not have: {first_names(sorted(unknown), 3)}"
+            f"that the data do not have: {first_names(unknown, 3)}"
         )
+    return table

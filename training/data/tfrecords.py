@@ -62,16 +62,12 @@ def open_tfrecords(folder: str | os.PathLike) -> tuple[tuple[str, ...], dict[str
 def _indexed(folder, num_classes, files, sizes, counts, labels, names):
     """The records of a split by the arrays of the index; raises ValueError if these do not fit."""
     paths = [os.path.join(folder, os.path.basename(name)) for name in files.tolist()]
-    num_labels = labels.shape[1] if labels.ndim == 2 else num_classes
+    hot = labels.ndim == 2
     if not (
-        all(array.dtype.kind in "iu" for array in (sizes, counts, labels))
-        and names.dtype.kind == "S"
-        and sizes.shape == counts.shape == (len(paths),)
-        and min(counts, default=0) >= 0
-        and labels.shape[:1] == names.shape == (counts.sum(dtype=object),)
-        and num_labels == num_classes
-        and labels.min(initial=0) >= 0
-        and labels.max(initial=0) < (2 if labels.ndim == 2 else num_classes)
+        len(paths) == len(sizes) == len(counts)
+        and labels.shape == ((len(names), num_classes) if hot else (len(names),))
+        and len(names) == counts.sum()
+        and 0 <= labels.min(initial=0) <= labels.max(initial=0) < (2 if hot else num_classes)
     ):
         raise ValueError(f"The index has arrays of other images or classes than {num_classes}.")
     for file, size in zip(paths, sizes, strict=True):

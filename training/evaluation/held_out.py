@@ -27,6 +27,11 @@ _WORDS = {
     _KNOWN_GROUP: "that are new, but of a group that the run trained on or chose its weights by",
 }
 _HELD_OUT = ("calibration", "test")  # Neither trained on nor chosen by.
+# Options of data that are the run's unless they are given.
+_OF_BOTH = (
+    *("follow_symlinks", "labels", "group_by"),
+    *("path_column", "label_column", "label_separator", "folders"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,15 +98,9 @@ def choose_images(
         data=given.data,
         data_dir=given.data_dir,
         strict=given.strict,
-        follow_symlinks=given.follow_symlinks or spec.follow_symlinks,
         test=True,
         task=classifier.task,
-        labels=given.labels or spec.labels,
-        group_by=given.group_by or spec.group_by,
-        path_column=given.path_column or spec.path_column,
-        label_column=given.label_column or spec.label_column,
-        label_separator=given.label_separator or spec.label_separator,
-        folders=given.folders or spec.folders,
+        **{name: getattr(given, name) or getattr(spec, name) for name in _OF_BOTH},
     )
     remarks = []
     if spec.exclude:
@@ -109,7 +108,6 @@ def choose_images(
     if spec.labels:
         whose = "--labels" if given.labels else "the run's table"
         remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
-    excluded = tuple(remarks)
     by_pillow = classifier.input_preprocessing is None
     record = SplitRecord.read(classifier.folder)
     if record is not None:
@@ -118,7 +116,7 @@ def choose_images(
         _check_classes(source, known, given)
         found = _by_record(source, record, split, is_verified)
         if found is not None:
-            return dataclasses.replace(found, lines=(*found.lines, *excluded), record=record)
+            return dataclasses.replace(found, lines=(*found.lines, *remarks), record=record)
     # What is held out then depends on the files that can be decoded.
     images = classifier.recipe.get("images") or {}
     is_verified = spec.strict or (images.get("skipped") != 0 if of_run else in_memory)
@@ -129,7 +127,7 @@ def choose_images(
     _check_split(split, source.splits)
     examples = source.splits[split]
     line = _without_record(classifier, source, split, bool(of_run))
-    lines = (line, *_other_parts(source, split), *source.notes, *excluded)
+    lines = (line, *_other_parts(source, split), *source.notes, *remarks)
     is_skipping = _is_skipping(is_verified, examples)
     is_used = of_run is not None and split not in _HELD_OUT
     seen = np.ones(len(examples), bool) if is_used else None

@@ -1,7 +1,8 @@
 """Accuracy on ImageNet and its other test sets: ReaL, V2, A, R and ObjectNet.
 
 All need a classifier of the 1000 ImageNet classes. An image counts as correct if the top-1
-prediction, or one of the top 5, is among its correct classes.
+prediction, or one of the top 5, is among its correct classes. Of ObjectNet's
+313 classes only those that have ImageNet classes are used.
 """
 
 from __future__ import annotations
@@ -18,18 +19,28 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.images.listing import image_files
-from keras_vit.preprocessing import Preprocessing, imagenet_classes
+from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing, imagenet_classes
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
+from keras_vit.training.data.examples import without_autotune
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.labels import multi_hot
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.evaluation.intervals import Share
 from keras_vit.training.evaluation.predictions import predictions
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
+from keras_vit.utils.json_files import read_json
 
-from .objectnet import NUM_CLASSES, open_objectnet
+NUM_CLASSES = 1000
+OBJECTNET_BORDER = 2  # Pixels of red around every image, which mark it as a test image; cut off.
+
+FOLDERS = "folder_to_objectnet_label.json"
+CLASSES = "objectnet_to_imagenet_1k.json"
+LINES = "pytorch_to_imagenet_2012_id.json"
+LABELS = "imagenet_to_label_2012_v2"
 
 _NUM_VALIDATION = 50_000
 
@@ -253,3 +264,75 @@ def _tfds_file_names(dataset: str | os.PathLike | None, data_dir: Any) -> list[s
         read_config=tfds.ReadConfig(try_autocache=False),
     )
     return [example["file_name"].decode() for example in names.as_numpy_iterator()]
+
+
+def read_mapping(folder: str | os.PathLike) -> dict[str, tuple[int, ...]]:
+    """Returns the ImageNet class indices of each of ObjectNet's image folders.
+
+    Args:
+        folder: The folder "mappings" of the unpacked data set.
+
+    Raises:
+        ValueError: If a file is missing or damaged.
+    """
+    folder = pathlib.Path(folder)
+    missing = [name for name in (FOLDERS, CLASSES, LINES, LABELS) if not (folder / name).is_file()]
+    if missing:
+        raise ValueError(
+            "The ImageNet classes of ObjectNet are in its own files: "
+            f"objectnet-1.0/mappings of objectnet-1.0.zip from https://objectnet.dev. "
+            f"Missing in {folder}: {', '.join(missing)}"
+        )
+    try:
+        folders, classes, lines = (read_json(folder / name) for name in (FOLDERS, CLASSES, LINES))
+        labels = (folder / LABELS).read_text(encoding="utf-8").splitlines()
+        line_of = {label.strip(): line for line, label in enumerate(labels)}
+        index_of = {int(line): int(index) for index, line in lines.items()}
+        return {
+            name: tuple(
+                sorted(index_of[line_of[label.strip()]] for label in classes[title].split("; "))
+            )
+            for name, title in folders.items()
+            if title in classes
+        }
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"ObjectNet's mappings in {folder} do not fit: {error!r}") from error
+
+
+def open_objectnet(
+    folder: str | os.PathLike, preprocessing: Preprocessing, batch_size: int
+) -> tuple[tf.data.Dataset, np.ndarray, int]:
+    """Returns ObjectNet's images that have an ImageNet class.
+
+    Args:
+        folder: objectnet-1.0, with the folders images and mappings.
+        preprocessing: How an image becomes the model's input.
+        batch_size: Images in a batch.
+
+    Returns:
+        The images in order, `(B, h, w, 3)` in tuples of one; their correct classes, bool
+        `(N, 1000)`; and the number of images whose class is not in ImageNet.
+
+    Raises:
+        ValueError: If the folder or a file in it is missing or damaged.
+    """
+    folder = pathlib.Path(folder)
+    mapping = read_mapping(folder / "mappings")
+    found = [path for path in folder.glob("images/*/*") if path.suffix.lower() in IMAGE_SUFFIXES]
+    paths = sorted(path for path in found if path.parent.name in mapping)
+    if not paths:
+        raise ValueError(
+            f"ObjectNet's images must be in {folder / 'images'}, a folder for each class. "
+            "Received: none"
+        )
+
+    def read(path):
+        image = decode_image(tf.io.read_file(path))
+        image = image[OBJECTNET_BORDER:-OBJECTNET_BORDER, OBJECTNET_BORDER:-OBJECTNET_BORDER]
+        return (apply_preprocessing(image, preprocessing),)
+
+    images = tf.data.Dataset.from_tensor_slices([str(path) for path in paths])
+    images = images.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    targets = multi_hot([mapping[path.parent.name] for path in paths], NUM_CLASSES) > 0
+    batches = without_autotune(images.batch(batch_size).prefetch(1))
+    return batches, targets, len(found) - len(paths)

@@ -7,8 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.images.charts import line_chart, shaded_table
-from keras_vit.images.pages import GridPicture, facts_table, heading, paragraph, picture_grid
+from keras_vit.images.pages import (
+    GridPicture,
+    facts_table,
+    heading,
+    line_chart,
+    paragraph,
+    picture_grid,
+    shaded_table,
+)
 
 MAX_SHOWN = 100  # Errors on a page.
 MAX_MATRIX = 20  # Classes of a confusion matrix that one can read; more are listed as pairs.

@@ -192,12 +192,12 @@ def hub_card(
         repository: "owner/name".
         datasets: Names of the Hub's data sets that it was trained on.
     """
-    hub = import_hugging_face()
+    hub, start = import_hugging_face(), RepositoryName.parse(description.origins.get("weights"))
     data = hub.ModelCardData(
         **hub_licence(description.licence),
         library_name="keras",
         pipeline_tag=_TASK,
-        base_model=_base_model(description),
+        base_model=start.name if start else None,
         datasets=list(datasets) or None,
         tags=["keras-vit", *(["vision-transformer"] if description.position_resize else [])],
         model_name=repository.partition("/")[2],
@@ -206,12 +206,6 @@ def hub_card(
     text = without_header(text).replace(THIS_FOLDER, f"hf:{repository}")
     text = text.replace(f'load_model("{MODEL}")', f'load_model("hf://{repository}")')
     return f"---\n{data.to_yaml()}\n---\n\n" + (text or f"# {repository}\n")
-
-
-def _base_model(description):
-    """The Hub's repository that the training started from, or None."""
-    start = RepositoryName.parse(description.origins.get("weights"))
-    return start.name if start else None
 
 
 def _results(hub, description, recipe, datasets):

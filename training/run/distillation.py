@@ -21,7 +21,6 @@ from keras_vit.training.trainer.trainer import Trainer
 from .transfer import dtype_policy
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
 class Distillation(keras.losses.Loss):
     """The loss of a student's logits z against a teacher's logits t.
 
@@ -57,11 +56,7 @@ class Distillation(keras.losses.Loss):
         teacher, student = (ops.log_softmax(z / self.temperature) for z in (y_true, y_pred))
         return self.temperature**2 * ops.sum(ops.exp(teacher) * (teacher - student), axis=-1)
 
-    def get_config(self):
-        return {**super().get_config(), "kind": self.kind, "temperature": self.temperature}
 
-
-@keras.saving.register_keras_serializable(package="keras_vit")
 class DistillationTrainer(Trainer):
     """Trains a model, the student, to give the labels and the answers of a teacher.
 

@@ -43,7 +43,6 @@ _RECIPE = {
     "data": dict,
     "settings": dict,
     "facts": dict,
-    "config": dict,
     "overwrite": bool,
 }
 

@@ -95,24 +95,12 @@ def _areas(size):
     return (np.clip(covered, 0, 1) * CELLS / size).astype("float32")
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
-class PatchColourAccuracy(keras.metrics.MeanMetricWrapper):
-    """Share of predicted patches whose mean has the correct 3-bit colour.
+def has_mean_colour(y_true: Any, y_pred: Any) -> Any:
+    """Returns 1 for each predicted patch whose mean has the correct 3-bit colour, else 0.
 
     It makes a regression on pixels comparable to predictions of colours.
-
-    Args:
-        **kwargs: Passed to `keras.metrics.MeanMetricWrapper`.
     """
 
-    def __init__(self, name="accuracy", dtype=None):
-        super().__init__(_has_mean_colour, name=name, dtype=dtype)
-
-    def get_config(self):
-        return {"name": self.name, "dtype": self.dtype}
-
-
-def _has_mean_colour(y_true, y_pred):
     def mean_of(values):
         pixels = ops.reshape(values, (-1, values.shape[1], values.shape[2] // 3, 3))
         return colour_classes(ops.mean(pixels, axis=2))
@@ -141,7 +129,10 @@ _COLOURS = (
     lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     lambda: keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
 )
-_PIXELS = (keras.losses.MeanSquaredError, PatchColourAccuracy)
+_PIXELS = (
+    keras.losses.MeanSquaredError,
+    lambda: keras.metrics.MeanMetricWrapper(has_mean_colour, name="accuracy"),
+)
 MEAN_COLOUR, DOWNSIZED, PATCH = PATCH_TARGETS  # The paper's three, in its order.
 TARGETS = {
     MEAN_COLOUR: PatchTarget(mean_colour, lambda sizes: (1, COLOURS), *_COLOURS),

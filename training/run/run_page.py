@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from keras_vit.description.class_labels import SCORES, SEPARATOR
-from keras_vit.images.charts import line_chart
 from keras_vit.images.pages import (
     GridPicture,
     facts_table,
     heading,
+    line_chart,
     paragraph,
     picture_grid,
     write_page,

@@ -80,7 +80,7 @@ class DeclaredSettings:
     )
     epochs: float | None = setting(
         None,
-        "how often each training image is seen, which decides the steps; in place of --steps",
+        "how often each training image is seen",
         unit="N",
         absent="by the steps",
         limits=POSITIVE_NUMBER,

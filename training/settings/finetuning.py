@@ -63,7 +63,7 @@ class FineTuning(Settings):
     replay: str | None = setting(
         None,
         "images of the classes that the weights know, which are trained on again so that they are "
-        "not forgotten; as --data, and extends the head",
+        "not forgotten; as --data",
         unit="DATA",
         absent="none",
         off=(None,),

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from keras_vit.training.data.image_files import FileExamples
+from keras_vit.training.data.parts import draw
 
 
 def numbered(labels):
@@ -24,18 +25,12 @@ def test_a_place_that_is_not_there_once_is_refused(indices):
 
 def test_a_split_takes_its_share_of_every_class():
     labels = [0] * 50 + [1] * 10 + [2] * 2 + [3]
-    rest, part = numbered(labels).split(0.1, seed=0)
+    rest, part = draw(numbered(labels), 0.1, 0, "test", None)
     assert np.bincount(part.labels, minlength=4).tolist() == [5, 1, 1, 0]
     assert sorted(rest.names + part.names, key=int) == [str(n) for n in range(63)]
-    assert part.names != numbered(labels).split(0.1, seed=1)[1].names
+    assert part.names != draw(numbered(labels), 0.1, 1, "test", None)[1].names
 
 
 def test_a_split_is_not_the_first_of_each_class():
-    _, part = numbered([0] * 1000).split(0.5, seed=0)
+    _, part = draw(numbered([0] * 1000), 0.5, 0, "test", None)
     assert 400 < np.mean([int(name) for name in part.names]) < 600
-
-
-@pytest.mark.parametrize("share", [0, 1, -0.5])
-def test_a_share_must_leave_something(share):
-    with pytest.raises(ValueError, match="share must be"):
-        numbered([0, 1]).split(share, seed=0)

@@ -1,6 +1,5 @@
 """Arrays, `tf.data.Dataset`s and data frames give the batches of the same images in files."""
 
-import csv
 import io
 import json
 
@@ -13,7 +12,6 @@ from keras_vit.training.data import (
     DataSpec,
     open_source,
     training_batches,
-    write_records,
 )
 from makers import write_picture
 
@@ -144,11 +142,6 @@ def test_labels_are_numbers_or_names(labels, names, numbers):
         assert source.splits["train"].labels.tolist() == numbers
 
 
-def test_class_names_give_the_order_of_labels_that_are_names():
-    source = open_source((np.zeros((2, 2, 2), "uint8"), ["a", "b"]), class_names="ba", holdout=0)
-    assert source.splits["train"].labels.tolist() == [1, 0]
-
-
 def test_columns_of_zeros_and_ones_are_multi_label():
     flags = np.array([[1, 1, 0], [0, 0, 0], [0, 1, 1]])
     images = np.zeros((3, 2, 2, 3), "uint8")
@@ -185,13 +178,6 @@ def test_a_dataset_may_have_images_of_different_sizes():
         ((2 + number, 3, 3), number) for number in range(6)
     ]
     assert len(set(epoch_of(train, 0))) == 6
-
-
-def test_records_are_written_from_arrays(arrays, tmp_path):
-    write_records(open_source(arrays, class_names=CLASSES, seed=3), tmp_path / "records")
-    source = open_source(tmp_path / "records")
-    assert source.class_names == CLASSES
-    assert len(source.splits["test"]) == 3 + 2
 
 
 def test_a_dataset_in_another_order_each_time_is_read_once(arrays):
@@ -266,11 +252,8 @@ ENDLESS = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).repeat()
             {"class_names": "ab"},
             "of the classes a, b .*Received: c",
         ),
-        ((IMAGES, LABELS), {"data_dir": "photos"}, "data_dir goes with.* Received: the arrays"),
         ("photos", {"class_names": "ab"}, "class_names go with arrays.* Received: photos"),
         (IMAGES, {}, r"must be a path, a pair \(images, labels\).* Received: ndarray"),
-        ((IMAGES, LABELS, LABELS), {}, "must be a path, a pair.* Received: tuple"),
-        (None, {}, "Data must be given"),
         ({}, {}, "an empty mapping"),
         (
             {"all": (IMAGES, LABELS)},
@@ -294,22 +277,3 @@ def test_other_data_are_refused_in_one_line(data, options, message):
 def test_data_without_a_training_part_are_refused(arrays):
     with pytest.raises(ValueError, match="images to train with. Received: only test"):
         DataSpec({"test": arrays}).open(0.1)
-
-
-def test_rows_of_a_csv_file_and_of_a_frame_are_one_table(folder, tmp_path):
-    """The same rows give the same examples, and the same errors."""
-    pandas = pytest.importorskip("pandas")
-    path = tmp_path / "labels.csv"
-    rows = [{"path": f"cat/{number:02}.png", "label": "ab"[number % 2]} for number in range(4)]
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, ["path", "label"])
-        writer.writeheader()
-        writer.writerows(rows)
-    in_file = open_source(path, data_dir=folder, holdout=0)
-    in_frame = open_source(pandas.read_csv(path), data_dir=folder, holdout=0)
-    assert in_frame.class_names == in_file.class_names
-    assert in_frame.splits["train"].names == in_file.splits["train"].names
-    assert in_frame.splits["train"].labels.tolist() == in_file.splits["train"].labels.tolist()
-    frame = pandas.DataFrame([*rows, rows[0]])
-    with pytest.raises(ValueError, match="the DataFrame must list each file once.* row 4"):
-        open_source(frame, data_dir=folder)

@@ -8,6 +8,7 @@ import pytest
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches, open_source, training_batches, write_records
 from keras_vit.training.data.mixed import MixedExamples
+from keras_vit.training.data.parts import draw
 
 SHARE = 0.3
 OPTIONS = {"image_size": (4, 4), "batch_size": 5, "seed": 7}
@@ -74,7 +75,7 @@ def test_parts_are_of_both(parts, mixed):
     assert [label for _, label in few.encoded()] == few.labels.tolist()
     assert mixed.take([2, 3]).names == parts[0].names[2:4]
     assert mixed.take([11]).names == parts[1].names[2:3]
-    rest, held_out = mixed.split(0.5, 0)
+    rest, held_out = draw(mixed, 0.5, 0, "test", None)
     assert sorted([*rest.names, *held_out.names]) == sorted(mixed.names)
     double = mixed.repeated(np.full(13, 2))
     assert double.labels.tolist() == np.repeat(mixed.labels, 2).tolist()

@@ -3,8 +3,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from keras_vit.training.data.augmentations import AUGMENTATIONS, AUGREG, MIXUP
-from keras_vit.training.data.batches import mixed, mixup
+from keras_vit.training.data.augmentations import AUGMENTATIONS, AUGREG, MIXUP, mixup
 
 IMAGES = np.random.RandomState(0).randn(5, 2, 2, 3).astype("float32")
 LABELS = np.eye(5, dtype="float32")
@@ -41,19 +40,6 @@ def test_the_share_is_the_larger_part_of_a_beta_variable(parameter):
 def test_a_tiny_parameter_gives_numbers():
     images, _ = mixup(IMAGES, LABELS, key(0), 1e-6)
     assert np.isfinite(images).all()
-
-
-def test_batches_are_mixed_by_their_step():
-    labels = np.arange(5, dtype="int32")
-    batches = tf.data.Dataset.from_tensors((IMAGES, labels)).repeat()
-    options = {"parameter": 0.5, "num_classes": 7, "seed": 3}
-    whole = list(mixed(batches, **options).take(4).as_numpy_iterator())
-    rest = list(mixed(batches, **options, start_step=2).take(2).as_numpy_iterator())
-    assert whole[0][1].shape == (5, 7)
-    assert whole[0][1][0, 0] != whole[1][1][0, 0]
-    for (images, labels), (again, labels_again) in zip(whole[2:], rest, strict=True):
-        np.testing.assert_array_equal(images, again)
-        np.testing.assert_array_equal(labels, labels_again)
 
 
 def test_augreg_settings_equal_the_papers():

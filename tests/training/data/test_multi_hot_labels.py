@@ -1,7 +1,5 @@
 """Multi-label images, from the data to batches."""
 
-import hashlib
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,6 @@ from keras_vit.training.data import (
     training_batches,
     write_records,
 )
-from keras_vit.training.data.examples import add_to_hash
 from keras_vit.training.data.groups import held_out
 
 # Images of each set of labels, twice.
@@ -149,22 +146,6 @@ def test_rare_labels_on_shared_images_are_in_both_parts():
     for seed in range(20):
         second = labels[held_out(labels, 0.5, np.random.default_rng(seed))].sum(axis=0)
         np.testing.assert_array_equal(second, 1)
-
-
-def test_the_split_of_one_label_an_image_is_as_before():
-    # Each class in turn, permuted.
-    labels = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 1], "int32")
-    chosen = held_out(labels, 0.4, np.random.default_rng(7))
-    rng = np.random.default_rng(7)
-    expected = [rng.permutation(np.flatnonzero(labels == label)) for label in range(3)]
-    expected = [places[: round(0.4 * len(places))] for places in expected]
-    np.testing.assert_array_equal(np.flatnonzero(chosen), np.sort(np.concatenate(expected)))
-
-
-def test_the_hash_of_one_label_an_image_is_as_before():
-    digest = hashlib.sha256()
-    add_to_hash(digest, b"image", np.int32(12))
-    assert digest.hexdigest() == hashlib.sha256(b"12 5 image").hexdigest()
 
 
 def test_records_keep_multi_label_data(semicolons, tmp_path):

@@ -1,3 +1,5 @@
+"""Folders and CSV files of images, as files and in parts."""
+
 import os
 import pathlib
 import re
@@ -10,24 +12,22 @@ from keras_vit.training.data.image_files import undecodable
 from keras_vit.training.data.spec import check_output
 from makers import encode
 
+TWO_SPLITS = {"train/cat": 3, "train/dog": 4, "test/cat": 2, "test/dog": 1}
+
 
 def opened(data, **options):
     """Opens data whose files are known to be good."""
     return open_source(data, verify=False, **options)
 
 
-TWO_SPLITS = {"train/cat": 3, "train/dog": 4, "test/cat": 2, "test/dog": 1}
-
-
-def names(source, split):
-    return [
-        os.path.relpath(name, os.path.commonpath(all_names(source)))
-        for name in all_names(source, split)
-    ]
-
-
 def all_names(source, *splits):
     return [name for split in splits or source.splits for name in source.splits[split].names]
+
+
+def refused(data, match, verify=False, **options):
+    with pytest.raises(ValueError, match=match) as caught:
+        open_source(data, verify=verify, **options)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_with_splits_keeps_them(make_folder):
@@ -40,15 +40,25 @@ def test_a_folder_with_splits_keeps_them(make_folder):
     assert source.skipped == []
 
 
-@pytest.mark.parametrize("name", ["val", "valid", "Validation", "TEST"])
-def test_a_single_held_out_part_is_the_test_split(make_folder, name):
-    source = opened(make_folder({"Train/a": 1, "Train/b": 1, f"{name}/a": 1, f"{name}/b": 1}))
-    assert set(source.splits) == {"train", "test"}
-
-
-def test_three_splits_stay_three(make_folder):
-    layout = {f"{split}/{label}": 1 for split in ("train", "val", "test") for label in "ab"}
-    assert set(opened(make_folder(layout)).splits) == {"train", "validation", "test"}
+@pytest.mark.parametrize(
+    ("layout", "options", "counts"),
+    [
+        *[
+            ({f"{part}/{name}": 1 for part in ("Train", held_out) for name in "ab"}, {}, (2, 2))
+            for held_out in ("val", "valid", "Validation", "TEST")
+        ],
+        ({f"{part}/{c}": 1 for part in ("train", "val", "test") for c in "ab"}, {}, (2, 2, 2)),
+        ({"a": 20, "b": 10}, {}, (24, 6)),  # A fifth is held out.
+        ({"a": 2, "b": 1}, {"holdout": 0}, (3,)),
+        ({"a": 1, "b": 1}, {}, (2,)),  # No image to hold out.
+    ],
+    ids=str,
+)
+def test_the_parts_of_a_folder(make_folder, layout, options, counts):
+    splits = opened(make_folder(layout), **options).splits
+    names = ("train", "test") if len(counts) < 3 else ("train", "validation", "test")
+    found = {name: len(part) for name, part in splits.items()}
+    assert found == dict(zip(names, counts, strict=False))
 
 
 def test_one_folder_of_classes_is_split_evenly_and_by_the_seed(make_folder):
@@ -62,27 +72,18 @@ def test_one_folder_of_classes_is_split_evenly_and_by_the_seed(make_folder):
     assert all_names(opened(folder, seed=4, holdout=0.3), "test") != all_names(source, "test")
 
 
-def test_a_fifth_is_held_out_unless_said_otherwise(make_folder):
-    splits = opened(make_folder({"a": 20, "b": 10})).splits
-    assert {name: len(split) for name, split in splits.items()} == {"train": 24, "test": 6}
-
-
-def test_without_holdout_all_is_for_training(make_folder):
-    assert len(opened(make_folder({"a": 2, "b": 1}), holdout=0).splits["train"]) == 3
-
-
-def test_suffixes_of_any_case_count_and_other_files_do_not(make_folder, write_image):
+def test_suffixes_of_any_case_count_and_other_and_hidden_files_do_not(make_folder, write_image):
     folder = make_folder({"a": 2, "b": 2})
     for name in ("x.PNG", "x.JPG", "x.Jpeg", "x.bmp", "x.GIF", "x.webp", "deep/er/x.png"):
         write_image(folder / "a" / name)
-    for name in (".x.png", ".cache/x.png"):
+    hidden = (".x.png", ".cache/x.png", "._00.png", "../__MACOSX/a/x.png", "../.git/x.png")
+    for name in hidden:
         write_image(folder / "a" / name)
     for name in ("a/Thumbs.db", "a/notes.txt", "readme.md"):
         (folder / name).write_text("no image")
-    (folder / ".git").mkdir()
     source = opened(folder, holdout=0)
     assert np.bincount(source.splits["train"].labels).tolist() == [9, 2]
-    assert source.skipped == []
+    assert (source.skipped, source.notes) == ([], ("folders in a class belong to it: a/deep",))
 
 
 def test_class_names_that_are_numbers_are_in_order_of_value(make_folder):
@@ -90,7 +91,7 @@ def test_class_names_that_are_numbers_are_in_order_of_value(make_folder):
     assert source.class_names == tuple(map(str, range(11)))
 
 
-def test_damaged_files_are_skipped_counted_and_named(make_folder):
+def test_damaged_files_are_skipped_counted_and_named_or_stop(make_folder):
     folder = make_folder({"a": 6, "b": 4})
     whole = (folder / "a" / "00.png").read_bytes()
     (folder / "a" / "01.png").write_bytes(b"")
@@ -105,20 +106,8 @@ def test_damaged_files_are_skipped_counted_and_named(make_folder):
         "HEIC.",
     }
     assert not {path for path, _ in source.skipped} & set(all_names(source))
-
-
-def test_strict_stops_at_the_first_damaged_file_with_its_path(make_folder):
-    folder = make_folder({"a": 3, "b": 3})
-    for path in (folder / "a" / "02.png", folder / "b" / "00.png"):
-        path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"a/02\.png cannot be decoded\. The file is empty\."):
-        open_source(folder, strict=True)
-
-
-def test_without_verification_files_are_not_looked_at(make_folder):
-    folder = make_folder({"a": 3, "b": 3})
-    (folder / "a" / "02.png").write_bytes(b"")
-    assert len(opened(folder, holdout=0).splits["train"]) == 6
+    refused(folder, r"a/01\.png cannot be decoded\. The file is empty\.", verify=True, strict=True)
+    assert len(opened(folder, holdout=0).splits["train"]) == 10  # Not looked at.
 
 
 def test_examples_are_excluded_by_their_path(make_folder):
@@ -126,52 +115,37 @@ def test_examples_are_excluded_by_their_path(make_folder):
     whole = str(folder / "b" / "01.png")
     source = opened(folder, exclude=["./a/00.png", whole], holdout=0)
     assert [os.path.relpath(name, folder) for name in all_names(source)] == ["a/01.png", "b/00.png"]
-    with pytest.raises(ValueError, match="Excluded images must be in the data. .* without 0.png"):
-        opened(folder, exclude=["0.png"])
+    refused(folder, "Excluded images must be in the data. .* without 0.png", exclude=["0.png"])
 
 
-def refused(data, match, verify=False, **options):
-    with pytest.raises(ValueError, match=match) as caught:
-        open_source(data, verify=verify, **options)
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(
+    ("layout", "match"),
+    [
+        ({}, "must hold a folder of images for each class"),
+        ({".": 1}, "must hold a folder of images for each class"),
+        ({"cat": 3}, r"at least two classes. Received: .*, with 1 \(cat\)"),
+        ({**TWO_SPLITS, "train/ant": 2}, "images of every class. Received: test without ant"),
+        ({**TWO_SPLITS, "bird": 1}, "no other folder: bird must be .*--folders classes.*bird"),
+    ],
+    ids=str,
+)
+def test_a_folder_without_classes_of_all_parts(make_folder, layout, match):
+    refused(make_folder(layout), match)
 
 
-def test_no_such_folder(tmp_path):
-    refused(tmp_path / "missing", "missing; there is no such folder or file")
-
-
-def test_a_file_that_is_not_csv(tmp_path):
-    (tmp_path / "images.zip").write_text("")
-    refused(tmp_path / "images.zip", r"must be a CSV file, ending in \.csv")
-
-
-def test_no_class_folders(tmp_path, write_image):
-    refused(tmp_path, "must hold a folder of images for each class")
-    write_image(tmp_path / "x.png")
-    refused(tmp_path, "must hold a folder of images for each class")
-
-
-def test_no_images(make_folder):
-    folder = make_folder({"a": 0, "b": 0})
-    (folder / "a").mkdir()
-    (folder / "a" / "x.txt").write_text("")
-    refused(folder, "There must be images in the data. Received: .*, none")
-
-
-def test_all_images_are_damaged(make_folder):
+def test_data_that_are_no_images(make_folder):
     folder = make_folder({"a": 1, "b": 1})
+    refused(folder / "missing", "missing; there is no such folder or file")
+    (folder / "images.zip").write_text("")
+    refused(folder / "images.zip", r"must be a CSV file, ending in \.csv")
+    refused(folder, "holdout must be", holdout=1)
+    refused(folder, "data_dir goes with tfds:NAME, a CSV", data_dir="x")
     for label in "ab":
         (folder / label / "00.png").write_bytes(b"")
     refused(folder, r"none; skipped 2 files: The file is empty. Files: .*a/00\.png", verify=True)
-
-
-def test_one_class(make_folder):
-    refused(make_folder({"cat": 3}), r"at least two classes. Received: .*, with 1 \(cat\)")
-
-
-def test_a_class_that_is_missing_in_one_split(make_folder):
-    folder = make_folder({**TWO_SPLITS, "train/ant": 2})
-    refused(folder, "Every split must have images of every class. Received: test without ant")
+    for label in "ab":
+        (folder / label / "00.png").rename(folder / label / "x.txt")
+    refused(folder, "There must be images in the data. Received: .*, none")
 
 
 def test_a_folder_without_images_is_no_class_and_is_named(make_folder):
@@ -189,43 +163,14 @@ def test_a_class_of_one_image_is_trained_on_and_a_line_says_that_it_is_not_teste
     assert source.notes == ("not tested, as there is a single image: b",)
 
 
-def test_without_an_image_to_hold_out_there_is_no_test_part(make_folder):
-    assert list(opened(make_folder({"a": 1, "b": 1})).splits) == ["train"]
-
-
-def test_what_macos_and_windows_add_is_no_class_and_no_image(make_folder):
+def test_an_output_in_the_folder_of_the_data_is_refused(make_folder):
     folder = make_folder({"cat": 2, "dog": 2})
-    (folder / "__MACOSX" / "cat").mkdir(parents=True)
-    for name in ("__MACOSX/cat/._00.png", "cat/._00.png", "dog/.DS_Store", "dog/Thumbs.db"):
-        (folder / name).write_bytes(b"\x00\x05\x16\x07")
-    source = opened(folder, holdout=0)
-    assert source.class_names == ("cat", "dog")
-    assert (len(source.splits["train"]), source.skipped, source.notes) == (4, [], ())
-
-
-@pytest.mark.parametrize("output", [".", "new", "cat/new"])
-def test_an_output_in_the_folder_of_the_data_is_refused(make_folder, output):
-    folder = make_folder({"cat": 2, "dog": 2})
-    with pytest.raises(ValueError, match="must lie outside of the data's folder"):
-        check_output(folder / output, folder)
-
-
-def test_an_output_beside_the_folder_of_the_data_is_not_refused(make_folder):
-    folder = make_folder({"cat": 2, "dog": 2})
+    for output in (".", "new", "cat/new"):
+        with pytest.raises(ValueError, match="must lie outside of the data's folder"):
+            check_output(folder / output, folder)
     check_output(f"{folder}-run", folder)
     check_output(folder / "new", folder / "labels.csv")
     check_output("photos/new", "tfds:photos")
-
-
-def test_classes_beside_splits(make_folder):
-    refused(
-        make_folder({**TWO_SPLITS, "bird": 1}),
-        "no other folder: bird must be .*--folders classes.*bird",
-    )
-
-
-def test_a_share_out_of_range(make_folder):
-    refused(make_folder({"a": 2, "b": 2}), "holdout must be", holdout=1)
 
 
 def write_csv(folder, text):
@@ -233,7 +178,7 @@ def write_csv(folder, text):
     return folder / "labels.csv"
 
 
-def test_a_csv_file_lists_paths_and_labels(make_folder):
+def test_a_csv_file_lists_paths_labels_and_splits(make_folder):
     folder = make_folder({"x": 4})
     path = write_csv(
         folder,
@@ -245,10 +190,6 @@ def test_a_csv_file_lists_paths_and_labels(make_folder):
     moved = write_csv(folder / "x", "path,label\n00.png,a\n01.png,b\n")
     assert len(opened(moved, holdout=0).splits["train"]) == 2
     assert len(opened(path, data_dir=folder, holdout=0).splits["train"]) == 4
-
-
-def test_a_csv_file_may_have_splits(make_folder):
-    folder = make_folder({"x": 4})
     rows = "x/00.png,1,train\nx/01.png,10,Train\nx/02.png,10,val\nx/03.png,1,val\n"
     source = opened(write_csv(folder, f"path,label,split\n{rows}"))
     assert source.class_names == ("1", "10")
@@ -272,10 +213,6 @@ def test_a_csv_file_with_a_mistake(make_folder, text, match):
     refused(write_csv(make_folder({"x": 2}), text), match)
 
 
-def test_data_dir_does_not_go_with_a_folder(make_folder):
-    refused(make_folder({"a": 2, "b": 2}), "data_dir goes with tfds:NAME, a CSV", data_dir="x")
-
-
 @pytest.mark.parametrize("what", ["file", "class", "split"])
 def test_links_out_of_the_folder_are_followed_only_on_request(what, make_folder, tmp_path_factory):
     folder = make_folder(TWO_SPLITS)
@@ -283,10 +220,8 @@ def test_links_out_of_the_folder_are_followed_only_on_request(what, make_folder,
     outside = tmp_path_factory.mktemp("elsewhere") / place.name
     place.rename(outside)
     place.symlink_to(outside)
-    with pytest.raises(ValueError, match=f"--follow-symlinks.* Received: {place}.*{outside}"):
-        opened(folder)
-    source = opened(folder, follow_symlinks=True)
-    assert len(source.splits["train"]) == 7
+    refused(folder, f"--follow-symlinks.* Received: {place}.*{outside}")
+    assert len(opened(folder, follow_symlinks=True).splits["train"]) == 7
     assert DataSpec(folder, follow_symlinks=True).open(verify=False).class_names == ("cat", "dog")
 
 
@@ -298,26 +233,17 @@ def test_links_within_the_folder_and_to_it_are_followed(make_folder, tmp_path_fa
     assert len(opened(link).splits["train"]) == 8
 
 
-def test_a_file_whose_name_is_no_utf_8_is_left_out_and_named_or_stops(make_folder):
-    folder = make_folder(TWO_SPLITS)
+def test_names_that_are_no_utf_8_are_left_out_and_named_or_stop(make_folder):
+    folder = make_folder({**TWO_SPLITS, "train/emu": 1})
     (folder / "train" / "cat" / "00.png").rename(folder / "train" / "cat" / "caf\udce9.png")
+    (folder / "train" / "emu").rename(folder / "train" / "caf\udce9")
     source = opened(folder)
-    assert len(source.splits["train"]) == 6
-    ((path, reason),) = source.skipped
-    assert path.endswith("caf\\udce9.png")
-    assert reason == "The name is not UTF-8."
-    with pytest.raises(ValueError, match="caf.* cannot be decoded. The name is not UTF-8."):
-        opened(folder, strict=True)
+    assert (len(source.splits["train"]), source.class_names) == (6, ("cat", "dog"))
+    assert [path[-12:] for path, _ in source.skipped] == ["udce9/00.png", "caf\\udce9.png"[-12:]]
+    assert {reason for _, reason in source.skipped} == {"The name is not UTF-8."}
+    refused(folder, "caf.* cannot be decoded. The name is not UTF-8.", strict=True)
     paths = [str(file) for file in sorted((folder / "train" / "cat").iterdir())]
-    assert list(undecodable(paths)) == [(2, reason)]
-
-
-def test_a_class_whose_name_is_no_utf_8_is_left_out_and_named(make_folder):
-    folder = make_folder({"cat": 2, "dog": 2, "emu": 1})
-    (folder / "emu").rename(folder / "caf\udce9")
-    source = opened(folder)
-    assert source.class_names == ("cat", "dog")
-    assert len(source.skipped) == 1
+    assert list(undecodable(paths)) == [(2, "The name is not UTF-8.")]
 
 
 def test_a_csv_file_may_list_other_places_but_no_link_out_of_its_folder(make_folder, tmp_path):

@@ -51,7 +51,7 @@ def test_a_record_is_read_as_it_was_written(data, tmp_path):
 def test_a_record_without_one_of_the_parts_is_refused(tmp_path):
     parts = {name: np.array([1], "uint64") for name in ("train", "validation", "test")}
     np.savez(tmp_path / "split.npz", **parts)
-    with pytest.raises(ValueError, match="Received: calibration without them"):
+    with pytest.raises(ValueError, match="64-bit numbers of train, validation, calibration, test"):
         SplitRecord.read(tmp_path)
 
 

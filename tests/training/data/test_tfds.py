@@ -2,7 +2,6 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_vit.command_line import main
 from keras_vit.preprocessing import Preprocessing
@@ -11,78 +10,66 @@ from keras_vit.training.data import (
     evaluation_batches,
     open_source,
     record_examples,
-    training_batches,
 )
+from keras_vit.training.data.parts import draw
 
 OPTIONS = {"image_size": (8, 6), "batch_size": 4, "seed": 7, "augmentation": "none"}
 COUNTS = {"train": 20, "validation": 6, "test": 4}
 
 
+def image_of(number):
+    """The number of each image is its grey value."""
+    return np.full((9, 11, 3), number, "uint8")
+
+
+def prepared(folder, title, features, examples, version="1.0.0", shards=None):
+    """Prepares a data set of TensorFlow Datasets; `examples` are rows by the name of the split."""
+    import tensorflow_datasets as tfds
+
+    class Builder(tfds.core.GeneratorBasedBuilder):
+        name = title
+        VERSION = tfds.core.Version(version)
+
+        def _info(self):
+            dictionary = tfds.features.FeaturesDict(features(tfds.features))
+            return tfds.core.DatasetInfo(builder=self, features=dictionary)
+
+        def _split_generators(self, _):
+            return {split: enumerate(rows) for split, rows in examples.items()}
+
+        def _generate_examples(self):
+            raise NotImplementedError
+
+    config = tfds.download.DownloadConfig(num_shards=shards)
+    Builder(data_dir=folder).download_and_prepare(download_config=config)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """A prepared data set: the number of each image is its grey value."""
-    import tensorflow_datasets as tfds
-
-    class TinyPets(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.2.0")
-
-        def _info(self):
-            features = {
-                "image": tfds.features.Image(encoding_format="png"),
-                "mask": tfds.features.Image(shape=(None, None, 1)),
-                "label": tfds.features.ClassLabel(names=["cat", "dog"]),
+    rows = {
+        split: [
+            {
+                "image": image_of(number),
+                "mask": image_of(number)[..., :1],
+                "label": -1 if split == "test" else number % 2,
             }
-            features = tfds.features.FeaturesDict(features)
-            return tfds.core.DatasetInfo(builder=self, features=features)
-
-        def _split_generators(self, _):
-            return {split: self._examples(split) for split in COUNTS}
-
-        def _generate_examples(self):
-            raise NotImplementedError
-
-        def _examples(self, split):
-            for number in range(COUNTS[split]):
-                pixels = np.full((9, 11, 3), number, "uint8")
-                label = -1 if split == "test" else number % 2
-                yield number, {"image": pixels, "mask": pixels[..., :1], "label": label}
-
-    folder = tmp_path_factory.mktemp("tfds")
-    config = tfds.download.DownloadConfig(num_shards=3)
-    TinyPets(data_dir=folder).download_and_prepare(download_config=config)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def ports_dir(tmp_path_factory):
-    """A prepared multi-label data set: the bits of its number."""
-    import tensorflow_datasets as tfds
-
-    class TinyPorts(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.0.0")
-
-        def _info(self):
-            names = tfds.features.ClassLabel(names=["beach", "boat", "dog"])
-            features = {"image": tfds.features.Image(encoding_format="png")}
-            features |= {key: tfds.features.Sequence(names) for key in ("labels", "easy_labels")}
-            features = tfds.features.FeaturesDict(features)
-            return tfds.core.DatasetInfo(builder=self, features=features)
-
-        def _split_generators(self, _):
-            return {"train": self._examples()}
-
-        def _generate_examples(self):
-            raise NotImplementedError
-
-        def _examples(self):
-            for number in range(8):
-                pixels = np.full((9, 11, 3), number, "uint8")
-                labels = [bit for bit in range(3) if number >> bit & 1]
-                yield number, {"image": pixels, "labels": labels, "easy_labels": []}
-
-    folder = tmp_path_factory.mktemp("tfds")
-    TinyPorts(data_dir=folder).download_and_prepare()
-    return folder
+            for number in range(count)
+        ]
+        for split, count in COUNTS.items()
+    }
+    return prepared(
+        tmp_path_factory.mktemp("tfds"),
+        "tiny_pets",
+        lambda features: {
+            "image": features.Image(encoding_format="png"),
+            "mask": features.Image(shape=(None, None, 1)),
+            "label": features.ClassLabel(names=["cat", "dog"]),
+        },
+        rows,
+        "1.2.0",
+        shards=3,
+    )
 
 
 @pytest.fixture
@@ -95,6 +82,10 @@ def numbers(batches):
     return np.rint((np.concatenate(found) + 1) * 127.5).astype(int).tolist()
 
 
+def in_order(examples):
+    return numbers(evaluation_batches(examples, preprocessing=Preprocessing((8, 6)), batch_size=8))
+
+
 def test_a_data_set_is_opened_by_name(source, data_dir):
     assert source.class_names == ("cat", "dog")
     # The labels of the test split are all -1: not published.
@@ -102,8 +93,23 @@ def test_a_data_set_is_opened_by_name(source, data_dir):
     assert open_source("tfds:tiny_pets:1.2.0", data_dir=data_dir).class_names == ("cat", "dog")
 
 
-def test_a_list_of_classes_is_several_labels(ports_dir):
-    source = open_source("tfds:tiny_ports", data_dir=ports_dir, holdout=0)
+def test_a_list_of_classes_is_several_labels(tmp_path):
+    rows = [
+        {
+            "image": image_of(number),
+            "labels": [bit for bit in range(3) if number >> bit & 1],
+            "easy_labels": [],
+        }
+        for number in range(8)
+    ]
+
+    def features(features):
+        names = features.ClassLabel(names=["beach", "boat", "dog"])
+        lists = {key: features.Sequence(names) for key in ("labels", "easy_labels")}
+        return {"image": features.Image(encoding_format="png"), **lists}
+
+    folder = prepared(tmp_path, "tiny_ports", features, {"train": rows})
+    source = open_source("tfds:tiny_ports", data_dir=folder, holdout=0)
     assert (source.task, source.class_names) == ("multilabel", ("beach", "boat", "dog"))
     examples = source.splits["train"]
     batches = evaluation_batches(examples, preprocessing=Preprocessing((8, 6)), batch_size=3)
@@ -114,7 +120,7 @@ def test_a_list_of_classes_is_several_labels(ports_dir):
 
 def test_labels_and_names_belong_to_the_images(source):
     train = source.splits["train"]
-    order = numbers(evaluation_batches(train, preprocessing=Preprocessing((8, 6)), batch_size=8))
+    order = in_order(train)
     assert sorted(order) == list(range(20))
     assert train.labels.tolist() == [number % 2 for number in order]
     assert len(set(train.names)) == 20
@@ -124,38 +130,15 @@ def test_labels_and_names_belong_to_the_images(source):
 
 def test_a_part_is_read_as_a_part(source):
     train = source.splits["train"]
-    rest, part = train.split(0.3, seed=1)
+    rest, part = draw(train, 0.3, 1, "test", None)
     assert np.bincount(part.labels).tolist() == [3, 3]
-    preprocessing = Preprocessing((8, 6))
-    whole, first, second = (
-        numbers(evaluation_batches(examples, preprocessing=preprocessing, batch_size=8))
-        for examples in (train, rest, part)
-    )
+    whole, first, second = map(in_order, (train, rest, part))
     assert [number for number in whole if number in second] == second
     assert sorted(first + second) == list(range(20))
     assert part.take([1, 5]).names == [part.names[1], part.names[5]]
     few = train.take([9, 10, 11])
-    assert (
-        numbers(evaluation_batches(few, preprocessing=preprocessing, batch_size=8)) == whole[9:12]
-    )
+    assert in_order(few) == whole[9:12]
     assert few.labels.tolist() == [number % 2 for number in whole[9:12]]
-
-
-@pytest.mark.parametrize("block", [6, 1e9])
-def test_every_epoch_has_each_labelled_example_once_in_its_own_order(source, monkeypatch, block):
-    train = source.splits["train"]
-    monkeypatch.setattr(record_examples, "BUFFER_BYTES", block * train._records.mean_bytes)
-    tf.random.set_seed(3)
-    batches = list(training_batches(train, **OPTIONS).take(20).as_numpy_iterator())
-    seen = numbers(batches)
-    labels = np.concatenate([labels for _, labels in batches])
-    assert labels.tolist() == [number % 2 for number in seen]
-    epochs = [seen[start : start + 20] for start in range(0, 80, 20)]
-    assert all(sorted(epoch) == list(range(20)) for epoch in epochs)
-    assert len(set(map(tuple, epochs))) == 4
-    tf.random.set_seed(4)
-    rest = training_batches(train, **OPTIONS, start_step=8).take(12).as_numpy_iterator()
-    assert numbers(rest) == seen[32:]
 
 
 def test_examples_are_excluded_by_their_id(data_dir):
@@ -174,22 +157,8 @@ def test_an_unknown_name_is_told_in_one_line(data_dir):
 
 
 def test_a_data_set_without_labels_is_refused(tmp_path):
-    import tensorflow_datasets as tfds
-
-    class TinyScenes(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.0.0")
-
-        def _info(self):
-            features = tfds.features.FeaturesDict({"image": tfds.features.Image()})
-            return tfds.core.DatasetInfo(builder=self, features=features)
-
-        def _split_generators(self, _):
-            return {"train": self._generate_examples()}
-
-        def _generate_examples(self):
-            yield 0, {"image": np.zeros((4, 4, 3), "uint8")}
-
-    TinyScenes(data_dir=tmp_path).download_and_prepare()
+    rows = {"train": [{"image": image_of(0)}]}
+    prepared(tmp_path, "tiny_scenes", lambda features: {"image": features.Image()}, rows)
     with pytest.raises(ValueError, match="must have one label.* tiny_scenes, with none"):
         open_source("tfds:tiny_scenes", data_dir=tmp_path)
 

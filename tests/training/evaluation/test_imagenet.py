@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.evaluation import imagenet, objectnet
+from keras_vit.training.evaluation import imagenet
 
 PREPROCESSING = Preprocessing((1, 1), value_range=(0, 255))
 
@@ -119,14 +119,14 @@ def objectnet_folder(tmp_path):
     mappings = tmp_path / "mappings"
     mappings.mkdir()
     files = {
-        objectnet.FOLDERS: {"alarm_clock": "Alarm clock", "bench": "Bench", "combo": "Combo"},
-        objectnet.CLASSES: {"Alarm clock": "analog clock; digital clock", "Bench": "park bench"},
+        imagenet.FOLDERS: {"alarm_clock": "Alarm clock", "bench": "Bench", "combo": "Combo"},
+        imagenet.CLASSES: {"Alarm clock": "analog clock; digital clock", "Bench": "park bench"},
         # From the class index to the line of the label, 0 being the first.
-        objectnet.LINES: {"100": 2, "101": 0, "7": 1},
+        imagenet.LINES: {"100": 2, "101": 0, "7": 1},
     }
     for name, content in files.items():
         (mappings / name).write_text(json.dumps(content))
-    (mappings / objectnet.LABELS).write_text("analog clock\npark bench\ndigital clock\n")
+    (mappings / imagenet.LABELS).write_text("analog clock\npark bench\ndigital clock\n")
     for name, red in (
         ("alarm_clock/1", 101),
         ("alarm_clock/2", 102),
@@ -143,7 +143,7 @@ def objectnet_folder(tmp_path):
 
 
 def test_objectnet_maps_several_classes_and_cuts_the_border(objectnet_folder, model):
-    mapping = objectnet.read_mapping(objectnet_folder / "mappings")
+    mapping = imagenet.read_mapping(objectnet_folder / "mappings")
     assert mapping == {"alarm_clock": (100, 101), "bench": (7,)}
     accuracy = imagenet.evaluate(model, "objectnet", objectnet_folder, preprocessing=PREPROCESSING)
     assert (accuracy.count, accuracy.left_out, accuracy.in_top_1, accuracy.in_top_5) == (3, 1, 1, 2)
@@ -157,9 +157,9 @@ def test_objectnet_without_its_files_says_where_they_are(tmp_path, model):
 
 
 def test_objectnet_with_damaged_mappings_is_an_error(objectnet_folder):
-    (objectnet_folder / "mappings" / objectnet.LABELS).write_text("something else\n")
+    (objectnet_folder / "mappings" / imagenet.LABELS).write_text("something else\n")
     with pytest.raises(ValueError, match="do not fit"):
-        objectnet.open_objectnet(objectnet_folder, PREPROCESSING, 1)
+        imagenet.open_objectnet(objectnet_folder, PREPROCESSING, 1)
 
 
 def test_wrong_input_is_an_error(tmp_path, model):

@@ -10,8 +10,8 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.run.folder import RunFolder
-from keras_vit.training.run.loop import HistoryFile, Interrupted, check_callbacks, train
-from keras_vit.training.run.trainer_setup import make_schedule, make_trainer
+from keras_vit.training.run.loop import Interrupted, check_callbacks, train
+from keras_vit.training.run.trainer_setup import make_trainer
 from keras_vit.training.settings import FineTuning
 
 
@@ -131,14 +131,6 @@ def test_a_run_that_ctrl_c_stopped_goes_on_to_the_same_weights(tmp_path):
     assert resumed_rows[-1]["loss"] == rows[-1]["loss"]
 
 
-def test_a_loss_that_is_not_finite_stops_and_names_the_last_good_state(tmp_path):
-    problem = Problem(tmp_path, learning_rate=1e30, clip_norm=None, evaluate_every=1)
-    with pytest.raises(ValueError, match="finite.*last good checkpoint is .*state-") as error:
-        problem.start()
-    assert len(str(error.value).splitlines()) == 1
-    assert not problem.output.exists()
-
-
 def validated(problem, *answers):
     """The folder, the rows and the weights at each validation of a run with prescribed answers."""
     answers, seen = iter(answers), []
@@ -244,34 +236,6 @@ def test_steps_that_are_run_at_once_change_no_number(tmp_path):
     assert_same(one.model.get_weights(), two.model.get_weights())
 
 
-def test_steps_that_are_not_finite_are_left_out_on_request(tmp_path):
-    problem = Problem(tmp_path, skip_nonfinite_steps=1)
-    images, labels = next(iter(problem.batches))
-    poisoned = tf.data.Dataset.from_tensors((images * np.nan, labels))
-    problem.batches = poisoned.concatenate(problem.batches)
-    rows = problem.start()
-    assert [row["step"] for row in rows] == ["2", "4", "6", "8"]
-    assert int(problem.trainer.skipped_steps.numpy()) == 1
-    assert int(problem.trainer.optimizer.iterations.numpy()) == 7
-
-
-def test_a_resumed_history_drops_the_rows_after_its_step(tmp_path):
-    columns = ("step", "loss")
-    history = HistoryFile(tmp_path / "history.csv", columns)
-    for step in (10, 20, 30):
-        history.add({"step": step, "loss": 1 / step})
-    history = HistoryFile(tmp_path / "history.csv", columns, last_step=20)
-    history.add({"step": 30, "loss": 0.5, "unknown": 1})
-    with open(tmp_path / "history.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert rows == history.rows
-    assert [(row["step"], row["loss"]) for row in rows] == [
-        ("10", "0.1"),
-        ("20", "0.05"),
-        ("30", "0.5"),
-    ]
-
-
 class Recorder(keras.callbacks.Callback):
     """Keeps what a callback is called with, and may stop the run."""
 
@@ -304,16 +268,6 @@ def test_callbacks_see_every_step_and_validation_in_one_epoch(tmp_path):
     assert [f"{recorder.batches[step - 1][1]['loss']:.6g}" for step in (3, 6, 8)] == [
         row["loss"] for row in rows
     ]
-
-
-def test_a_callback_that_stops_the_run_gets_a_last_validation(tmp_path):
-    recorder, problem = Recorder(stop_after=3), Problem(tmp_path)
-    rows = problem.start(validate=lambda: Report(0.25), callbacks=[recorder])
-    assert [row["step"] for row in rows] == ["2", "3"]
-    assert rows[-1]["validation_accuracy"] == "0.25"
-    assert rows[-1]["learning_rate"] == f"{float(make_schedule(problem.settings)(2)):.6g}"
-    assert recorder.epochs[0][1]["val_accuracy"] == 0.25
-    assert len(recorder.batches) == 3
 
 
 def test_a_callback_that_stops_the_run_at_a_row_gets_its_validation_into_that_row(tmp_path):

@@ -5,10 +5,10 @@ import pytest
 
 from keras_vit.training.run.masked_patches import (
     COLOURS,
-    PatchColourAccuracy,
     colour_classes,
     cut_patches,
     downsized,
+    has_mean_colour,
     mean_colour,
     whole_patch,
 )
@@ -93,12 +93,7 @@ def test_the_whole_patch_has_every_value(pixels):
 
 def test_the_accuracy_of_a_regression_is_that_of_its_mean_colours(pixels):
     values = np.array(whole_patch(cut_patches(scaled(pixels), (16, 16))))
-    accuracy = PatchColourAccuracy()
-    accuracy.update_state(values, values)
-    assert float(accuracy.result()) == 1
+    assert np.array(has_mean_colour(values, values)).all()
     wrong = values.copy()
     wrong[:, :3] = -1  # Black, half of the patches.
-    accuracy.reset_state()
-    accuracy.update_state(values, wrong)
-    assert float(accuracy.result()) == 0.5
-    assert PatchColourAccuracy.from_config(accuracy.get_config()).name == "accuracy"
+    assert np.array(has_mean_colour(values, wrong)).mean() == 0.5

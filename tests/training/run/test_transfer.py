@@ -1,15 +1,12 @@
 """Linear probe and LoRA: what is trained, and the plain model that comes out."""
 
-import types
-
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.models.rebuild import inference_model, merged_weights
-from keras_vit.training import SGD, FineTuning, SoftmaxCrossentropy, Trainer
-from keras_vit.training.run import transfer
+from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
 from keras_vit.training.run.transfer import choose_trained
 from makers import tiny_config
 
@@ -101,18 +98,3 @@ def test_lora_needs_attention_and_a_smaller_rank():
         choose_trained(model_of(keras_vit.BiTConfig((1,), 0.5)), "lora")
     with pytest.raises(ValueError, match="lora_rank=8, 8 units"):
         choose_trained(model_of(), "lora", lora_rank=8)
-
-
-@pytest.mark.parametrize(
-    ("pixels", "job", "expected"),
-    [(224, "pretrain", 384), (224, "finetune", 224), (48, "pretrain", 48), (48, "finetune", 48)],
-)
-def test_weights_that_were_pretrained_at_224_pixels_are_tuned_at_384(pixels, job, expected):
-    size = (pixels, pixels)
-    weights = types.SimpleNamespace(
-        is_random=False,
-        image_size=size,
-        description=types.SimpleNamespace(image_size=size),
-        recipe={"job": job},
-    )
-    assert transfer._image_size(FineTuning(), weights)[0] == (expected, expected)

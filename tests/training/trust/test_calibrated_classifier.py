@@ -62,9 +62,7 @@ def color_model(activation="softmax"):
     return model
 
 
-@pytest.fixture
-def folder(photos, tmp_path):
-    folder = tmp_path / "colors"
+def write_classifier(folder, photos):
     save_classifier(folder, color_model(), NAMES, Preprocessing((8, 8)))
     splits = DataSpec(photos).open().splits
     SplitRecord.of(read_fingerprints(splits)).write(folder)
@@ -72,8 +70,13 @@ def folder(photos, tmp_path):
 
 
 @pytest.fixture
-def calibrated(folder, photos):
-    lines = []
+def folder(photos, tmp_path):
+    return write_classifier(tmp_path / "colors", photos)
+
+
+@pytest.fixture(scope="module")
+def calibrated(photos, tmp_path_factory):
+    folder, lines = write_classifier(tmp_path_factory.mktemp("found") / "colors", photos), []
     calibrate(folder, photos, BOUND, log=lines.append)
     return load_classifier(folder), lines
 
@@ -97,7 +100,7 @@ def test_the_lines_say_what_holds(calibrated):
     assert decision["strange"] == 6  # The seventh of 144 images is the limit of 5%.
 
 
-def test_an_answer_is_given_above_the_threshold_and_unknown_below(calibrated, photos):
+def test_an_answer_is_given_above_the_threshold_and_unknown_below(calibrated, photos, strangers):
     classifier, _ = calibrated
     threshold = classifier.model.get_layer("unknown_class").threshold
     found = classifier.predict(photos / "test")
@@ -109,10 +112,7 @@ def test_an_answer_is_given_above_the_threshold_and_unknown_below(calibrated, ph
         else:
             assert prediction.answer in (name, "unknown")
     assert {prediction.answer for prediction in found} == {*NAMES, "unknown"}
-
-
-def test_strangers_are_refused_whatever_their_probability(calibrated, strangers):
-    classifier, _ = calibrated
+    # Strangers are refused whatever their probability.
     assert {p.answer for p in classifier.predict(strangers)} == {"unknown"}
 
 
@@ -125,15 +125,11 @@ def test_an_evaluation_counts_answers_and_errors(calibrated, photos):
     decision = report.to_json()["decision"]
     assert decision["answered"] == len(pairs)
     assert decision["wrong"] == sum(answer != name for answer, name in pairs)
-    assert report.count == 180
-    assert report.class_names == NAMES
-
-
-def test_the_most_probable_class_is_the_one_of_before(calibrated, photos):
-    classifier, _ = calibrated
+    assert (report.count, report.class_names) == (180, NAMES)
+    # The most probable class is the one of before.
     source, plain = DataSpec(photos).open(), without_unknown(classifier.model)
     found = evaluate(plain, source.splits["test"], NAMES, preprocessing=classifier.preprocessing)
-    assert evaluate_classifier(classifier, photos).top_1 == found.top_1
+    assert report.top_1 == found.top_1
     assert plain.output_shape == (None, 3)
 
 
@@ -299,17 +295,16 @@ def test_classifiers_that_cannot_be_calibrated_are_refused(calibrated, photos, t
             calibrate(model, photos, BOUND, log=str)
 
 
-def test_a_second_calibration_is_that_of_the_model_within(calibrated, photos):
+def test_a_second_calibration_is_that_of_the_model_within(calibrated, photos, tmp_path):
     classifier, lines = calibrated
     again, before = [], files_of(classifier.folder)
-    calibrate(classifier.folder, photos, BOUND, log=again.append)
+    folder = shutil.copytree(classifier.folder, tmp_path / "colors")
+    calibrate(folder, photos, BOUND, log=again.append)
     assert again == lines
-    after = files_of(classifier.folder)
+    after = files_of(folder)
     assert {name for name in before if before[name] != after[name]} <= {"model.keras"}  # Its date.
     images = np.random.default_rng(0).uniform(-1, 1, (20, 8, 8, 3))
-    np.testing.assert_array_equal(
-        load_classifier(classifier.folder).model(images), classifier.model(images)
-    )
+    np.testing.assert_array_equal(load_classifier(folder).model(images), classifier.model(images))
 
 
 def test_further_sizes_of_a_saved_model_are_refused(calibrated, tmp_path):
