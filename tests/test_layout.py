@@ -189,11 +189,10 @@ def test_what_runs_an_export_imports_neither_tensorflow_nor_keras():
     assert expected <= reached
 
 
-def test_private_names_of_other_packages_are_in_one_file_each():
+def test_private_names_of_other_packages_are_in_one_file():
     public = {"_fields", "_replace", "_asdict"}  # Methods of named tuples.
-    private = ("keras_private.py", "hub/downloads.py")  # Keras's, huggingface_hub's.
     for path in sources():
-        if path in [ROOT / "keras_vit" / name for name in private]:
+        if path == ROOT / "keras_vit" / "keras_private.py":
             continue
         for name in imports(path):
             assert not name.startswith("keras.src"), f"{path} imports {name}"

@@ -36,8 +36,7 @@ LAYOUTS = (
     torchvision.TORCHVISION, keras_hub.KERAS_HUB, vit_keras.VIT_KERAS,
 )  # fmt: skip
 
-# The same for HDF5 files, by the version of Keras.
-_KERAS_2 = (vit_keras.VIT_KERAS,)
+# The same for HDF5 files of Keras 3; in Keras 2 only vit-keras has any.
 _KERAS_3 = (keras_hub.KERAS_HUB, vit_keras.VIT_KERAS, own.KERAS)
 
 # Axes of arrays that show the sizes of a model.
@@ -57,8 +56,6 @@ _ADAPTED = re.compile(r"\.(?:lora|ia3|hada|lokr|oft|vera)_|\.base_layer\.")
 _WRAPPERS = re.compile(
     r"(?:(?<=[./])|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
-
-_MAX_BLOCKS = 1000  # More than any model has.
 
 
 def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
@@ -86,7 +83,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             "An adapter (LoRA) has no weights of a model: merge it first, with PEFT's "
             f"merge_and_unload(), and save the merged model. Received: {path}"
         )
-    layouts = {2: _KERAS_2, 3: _KERAS_3}.get(content.keras_version, LAYOUTS)
+    layouts = {2: (vit_keras.VIT_KERAS,), 3: _KERAS_3}.get(content.keras_version, LAYOUTS)
     for (arrays, taken), layout in itertools.product(_without_prefixes(stored), layouts):
         names = layout.canonical_names(arrays)
         if names is None:
@@ -287,7 +284,7 @@ def _unstacked(path, layout, arrays):
         if not name.startswith(all_blocks):
             expanded[name] = array
             continue
-        if not array.shape or array.shape[0] > _MAX_BLOCKS:
+        if not array.shape or array.shape[0] > 1000:  # More than any model has.
             raise ValueError(
                 "Stacked blocks must have the block as first axis. "
                 f"Received: {name} of shape {array.shape} in {path}"

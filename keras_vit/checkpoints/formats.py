@@ -180,7 +180,6 @@ _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-_MAX_HEADER = 1000  # Characters; NumPy's are 118 for a plain array.
 
 
 def read_npz(path) -> FileContent:
@@ -296,7 +295,8 @@ def _npz_header(path, archive, info, name):
             version = np.lib.format.read_magic(stream)
             if version not in _HEADERS:
                 raise ValueError(f"format version {version} is unknown")
-            shape, _, dtype = _HEADERS[version](stream, max_header_size=_MAX_HEADER)
+            # NumPy's own headers have 118 characters for a plain array.
+            shape, _, dtype = _HEADERS[version](stream, max_header_size=1000)
             header_bytes = stream.tell()
     except Exception as error:  # NumPy's parser of headers raises any kind.
         raise damaged_file(_NPZ, path, f"{name}: {error}") from error

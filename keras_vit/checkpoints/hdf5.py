@@ -40,10 +40,6 @@ from keras_vit.utils.json_files import parse_json
 _FREE_BYTES = 2**20
 _MAX_CONFIG_BYTES = 16 * 2**20
 
-# Objects that a config may have: layers, with their initialisers, and some without weights.
-_FREE_OBJECTS = 1000
-_OBJECTS_PER_ARRAY = 16
-
 # Numbers that a model may have in addition to twice as many as its file: the seeds of layers, and
 # LoRA's factors, which Keras adds to the kernel when it saves.
 _FREE_NUMBERS = 2**20
@@ -154,7 +150,8 @@ def check_keras_archive(path) -> tuple[dict[str, Any], str | io.BytesIO, int]:
             arrays = _arrays(path, file, content)
             numbers = sum(array.size for array in arrays.values())
         objects = json.dumps(config).count('"class_name"')
-        if objects > _FREE_OBJECTS + _OBJECTS_PER_ARRAY * len(arrays):
+        # Layers, with their initialisers, and some without weights.
+        if objects > 1000 + 16 * len(arrays):
             raise ValueError(f"it has {objects:,} objects and {len(arrays):,} arrays")
     return config, file_of_weights if content is None else io.BytesIO(content), numbers
 

@@ -35,11 +35,6 @@ from keras_vit.description import held_description, set_description
 # Arrays that an error names of each kind.
 MAX_LISTED = 3
 
-# Ends of the paths of position tables.
-TABLE = "/embedding"
-AXIS_TABLES = ("/x_embedding", "/y_embedding")
-OFFSETS = "/offset_embedding"
-
 
 @dataclasses.dataclass(frozen=True)
 class LoadOptions:
@@ -290,11 +285,11 @@ def _assign(checkpoint, rule, model, variables, options):
     if stored is not None and len(stored) == len(wanted[0]):
         layer = layer_of(model, path)
         adapted = None
-        if path.endswith(TABLE) and hasattr(layer, "grid"):
+        if path.endswith("/embedding") and hasattr(layer, "grid"):
             adapted = _adapt_table(checkpoint, stored, variables[path], layer, options)
-        elif path.endswith(AXIS_TABLES):
+        elif path.endswith(("/x_embedding", "/y_embedding")):
             adapted = _adapt_axis(checkpoint, stored, wanted[0], options)
-        elif path.endswith(OFFSETS):
+        elif path.endswith("/offset_embedding"):
             adapted = _adapt_offsets(checkpoint, stored, wanted[0], layer, options)
         elif path in ("patch_embedding/kernel", "root_conv/kernel"):
             adapted = _adapt_kernel(stored, wanted[0], options)

@@ -26,7 +26,7 @@ _REASONS = {
     507: "the account has no space left there",
 }
 
-# Returns, out of the names in a repository, the files beside the weights and those of the weights.
+# Returns, out of the names in a repository, the files beside the weights and the weights.
 Choose = Callable[[Sequence[str]], tuple[list[str], list[str]]]
 
 

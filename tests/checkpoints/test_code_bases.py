@@ -310,7 +310,7 @@ def _timm_checkpoint(config, width=768):
         ("vit_base_patch16_224", 768, {"num_heads": 12, "norm_epsilon": 1e-6}),
         ("vit_giant_patch14_dinov2", 1536, {"num_heads": 24}),
         ("vit_giantopt_patch16_siglip_gap_256", 1536, {"num_heads": 16, "gelu": "tanh"}),
-        ("vit_so400m_patch14_siglip_384", 1152, {"num_heads": 16, "gelu": "tanh"}),
+        ("vit_so400m_patch14_siglip_384", 1152, {"num_heads": 16, "gelu": "exact"}),
         ("vit_huge_patch14_clip_quickgelu_224", 1280, {"gelu": "quick", "norm_epsilon": 1e-5}),
     ],
 )

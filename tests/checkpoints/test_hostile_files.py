@@ -180,8 +180,10 @@ def test_a_classifier_with_weights_that_are_no_numbers_is_refused(tmp_path, mode
 
 def test_many_equal_class_names_are_a_short_error(classifier, tmp_path):
     shutil.copytree(classifier, tmp_path / "many")
-    names = "".join(f"name {index // 2}\n" for index in range(80_000))
-    (tmp_path / "many" / "classes.txt").write_text(names)
+    path = tmp_path / "many" / "description.json"
+    names = [f"name {index // 2}" for index in range(80_000)]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "labels": {"names": names}}))
+    (tmp_path / "many" / "classes.txt").write_text("\n".join(names) + "\n")
     with pytest.raises(ValueError, match="Received twice") as error:
         load_classifier(tmp_path / "many")
     assert len(str(error.value)) < 300
@@ -280,34 +282,23 @@ def _with_each_field_wrong(content):
             yield from ({**content, name: inner} for inner in _with_each_field_wrong(value))
 
 
+_PARTS = {"mean": [0.5] * 3, "std": [0.5] * 3, "crop_pct": 0.9, "crop_mode": "center"}
+_SIDES = {"height": 32, "width": 32}
 _CONFIGS = {
     "hf_vit": {"id2label": {"0": "a"}, "hidden_act": "gelu", "image_size": 32},
     "timm_vit": {
         "architecture": "vit_tiny_patch16_224",
         "model_args": {"act_layer": "gelu", "num_heads": 3, "img_size": 32, "class_token": True},
-        "pretrained_cfg": {
-            "input_size": [3, 32, 32],
-            "mean": [0.5, 0.5, 0.5],
-            "std": [0.5, 0.5, 0.5],
-            "crop_pct": 0.9,
-            "crop_mode": "center",
-            "interpolation": "bicubic",
-            "label_names": ["a"],
-        },
-        "num_classes": 10,
+        "pretrained_cfg": {"input_size": [3, 32, 32], "interpolation": "bicubic", **_PARTS},
+        "label_names": ["a"],
         "global_pool": "token",
     },
 }
 _PROCESSOR = {
-    "image_processor_type": "ViTImageProcessor",
-    "image_mean": [0.5, 0.5, 0.5],
-    "image_std": [0.5, 0.5, 0.5],
-    "rescale_factor": 1 / 255,
-    "resample": 2,
-    "size": {"height": 32, "width": 32},
-    "crop_size": {"height": 32, "width": 32},
+    "image_processor_type": "ViTImageProcessor", "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+    "rescale_factor": 1 / 255, "resample": 2, "size": _SIDES, "crop_size": _SIDES,
     "do_center_crop": True,
-}
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -92,8 +92,7 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     return fields, Description(position_grid=grid, input_shape=(*size, 3))
 
 
-PREPROCESSOR = "preprocessor_config.json"
-PROCESSOR = "processor_config.json"
+PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 # Pillow's numbers of the filters.
 PILLOW_FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
 

@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from keras_vit.checkpoints.code_bases.files_beside import found, read_json
 from keras_vit.checkpoints.code_bases.layouts import (
     BLOCK,
@@ -94,13 +96,10 @@ def _images(checkpoint, image_size, classes):
 
 def _affine(scale, offset):
     """`value_range` for `pixel * scale + offset`, numbers or lists by channel."""
-    scale, offset = 1.0 if scale is None else scale, 0.0 if offset is None else offset
-    count = max(len(value) if isinstance(value, list) else 1 for value in (scale, offset))
-    scales, offsets = (
-        value if isinstance(value, list) else [value] * count for value in (scale, offset)
-    )
-    mean = [-o / (255 * s) for s, o in zip(scales, offsets, strict=True)]
-    return value_range(mean, [1 / (255 * s) for s in scales])
+    scale = 255 * np.asarray(1.0 if scale is None else scale, "float64")
+    offset = np.asarray(0.0 if offset is None else offset, "float64")
+    mean, std = np.broadcast_arrays(np.atleast_1d(-offset / scale), 1 / scale)
+    return value_range(mean.tolist(), std.tolist())
 
 
 _EMBEDDING = "vit_patching_and_embedding"
@@ -133,7 +132,7 @@ KERAS_HUB = Layout(
     ),
     marks=(r"^vit_patching_and_embedding/patch_embedding/0$", r"^vit_encoder/ln/0$"),
     aliases=(
-        # Blocks are numbered from 1; the other spelling is that of KerasHub up to 0.29.
+        # Blocks are numbered from 1; KerasHub up to 0.29 has the other spelling.
         (r"/trans?former_block_(\d+)/", lambda match: f"/transformer_block_{int(match[1]) - 1}/"),
         # Files of Keras before it kept names have the attributes' names, or the classes' with
         # a counter.

@@ -5,11 +5,6 @@ from keras_vit.checkpoints.code_bases.layouts import BLOCK, FLAX, KERAS_2, UNIT,
 from keras_vit.checkpoints.code_bases.transforms import GROUP_NORM, POINTWISE
 from keras_vit.preprocessing import Preprocessing
 
-
-def _images(checkpoint, image_size, classes):
-    return found("the official code", Preprocessing(image_size))
-
-
 _PROJECTIONS = ("query", "key", "value", "out")
 
 
@@ -74,7 +69,9 @@ OFFICIAL = Layout(
     # As big_vision names the MLP of a block; its files without a table of positions have fixed
     # ones (`posemb="sincos2d"`). Files of `save_checkpoint` have the published names.
     fixed_positions=r"Transformer/encoderblock\w*/MlpBlock_0/",
-    images=_images,
+    images=lambda checkpoint, image_size, classes: found(
+        "the official code", Preprocessing(image_size)
+    ),
 )
 
 _BIT_UNIT = "resnet/block{block}/unit{unit:02d}"
@@ -102,5 +99,5 @@ BIT = Layout(
     marks=(r"^resnet/root_block/standardized_conv2d/kernel$",),
     # Some files have a counter behind the module's name.
     aliases=((r"\b(standardized_conv2d|group_norm|conv2d)_\d+\b", r"\1"),),
-    images=_images,
+    images=OFFICIAL.images,
 )

@@ -45,7 +45,6 @@ _FACTS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^vit_(giantopt|so400m)_patch16_siglip_", {"gelu": "tanh"}),
     (r"^vit_base_patch32_siglip_|^vit_large_patch16_siglip_(gap_)?512$", {"gelu": "tanh"}),
 )
-_HEAD_DIM = 64
 
 # Our input of the head by timm's `global_pool`.
 _CLASSIFIERS = {"token": "token", "avg": "gap", "max": "max", "map": "map"}
@@ -61,7 +60,10 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     config, shapes, path = checkpoint.config, checkpoint.shapes, checkpoint.path
     name = str(config.get("architecture") or "")
     if not name:
-        return _stated_by_names(shapes), Description()
+        # Meta's DINOv2 has timm's names and no config.json.
+        rule = "bicubic" if "registers" in shapes else "bicubic_dinov2"
+        is_dinov2 = "encoder_block_0/layer_scale_1" in shapes
+        return {"position_resize": rule} if is_dinov2 else {}, Description()
     if not _PLAIN.match(name) or OTHERS.search(name):
         raise ValueError(
             "A model of timm must be a plain Vision Transformer (vit_, deit_, deit3_, flexivit_); "
@@ -79,7 +81,7 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     fields: dict[str, Any] = {
         "gelu": "exact",
         "norm_epsilon": ViTConfig.norm_epsilon,
-        "num_heads": None if width % _HEAD_DIM else width // _HEAD_DIM,
+        "num_heads": None if width % 64 else width // 64,
     }
     for pattern, more in _FACTS:
         if re.search(pattern, name):
@@ -101,26 +103,14 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     for pool in pools:
         is_distilled = pool == "token" and "distillation_token" in shapes
         fields["classifier"] = "token+distillation" if is_distilled else _CLASSIFIERS[pool]
-    size, kernel = _image_size(config, arguments), shapes.get("patch_embedding")
+    kernel = shapes.get("patch_embedding")
+    size = arguments.get("img_size") or (config.get("pretrained_cfg") or {}).get("input_size")
+    if size:  # A number, (height, width) or (channels, height, width).
+        size = (size, size) if isinstance(size, int) else tuple(size[-2:])
     grid = None
     if size and kernel:
         grid = tuple(side // patch for side, patch in zip(size, kernel[:2], strict=True))
     return fields, Description(position_grid=grid, input_shape=(*size, 3) if size else None)
-
-
-def _stated_by_names(shapes):
-    """The rule for positions of Meta's DINOv2, which has timm's names and no `config.json`."""
-    if "encoder_block_0/layer_scale_1" not in shapes:
-        return {}
-    return {"position_resize": "bicubic" if "registers" in shapes else "bicubic_dinov2"}
-
-
-def _image_size(config, arguments):
-    """Pixels (height, width) of the images, or None."""
-    size = arguments.get("img_size") or (config.get("pretrained_cfg") or {}).get("input_size")
-    if isinstance(size, int):
-        return (size, size)
-    return tuple(size[-2:]) if size else None  # Also from (channels, height, width).
 
 
 def _images(checkpoint, image_size, classes):
