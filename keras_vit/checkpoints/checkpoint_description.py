@@ -166,8 +166,9 @@ def _of_arrays(checkpoint, num_heads, gelu, source_size, image_size):
     else:
         if "norm_epsilon" in checkpoint.assumed:
             notes += (
-                "the file shows neither LayerNorm's epsilon nor what the head reads: "
-                f"{config.norm_epsilon} and {config.classifier!r} were assumed, as in most of "
+                "the file shows neither LayerNorm's epsilon nor what the head reads nor how positions "
+                f"are resized: {config.norm_epsilon}, {config.classifier!r} and "
+                f"{config.position_resize!r} were assumed, as in most such files of "
                 f"{checkpoint.layout.name}; its config.json states them",
             )
         if len(set(config.patch_sizes)) == 1:

@@ -266,13 +266,29 @@ def test_what_a_bare_file_does_not_show_is_asked_for(golden, write):
         open_model(folder, source_size=(16, 24))
     opened = open_model(folder, **given)
     note = next(note for note in opened.description.notes if "were assumed" in note)
-    assert "epsilon nor what the head reads: 1e-06 and 'token' were assumed" in note
+    assert "positions are resized: 1e-06, 'token' and 'bicubic' were assumed" in note
     assert opened.description.origins["gelu"] == "--gelu"
     images, expected = _expected(PLAIN, golden)
     answers = np.log(np.asarray(opened.to_model()[0](images), "float64"))
     expected = expected - expected.mean(axis=1, keepdims=True)
     answers -= answers.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(answers, expected, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon", "rule"),
+    [
+        (DINOV2, 1e-6, "bicubic_torch"),
+        (f"{DINOV2} with registers", 1e-6, "bicubic"),
+        ("hugging_face: DeiT, one head", 1e-12, "bicubic_torch"),
+        ("hf_vit", 1e-12, "bicubic_torch"),
+    ],
+)
+def test_a_bare_file_of_hugging_face_has_the_epsilon_of_its_names(name, epsilon, rule, write):
+    bare = open_checkpoint(write(name, config=False))
+    found = describe_checkpoint(bare, num_heads=3 if name == "hf_vit" else 2, gelu="exact")
+    assert (found.config.norm_epsilon, found.config.position_resize) == (epsilon, rule)
+    assert any(f"{epsilon}, " in note and f"{rule!r} were assumed" in note for note in found.notes)
 
 
 def test_facts_that_a_folder_states_are_not_replaced(write):
