@@ -32,7 +32,8 @@ from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, WEIGHTS
 # In the order in which a file is compared with them.
 LAYOUTS = (
     official.OFFICIAL, official.BIT, hugging_face.HUGGING_FACE_DINOV2, hugging_face.HUGGING_FACE,
-    hugging_face.HUGGING_FACE_CLIP, hugging_face.HUGGING_FACE_DINOV3, timm.TIMM,
+    hugging_face.HUGGING_FACE_CLIP, hugging_face.HUGGING_FACE_DINOV3,
+    timm.TIMM_DINOV3, timm.TIMM, timm.TIMM_BIT,
     torchvision.TORCHVISION, keras_hub.KERAS_HUB, vit_keras.VIT_KERAS,
 )  # fmt: skip
 
@@ -112,7 +113,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         return _with_facts(checkpoint, content.note)
     some = ", ".join(sorted(stored)[:3])
     raise ValueError(
-        f"A checkpoint must have the names of {', '.join(dict.fromkeys(layout.name for layout in LAYOUTS))} or "
+        f"A checkpoint must have the names of {', '.join(layout.name for layout in LAYOUTS)} or "
         f"Keras. Received: {path} with {len(stored)} arrays such as {some}"
     )
 

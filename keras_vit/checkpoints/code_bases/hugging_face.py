@@ -252,6 +252,7 @@ HUGGING_FACE = Layout(
 # The same code base: Dinov2Model, whose files without a config have LayerScale and this epsilon.
 HUGGING_FACE_DINOV2 = dataclasses.replace(
     HUGGING_FACE,
+    name="Hugging Face DINOv2",
     marks=(*HUGGING_FACE.marks, r"^encoder\.layer\.0\.layer_scale1\.lambda1$"),
     norm_epsilon=1e-6,
 )
