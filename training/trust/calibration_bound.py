@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_vit.description.class_labels import Labels
 from keras_vit.models.rebuild import with_unknown
+from keras_vit.training.data import Examples
 from keras_vit.training.evaluation.calibration import (
     calibration_of,
     fit_temperature,
@@ -168,6 +169,49 @@ def _with_choosing(count):
     return next(n for n in itertools.count(count) if n - _num_choosing(n) >= count)
 
 
+def distinct(*keys: Sequence) -> np.ndarray:
+    """Returns the places of images that have no key in common, one of each at random.
+
+    Copies and images of a group are no independent draws, which the bound is for.
+
+    Args:
+        *keys: The content of each image, its group and so on, each `(N,)`.
+    """
+    seen: list[set] = [set() for _ in keys]
+    found = []
+    for place in np.random.default_rng(0).permutation(len(keys[0])):
+        of_image = [key[place] for key in keys]
+        if not any(key in known for key, known in zip(of_image, seen, strict=True)):
+            found.append(place)
+        for key, known in zip(of_image, seen, strict=True):
+            known.add(key)
+    return np.sort(np.array(found, "int64"))
+
+
+def counted(
+    examples: Examples, groups: Mapping[str, int] | None, log: Callable[[str], object]
+) -> Examples:
+    """Returns the calibration images that count: one of each content and of each group.
+
+    Args:
+        examples: The calibration images.
+        groups: The group of each image by its name; None where images are not grouped.
+        log: Receives a line about the others.
+    """
+    numbers = examples.fingerprints()
+    if numbers is None:  # Record files, all of which are read now.
+        numbers = Examples.fingerprints(examples)
+    contents = [number or name for number, name in zip(numbers, examples.names, strict=True)]
+    of_images = [(groups or {}).get(name, name) for name in examples.names]
+    places = distinct(contents, of_images)
+    if left := len(examples) - len(places):
+        log(
+            f"split   {left} of the {len(examples)} calibration images do not count: copies, or of "
+            "one group with another"
+        )
+    return examples.take(places)
+
+
 def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) -> None:
     """Raises ValueError unless there are enough images for a decision, before anything is computed.
 
@@ -257,15 +301,18 @@ def summary(found: Decision, settings: DecisionSettings) -> list[str]:
     low, high = exact_interval(found.answered, found.images)
     answered = f"answered {found.answered / found.images:.0%} ({low:.0%} to {high:.0%})"
     if found.largest_leverage is None:
-        strange = "strange photos are not recognised"
+        few = count_within(settings.strange, found.images + 1) < 1
+        needed = f"{math.ceil(1 / settings.strange) - 1} tested photos"
+        strange = "strange photos are not recognised, which needs "
+        strange += needed if few else "the run's training images"
     else:
         strange = f"refused as strange at most {settings.strange:.1%} of known photos"
     lines.append(f"{answered} · {strange}")
     before, after = found.calibration_errors
     line = f"temperature {found.temperature:.2f}: calibration error {before:.3f} -> {after:.3f}"
-    lines.append(
-        f"{line}, worse: more calibration photos choose it better" * (after > before) or line
-    )
+    if after > before:
+        line += ", worse: more calibration photos choose it better"
+    lines.append(line)
     return lines
 
 

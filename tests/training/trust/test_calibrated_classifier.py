@@ -278,6 +278,24 @@ def test_copies_of_images_that_were_trained_on_are_left_out(folder, photos, tmp_
     assert any(line.startswith("split   180 images") for line in lines)
 
 
+def test_an_image_counts_once_whatever_the_number_of_its_copies_and_of_its_group(
+    folder, photos, tmp_path
+):
+    for name in NAMES:
+        for number in range(40):
+            for copy in range(3):
+                path = tmp_path / "copies" / name / f"{number % 30}-{number}-{copy}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(photos / "test" / name / f"{number}.png", path)
+    classifier, lines = load_classifier(folder), []
+    known, *_ = calibration_images(classifier, DataSpec(tmp_path / "copies"), log=lines.append)
+    assert len({*known.fingerprints()}) == len(known) == 120
+    assert "split   240 of the 360 calibration images do not count: copies" in lines[-1]
+    spec = DataSpec(tmp_path / "copies", group_by=r"(\w+/\d+)-")
+    known, *_ = calibration_images(classifier, spec, log=lines.append)
+    assert np.bincount(known.labels).tolist() == [30, 30, 30]
+
+
 def test_a_class_without_calibration_images_is_refused(folder, photos, tmp_path):
     (tmp_path / "two").mkdir()
     for name in NAMES[:2]:
