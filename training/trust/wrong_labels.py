@@ -1,14 +1,14 @@
 """Images whose label is probably wrong, by predictions that did not use the image.
 
 The predictions are left-out scores of a ridge regression. Linear discriminant analysis of the
-scores, with equal classes, makes logits of them. It is fitted to the images whose label agrees with
-the scores: wrong labels would widen the classes, and the mixture below could not tell them from a
-blunt classifier.
+scores, with equal classes, makes logits of them. It is fitted to the images whose label is the class
+with the highest score: wrong labels move and widen the classes, and the mixture below could not tell
+them from a blunt classifier.
 
 The mixture is fitted to all labels by maximum likelihood: a label is the image's class, which
 follows the softmax of the logits at some temperature, or with the probability `noise` it is another
-class. Wrong labels fall on the pairs of classes that scores and labels show most often, by a tenth,
-and on all alike: with the pairs alone, the confusions of weak features would be taken for them.
+class. Some wrong labels fall on the pairs of classes that are seen most often, the others on all
+alike: with the pairs alone, the confusions of weak features would be taken for wrong labels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keras_vit.training.evaluation.ridge import one_hot
 LISTED = 0.25  # Probability of a wrong label from which an image is listed.
 MIN_IMAGES = 20  # In a class, on average, for an estimated share of wrong labels.
 
-_BY_PAIRS = 0.1  # Share of the wrong labels that follows the counted pairs.
+_BY_PAIRS = 0.15  # Share of the wrong labels that follows the counted pairs.
 _MAX_FITTED = 2**18  # Scores that the mixture is fitted to.
 _START = (-0.5, -4.0)  # Logarithm of the inverse temperature, and logit of the noise.
 _PRIOR_IMAGES = 20  # In each class: few images have the means and the covariance of all classes.
@@ -59,10 +59,13 @@ def doubts_of_classes(scores: np.ndarray, labels: np.ndarray) -> LabelDoubts:
         labels: Class numbers `(N,)`.
     """
     images, classes = scores.shape
-    best = scores.argmax(axis=1)
+    own = one_hot(labels, classes)
+    # Scores of a class of few images are low.
+    means = (own * scores).sum(axis=0) / np.maximum(own.sum(axis=0), 1)
+    best = (scores - means).argmax(axis=1)
     agrees = best == labels
-    logits = _discriminants(scores, scores[agrees], one_hot(labels[agrees], classes))
-    probability = _probabilities(logits, labels, _wrong_labels(best, labels, classes))
+    logits = _discriminants(scores, scores[agrees], own[agrees])
+    probability = _probabilities(logits, labels, _wrong_labels(one_hot(best, classes), own))
     logits[np.arange(images), labels] = -np.inf
     expected = float(probability[probability >= LISTED].sum())
     noise = expected / images if images >= MIN_IMAGES * classes else None
@@ -89,11 +92,11 @@ def _discriminants(scores, typical, own):
     return scores @ directions - (means.T * directions).sum(axis=0) / 2
 
 
-def _wrong_labels(best, labels, classes):
+def _wrong_labels(best, own):
     """Returns how likely each label is, if it is wrong, for each class of the image, `(K, K)`."""
-    others = 1 - np.eye(classes)
-    alike = others / (classes - 1)
-    counts = one_hot(best, classes).T @ one_hot(labels, classes) * others
+    others = 1 - np.eye(own.shape[1])
+    alike = others / others.sum(axis=1)
+    counts = best.T @ own * others
     pairs = (counts + alike) / (counts.sum(axis=1, keepdims=True) + 1)
     return _BY_PAIRS * pairs + (1 - _BY_PAIRS) * alike
 

@@ -50,8 +50,8 @@ def test_wrong_labels_come_first_and_the_right_class_is_proposed():
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.3])
 def test_the_estimated_numbers_of_wrong_labels_are_near_the_real_ones(kind, share):
     estimated, real, expected, wrong = found(kind, share)
-    # The estimate leaves out wrong labels that do not stand out: more among 30% of one kind.
-    assert 0.65 * real < estimated < 1.1 * real
+    # Labels that do not stand out are not counted: more of them among 30% of one kind.
+    assert 0.75 * real < estimated < 1.1 * real
     assert expected == pytest.approx(wrong, rel=0.15)
 
 
@@ -65,6 +65,14 @@ def test_right_labels_of_classes_that_the_scores_confuse_are_not_listed():
     assert np.mean(scores.argmax(axis=1) != labels) > 0.2
     assert len(doubts.ranked()) < 9  # 0.3%; 1% if all wrong labels were by pairs.
     assert doubts.noise < 0.001
+
+
+def test_right_labels_of_classes_of_few_images_are_not_listed():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), [1000, 1000, 100, 100])
+    features = np.eye(6)[labels] + 0.5 * rng.normal(size=(2200, 6))
+    scores = Decomposition(features).ridge(one_hot(labels), 1.0).left_out_predictions
+    assert len(doubts_of_classes(scores, labels).ranked()) < 5  # 231 by the highest score.
 
 
 def test_an_image_is_listed_from_one_chance_in_four_and_the_share_counts_the_listed():
@@ -96,8 +104,3 @@ def test_fewer_than_20_images_a_class_have_no_share(images):
     doubts = doubts_of_classes(scores[:images], labels[:images])
     assert (doubts.noise is None) == (images < 100)
     assert len(doubts.ranked()) > 0
-
-
-def test_labels_of_which_none_agrees_with_the_scores_are_all_in_doubt():
-    labels = np.arange(100) % 4
-    assert len(doubts_of_classes(one_hot((labels + 1) % 4), labels).ranked()) == 100
