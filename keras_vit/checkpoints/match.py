@@ -18,11 +18,11 @@ import numpy as np
 
 from keras_vit.checkpoints.code_bases.layouts import POSITIONS, Checkpoint, Rule
 from keras_vit.checkpoints.code_bases.transforms import Shape
-from keras_vit.checkpoints.completion import complete
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
 from keras_vit.checkpoints.resize import (
     Grid,
     adapt_input_channels,
+    complete,
     find_grid,
     resize_positions,
 )
