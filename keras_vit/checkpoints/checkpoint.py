@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import itertools
 import os
 import pathlib
@@ -17,7 +16,6 @@ from keras_vit.checkpoints.code_bases import (
     hugging_face,
     keras_hub,
     official,
-    own,
     timm,
     torchvision,
     vit_keras,
@@ -38,7 +36,7 @@ LAYOUTS = (
 )  # fmt: skip
 
 # The same for HDF5 files of Keras 3; in Keras 2 only vit-keras has any.
-_KERAS_3 = (keras_hub.KERAS_HUB, vit_keras.VIT_KERAS, own.KERAS)
+_KERAS_3 = (keras_hub.KERAS_HUB, vit_keras.VIT_KERAS, official.KERAS)
 
 # Axes of arrays that show the sizes of a model.
 _RANKS = {
@@ -272,13 +270,12 @@ def _joined(path, layout, arrays):
                 f"shape. Received: {path}"
             )
         rows, *rest = parts[0].shape
-        join = functools.partial(_concatenated, parts)
+
+        def join(parts=parts):
+            return np.concatenate(list(formats.read_values(parts)))
+
         arrays[second] = formats.computed_array(second, (2 * rows, *rest), join)
     return arrays
-
-
-def _concatenated(parts):
-    return np.concatenate(list(formats.read_values(parts)))
 
 
 def _unstacked(path, layout, arrays):

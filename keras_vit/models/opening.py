@@ -21,10 +21,9 @@ from keras_vit.checkpoints.catalogue import (
 )
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import DEFAULT_SIZE, describe_checkpoint
-from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
+from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT, read_folder
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
-from keras_vit.checkpoints.code_bases.own import read_folder
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
 from keras_vit.checkpoints.load import LoadReport, load_opened
 from keras_vit.checkpoints.match import LoadOptions, set_position_rule
