@@ -20,8 +20,7 @@ from keras_vit.checkpoints.catalogue import (
 )
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
-from keras_vit.checkpoints.load import load_opened
-from keras_vit.checkpoints.match import LoadOptions, weights_by_path
+from keras_vit.checkpoints.load import LoadOptions, load_opened, weights_by_path
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import paper_name

@@ -25,8 +25,7 @@ from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT, read_f
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
-from keras_vit.checkpoints.load import LoadReport, load_opened
-from keras_vit.checkpoints.match import LoadOptions, set_position_rule
+from keras_vit.checkpoints.load import LoadOptions, LoadReport, load_opened, set_position_rule
 from keras_vit.checkpoints.repositories import fixed_name, repository_folder
 from keras_vit.classifier import Classifier, is_export
 from keras_vit.classifier_folder import read_classifier
