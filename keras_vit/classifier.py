@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_vit import images as image_formats
-from keras_vit.checkpoints.weight_sources import find_weights
+from keras_vit.checkpoints.catalogue import find_weights
 from keras_vit.description import (
     UNKNOWN,
     Description,
