@@ -67,6 +67,8 @@ def choose_images(
     given: DataSpec,
     split: str | None = None,
     class_names: Sequence[str] | None = None,
+    *,
+    first: str = "test",
 ) -> EvaluatedImages:
     """Returns the images of a data set that a classifier is evaluated on.
 
@@ -80,6 +82,7 @@ def choose_images(
         split: See `evaluate_classifier`.
         class_names: The classes that the data may have, which also name numbers in arrays;
             by default the classes of the classifier.
+        first: The split by default, if the run or the data have it; else "test".
 
     Raises:
         ValueError: As `evaluate_classifier`.
@@ -111,6 +114,8 @@ def choose_images(
     by_pillow = classifier.input_preprocessing is None
     record = SplitRecord.read(classifier.folder)
     if record is not None:
+        if split is None and first != "test" and len(record.parts[first]):
+            split = first
         is_verified = spec.strict or in_memory
         source = spec.open(verify=is_verified, recorded=True, by_pillow=by_pillow)
         _check_classes(source, known, given)
@@ -123,7 +128,7 @@ def choose_images(
     source = spec.open(verify=is_verified, by_pillow=by_pillow)
     _check_classes(source, known, given)
     if split is None:
-        split = "test" if "test" in source.splits else "train"
+        split = next((part for part in (first, "test") if part in source.splits), "train")
     _check_split(split, source.splits)
     examples = source.splits[split]
     line = _without_record(classifier, source, split, bool(of_run))
