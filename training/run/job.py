@@ -15,7 +15,7 @@ from keras_vit.classifier import check_classifier
 from keras_vit.description import Description, Labels
 from keras_vit.description.class_labels import SCORES
 from keras_vit.description.without_paths import without_paths
-from keras_vit.hub.repository_names import RepositoryName
+from keras_vit.hub.downloads import RepositoryName
 from keras_vit.images.samples import read_images
 from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import Source
