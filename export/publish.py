@@ -50,6 +50,12 @@ def write_export(
             images, or the check fails. Nothing is written then.
         ImportError: If a package that the format needs is not installed.
     """
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ValueError(
+            "Exports must be written on Keras's TensorFlow backend, which reads what any other "
+            f"trained. Received: KERAS_BACKEND={backend}"
+        )
     check_output(path, type(export), overwrite=export.overwrite)
     for package in export.packages:
         import_export_package(package)

@@ -178,9 +178,9 @@ class Classifier:
         """Returns a `Prediction` for each image, in order.
 
         Args:
-            paths: A file, a folder (with its subfolders), an image in memory (bytes of a file, a
-                PIL image, an array `(H, W, 3)` of uint8), or several of all these. The `path` of
-                an image in memory is its place, such as "image 0".
+            paths: A file, a folder (with its subfolders), an image in memory (bytes of a file, an
+                open binary file, a PIL image, an array `(H, W, 3)` of uint8), or several of all
+                these. The `path` of an image in memory is its place, such as "image 0".
             top: Number of classes of a prediction.
             batch_size: Images that the model computes at once.
 
@@ -364,6 +364,12 @@ def _check_shapes(model, names, preprocessing):
         raise ValueError(
             "The image size of the preprocessing must be the model's. Received: "
             f"image_size={image_size}, a model with inputs of shape {inputs}"
+        )
+    if inputs[3] != 3:
+        raise ValueError(
+            "A classifier reads image files in 3 channels, red, green and blue, so its model must "
+            'take 3: keras_vit.load_checkpoint(model, path, input_channels="adapt") adapts the '
+            f"first kernel. Received: a model with inputs of shape {inputs}"
         )
 
 

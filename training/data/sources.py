@@ -211,7 +211,7 @@ def _open_files(reading):
         else:
             labels = np.array([numbers[file.label] for file in part], "int32")
         splits[split or "train"] = FileExamples([file.path for file in part], labels)
-    if reading.labelled:
+    if reading.labelled and reading.min_classes:
         parts.check_classes(splits, class_names, more="".join(f"; {line}" for line in lines))
     reading.root = root
     return class_names, splits

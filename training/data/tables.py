@@ -56,7 +56,8 @@ class Reading:
         verify: Whether every file is decoded once now, so that the usable files are known
             before any work is done. With False, a file that cannot be decoded ends the run.
             Record files are never verified.
-        min_classes: Classes that the data must have; 1 where a classifier's are added to them.
+        min_classes: Classes that the data must have; 1 where a classifier's are added to them; 0
+            for an evaluation, in which parts may be without images of some.
         labelled: Whether labels are needed. Without them, images may lie in any folders; the
             source has no class names and only the split "train", or all images if the data
             have no splits.

@@ -15,7 +15,7 @@ from keras_vit.checkpoints.repositories import cached_name, fixed_name
 from keras_vit.configs.model_table import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
 from keras_vit.description.class_labels import look_alikes
-from keras_vit.hub.repository_names import RepositoryName
+from keras_vit.hub.downloads import RepositoryName
 from keras_vit.layers import SelfAttention
 from keras_vit.models.opening import OpenedModel, open_model
 from keras_vit.preprocessing import describe_range, describe_resize
