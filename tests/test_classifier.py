@@ -1,5 +1,6 @@
 import io
 import json
+import multiprocessing
 import os
 import pathlib
 import resource
@@ -272,6 +273,21 @@ def test_names_and_outputs_that_do_not_fit_are_refused(model, tmp_path):
         with pytest.raises(ValueError, match=message):
             save_classifier(tmp_path / "out", given, names, preprocessing)
     assert not os.listdir(tmp_path)
+
+
+def test_a_forked_process_is_refused_and_a_spawned_one_predicts(folder, images):
+    classifier = load_classifier(folder)
+    refused = pytest.raises(RuntimeError, match=r'forked .*"spawn".* Received: process \d+')
+    with multiprocessing.get_context("fork").Pool(1) as pool, refused:
+        pool.apply(classifier.predict, (images,))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(classifier.predict, (images,)) == classifier.predict(images)
+
+
+def test_a_file_that_exists_is_not_said_to_be_missing(tmp_path):
+    (tmp_path / "base.onnx").write_text("")
+    with pytest.raises(ValueError, match=r"Received a file: .*base.onnx; keras_vit.build"):
+        load_classifier(tmp_path / "base.onnx")
 
 
 def test_a_new_process_that_only_imports_the_package_loads_it(folder, images):

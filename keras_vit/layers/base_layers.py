@@ -44,7 +44,8 @@ class ConfiguredLayer(keras.layers.Layer):
         if "config" in vars(self) and name in self.config.__dataclass_fields__:
             return getattr(self.config, name)
         # PyTorch's modules find their parameters in this method; other backends have none.
-        return getattr(super(), "__getattr__", super().__getattribute__)(name)
+        find: Any = getattr(super(), "__getattr__", super().__getattribute__)
+        return find(name)
 
     def get_config(self):
         return {**super().get_config(), **changed_fields(self.config)}

@@ -259,7 +259,7 @@ def test_unequal_classes_are_weighted_and_sampled(data, tmp_path):
     settings = dataclasses.replace(
         SETTINGS, validation=0.0, class_weights="balanced", sampling="classes"
     )
-    spec = DataSpec(data, exclude=tuple(f"red/{i}.png" for i in range(4, 10)))
+    spec = DataSpec(data, exclude=tuple(f"train/red/{i}.png" for i in range(4, 10)))
     job = job_of(spec, tmp_path / "run", settings)
     plan = job.plan()
     assert plan.recipe["images"]["train"] == 24  # Ten blue, ten green, four red.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_vit.classifier import Classifier, is_export
+from keras_vit.description.class_labels import look_alikes
 from keras_vit.training.data import DataSpec, Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
@@ -154,6 +155,7 @@ def _check_classes(source, known, given):
             f"The data must have classes of the classifier ({', '.join(known[:10])}"
             f"{', ...' if len(known) > 10 else ''}). "
             f"Received: {given.name}, with {', '.join(unknown[:10])}"
+            + "".join(f"; {line}" for line in look_alikes([*known, *unknown])[:3])
         )
 
 
