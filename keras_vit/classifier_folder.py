@@ -82,8 +82,12 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
     """
     if not folder.is_dir():
         raise ValueError(
-            f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}; "
-            f"{_OTHERS if folder.exists() else 'hf:OWNER/NAME is a repository of the Hub'}"
+            f"A classifier is a folder with {', '.join(FILES)}. "
+            + (
+                f"Received a file: {folder}; {_OTHERS}"
+                if folder.exists()
+                else f"No such folder: {folder}; hf:OWNER/NAME is a repository of the Hub"
+            )
         )
     keras_model = model_in(folder)
     missing = [name for name in (DESCRIPTION, CLASSES) if not (folder / name).is_file()]

@@ -31,8 +31,9 @@ from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, WEIGHTS
 
 # In the order in which a file is compared with them.
 LAYOUTS = (
-    official.OFFICIAL, official.BIT, hugging_face.HUGGING_FACE,
-    hugging_face.HUGGING_FACE_CLIP, hugging_face.HUGGING_FACE_DINOV3, timm.TIMM,
+    official.OFFICIAL, official.BIT, hugging_face.HUGGING_FACE_DINOV2, hugging_face.HUGGING_FACE,
+    hugging_face.HUGGING_FACE_CLIP, hugging_face.HUGGING_FACE_DINOV3,
+    timm.TIMM_DINOV3, timm.TIMM, timm.TIMM_BIT,
     torchvision.TORCHVISION, keras_hub.KERAS_HUB, vit_keras.VIT_KERAS,
 )  # fmt: skip
 

@@ -157,17 +157,21 @@ def _of_arrays(checkpoint, num_heads, gelu, source_size, image_size):
         return dataclasses.replace(stated, classes=num_classes(shapes), notes=())
     try:
         config, notes = config_of_shapes(
-            shapes, fields, has_paper_sizes=not checkpoint.layout.models_vary
+            shapes,
+            fields,
+            has_paper_sizes=not checkpoint.layout.models_vary,
+            epsilon_in=checkpoint.layout.epsilon_in,
         )
     except ValueError as error:
         raise ValueError(f"{error} in {checkpoint.path}") from error
     if not isinstance(config, ViTConfig):
-        size, grid = DEFAULT_SIZE, None
+        size, grid = stated.image_size or DEFAULT_SIZE, None
     else:
         if "norm_epsilon" in checkpoint.assumed:
             notes += (
-                "the file shows neither LayerNorm's epsilon nor what the head reads: "
-                f"{config.norm_epsilon} and {config.classifier!r} were assumed, as in most of "
+                "the file shows neither LayerNorm's epsilon nor what the head reads nor how "
+                f"positions are resized: {config.norm_epsilon}, {config.classifier!r} and "
+                f"{config.position_resize!r} were assumed, as in most of "
                 f"{checkpoint.layout.name}; its config.json states them",
             )
         if len(set(config.patch_sizes)) == 1:

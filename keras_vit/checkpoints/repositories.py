@@ -14,7 +14,7 @@ from keras_vit.checkpoints.code_bases.files_beside import read_json
 from keras_vit.checkpoints.weight_sources import released_folder
 from keras_vit.description.description_texts import TEXTS
 from keras_vit.hub import downloads
-from keras_vit.hub.repository_names import RepositoryName
+from keras_vit.hub.downloads import RepositoryName
 from keras_vit.utils.files import (
     CARD,
     CONFIG,

@@ -23,6 +23,7 @@ from keras_vit.configs import (
     ViTConfig,
 )
 from keras_vit.configs.blocks import BLOCK_LAYERS
+from keras_vit.configs.resnet_configs import EpsilonIn
 
 Shape = tuple[int, ...]
 
@@ -60,6 +61,7 @@ def config_of_shapes(
     fields: Mapping[str, Any] | None = None,
     *,
     has_paper_sizes: bool = True,
+    epsilon_in: EpsilonIn = "deviation",
 ) -> tuple[ViTConfig | BiTConfig, tuple[str, ...]]:
     """Returns the config of a Vision Transformer, hybrid or BiT from its weights.
 
@@ -69,6 +71,7 @@ def config_of_shapes(
             epsilon, the heads where shapes do not show them, and others.
         has_paper_sizes: Whether weights that do not show the heads have the paper's for their
             width.
+        epsilon_in: How kernels of a hybrid's ResNet are standardised.
 
     Returns:
         The config, and a sentence for each assumption.
@@ -120,7 +123,7 @@ def config_of_shapes(
         "depth": shown["depth"],
         "mlp_dim": shown["mlp_dim"],
         "representation_size": representation[1] if representation and has_head else None,
-        "resnet": _stem_of_shapes(shown, resnet),
+        "resnet": _stem_of_shapes(shown, resnet, epsilon_in),
         "num_registers": registers[1] if registers else 0,
         **_norms_and_tokens(shapes, classifier),
         **{field: f"encoder_block_0/{layer}" in shapes for field, layer in BLOCK_LAYERS.items()},
@@ -231,12 +234,12 @@ def _shown_by_shapes(shapes):
     return shown
 
 
-def _stem_of_shapes(shown, resnet):
+def _stem_of_shapes(shown, resnet, epsilon_in):
     if "widths" in shown:
         return PoolingStem(shown["widths"], shown["root_width"])
     if "root_width" not in shown:
         return None
-    return ResNetStem(*resnet)
+    return ResNetStem(*resnet, epsilon_in=epsilon_in)
 
 
 def _pooled_widths(shapes):

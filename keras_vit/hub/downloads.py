@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import dataclasses
+import functools
 import hashlib
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from keras_vit._installation import import_optional
-from keras_vit.hub.repository_names import COMMIT, RepositoryName
 from keras_vit.utils.files import disk_error, named_disk_errors, path_inside
 from keras_vit.utils.safe_text import for_line
+
+HUGGING_FACE = "hf:"
+
+_PART = r"[A-Za-z0-9][\w.-]*"
+NAME = f"{_PART}/{_PART}"
+_FORM = re.compile(rf"({NAME})(?:@([\w.-]+(?:/[\w.-]+)*))?")
+COMMIT = re.compile("[0-9a-f]{40}")
+_HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 _LIBRARY = {"library_name": "keras-vit"}
 _MAIN = "main"
@@ -26,8 +37,57 @@ _REASONS = {
     507: "the account has no space left there",
 }
 
+_MAX_ANSWER = 8 * 2**20  # Bytes; a list of 10,000 files has one million.
+# What the answers of a server are: "" if nothing is checked, "list", or "content" of a file.
+_ANSWERS = contextvars.ContextVar("_ANSWERS", default="")
+
 # Returns, out of the names in a repository, the files beside the weights and the weights.
 Choose = Callable[[Sequence[str]], tuple[list[str], list[str]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class RepositoryName:
+    """The name of a repository.
+
+    Args:
+        name: Such as "google/vit-base-patch16-224".
+        revision: A branch, tag or commit; None for the newest.
+    """
+
+    name: str
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, text: object) -> Self | None:
+        """Returns the name in a text; None for a text without "hf:".
+
+        "hf://owner/name" is read as "hf:owner/name", as Keras and KerasHub write it.
+
+        Raises:
+            ValueError: If the text begins so and is no name.
+        """
+        if not isinstance(text, str) or not text.startswith(HUGGING_FACE):
+            return None
+        found = _FORM.fullmatch(text.removeprefix(HUGGING_FACE).removeprefix("//"))
+        if found is None or ".." in text:
+            raise ValueError(
+                "A repository's name must be hf:OWNER/NAME, or hf:OWNER/NAME@REVISION with a "
+                f"branch, a tag or a commit. Received: {text}"
+            )
+        return cls(found[1], found[2])
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the revision always means the same files: a commit."""
+        return self.revision is not None and COMMIT.fullmatch(self.revision) is not None
+
+    def at(self, revision: str) -> Self:
+        """Returns the name with another revision."""
+        return dataclasses.replace(self, revision=revision)
+
+    def __str__(self) -> str:
+        """The text that `parse` reads."""
+        return HUGGING_FACE + self.name + (f"@{self.revision}" if self.revision else "")
 
 
 class RepositoryError(OSError):
@@ -69,7 +129,8 @@ def download(
     held = cached(repository, choose, known)
     if repository.is_fixed and held is not None:
         return held
-    with one_line_errors(f"{repository} cannot be downloaded", hub.constants.HF_HUB_CACHE):
+    failed, cache = f"{repository} cannot be downloaded", hub.constants.HF_HUB_CACHE
+    with one_line_errors(failed, cache), _checked(hub, "list"):
         try:
             found = hub.HfApi(**_LIBRARY).model_info(name, revision=revision)
         except Exception as error:
@@ -78,12 +139,7 @@ def download(
             line = f"Hugging Face cannot be reached: {repository} is commit {held[1].name}"
             print(for_line(f"{line}, as cached."), file=sys.stderr)
             return held
-        wanted = revision if repository.is_fixed else found.sha
-        if not COMMIT.fullmatch(found.sha or "") or found.sha != wanted:
-            raise RepositoryError(
-                f"the server's commit must be {wanted if repository.is_fixed else '40 hex digits'}."
-                f" Received: {found.sha!r:.80}"
-            )
+        _check_commit(found.sha, revision if repository.is_fixed else None)
         names = [file.rfilename for file in found.siblings or ()]
         for inside in names:
             path_inside(str(repository), inside)
@@ -95,8 +151,70 @@ def download(
         for file in weights:
             folder = _fetched(hub, name, found.sha, file)
         if revision != found.sha:  # Notes in the cache which commit the branch or tag is.
-            hub.hf_hub_download(name, weights[0], revision=revision, **_LIBRARY)
+            _path_of(hub, name, weights[0], revision)
     return repository.at(found.sha), folder
+
+
+@contextlib.contextmanager
+def _checked(hub, answers):
+    """Within it, what a server answers is checked before huggingface_hub makes paths of it.
+
+    huggingface_hub makes a new client after an error, so the check belongs to what makes clients:
+    its own function, or the user's for a proxy, for which there is no public name.
+    """
+    from huggingface_hub.utils._http import _GLOBAL_CLIENT_FACTORY as make
+
+    if getattr(make, "func", None) is not _client:
+        hub.set_client_factory(functools.partial(_client, make))
+    token = _ANSWERS.set(answers)
+    try:
+        yield
+    finally:
+        _ANSWERS.reset(token)
+
+
+def _client(make):
+    client = make()
+    client.event_hooks["response"].append(_check_answer)
+    return client
+
+
+def _check_answer(answer):
+    """Raises RepositoryError for an answer that leads outside the cache or fills the memory.
+
+    Commit and ETag become names of files. Only the content of a file is streamed to the disk.
+    """
+    if not (answers := _ANSWERS.get()):
+        return
+    commit = answer.headers.get("X-Repo-Commit")
+    if commit is not None:
+        _check_commit(commit)
+    etag = answer.headers.get("X-Linked-Etag") or answer.headers.get("ETag") or ""
+    names_path = answer.request.method == "HEAD" and commit and answer.status_code < 400
+    if names_path and not _HASH.fullmatch(etag.lstrip("W/").strip('"')):
+        raise RepositoryError(
+            f"the server's ETag must be 40 or 64 hex digits. Received: {etag!r:.80}"
+        )
+    if answer.is_success and answers == "content":
+        return
+    content = bytearray()
+    for piece in answer.iter_bytes():
+        content += piece
+        if len(content) > _MAX_ANSWER:
+            raise RepositoryError(f"the server's answer has more than {_MAX_ANSWER:,} bytes")
+    answer._content = bytes(content)
+
+
+def _check_commit(sha, wanted=None):
+    if not COMMIT.fullmatch(sha or "") or wanted not in (None, sha):
+        raise RepositoryError(
+            f"the server's commit must be {wanted or '40 hex digits'}. Received: {sha!r:.80}"
+        )
+
+
+def _path_of(hub, name, file, revision):
+    with _checked(hub, "content"):
+        return pathlib.Path(hub.hf_hub_download(name, file, revision=revision, **_LIBRARY))
 
 
 def cached(
@@ -122,7 +240,7 @@ def cached(
 def _fetched(hub, name, commit, file):
     """Downloads a file of a commit, compares it with its hash and returns its folder."""
     is_held = isinstance(hub.try_to_load_from_cache(name, file, revision=commit), str)
-    path = pathlib.Path(hub.hf_hub_download(name, file, revision=commit, **_LIBRARY))
+    path = _path_of(hub, name, file, commit)
     # With Xet the content is itself a link, into a store of all repositories.
     content = path.parent / os.readlink(path) if path.is_symlink() else path
     if not is_held and not _is_content(content):

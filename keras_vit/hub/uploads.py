@@ -7,8 +7,7 @@ import pathlib
 import re
 from collections.abc import Collection
 
-from keras_vit.hub.downloads import RepositoryError, import_hugging_face, one_line_errors
-from keras_vit.hub.repository_names import NAME
+from keras_vit.hub.downloads import NAME, RepositoryError, import_hugging_face, one_line_errors
 from keras_vit.utils.report import align_columns
 
 

@@ -1,5 +1,6 @@
 """Weights of other code bases: golden files give the answers of their libraries."""
 
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -14,8 +15,9 @@ import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
-from keras_vit.checkpoints.code_bases.timm import TIMM
+from keras_vit.checkpoints.code_bases.timm import TIMM, TIMM_BIT
 from keras_vit.checkpoints.formats import read_values
+from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
 from keras_vit.models.opening import open_model
@@ -39,6 +41,7 @@ SINGLE = {
     "torchvision_vit": {"num_heads": 3},
 }
 HUB_FILES = {"classifier.keras": "expected.npz", "vit_0_29.keras": "vit_0_29.npz"}
+POSITIONS_OF = {TIMM: {"position_resize": "bicubic"}, TIMM_BIT: {}}
 PLAIN = "timm_features: no biases of queries, keys and values"
 DINOV2 = "hugging_face: DINOv2"
 
@@ -266,13 +269,29 @@ def test_what_a_bare_file_does_not_show_is_asked_for(golden, write):
         open_model(folder, source_size=(16, 24))
     opened = open_model(folder, **given)
     note = next(note for note in opened.description.notes if "were assumed" in note)
-    assert "epsilon nor what the head reads: 1e-06 and 'token' were assumed" in note
+    assert "positions are resized: 1e-06, 'token' and 'bicubic' were assumed" in note
     assert opened.description.origins["gelu"] == "--gelu"
     images, expected = _expected(PLAIN, golden)
     answers = np.log(np.asarray(opened.to_model()[0](images), "float64"))
     expected = expected - expected.mean(axis=1, keepdims=True)
     answers -= answers.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(answers, expected, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon", "rule"),
+    [
+        (DINOV2, 1e-6, "bicubic_torch"),
+        (f"{DINOV2} with registers", 1e-6, "bicubic"),
+        ("hugging_face: DeiT, one head", 1e-12, "bicubic_torch"),
+        ("hf_vit", 1e-12, "bicubic_torch"),
+    ],
+)
+def test_a_bare_file_of_hugging_face_has_the_epsilon_of_its_names(name, epsilon, rule, write):
+    bare = open_checkpoint(write(name, config=False))
+    found = describe_checkpoint(bare, num_heads=3 if name == "hf_vit" else 2, gelu="exact")
+    assert (found.config.norm_epsilon, found.config.position_resize) == (epsilon, rule)
+    assert any(f"{epsilon}, " in note and f"{rule!r} were assumed" in note for note in found.notes)
 
 
 def test_facts_that_a_folder_states_are_not_replaced(write):
@@ -311,12 +330,55 @@ def _timm_checkpoint(config, width=768):
         ("vit_giant_patch14_dinov2", 1536, {"num_heads": 24}),
         ("vit_giantopt_patch16_siglip_gap_256", 1536, {"num_heads": 16, "gelu": "tanh"}),
         ("vit_so400m_patch14_siglip_384", 1152, {"num_heads": 16, "gelu": "exact"}),
+        ("vit_7b_patch16_dinov3", 4096, {"num_heads": 32, "rotary": 100.0, "norm_epsilon": 1e-5}),
         ("vit_huge_patch14_clip_quickgelu_224", 1280, {"gelu": "quick", "norm_epsilon": 1e-5}),
     ],
 )
 def test_the_name_in_timm_gives_heads_gelu_and_epsilon(name, width, facts):
     fields, _ = TIMM.stated(_timm_checkpoint({"architecture": name}, width))
     assert facts.items() <= fields.items()
+
+
+@pytest.mark.parametrize(
+    ("layout", "name", "config", "array"),
+    [
+        (
+            TIMM,
+            "vit_base_r50_s16_224",
+            keras_vit.ViTConfig(
+                1, 64, 1, 32, 1, gelu="exact",
+                resnet=keras_vit.ResNetStem((1, 2), 0.5, epsilon_in="variance"),
+            ),
+            "patch_embed.backbone.stages.1.blocks.0.downsample.norm.weight",
+        ),
+        (
+            TIMM_BIT,
+            "resnetv2_50x1_bit",
+            keras_vit.BiTConfig((1, 2), 0.5),
+            "stages.1.blocks.1.conv3.weight",
+        ),
+    ],
+)  # fmt: skip
+def test_hybrids_and_bit_of_timm_are_read(layout, name, config, array, tmp_path):
+    model = keras_vit.build(config, input_shape=(32, 32, 3), classes=3)
+    rng = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        weight.assign(weight + rng.normal(0, 0.1, weight.shape))
+    arrays = {
+        re.sub(r"(\d+)\.units\.(\d+)", lambda m: f"{int(m[1]) - 1}.blocks.{int(m[2]) - 1}", key): a
+        for key, a in stored_arrays(model, layout).items()
+    }
+    assert array in arrays
+    safetensors_numpy.save_file(arrays, tmp_path / "model.safetensors")
+    described = {"architecture": name, "pretrained_cfg": {"input_size": [3, 32, 32]}}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    opened = open_model(tmp_path)
+    assert opened.description.config == dataclasses.replace(config, **POSITIONS_OF[layout])
+    assert opened.description.image_size == (32, 32)
+    images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
+    np.testing.assert_allclose(opened.to_model()[0](images), model(images), atol=1e-5)
+    with pytest.raises(ValueError, match="resnet=|BiT"):
+        convert(tmp_path, tmp_path / "a.safetensors", to="timm")
 
 
 @pytest.mark.parametrize(("size", "grid"), [([3, 224, 160], (14, 10)), (None, None)])
@@ -380,6 +442,12 @@ REFUSED = {
     "DINOv3 alone": (
         "hugging_face: DINOv3", {"config": False}, "DINOv3 must have their config.json beside them",
     ),
+    "timm's DINOv3 alone": (
+        "timm_features: DINOv3", {"config": False}, "DINOv3 must have their config.json beside",
+    ),
+    "changed rotary positions": (
+        "timm_features: DINOv3", {"model_args": {"rope_temperature": 50.0}}, "rope_temperature=50",
+    ),
     "another head": (
         "hugging_face: SigLIP", {"arrays": _zeros("classifier.bias")},
         "in the file but not in the model .*classifier.bias",
@@ -398,13 +466,13 @@ REFUSED = {
     "no pooling": (PLAIN, {"global_pool": ""}, "global_pool must be one of"),
     "timm's activation": (PLAIN, {"model_args": {"act_layer": "silu"}}, "act_layer must be one of"),
     "another norm": (PLAIN, {"model_args": {"norm_layer": "rmsnorm"}}, "norm_layer='layernorm'"),
+    "padding": (PLAIN, {"model_args": {"dynamic_img_pad": True}}, "dynamic_img_pad=False"),
     "a changed width": (PLAIN, {"model_args": {"embed_dim": 24}}, "must be given: attention heads"),
     **{
-        name: (PLAIN, {"architecture": name}, f"must be a plain Vision Transf.*Received: {name}")
+        name: (PLAIN, {"architecture": name}, f"must be a Vision Transformer.*Received: {name}")
         for name in (
-            "eva_giant_patch14_224", "vit_relpos_small_patch16_224", "vit_base_r50_s16_224",
-            "vit_tiny_r_s16_p8_224", "resnetv2_50x1_bit", "vit_small_patch16_dinov3",
-            "vit_small_patch16_rope_mixed_224", "vit_pe_core_tiny_patch16_384",
+            "eva_giant_patch14_224", "vit_relpos_small_patch16_224", "vit_small_resnet26d_224",
+            "resnetv2_50", "vit_small_patch16_rope_mixed_224", "vit_pe_core_tiny_patch16_384",
         )
     },
 }  # fmt: skip
@@ -422,7 +490,7 @@ def test_names_of_no_layout_are_shown(tmp_path):
     names = ("model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight")
     arrays = {name: np.zeros((2, 2), "float32") for name in names}
     safetensors_numpy.save_file(arrays, tmp_path / "model.safetensors")
-    known = "names of official, BiT, Hugging Face.*, timm, torchvision, .* or Keras.*embed_tokens"
+    known = "names of official, BiT, Hugging Face.*, timm.*, torchvision, .* or Keras.*embed_tokens"
     with pytest.raises(ValueError, match=known):
         open_checkpoint(tmp_path / "model.safetensors")
 
@@ -481,7 +549,7 @@ def test_there_and_back_all_arrays_are_equal(name, golden, write, tmp_path):
         ("CLIP", "out", "must be a ViT or a DeiT .*embedding_norm=True"),
         ("DINOv2", "out", "must be a ViT or a DeiT .*layer_scale=True"),
         ("DINOv3", "out", "must be a ViT or a DeiT .*rotary=100.0"),
-        ("DINOv3", "out.safetensors", "must have positions at the input.*rotary=100.0"),
+        ("DINOv3", "out.safetensors", "must have patches, positions at the input.*rotary=100.0"),
     ],
 )
 def test_what_other_forms_do_not_have_is_refused(name, to, message, write, tmp_path):

@@ -140,14 +140,44 @@ def test_each_refusal_of_the_hub_is_a_line(hub, of_transformers, monkeypatch):
         open_model("hf:owner/new")
 
 
-@pytest.mark.parametrize("sha", ["../../../x", "A" * 40, None])
-def test_a_server_that_names_no_commit_writes_nothing(sha, hub, of_transformers, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "lie", "message"),
+    [
+        ("sha", "../../../x", "commit must be 40 hex digits. Received: '../../../x'"),
+        ("sha", "A" * 40, "commit must be 40 hex digits"),
+        ("sha", None, "commit must be 40 hex digits. Received: None"),
+        ("X-Repo-Commit", "../../../x", "commit must be 40 hex digits. Received: '../../../x'"),
+        ("ETag", '"{outside}/x"', "ETag must be 40 or 64 hex digits. Received: '\"/"),
+        ("ETag", 'W/"../../../x"', "ETag must be 40 or 64 hex digits"),
+        ("X-Linked-Etag", '"../x"', "ETag must be 40 or 64 hex digits"),
+        ("padding", 9 * 2**20, "answer has more than 8,388,608 bytes"),
+    ],
+)
+def test_a_hostile_server_writes_nothing(name, lie, message, hub, of_transformers, tmp_path):
     hub.add(NAME, of_transformers)
-    hub.lies = {"sha": sha}
+    hub.lies = {name: lie.format(outside=tmp_path) if isinstance(lie, str) else lie}
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(OSError, match="server's commit must be 40 hex digits. Received: "):
+    with pytest.raises(OSError, match=f"hf:{NAME} cannot be downloaded: the server's {message}"):
         open_model(f"hf:{NAME}")
-    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+    written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    if name == "X-Linked-Etag":  # The small files, which are not of LFS, came before.
+        assert "model.safetensors" not in {path.name for path in written}
+        assert all(path.is_relative_to(tmp_path / "hub_cache") for path in written)
+    else:
+        assert written == set()
+
+
+def test_a_client_that_huggingface_hub_makes_anew_is_checked_as_well(hub, of_transformers):
+    import huggingface_hub
+
+    hub.add(NAME, of_transformers)
+    open_model(f"hf:{NAME}")
+    hub.forget()
+    huggingface_hub.close_session()  # As after an error of a connection.
+    hub.repositories["model", NAME].commit({**of_transformers, "README.md": b"changed"})
+    hub.lies = {"X-Repo-Commit": "../x"}
+    with pytest.raises(OSError, match="commit must be 40 hex digits. Received: '../x'"):
+        open_model(f"hf:{NAME}")
 
 
 def test_a_commit_that_was_asked_for_is_the_one_that_is_read(hub, of_transformers):

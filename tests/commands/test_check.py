@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import re
 
 import numpy as np
@@ -87,6 +88,14 @@ def test_only_strict_findings_end_with_exit_code_1(report, monkeypatch, capsys):
     assert command_line.main(["check", "photos", "--strict"]) == 1
     assert "strict  files that cannot be read: 1, above 0" in capsys.readouterr().out
     assert command_line.main(["check", "photos"]) == 0
+
+
+def test_the_share_of_wrong_labels_is_judged_unless_there_are_too_few_images(report):
+    many, few = (dataclasses.replace(report, noise=noise) for noise in (0.02, None))
+    assert "estimated share of wrong labels: 0.02, above 0.01" in many.exceeded()
+    assert many.exceeded()[:-1] == few.exceeded()
+    assert "an estimated 2.0% of all stand out" in str(many)
+    assert "in doubt; too few images a class to estimate how many are wrong" in str(few)
 
 
 @pytest.mark.parametrize(

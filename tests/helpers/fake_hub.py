@@ -65,7 +65,8 @@ class FakeHub:
         violations: What a request had that the API has not.
         broken: Bytes of a file's content after which the connection ends, by the file's name, and
             how many times it does.
-        lies: The "sha" of a repository that a hostile server states.
+        lies: What a hostile server says: the "sha" of a repository, "padding" bytes in answers of
+            the API, and headers of files by their names.
     """
 
     def __init__(self):
@@ -206,7 +207,7 @@ class HubHandler(_Answer):
         names = [{"rfilename": path} for path in sorted(repository.commits[sha])]
         lies = self.server_state.lies
         content = {"id": name, "modelId": name, "sha": lies.get("sha", sha)}
-        content["private"] = repository.private
+        content |= {"private": repository.private, "padding": "x" * lies.get("padding", 0)}
         self.reply(200, {**content, "siblings": names, "tags": [], "downloads": 0, "likes": 0})
 
     def tree(self, kinds, name, revision, query):
@@ -235,6 +236,7 @@ class HubHandler(_Answer):
         headers = {"X-Repo-Commit": sha, "ETag": f'"{etag_of(content)}"', "Accept-Ranges": "bytes"}
         if is_lfs(content):
             headers |= {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(len(content))}
+        headers |= {k: v for k, v in self.server_state.lies.items() if k in headers}
         self.send_file(path, self.server_state.objects.get(("served", path), content), headers)
 
     def create(self, query):

@@ -9,7 +9,7 @@ import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 
-from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL, composed
 from keras_vit.utils.safe_text import for_csv
 
 from .labels import first_names
@@ -71,7 +71,7 @@ def read_table(lines: Sequence[str], flag: str) -> dict[str, str]:
                 f"{title} must have a path in each row, each once. "
                 f"Received in row {number}: {row['path']!r}"
             )
-        found[name] = str(row[column]).strip()
+        found[name] = composed(str(row[column]).strip())
     return found
 
 
@@ -96,7 +96,7 @@ def relative_names(paths: Sequence[str], root: str | os.PathLike) -> list[str]:
 
 
 def _normal(path):
-    return posixpath.normpath(path.replace(os.sep, "/"))
+    return composed(posixpath.normpath(path.replace(os.sep, "/")))
 
 
 def left_out(
@@ -113,13 +113,13 @@ def left_out(
     Raises:
         ValueError: If the data have no such image.
     """
-    wanted = set(map(_normal, exclude))
-    if unused := sorted(wanted.difference(names, paths)):
+    wanted, whole = set(map(_normal, exclude)), [*map(_normal, paths)]
+    if unused := sorted(wanted.difference(names, whole)):
         raise ValueError(
             f"Excluded images must be in the data. Received: {data}, without "
             f"{', '.join(unused[:5])}"
         )
-    return [name in wanted or path in wanted for name, path in zip(names, paths, strict=True)]
+    return [name in wanted or path in wanted for name, path in zip(names, whole, strict=True)]
 
 
 def given_parts(

@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, check_label_names
+from keras_vit.description.class_labels import (
+    MULTICLASS,
+    MULTILABEL,
+    check_label_names,
+    composed,
+    look_alikes,
+)
 from keras_vit.images.listing import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
@@ -29,7 +35,7 @@ from .image_files import (
 )
 from .in_memory import MEMORY, InMemory
 from .labels import first_names, multi_hot, task_of
-from .tables import TABLE_SUFFIXES, Reading, listed_files
+from .tables import TABLE_SUFFIXES, Reading, listed_files, sorted_classes
 from .tfrecords import INDEX, open_tfrecords
 
 TFDS = "tfds:"
@@ -102,6 +108,8 @@ def _opened(reading):
         if getattr(spec, option) and option not in reader.options:
             raise ValueError(f"{belongs}. Received: {name}, with {option}")
     class_names, splits = reader.open(reading)
+    class_names = tuple(map(composed, class_names))
+    notes += [f"classes that look alike: {line}" for line in look_alikes(class_names)]
     if spec.exclude and reading.root is None:  # Files are left out before they are decoded.
         splits = _without(splits, spec)
     if not reading.labelled:
@@ -167,6 +175,8 @@ def _open_files(reading):
         files, class_names = listed_files(spec.data.frame, name, root, reading)
     else:
         files, class_names = list_files(pathlib.Path(name), root, reading)
+    files = [file._replace(label=_composed(file.label)) for file in files]
+    class_names = sorted_classes(map(composed, class_names))
     files = _with_tables(files, class_names, root, reading)
     if spec.group_by is not None and any(file.group is not None for file in files):
         reading.cells = {file.path: file.group for file in files}
@@ -199,7 +209,7 @@ def _open_files(reading):
         else:
             labels = np.array([numbers[file.label] for file in part], "int32")
         splits[split or "train"] = FileExamples([file.path for file in part], labels)
-    if reading.labelled:
+    if reading.labelled and reading.min_classes:
         parts.check_classes(splits, class_names, more="".join(f"; {line}" for line in lines))
     reading.root = root
     return class_names, splits
@@ -231,6 +241,10 @@ _BELONGS = {
     "split": "--split (split=) goes with image files: a folder, a CSV file or a DataFrame",
     "labels": "--labels (labels=) goes with image files: a folder, a CSV file or a DataFrame",
 }
+
+
+def _composed(label):
+    return composed(label) if isinstance(label, str) else tuple(map(composed, label))
 
 
 def _with_tables(files, class_names, root, reading):

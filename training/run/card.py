@@ -9,8 +9,7 @@ from keras_vit.classifier_folder import LOADING, THIS_FOLDER
 from keras_vit.description import UNKNOWN, Description
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.description_texts import hub_licence, without_header
-from keras_vit.hub.downloads import import_hugging_face
-from keras_vit.hub.repository_names import RepositoryName
+from keras_vit.hub.downloads import RepositoryName, import_hugging_face
 from keras_vit.preprocessing import describe_range
 from keras_vit.training.evaluation.intervals import accuracies, accuracy_text
 from keras_vit.utils.files import MODEL

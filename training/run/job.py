@@ -15,7 +15,7 @@ from keras_vit.classifier import check_classifier
 from keras_vit.description import Description, Labels
 from keras_vit.description.class_labels import SCORES
 from keras_vit.description.without_paths import without_paths
-from keras_vit.hub.repository_names import RepositoryName
+from keras_vit.hub.downloads import RepositoryName
 from keras_vit.images.samples import read_images
 from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import Source
@@ -35,7 +35,7 @@ from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, MaskedPatches
-from keras_vit.training.trust.calibration_bound import check_counts
+from keras_vit.training.trust.calibration_bound import check_counts, counted
 from keras_vit.utils.fields import flag_of, required
 from keras_vit.utils.files import RECIPE, write_text
 from keras_vit.utils.json_files import changed_fields
@@ -271,7 +271,8 @@ class Job:
                         "A decision (--max-error) needs images for calibration: a share of the "
                         "data (--calibration 0.1), or their part of this name. Received: neither"
                     )
-                check_counts(source.splits["calibration"].labels, labels, settings.decision)
+                known = counted(source.splits["calibration"], source.groups, lambda line: None)
+                check_counts(known.labels, labels, settings.decision)
         return TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )

@@ -22,7 +22,7 @@ from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.files import CARD, MODEL, atomic_folder, write_text
 
-from .calibration_bound import check_counts, find_decision, with_section
+from .calibration_bound import check_counts, counted, find_decision, with_section
 from .calibration_scores import compute_scores, spaced
 
 
@@ -157,6 +157,7 @@ def calibration_images(
     if seen is not None and seen.any():
         log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
         known = known.take(np.flatnonzero(~seen))
+    known = counted(known, images.source.groups, log)
     trained = images.trained or images.source.splits.get("train")
     if trained is images.examples:
         trained = None

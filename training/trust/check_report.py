@@ -79,7 +79,7 @@ class CheckReport:
         groups: Group of each image, int `(N,)`: given groups, joined by the copies.
         expected: Accuracy of images that the linear map was fitted without, and its 95% interval;
             see `expected_accuracy`.
-        noise: The estimated share of wrong labels.
+        noise: The estimated share of wrong labels; None for too few images a class.
         findings: The most doubtful labels first, then copies and shortcuts.
         unreadable: `(path, reason)` of files that cannot be read.
         notes: What the data are, and what was left out of them.
@@ -92,7 +92,7 @@ class CheckReport:
     parts: list[str]
     groups: np.ndarray
     expected: tuple[float, float, float]
-    noise: float
+    noise: float | None
     findings: list[Finding]
     unreadable: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
@@ -107,7 +107,7 @@ class CheckReport:
         counts = {"files that cannot be read": len(self.unreadable)}
         counts |= {text: len(self.of_kind(kind)) for kind, text in STRICT.items()}
         lines = [f"{text}: {count:,}, above 0" for text, count in counts.items() if count]
-        if round(self.noise, 4) > MAX_NOISE:
+        if self.noise is not None and round(self.noise, 4) > MAX_NOISE:
             lines.append(f"estimated share of wrong labels: {self.noise:.4g}, above {MAX_NOISE:g}")
         return lines
 
@@ -118,10 +118,13 @@ class CheckReport:
         accuracy, low, high = self.expected
         groups = len(np.unique(self.groups))
         left_out = "image" if groups == len(self.names) else f"of {groups:,} groups"
-        first = self.of_kind("wrong labels")[:FIRST]
+        doubted = self.of_kind("wrong labels")
+        first = doubted[:FIRST]
         wrong = sum(label.value or 0.0 for label in first)
         labels = (
-            f"of the first {len(first)} in doubt about {wrong:.0f} are expected to be "
+            f"{len(doubted):,} in doubt; too few images a class to estimate how many are wrong"
+            if self.noise is None
+            else f"of the first {len(first)} in doubt about {wrong:.0f} are expected to be "
             f"wrong; an estimated {self.noise:.1%} of all stand out"
         )
         leaks, conflicts = len(self.of_kind("leaks")), len(self.of_kind("conflicts"))
@@ -134,7 +137,7 @@ class CheckReport:
                 f"what to expect from these photos: leave-one-out accuracy {accuracy:.1%} "
                 f"({low:.1%} to {high:.1%}), each {left_out} left out",
             ),
-            ("labels", labels if first else "none is in doubt"),
+            ("labels", labels if first else "none stands out"),
             (
                 "copies",
                 f"{copies:,} pairs, {leaks:,} in different parts of the data, {conflicts:,} of the "

@@ -69,7 +69,9 @@ def check_model_type(config: Mapping[str, Any], path: pathlib.Path) -> None:
 def _stated(checkpoint: Checkpoint) -> Stated:
     config, path = checkpoint.config, checkpoint.path
     if "model_type" not in config:
-        return {}, Description()
+        # Only DINOv2 has LayerScale; with registers its code is another.
+        is_other = {"encoder_block_0/layer_scale_1", "registers"} <= checkpoint.shapes.keys()
+        return {"position_resize": "bicubic"} if is_other else {}, Description()
     kind = config["model_type"]
     if kind in _TOWERS and isinstance(config.get("vision_config"), dict):
         kind, config = _TOWERS[kind], config["vision_config"]
@@ -245,6 +247,14 @@ HUGGING_FACE = Layout(
     stated=_stated,
     images=_images,
     usual_resize=lambda image_size: _resize_of_processor({}, image_size)[0],
+)
+
+# The same code base: Dinov2Model, whose files without a config have LayerScale and this epsilon.
+HUGGING_FACE_DINOV2 = dataclasses.replace(
+    HUGGING_FACE,
+    name="Hugging Face DINOv2",
+    marks=(*HUGGING_FACE.marks, r"^encoder\.layer\.0\.layer_scale1\.lambda1$"),
+    norm_epsilon=1e-6,
 )
 
 _DINOV3_BLOCK = "layer.{block}"

@@ -21,6 +21,7 @@ from keras_vit.checkpoints.code_bases.transforms import SAME, Stacked, Transform
 from keras_vit.checkpoints.formats import StoredArray
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import layer_shapes
+from keras_vit.configs.resnet_configs import EpsilonIn
 from keras_vit.description import Description
 from keras_vit.preprocessing import Preprocessing
 
@@ -75,6 +76,7 @@ class Layout:
             a name for them.
         gelu: The form of GELU that the weights were trained with, or None.
         norm_epsilon: LayerNorm's epsilon that the weights were trained with, or None.
+        epsilon_in: How the code base standardises the kernels of a hybrid's ResNet.
         models_vary: Whether models of the code base differ in heads and GELU, so that a file
             without a description shows neither; `gelu` is then the usual form.
         position_resize: How the code base resizes tables of positions to another grid, a key of
@@ -102,6 +104,7 @@ class Layout:
     left_out: tuple[tuple[str, str], ...] = ()
     gelu: str | None = None
     norm_epsilon: float | None = None
+    epsilon_in: EpsilonIn = "deviation"
     models_vary: bool = False
     position_resize: str = "official"
     prefix_rows: tuple[str, ...] = ("class",)

@@ -1,4 +1,4 @@
-"""timm: names of weights and `config.json` of plain Vision Transformers."""
+"""timm: names of weights and `config.json` of Vision Transformers, hybrids, DINOv3 and BiT."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from keras_vit.checkpoints.code_bases.files_beside import (
 )
 from keras_vit.checkpoints.code_bases.layouts import (
     BLOCK,
+    QKV,
     TORCH,
+    UNIT,
     Checkpoint,
     Layout,
+    Rule,
     Stated,
     rules_of,
 )
-from keras_vit.checkpoints.code_bases.transforms import TORCH_TRANSFORMS
+from keras_vit.checkpoints.code_bases.transforms import TORCH_TRANSFORMS, VECTOR, Matrix
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import num_classes
 from keras_vit.description import Description, Labels
 from keras_vit.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing, value_range
 
-# The functions of plain Vision Transformers, by their names, and what sets others apart.
-_PLAIN = re.compile(r"^(vit|deit3?|flexivit)_")
+# The functions of models that are here, too, by their names, and what sets others apart.
+_KNOWN = re.compile(r"^(vit|deit3?|flexivit)_|^resnetv2_\w*bit")
 OTHERS = re.compile(
-    r"relpos|_rpn_|_rope_|_pe_|_dinov3|_lingbot|sapiens|_mci_|_r(esnet)?\d*d?_|_xp_|_18x2_|"
-    r"_d?pwee_|_d(wee|little)_"
+    r"relpos|_rpn_|_rope_|_pe_|sapiens|_mci_|_resnet\d|_xp_|_18x2_|_d?pwee_|_d(wee|little)_"
 )
 
 # What the functions of these names set. All others have heads of 64 units, the exact GELU and an
@@ -41,6 +43,8 @@ _FACTS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^vit_giant_patch\d+_(224|clip|gap)", {"num_heads": 16}),
     (r"^vit_base_patch16_gap_224$", {"num_heads": 16}),
     (r"_clip_", {"norm_epsilon": 1e-5}),
+    (r"_dinov3|_lingbot", {"norm_epsilon": 1e-5, "rotary": 100.0}),
+    (r"^vit_7b_", {"num_heads": 32}),
     (r"_quickgelu_", {"gelu": "quick"}),
     (r"^vit_(giantopt|so400m)_patch16_siglip_", {"gelu": "tanh"}),
     (r"^vit_base_patch32_siglip_|^vit_large_patch16_siglip_(gap_)?512$", {"gelu": "tanh"}),
@@ -49,9 +53,11 @@ _FACTS: tuple[tuple[str, dict[str, Any]], ...] = (
 # Our input of the head by timm's `global_pool`.
 _CLASSIFIERS = {"token": "token", "avg": "gap", "max": "max", "map": "map"}
 
-# Arguments of a model that change what it computes without a trace in the arrays' names.
+# Arguments of a model that change what it computes without a trace in the arrays' names; the
+# padding at image sizes that are no multiple of the patch.
 _ARGUMENTS = {
     "pool_include_prefix": False, "norm_layer": "layernorm", "attn_layer": "attn", "block_fn": None,
+    "dynamic_img_pad": False,
 }  # fmt: skip
 
 
@@ -64,15 +70,16 @@ def _stated(checkpoint: Checkpoint) -> Stated:
         rule = "bicubic" if "registers" in shapes else "bicubic_dinov2"
         is_dinov2 = "encoder_block_0/layer_scale_1" in shapes
         return {"position_resize": rule} if is_dinov2 else {}, Description()
-    if not _PLAIN.match(name) or OTHERS.search(name):
+    if not _KNOWN.match(name) or OTHERS.search(name):
         raise ValueError(
-            "A model of timm must be a plain Vision Transformer (vit_, deit_, deit3_, flexivit_); "
-            "weights of hybrids, BiT and DINOv3 are read from the official code and Hugging Face. "
-            f"Received: {name} in {path}"
+            "A model of timm must be a Vision Transformer (vit_, deit_, deit3_, flexivit_) without "
+            f"other attention, positions or stems, or BiT. Received: {name} in {path}"
         )
     arguments = config.get("model_args") or {}
-    for argument, default in _ARGUMENTS.items():
-        if arguments.get(argument) not in (None, default):
+    for argument in arguments:
+        default = _ARGUMENTS.get(argument)
+        is_checked = argument in _ARGUMENTS or argument.startswith(("rope_", "use_rot_", "ref_"))
+        if is_checked and arguments[argument] not in (None, default):
             raise ValueError(
                 f"A timm model must have {argument}={default!r}. "
                 f"Received: {argument}={arguments[argument]!r} in the config.json of {path}"
@@ -81,7 +88,7 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     fields: dict[str, Any] = {
         "gelu": "exact",
         "norm_epsilon": ViTConfig.norm_epsilon,
-        "num_heads": None if width % 64 else width // 64,
+        "num_heads": None if width % 64 else width // 64 or None,
     }
     for pattern, more in _FACTS:
         if re.search(pattern, name):
@@ -108,7 +115,7 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     if size:  # A number, (height, width) or (channels, height, width).
         size = (size, size) if isinstance(size, int) else tuple(size[-2:])
     grid = None
-    if size and kernel:
+    if size and kernel and "root_conv" not in shapes:
         grid = tuple(side // patch for side, patch in zip(size, kernel[:2], strict=True))
     return fields, Description(position_grid=grid, input_shape=(*size, 3) if size else None)
 
@@ -151,51 +158,75 @@ def _resize_of_timm(wanted, image_size):
     ), notes
 
 
-_BLOCK = "blocks.{block}"
+_BLOCK, _UNIT = "blocks.{block}", "stages.{block}.units.{unit}"
+_STEM = "patch_embed.backbone"
 
-# huggingface/pytorch-image-models: VisionTransformer, DeiT too.
+
+def _units(prefix):
+    """The names of a ResNet's units, whose parts are counted from 1."""
+    parts = {f"{kind}_{part}": f"{kind}{part}" for part in (1, 2, 3) for kind in ("conv", "norm")}
+    parts |= {f"{kind}_projection": f"downsample.{kind}" for kind in ("conv", "norm")}
+    return {
+        f"{UNIT}/{ours}" + "/kernel" * ours.startswith("conv"): f"{prefix}{_UNIT}.{theirs}"
+        + ".weight" * ours.startswith("conv")
+        for ours, theirs in parts.items()
+    }
+
+
+# timm's own blocks and units count from 0, and a unit is called a block, too.
+_COUNTED = (
+    r"\bstages\.(\d+)\.blocks\.(\d+)\.",
+    lambda match: f"stages.{int(match[1]) + 1}.units.{int(match[2]) + 1}.",
+)
+
+_NAMES = {
+    "patch_embedding": "patch_embed.proj",
+    "class_token/token": "cls_token",
+    "distillation_token/token": "dist_token",
+    "registers/tokens": "reg_token",
+    "position_embedding/embedding": "pos_embed",
+    "embedding_norm": "norm_pre",
+    f"{BLOCK}/norm_1": f"{_BLOCK}.norm1",
+    f"{BLOCK}/attention/qkv": f"{_BLOCK}.attn.qkv",
+    f"{BLOCK}/attention/query_norm": f"{_BLOCK}.attn.q_norm",
+    f"{BLOCK}/attention/key_norm": f"{_BLOCK}.attn.k_norm",
+    f"{BLOCK}/attention/out": f"{_BLOCK}.attn.proj",
+    f"{BLOCK}/layer_scale_1/gamma": f"{_BLOCK}.ls1.gamma",
+    f"{BLOCK}/norm_2": f"{_BLOCK}.norm2",
+    f"{BLOCK}/mlp/dense_1": f"{_BLOCK}.mlp.fc1",
+    f"{BLOCK}/mlp/dense_2": f"{_BLOCK}.mlp.fc2",
+    f"{BLOCK}/layer_scale_2/gamma": f"{_BLOCK}.ls2.gamma",
+    "encoder_norm": "norm",
+    "pooled_norm": "fc_norm",
+    "pre_logits": "pre_logits.fc",
+    "predictions": "head",
+    "class_token_head": "head",
+    "distillation_token_head": "head_dist",
+    # Attention pooling, as SigLIP's.
+    "map_head/probe": "attn_pool.latent",
+    "map_head/query": "attn_pool.q",
+    "map_head/kv": "attn_pool.kv",
+    "map_head/out": "attn_pool.proj",
+    "map_head/norm": "attn_pool.norm",
+    "map_head/mlp/dense_1": "attn_pool.mlp.fc1",
+    "map_head/mlp/dense_2": "attn_pool.mlp.fc2",
+    # The ResNet of a hybrid.
+    "root_conv/kernel": f"{_STEM}.stem.conv.weight",
+    "root_norm": f"{_STEM}.stem.norm",
+    **_units(f"{_STEM}."),
+}
+_OPTIONAL = f"^patch_embedding/|^{BLOCK}/"
+
+# huggingface/pytorch-image-models: VisionTransformer, its hybrids, DeiT too.
 TIMM = Layout(
     name="timm",
-    rules=rules_of(
-        {
-            "patch_embedding": "patch_embed.proj",
-            "class_token/token": "cls_token",
-            "distillation_token/token": "dist_token",
-            "registers/tokens": "reg_token",
-            "position_embedding/embedding": "pos_embed",
-            "embedding_norm": "norm_pre",
-            f"{BLOCK}/norm_1": f"{_BLOCK}.norm1",
-            f"{BLOCK}/attention/qkv": f"{_BLOCK}.attn.qkv",
-            f"{BLOCK}/attention/query_norm": f"{_BLOCK}.attn.q_norm",
-            f"{BLOCK}/attention/key_norm": f"{_BLOCK}.attn.k_norm",
-            f"{BLOCK}/attention/out": f"{_BLOCK}.attn.proj",
-            f"{BLOCK}/layer_scale_1/gamma": f"{_BLOCK}.ls1.gamma",
-            f"{BLOCK}/norm_2": f"{_BLOCK}.norm2",
-            f"{BLOCK}/mlp/dense_1": f"{_BLOCK}.mlp.fc1",
-            f"{BLOCK}/mlp/dense_2": f"{_BLOCK}.mlp.fc2",
-            f"{BLOCK}/layer_scale_2/gamma": f"{_BLOCK}.ls2.gamma",
-            "encoder_norm": "norm",
-            "pooled_norm": "fc_norm",
-            "pre_logits": "pre_logits.fc",
-            "predictions": "head",
-            "class_token_head": "head",
-            "distillation_token_head": "head_dist",
-            # Attention pooling, as SigLIP's.
-            "map_head/probe": "attn_pool.latent",
-            "map_head/query": "attn_pool.q",
-            "map_head/kv": "attn_pool.kv",
-            "map_head/out": "attn_pool.proj",
-            "map_head/norm": "attn_pool.norm",
-            "map_head/mlp/dense_1": "attn_pool.mlp.fc1",
-            "map_head/mlp/dense_2": "attn_pool.mlp.fc2",
-        },
-        TORCH,
-        TORCH_TRANSFORMS,
-        optional=f"^patch_embedding/|^{BLOCK}/",
-    ),
+    rules=rules_of(_NAMES, TORCH, TORCH_TRANSFORMS, _OPTIONAL),
     marks=(r"^patch_embed\.proj\.weight$", r"^blocks\.\d+\.attn\.qkv\.weight$"),
     left_out=((r"^mask_token$", "the mask token"),),
     aliases=(
+        _COUNTED,
+        # A stem without blocks is not in a separate module.
+        (rf"^{_STEM}\.(conv|norm)\.", rf"{_STEM}.stem.\1."),
         # Names of Meta's DINOv2; with `block_chunks` the block's number follows its chunk's.
         (r"^blocks\.\d+\.(\d+)\.", r"blocks.\1."),
         (r"^register_tokens$", "reg_token"),
@@ -204,6 +235,7 @@ TIMM = Layout(
     ),
     gelu="exact",
     norm_epsilon=1e-6,
+    epsilon_in="variance",
     # By default positions are added to all tokens; with `no_embed_class` to patches only.
     prefix_rows=("all", "class", "none"),
     models_vary=True,
@@ -213,6 +245,49 @@ TIMM = Layout(
     usual_resize=lambda size: _resize_of_timm({"crop_pct": 0.9 if max(size) < 384 else 1.0}, size)[
         0
     ],
+)
+
+_GATED = f"{_BLOCK}.mlp.fc1"
+
+# The same code base: DINOv3 as Eva.
+TIMM_DINOV3 = dataclasses.replace(
+    TIMM,
+    name="timm DINOv3",
+    rules=(
+        *(
+            Rule(f"{_BLOCK}.attn.{part[0]}_bias", (f"{BLOCK}/attention/{part}/bias",), VECTOR, True)
+            for part in QKV
+        ),
+        *rules_of(
+            {**_NAMES, **{f"{BLOCK}/layer_scale_{part}/gamma": f"{_BLOCK}.gamma_{part}"
+                          for part in (1, 2)}},
+            TORCH, TORCH_TRANSFORMS, _OPTIONAL,
+        ),
+    ),
+    marks=(*TIMM.marks, r"^blocks\.0\.gamma_1$"),
+    joined=tuple((f"{_GATED}_g.{kind}", f"{_GATED}.{kind}") for kind in ("weight", "bias")),
+    aliases=((r"\.fc1_x\.", ".fc1."),),
+    needed="rotary",
+)  # fmt: skip
+
+# The same code base: ResNetV2 of the BiT paper.
+TIMM_BIT = Layout(
+    name="timm BiT",
+    rules=rules_of(
+        {
+            "root_conv/kernel": "stem.conv.weight",
+            **_units(""),
+            "final_norm": "norm",
+            "predictions": "head.fc",
+        },
+        TORCH,
+        {"^predictions/kernel$": Matrix(ones=2), **TORCH_TRANSFORMS},
+    ),
+    marks=(r"^stem\.conv\.weight$", r"^stages\.1\.units\.1\.norm1\.weight$"),
+    aliases=(_COUNTED,),
+    stated=_stated,
+    images=_images,
+    usual_resize=TIMM.usual_resize,
 )
 
 
@@ -229,14 +304,15 @@ def timm_arguments(config: ViTConfig) -> dict[str, Any]:
     """
     check_expressible(
         config,
-        "A model for timm must have positions at the input, and one linear layer behind one token "
-        "or pooling",
+        "A model for timm must have patches, positions at the input, and one linear layer behind "
+        "one token or pooling",
         classifier=config.classifier != "token+gap",
         representation_size=config.representation_size is None,
         position_embedding=config.position_embedding == "learned_1d",
         position_embedding_at=config.position_embedding_at == "input",
         map_num_heads=config.map_num_heads is None,
         map_mlp_dim=config.map_mlp_dim is None,
+        resnet=config.resnet is None,
         **{name: name in ("layer_scale", "qk_norm") for name in config.block(0).features},
     )
     pooling = {ours: theirs for theirs, ours in _CLASSIFIERS.items()}.get(

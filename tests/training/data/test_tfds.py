@@ -156,11 +156,37 @@ def test_an_unknown_name_is_told_in_one_line(data_dir):
     assert "\n" not in str(caught.value)
 
 
-def test_a_data_set_without_labels_is_refused(tmp_path):
-    rows = {"train": [{"image": image_of(0)}]}
-    prepared(tmp_path, "tiny_scenes", lambda features: {"image": features.Image()}, rows)
-    with pytest.raises(ValueError, match="must have one label.* tiny_scenes, with none"):
+@pytest.mark.parametrize(
+    ("kind", "value", "match"),
+    [
+        ("int64", 1, r"tiny_scenes, with image \(Image\), label \(Scalar\)"),
+        ("float32", 0.5, r"label \(a feature ClassLabel, .* label \(Scalar\)"),
+        ("Text", "cat", r"which numbers and texts are not\), .* label \(Text\)"),
+    ],
+)
+def test_a_data_set_without_classes_is_refused_with_its_features(kind, value, match, tmp_path):
+    rows = {"train": [{"image": image_of(0), "label": value}]}
+
+    def features(types):
+        return {
+            "image": types.Image(),
+            "label": types.Text() if kind == "Text" else types.Scalar(kind),
+        }
+
+    prepared(tmp_path, "tiny_scenes", features, rows)
+    with pytest.raises(ValueError, match=match) as caught:
         open_source("tfds:tiny_scenes", data_dir=tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_data_set_with_splits_of_other_names_is_refused_with_the_names(tmp_path):
+    def features(types):
+        return {"image": types.Image(), "label": types.ClassLabel(num_classes=2)}
+
+    rows = [{"image": image_of(number), "label": number} for number in range(2)]
+    prepared(tmp_path, "tiny_cars", features, {"trn": rows, "tst": rows})
+    with pytest.raises(ValueError, match="train, validation or test.* tiny_cars, with trn, tst"):
+        open_source("tfds:tiny_cars", data_dir=tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,15 @@ def names_of(report):
     return set(report.examples.names)
 
 
+def test_data_without_images_of_some_classes_are_evaluated(model, tmp_path):
+    one_class = write_classes(tmp_path / "one", 3, {NAMES[0]: COLORS[NAMES[0]]})
+    parts = write_classes(tmp_path / "parts", {"train": 2, "test": 2})
+    shutil.rmtree(parts / "test" / NAMES[1])
+    classifier = Classifier(model, NAMES, Preprocessing((8, 8)))
+    assert len(evaluate_classifier(classifier, one_class).examples) == 3
+    assert len(evaluate_classifier(classifier, parts).examples) == 4
+
+
 def test_what_the_run_held_out_is_evaluated_and_new_images_have_a_report_of_their_own(run):
     data, source, classifier = run
     report = evaluate_classifier(classifier, data)

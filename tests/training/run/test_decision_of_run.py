@@ -76,4 +76,4 @@ def test_a_bound_that_cannot_hold_leaves_a_run_without_a_decision(tmp_path):
     lines = []
     finetune(DataSpec(data, calibration=0.5), tmp_path / "run", settings, log=lines.append)
     assert not load_classifier(tmp_path / "run").description.labels.abstains
-    assert any(line.startswith("no decision: No threshold keeps the errors") for line in lines)
+    assert any(line.startswith("no decision: The threshold 0.") for line in lines)

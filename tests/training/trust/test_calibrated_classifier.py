@@ -211,7 +211,12 @@ def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, stra
     [
         ({"max_error": 0.01}, "needs at least 400 answered photos.*Received: 180"),
         ({"max_error": 0.02, "confidence": 0.999}, "with 99.9% confidence needs at least"),
-        ({"max_error": 0.03}, "No threshold keeps the errors below"),
+        (
+            {"max_error": 0.03},
+            r"The threshold 0.\d+, chosen by 36 of the photos, must keep the errors of the others "
+            r"below 3.0% with 95% confidence. Received: \d+ wrong of \d+ answers, .* About [\d,]+ "
+            r"calibration photos like these would pass four times of five. Raising --max-error",
+        ),
     ],
 )
 def test_what_cannot_hold_is_refused_and_nothing_is_written(folder, photos, settings, message):
@@ -271,6 +276,24 @@ def test_copies_of_images_that_were_trained_on_are_left_out(folder, photos, tmp_
     calibrate(folder, data, DecisionSettings(), log=lines.append)
     assert load_classifier(folder).recipe["decision"]["images"] == 144
     assert any(line.startswith("split   180 images") for line in lines)
+
+
+def test_an_image_counts_once_whatever_the_number_of_its_copies_and_of_its_group(
+    folder, photos, tmp_path
+):
+    for name in NAMES:
+        for number in range(40):
+            for copy in range(3):
+                path = tmp_path / "copies" / name / f"{number % 30}-{number}-{copy}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(photos / "test" / name / f"{number}.png", path)
+    classifier, lines = load_classifier(folder), []
+    known, *_ = calibration_images(classifier, DataSpec(tmp_path / "copies"), log=lines.append)
+    assert len({*known.fingerprints()}) == len(known) == 120
+    assert "split   240 of the 360 calibration images do not count: copies" in lines[-1]
+    spec = DataSpec(tmp_path / "copies", group_by=r"(\w+/\d+)-")
+    known, *_ = calibration_images(classifier, spec, log=lines.append)
+    assert np.bincount(known.labels).tolist() == [30, 30, 30]
 
 
 def test_a_class_without_calibration_images_is_refused(folder, photos, tmp_path):
