@@ -1,8 +1,9 @@
 """What `keras-vit check` finds, where the truth is known: CIFAR-10 with labels and pairs by people.
 
     python benchmarks/check_photos.py CIFAR10.tar.gz [--work FOLDER]
-        [--parts labels cleaning copies reviewed planted bursts] [--human-labels CIFAR-10_human.pt]
-        [--pairs duplicates_cifar10.csv] [--reviewed cifar10_mturk.json]
+        [--parts noise labels cleaning copies reviewed planted bursts]
+        [--human-labels CIFAR-10_human.pt] [--pairs duplicates_cifar10.csv]
+        [--reviewed cifar10_mturk.json]
 
 The archive has train/CLASS/*.jpg and test/CLASS/*.jpg in the order of the original data within each
 class. Human labels are CIFAR-10N's (github.com/UCSC-REAL/cifar-10-100n), the pairs ciFAIR's
@@ -10,10 +11,13 @@ class. Human labels are CIFAR-10N's (github.com/UCSC-REAL/cifar-10-100n), the pa
 beside them), the reviewed test labels are in github.com/cleanlab/label-errors. None of them is
 part of this package.
 
-- labels: precision and AUROC for wrong labels, and processor time without the features, next to
-  cleanlab with logistic regression in 5 folds on the same features: scikit-learn's defaults, and
-  more regularised. The folds are shuffled, as cleanlab's own are: the files are in the order of the
-  true classes, so that without shuffling the wrong labels of one kind are all in one fold.
+- noise: the estimated share of wrong labels, how many are listed, precision and AUROC, and
+  processor time without the features, on 3,200 test images with labels turned to any other class,
+  to the next or to the other of a pair. Next to cleanlab with logistic regression in 5 shuffled
+  folds on the same features: scikit-learn's defaults, and more regularised.
+- labels: the same for the human labels. The folds are shuffled, as cleanlab's own are: the files
+  are in the order of the true classes, so that without shuffling the wrong labels of one kind are
+  all in one fold.
 - cleaning: test accuracy of a ridge regression on the human labels, after the labels in doubt are
   dropped or replaced unseen, and after a person has decided on the labels that the page shows.
 - copies: recall of ciFAIR's pairs, and other images that are found.
@@ -24,9 +28,9 @@ part of this package.
 - bursts: accuracy on the test part of a split of bursts of five crops, with groups kept together
   and without, next to the accuracy on other images.
 
-Features of reviewed are from the patches and the classifier in the package, features of planted
-from the classifier, which has not seen the test images. All others are convolutions with 400 random
-patches of the images (Coates, Lee and Ng, 2011), which have seen no label.
+Features of noise and reviewed are from the patches and the classifier in the package, features of
+planted from the classifier, which has not seen the test images. All others are convolutions with
+400 random patches of the images (Coates, Lee and Ng, 2011), which have seen no label.
 """
 
 import argparse
@@ -59,7 +63,8 @@ from keras_vit.utils.report import markdown_table
 
 CLASSES, SIDE, PATCH, FILTERS = 10, 32, 6, 400
 CLASSIFIER = "r14_vit_micro16_cifar10"  # In the package; has not seen the test images.
-COUNTS = (100, 1000, 4500)
+COUNTS = (50, 100, 1000)
+NOISY = 3200
 TRIALS, SET, BURST = 20, 500, 5
 BURSTS = 600
 SHOWN = 1000  # Labels on the page.
@@ -106,8 +111,8 @@ def read_images(archive, work):
     return images
 
 
-def patch_features(images, work):
-    """Returns features of both parts, float32 `(N, 1600)`, and the function that computes them."""
+def patch_features(images, work, parts):
+    """Returns features of parts, float32 `(N, 1600)`, and the function that computes them."""
     import tensorflow as tf
 
     rng = np.random.default_rng(0)
@@ -148,16 +153,18 @@ def patch_features(images, work):
         )
 
     found = {}
-    for part, pixels in images.items():
+    for part in parts:
         path = work / f"{part}_features.npy"
         if not path.exists():
-            np.save(path, patches_of(pixels))
+            np.save(path, patches_of(images[part]))
         found[part] = np.load(path)
     return found, patches_of
 
 
 def ranks(order, wrong):
     """Returns the precision in the first images, and the AUROC, of an order from most doubtful."""
+    if not wrong.any():
+        return [""] * (len(COUNTS) + 1)
     places = np.empty(len(order))
     places[order] = np.arange(len(order))
     bad, good = int(wrong.sum()), int((~wrong).sum())
@@ -173,31 +180,47 @@ def ridge_doubts(decomposition, labels):
     return doubts_of_classes(scores, labels), time.process_time() - began
 
 
-def measure_labels(features, human):
-    """Prints the table of wrong labels."""
+def planted_labels(truth):
+    """Returns labels by name, some turned to another class."""
+    labels = {"right": truth}
+    for kind in ("any", "next", "pairs"):
+        for share in (0.03, 0.1, 0.3):
+            rng = np.random.default_rng(0)
+            wrong = rng.random(len(truth)) < share
+            turned = {
+                "any": truth + rng.integers(1, CLASSES, len(truth)),
+                "next": truth + 1,
+                "pairs": truth ^ 1,
+            }[kind]
+            labels[f"{kind}, {share:.0%}"] = np.where(wrong, turned % CLASSES, truth)
+    return labels
+
+
+def measure_labels(features, truth, sets):
+    """Prints the table of wrong labels, for sets of labels by name."""
     began = time.process_time()
     decomposition = Decomposition(features)
     base = time.process_time() - began
     rows = []
-    for name in ("clean_label", "aggre_label", "random_label1"):
-        labels, wrong = human[name], human[name] != human["clean_label"]
+    for name, labels in sets.items():
+        wrong = labels != truth
         doubts, seconds = ridge_doubts(decomposition, labels)
-        order = np.argsort(doubts.confidence, kind="stable")
-        first = doubts.ranked()[:50]
+        ranked = doubts.ranked()
+        first = ranked[:50]
         expected = f"{doubts.probability[first].sum():.0f} / {wrong[first].sum()}"
-        numbers = ranks(order, wrong) if wrong.any() else [""] * 4
-        rows.append([name, "check", *numbers, expected, f"{base + seconds:.0f}"])
+        shares = [f"{wrong.mean():.1%}", f"{doubts.noise:.1%}", f"{len(ranked):,}", expected]
+        numbers = ranks(np.argsort(-doubts.probability, kind="stable"), wrong)
+        rows.append([name, "check", *shares, *numbers, f"{base + seconds:.0f}"])
         if wrong.any():
             rows += cleanlab_rows(features, labels, wrong, name)
-    columns = [f"first {count}" for count in COUNTS]
-    print_table(
-        ["labels", "by", *columns, "AUROC", "wrong of first 50: expected / real", "CPU s"], rows
-    )
+    columns = ["labels", "by", "wrong", "estimated", "listed", "wrong of first 50: expected / real"]
+    print_table([*columns, *(f"first {count}" for count in COUNTS), "AUROC", "CPU s"], rows)
 
 
 def cleanlab_rows(features, labels, wrong, name):
     """Returns the rows of cleanlab, or none if it is not installed."""
     try:
+        from cleanlab.filter import find_label_issues
         from cleanlab.rank import get_label_quality_scores
         from sklearn.linear_model import LogisticRegression
         from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -213,9 +236,11 @@ def cleanlab_rows(features, labels, wrong, name):
         )
         quality = get_label_quality_scores(labels, probabilities)
         seconds = time.process_time() - began
+        listed = find_label_issues(labels, probabilities, n_jobs=1).sum()
         order = np.argsort(quality, kind="stable")
         by = f"cleanlab, C={setting.get('C', 1)}"
-        rows.append([name, by, *ranks(order, wrong), "", f"{seconds:.0f}"])
+        shares = ["", "", f"{listed:,}", ""]
+        rows.append([name, by, *shares, *ranks(order, wrong), f"{seconds:.0f}"])
     return rows
 
 
@@ -225,7 +250,7 @@ def measure_cleaning(features, human, test_features, test_labels):
     for name in ("random_label1", "random_label2", "random_label3"):
         labels, truth = human[name], human["clean_label"]
         doubts, _ = ridge_doubts(decomposition, labels)
-        chosen = doubts.listed & (doubts.probability >= 0.5)
+        chosen = doubts.probability >= 0.5
         decided = labels.copy()
         shown = doubts.ranked()[:SHOWN]
         decided[shown] = truth[shown]
@@ -328,7 +353,7 @@ def measure_reviewed(features, labels, original, reviewed):
     rows = []
     for name, values in features.items():
         doubts, _ = ridge_doubts(Decomposition(values), labels)
-        order = np.argsort(doubts.confidence, kind="stable")
+        order = np.argsort(-doubts.probability, kind="stable")
         first, thousand = set(order[: len(reviews)].tolist()), set(order[:1000].tolist())
         counts = [len(first & set(places[is_wrong].tolist())), len(first & set(places.tolist()))]
         counts.append(len(thousand & set(places[is_wrong].tolist())))
@@ -399,7 +424,7 @@ def print_table(columns, rows):
 
 def main():
     """Prints a table for each part."""
-    parts = ("labels", "cleaning", "copies", "reviewed", "planted", "bursts")
+    parts = ("noise", "labels", "cleaning", "copies", "reviewed", "planted", "bursts")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("archive", help="CIFAR-10 as image files in a .tar.gz")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
@@ -413,18 +438,21 @@ def main():
     images = read_images(arguments.archive, work)
     test_labels = np.repeat(np.arange(CLASSES), len(images["test"]) // CLASSES)
     if set(arguments.parts) != {"planted"}:
-        features, patches_of = patch_features(images, work)
+        stored = () if set(arguments.parts) <= {"noise", "planted"} else ("train", "test")
+        features, patches_of = patch_features(images, work, stored)
     if {"labels", "cleaning", "copies"} & set(arguments.parts):
         human, order = read_human_labels(arguments.human_labels)
     if "labels" in arguments.parts:
-        measure_labels(features["train"], human)
+        truth = human["clean_label"]
+        names = ("clean_label", "aggre_label", "random_label1")
+        measure_labels(features["train"], truth, {name: human[name] for name in names})
     if "cleaning" in arguments.parts:
         measure_cleaning(features["train"], human, features["test"], test_labels)
     if "copies" in arguments.parts:
         measure_copies(images, features, order, arguments.pairs)
     if "bursts" in arguments.parts:
         measure_bursts(images["train"], patches_of, features["test"], test_labels)
-    if {"reviewed", "planted"} & set(arguments.parts):
+    if {"noise", "reviewed", "planted"} & set(arguments.parts):
         from keras_vit.models.rebuild import feature_model
 
         classifier = keras_vit.load_classifier(CLASSIFIER)
@@ -433,6 +461,11 @@ def main():
         def features_of(pixels):
             return model.predict(classifier.preprocess(list(pixels)), batch_size=100, verbose=0)
 
+        if "noise" in arguments.parts:
+            chosen = np.random.default_rng(0).permutation(len(test_labels))[:NOISY]
+            truth, pixels = test_labels[chosen], images["test"][chosen]
+            for values in (features_of(pixels), patches_of(pixels)):
+                measure_labels(values, truth, planted_labels(truth))
         if "reviewed" in arguments.parts:
             original = np.load(
                 pathlib.Path(arguments.pairs).with_name("cifar10_test_set_original_labels.npy")

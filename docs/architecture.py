@@ -34,11 +34,11 @@ def modules() -> dict[str, pathlib.Path]:
 
 
 def box_of(path: pathlib.Path) -> str:
-    """Returns the folder of a file, or the file itself if it lies in a top folder."""
+    """Returns the room of a file, or the file itself if it lies in a top folder."""
     inside = path.relative_to(ROOT)
-    if len(inside.parts) > 2 or inside.parts[0] == "export":
-        return str(inside.parent)
-    return str(inside)
+    if inside.parts[0] == "export":
+        return "export"
+    return "/".join(inside.parts[:2])
 
 
 def imports(name: str, path: pathlib.Path) -> set[str]:

@@ -20,7 +20,7 @@ from keras_vit.utils.files import check_holds_one_model
 from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 from keras_vit.utils.safe_text import for_line
 
-from .formats import OpenedExport, Signature, format_of
+from .formats import OpenedExport, Signature, check_is_no_pattern, format_of
 from .texts import check_texts, read_facts
 
 _CHANNELS = 3
@@ -146,6 +146,7 @@ def open_export(path: str | os.PathLike) -> OpenedExport:
         Exception: Any other one of a damaged file.
     """
     export_format = format_of(path)
+    check_is_no_pattern(path, export_format)
     check_holds_one_model(path)
     opened = export_format.open(pathlib.Path(path))
     check_texts(opened.texts)

@@ -338,6 +338,15 @@ def format_of(path: str | os.PathLike) -> type[ExportFormat]:
     )
 
 
+def check_is_no_pattern(path: str | os.PathLike, format_type: type[ExportFormat]) -> None:
+    """Raises ValueError if TensorFlow, which takes it as a pattern, would not find a path again."""
+    if format_type.runs_in_tensorflow and {*"*?["} & {*os.path.abspath(path)}:
+        raise ValueError(
+            "TensorFlow reads the path of a SavedModel as a pattern: the names of its folders must "
+            f"not have *, ? or [. Received: {os.path.abspath(path)}"
+        )
+
+
 def any_of(names: Iterable[str]) -> str:
     """Returns names as "a, b or c"."""
     *first, last = names

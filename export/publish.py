@@ -23,7 +23,12 @@ from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check
 
 from .check import ExportReport, checksums, compare_with_keras, golden_json, size_of
 from .check_images import found_check_images, golden_files
-from .formats import ExportFormat, QuantizedFormat, import_export_package
+from .formats import (
+    ExportFormat,
+    QuantizedFormat,
+    check_is_no_pattern,
+    import_export_package,
+)
 from .texts import CHECK, CHECKSUMS, GOLDEN, ORIGIN
 
 
@@ -45,6 +50,12 @@ def write_export(
             images, or the check fails. Nothing is written then.
         ImportError: If a package that the format needs is not installed.
     """
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ValueError(
+            "Exports must be written on Keras's TensorFlow backend, which reads what any other "
+            f"trained. Received: KERAS_BACKEND={backend}"
+        )
     check_output(path, type(export), overwrite=export.overwrite)
     for package in export.packages:
         import_export_package(package)
@@ -131,6 +142,7 @@ def check_output(
     Raises:
         ValueError: If the path exists and may not be replaced, or has the wrong suffix.
     """
+    check_is_no_pattern(path, format_type)
     if format_type.marker:
         check_folder(path, marker=format_type.marker, overwrite=overwrite)
     else:

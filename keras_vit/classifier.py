@@ -49,7 +49,7 @@ class Classifier:
     """A model with its class names and the preprocessing of its images.
 
     Args:
-        model: A Keras model from images `(B, H, W, C)` to probabilities `(B, K)`, or `(B, K + 1)`
+        model: A Keras model from images `(B, H, W, 3)` to probabilities `(B, K)`, or `(B, K + 1)`
             if it is calibrated and may answer "unknown", its last output.
         class_names: The K names, in the order of the model's outputs.
         preprocessing: The preprocessing from an image to the model's input.
@@ -60,13 +60,16 @@ class Classifier:
             label, one for each class; 0.5 by default.
 
     Raises:
-        ValueError: If the class names, the image size or the thresholds do not fit the model.
+        ValueError: If the class names, the image size or the thresholds do not fit the model, or it
+            takes images of another number of channels.
 
     Example:
     >>> classifier = load_classifier("runs/pets")
     >>> classifier.predict("garden.jpg", top=1)[0].top
     [('beagle', 0.98)]
     """
+
+    _process: int | None = None  # The one that opened the first.
 
     def __init__(
         self,
@@ -110,6 +113,21 @@ class Classifier:
         self.model, self.description = model, description
         self.recipe = dict(recipe or {})
         self.folder = None if folder is None else pathlib.Path(folder)
+        Classifier._process = Classifier._process or os.getpid()
+
+    def __reduce__(self):
+        if hasattr(self.model, "takes_pixels"):  # A running export is opened again.
+            return _unpickled, (open_classifier, (os.path.abspath(str(self.folder)),))
+        facts = (self.description, self.recipe, self.folder)
+        return _unpickled, (*self.model.__reduce__(), *facts)
+
+    def _check_process(self):
+        if self._process != os.getpid():
+            raise RuntimeError(
+                "A classifier must not be used in a forked process, where TensorFlow never "
+                'answers: start processes with multiprocessing.get_context("spawn"). '
+                f"Received: process {os.getpid()}, a fork of {self._process}"
+            )
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -141,6 +159,7 @@ class Classifier:
         Returns:
             A float32 array `(B, height, width, C)`.
         """
+        self._check_process()
         if hasattr(images, "convert") or getattr(images, "ndim", 4) == 3:
             images = [images]
         arrays = []
@@ -160,9 +179,9 @@ class Classifier:
         """Returns a `Prediction` for each image, in order.
 
         Args:
-            paths: A file, a folder (with its subfolders), an image in memory (bytes of a file, a
-                PIL image, an array `(H, W, 3)` of uint8), or several of all these. The `path` of
-                an image in memory is its place, such as "image 0".
+            paths: A file, a folder (with its subfolders), an image in memory (bytes of a file, an
+                open binary file, a PIL image, an array `(H, W, 3)` of uint8), or several of all
+                these. The `path` of an image in memory is its place, such as "image 0".
             top: Number of classes of a prediction.
             batch_size: Images that the model computes at once.
 
@@ -189,6 +208,7 @@ class Classifier:
         Yields:
             A `Prediction` for each image, in order.
         """
+        self._check_process()
         if top < 1 or batch_size < 1:
             raise ValueError(
                 "top and batch_size must be at least 1. "
@@ -248,6 +268,7 @@ class Classifier:
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` or `(B, K + 1)` for B inputs of `input_of`."""
+        self._check_process()
         if len({image.shape for image in inputs}) == 1:
             return predict_batch(self.model, np.stack(inputs))
         # Images of several sizes, which the model resizes itself.
@@ -345,6 +366,19 @@ def _check_shapes(model, names, preprocessing):
             "The image size of the preprocessing must be the model's. Received: "
             f"image_size={image_size}, a model with inputs of shape {inputs}"
         )
+    if inputs[3] not in (None, 3):
+        raise ValueError(
+            "A classifier reads image files in 3 channels, red, green and blue, so its model must "
+            'take 3: keras_vit.load_checkpoint(model, path, input_channels="adapt") adapts the '
+            f"first kernel. Received: a model with inputs of shape {inputs}"
+        )
+
+
+def _unpickled(read, arguments, *facts):
+    if Classifier._process not in (None, os.getpid()):  # Forked: its use is refused.
+        return Classifier.__new__(Classifier)
+    model = read(*arguments)
+    return Classifier.of(model, *facts) if facts else model
 
 
 def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:

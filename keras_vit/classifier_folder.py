@@ -82,8 +82,12 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
     """
     if not folder.is_dir():
         raise ValueError(
-            f"A classifier is a folder with {', '.join(FILES)}. No such folder: {folder}; "
-            f"{_OTHERS if folder.exists() else 'hf:OWNER/NAME is a repository of the Hub'}"
+            f"A classifier is a folder with {', '.join(FILES)}. "
+            + (
+                f"Received a file: {folder}; {_OTHERS}"
+                if folder.exists()
+                else f"No such folder: {folder}; hf:OWNER/NAME is a repository of the Hub"
+            )
         )
     keras_model = model_in(folder)
     missing = [name for name in (DESCRIPTION, CLASSES) if not (folder / name).is_file()]
@@ -134,7 +138,7 @@ def save_classifier(
 
     Args:
         folder: The folder to write. It appears at the end, in one rename.
-        model: A model from images `(B, H, W, C)` to probabilities, as for `Classifier`.
+        model: A model from images `(B, H, W, 3)` to probabilities, as for `Classifier`.
         class_names: The K names, in the order of the model's outputs.
         preprocessing: The preprocessing from an image to the model's input; by default the one
             of the weights that the model was built with, if they state one.

@@ -70,7 +70,7 @@ COMMANDS = {
     ),
 }
 
-BACKENDS = ("tensorflow", "jax")  # Backends of Keras that the package supports.
+BACKENDS = ("tensorflow", "jax")  # Backends of Keras that the commands run on.
 
 # What most people come for, and the command to paste.
 FIRST_COMMANDS = {
@@ -259,7 +259,8 @@ def check_backend_name() -> None:
     wanted = os.environ.get("KERAS_BACKEND", BACKENDS[0])
     if wanted not in BACKENDS:
         raise ValueError(
-            f"Keras's backend must be {' or '.join(BACKENDS)}. Received: KERAS_BACKEND={wanted}"
+            f"For the commands Keras's backend must be {' or '.join(BACKENDS)}; the models, their "
+            f"fit and predict also run on torch. Received: KERAS_BACKEND={wanted}"
         )
 
 

@@ -219,6 +219,11 @@ def _loss_and_gradients(model, images, labels):
 
         value_and_grad = jax.jit(jax.value_and_grad(loss_of))
         loss, values = value_and_grad([variable.value for variable in variables])
+    elif keras.backend.backend() == "torch":
+        model.zero_grad()
+        loss = _loss(model, images, labels)
+        loss.backward()
+        values = [variable.value.grad for variable in variables]
     else:
         import tensorflow as tf
 

@@ -1,4 +1,6 @@
+import io
 import json
+import multiprocessing
 import os
 import pathlib
 import resource
@@ -273,6 +275,21 @@ def test_names_and_outputs_that_do_not_fit_are_refused(model, tmp_path):
     assert not os.listdir(tmp_path)
 
 
+def test_a_forked_process_is_refused_and_a_spawned_one_predicts(folder, images):
+    classifier = load_classifier(folder)
+    refused = pytest.raises(RuntimeError, match=r'forked .*"spawn".* Received: process \d+')
+    with multiprocessing.get_context("fork").Pool(1) as pool, refused:
+        pool.apply(classifier.predict, (images,))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(classifier.predict, (images,)) == classifier.predict(images)
+
+
+def test_a_file_that_exists_is_not_said_to_be_missing(tmp_path):
+    (tmp_path / "base.onnx").write_text("")
+    with pytest.raises(ValueError, match=r"Received a file: .*base.onnx; keras_vit.build"):
+        load_classifier(tmp_path / "base.onnx")
+
+
 def test_a_new_process_that_only_imports_the_package_loads_it(folder, images):
     # The package loads its layers with Keras, and TensorFlow looks for Keras without loading it.
     code = (
@@ -293,3 +310,29 @@ def test_a_new_process_that_only_imports_the_package_loads_it(folder, images):
     name, probability = json.loads(done.stdout)[0]
     assert name == here[0]
     assert probability == pytest.approx(here[1], abs=1e-6)
+
+
+def test_an_open_file_is_an_image(folder, images):
+    path = images / "0.PNG"
+    classifier = load_classifier(folder)
+    (expected,) = classifier.predict(path)
+    with path.open("rb") as file:
+        results = classifier.predict(file) + classifier.predict([io.BytesIO(path.read_bytes())])
+    assert [result.top for result in results] == [expected.top] * 2
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_a_model_of_other_channels_is_refused_before_a_folder_is_written(channels, tmp_path):
+    model = keras_vit.build(tiny_config(), input_shape=(8, 8, channels), classes=3)
+    with pytest.raises(ValueError, match=r"in 3 channels, .*Received: .*\(None, 8, 8, \d\)"):
+        save_classifier(tmp_path / "pets", model, NAMES, Preprocessing((8, 8)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_keras_image_data_format_does_not_change_a_saved_classifier(folder, images):
+    expected = load_classifier(folder).predict(images / "0.PNG")
+    keras.config.set_image_data_format("channels_first")
+    try:
+        assert load_classifier(folder).predict(images / "0.PNG") == expected
+    finally:
+        keras.config.set_image_data_format("channels_last")

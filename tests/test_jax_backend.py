@@ -1,5 +1,6 @@
-"""Layers, models, steps and a run on the JAX backend, which needs a separate process."""
+"""Layers, models, steps and a run on JAX, models on PyTorch: each needs a separate process."""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -23,15 +24,16 @@ RUN = "commands/test_run_on_jax.py"
 QUICK = "any_backend and not any_backend_slow"
 
 
-def run_on_jax(folder, tests, places):
+def run_on(backend, folder, tests, places):
     """Runs the tests of a mark; their temporary folders are in a folder."""
-    pytest.importorskip("jax")
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"pip install {backend}")
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", f"--basetemp={folder}", "-m", tests, *places],
         cwd=TESTS,
         env={
             **os.environ,
-            "KERAS_BACKEND": "jax",
+            "KERAS_BACKEND": backend,
             "PYTEST_ADDOPTS": "",
             # Runs of the same model are compiled once.
             "JAX_COMPILATION_CACHE_DIR": f"{folder}.compiled",
@@ -47,7 +49,7 @@ def run_on_jax(folder, tests, places):
 
 @pytest.mark.slow
 def test_a_run_on_jax_gives_a_classifier_with_the_same_answers_on_tensorflow(tmp_path):
-    run_on_jax(tmp_path / "jax", QUICK, [RUN])
+    run_on("jax", tmp_path / "jax", QUICK, [RUN])
     (predicted,) = (tmp_path / "jax").rglob("predicted.json")
     classifier = load_classifier(predicted.parent)
     for there in json.loads(predicted.read_text()):
@@ -70,4 +72,16 @@ def test_a_run_on_jax_gives_a_classifier_with_the_same_answers_on_tensorflow(tmp
     ids=["blocks and steps", "all", "slow"],
 )
 def test_layers_models_and_steps_give_the_same_numbers_on_jax(tests, places, tmp_path):
-    run_on_jax(tmp_path / "jax", tests, places)
+    run_on("jax", tmp_path / "jax", tests, places)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        ("models/test_keras_fit.py", "models/test_golden.py"),
+        pytest.param(("models", "layers", "test_saved_files.py"), marks=pytest.mark.slow),
+    ],
+    ids=["a model", "all"],
+)
+def test_models_give_the_same_numbers_on_torch(places, tmp_path):
+    run_on("torch", tmp_path / "torch", QUICK, places)

@@ -78,15 +78,17 @@ class Evaluate(Command):
             batch_size=self.batch_size,
             progress=True,
         )
+        written = []
+        if self.output:
+            task = task_of(data.data)
+            model = evaluated_classifier(classifier, task)
+            written = report.write(self.output)
+            written += self._write_result(model, protocol_of(report.to_json()), task, report)
         print(report)
         if report.skipped and not self.output:
             print(f"--output DIR writes all skipped files to DIR/{SKIPPED}")
-        if self.output:
-            for path in report.write(self.output):
-                print(f"written {path}")
-            task = task_of(data.data)
-            model = evaluated_classifier(classifier, task)
-            self._write_result(self.output, model, protocol_of(report.to_json()), task, report)
+        for path in written:
+            print(f"written {path}")
         return 0
 
     def _open_classifier(self) -> Any:
@@ -121,23 +123,25 @@ class Evaluate(Command):
             batch_size=self.batch_size,
             progress=True,
         )
+        written = self._write_result(model, protocol, report.title, report) if self.output else []
         print(report)
-        if self.output:
-            self._write_result(self.output, model, protocol, report.title, report)
+        for path in written:
+            print(f"written {path}")
         return 0
 
-    def _write_result(self, output: str, model: Any, protocol: str, task: str, report: Any) -> None:
-        """Writes the result file.
+    def _write_result(
+        self, model: Any, protocol: str, task: str, report: Any
+    ) -> list[pathlib.Path]:
+        """Writes the result file; returns its path.
 
         Args:
-            output: The folder.
             model: An `EvaluatedModel`.
             protocol: Field of the result file.
             task: Field of the result file.
             report: A `ClassificationReport`, a `MultilabelReport` or a report of
                 `training.evaluation.imagenet`.
         """
-        path = pathlib.Path(output) / RESULT
+        path = pathlib.Path(self.output or "") / RESULT
         settings = model.recipe.get("settings", {})
         Result(
             protocol=protocol,
@@ -156,4 +160,4 @@ class Evaluate(Command):
             seed=settings.get("seed"),
             command=self.called_as,
         ).write(path)
-        print(f"written {path}")
+        return [path]

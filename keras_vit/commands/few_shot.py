@@ -71,12 +71,13 @@ class FewShot(Command):
         }
         data = self.data if self.folds is None else dataclasses.replace(self.data, holdout=0.0)
         report = few_shot.evaluate(model, data.open(), folds=self.folds, **options)
-        print(report)
         if self.output:
             described = model.to_json()
             for number, part in enumerate(report.parts, 1):
                 fold = {} if self.folds is None else {"fold": [number, self.folds]}
                 self._write(report, part, described, fold)
+        print(report)
+        if self.output:
             print(f"written {self.output}")
 
     def _write(self, report, part, described, fold):

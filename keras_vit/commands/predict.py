@@ -103,6 +103,8 @@ class Predict(Command):
         failed: list = []
         column = ANSWER if classifier.description.labels.abstains else None
         column = LABELS if classifier.task == MULTILABEL else column
+        if self.format != "text" and hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(encoding="utf-8")  # Whatever the console's.
         WRITERS[self.format](_checked(predictions, failed, self.strict), column)
         for prediction in failed:
             line = for_line(f"keras-vit: {prediction.path}: {prediction.error}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from keras_vit.utils.json_files import check_fields
@@ -61,7 +62,8 @@ class Labels:
                 f'The answer "{UNKNOWN}" is for one class an image. Received: task={self.task!r}'
             )
         if names is not None:
-            object.__setattr__(self, "names", tuple(names))
+            one_form = (composed(name) if isinstance(name, str) else name for name in names)
+            object.__setattr__(self, "names", tuple(one_form))
         if names is not None and self.is_multilabel:
             check_label_names(names)
         if thresholds is not None:
@@ -101,6 +103,24 @@ class Labels:
         fields = {"names": list, "task": str, "thresholds": list, "abstains": bool}
         check_fields(content, fields, "labels")
         return cls(**content)
+
+
+def composed(text: str) -> str:
+    """Returns a name in Unicode's composed form (NFC): macOS and archives decompose letters."""
+    return unicodedata.normalize("NFC", text)
+
+
+def look_alikes(names: Iterable[str]) -> list[str]:
+    """Returns a text for each of the different names that look alike.
+
+    They differ by case, by Unicode's form or by spaces and invisible characters only.
+    """
+    groups = collections.defaultdict(list)
+    for name in dict.fromkeys(names):
+        folded = unicodedata.normalize("NFKC", name).casefold()
+        visible = "".join(c for c in folded if unicodedata.category(c) != "Cf")
+        groups[" ".join(visible.split())].append(repr(name))
+    return [f"{' and '.join(group)} are different" for group in groups.values() if len(group) > 1]
 
 
 def check_class_names(class_names: Sequence[str]) -> None:

@@ -67,7 +67,7 @@ def as_images(images: Any) -> list[Any]:
             another type.
     """
     one = (*PATHS, bytes, bytearray, memoryview)
-    is_one = isinstance(images, one) or hasattr(images, "getexif")
+    is_one = isinstance(images, one) or hasattr(images, "getexif") or hasattr(images, "read")
     several = [images] if is_one or getattr(images, "ndim", 0) == 3 else images
     found: list[Any] = []
     for image in several:
@@ -79,11 +79,13 @@ def as_image(image: Any) -> bytes | np.ndarray:
     """Returns an image of this program as the content of a file or as uint8 pixels `(H, W, 3)`.
 
     Args:
-        image: The content of an image file, a PIL image, or an array `(H, W, 3)` of uint8.
+        image: The content of an image file, an open binary file, a PIL image, or an array
+            `(H, W, 3)` of uint8.
 
     Raises:
         ValueError: If it is none of these.
     """
+    image = image.read() if hasattr(image, "read") else image
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
     if hasattr(image, "getexif"):

@@ -43,7 +43,9 @@ class ConfiguredLayer(keras.layers.Layer):
         # Called for what is no attribute: a field, or a mistake.
         if "config" in vars(self) and name in self.config.__dataclass_fields__:
             return getattr(self.config, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        # PyTorch's modules find their parameters in this method; other backends have none.
+        find: Any = getattr(super(), "__getattr__", super().__getattribute__)
+        return find(name)
 
     def get_config(self):
         return {**super().get_config(), **changed_fields(self.config)}

@@ -41,7 +41,9 @@ def _group_normalization(groups, epsilon):
 
 
 def _affine(layer):
-    return layer.gamma if layer.scale else 1.0, layer.beta if layer.center else 0.0
+    """The scale and the shift, float32 like the statistics; the policy "float16" holds less."""
+    gamma, beta = layer.gamma if layer.scale else 1.0, layer.beta if layer.center else 0.0
+    return ops.cast(gamma, "float32"), ops.cast(beta, "float32")
 
 
 def _checked(epsilon):

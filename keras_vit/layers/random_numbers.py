@@ -53,7 +53,7 @@ def named_seed(seed: Any, name: str) -> Any:
         name: Name of the use.
     """
     # In the first integer, as a generator counts its calls in the second.
-    return ops.cast(seed, "uint32") + np.array([zlib.crc32(name.encode()), 0], "uint32")
+    return _wrapped(ops.cast(seed, "uint32") + np.array([zlib.crc32(name.encode()), 0], "uint32"))
 
 
 def random_bits(shape: tuple, seed: Any) -> Any:
@@ -134,7 +134,7 @@ def _philox_of_operations(rows, counters, seed, first_row):
     row = ops.cast(first_row, "uint32") + ops.arange(rows, dtype="uint32")[:, None]
     high, low = _multiply(counters, row)
     column = ops.arange(counters, dtype="uint32")[None]
-    low = low + column
+    low = _wrapped(low + column)
     high = high + ops.cast(low < column, "uint32")  # The carry.
     zeros = ops.zeros_like(low)
     x = [low, high, zeros, zeros]
@@ -147,7 +147,7 @@ def _philox_of_operations(rows, counters, seed, first_row):
             ops.bitwise_xor(ops.bitwise_xor(high_0, x[3]), key[1]),
             low_0,
         ]
-        key = [part + np.uint32(step) for part, step in zip(key, _KEY_STEPS, strict=True)]
+        key = [_wrapped(part + np.uint32(step)) for part, step in zip(key, _KEY_STEPS, strict=True)]
     return ops.reshape(ops.stack(x, axis=-1), (rows, 4 * counters))
 
 
@@ -159,7 +159,12 @@ def _multiply(constant, x):
     middle = a_high * x_low + ops.right_shift(a_low * x_low, half)
     other = a_low * x_high + ops.bitwise_and(middle, mask)
     high = a_high * x_high + ops.right_shift(middle, half) + ops.right_shift(other, half)
-    return high, np.uint32(constant) * x
+    return high, _wrapped(np.uint32(constant) * x)
+
+
+def _wrapped(x):
+    """The lower 32 bits of sums and products of uint32 numbers, which PyTorch holds as int64."""
+    return ops.bitwise_and(x, np.uint32(2**32 - 1)) if keras.backend.backend() == "torch" else x
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -33,7 +33,7 @@ class PatchEmbedding(keras.layers.Conv2D):
 
     def __init__(self, dim, patch_size, **kwargs):
         kwargs.setdefault("kernel_initializer", "lecun_normal")
-        super().__init__(dim, patch_size, patch_size, **kwargs)
+        super().__init__(dim, patch_size, patch_size, data_format="channels_last", **kwargs)
 
     def call(self, images):
         patch_height, patch_width = self.kernel_size

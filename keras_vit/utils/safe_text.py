@@ -74,9 +74,10 @@ def _is_number(text):
 
 @contextlib.contextmanager
 def safe_output() -> Iterator[None]:
-    """Escapes control characters in all that Python prints in a block.
+    """Escapes control characters, and what the encoding lacks, in all that a block prints.
 
-    A class or file name could otherwise change what a terminal shows, or its settings.
+    A class or file name could otherwise change what a terminal shows, or its settings, or end the
+    command where the output is not UTF-8, as of a redirect on Windows.
     """
     with (
         contextlib.redirect_stdout(_Escaping(sys.stdout)),
@@ -92,7 +93,9 @@ class _Escaping:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write(for_output(text))
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        printable = for_output(text).encode(encoding, "backslashreplace").decode(encoding)
+        self._stream.write(printable)
         return len(text)
 
     def writelines(self, lines: Any) -> None:

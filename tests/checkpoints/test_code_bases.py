@@ -479,6 +479,7 @@ REFUSED = {
     "no pooling": (PLAIN, {"global_pool": ""}, "global_pool must be one of"),
     "timm's activation": (PLAIN, {"model_args": {"act_layer": "silu"}}, "act_layer must be one of"),
     "another norm": (PLAIN, {"model_args": {"norm_layer": "rmsnorm"}}, "norm_layer='layernorm'"),
+    "padding": (PLAIN, {"model_args": {"dynamic_img_pad": True}}, "dynamic_img_pad=False"),
     "a changed width": (PLAIN, {"model_args": {"embed_dim": 24}}, "must be given: attention heads"),
     **{
         name: (PLAIN, {"architecture": name}, f"must be a Vision Transformer.*Received: {name}")

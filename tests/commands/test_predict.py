@@ -3,11 +3,13 @@ import io
 import json
 import shutil
 import struct
+import sys
 import zlib
 
 import pytest
 
 from keras_vit.classifier_folder import load_classifier
+from keras_vit.command_line import main
 
 
 @pytest.fixture
@@ -53,6 +55,14 @@ def test_json_csv_and_text_have_the_classifiers_predictions(command, tiny, image
         ]
         assert f"{prediction.path}\n" in text.out
         assert f"{prediction.top[0][1]:7.2%}  {prediction.top[0][0]}" in text.out
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_json_and_csv_are_utf_8_whatever_the_console(form, tiny, images, tmp_path, monkeypatch):
+    image = shutil.copy(images / "red" / "0.png", tmp_path / "\u043a.png")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="cp1252"))
+    assert main(["predict", str(tiny), str(image), "--format", form]) == 0
+    assert str(image).encode() in sys.stdout.buffer.getvalue()
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv"])

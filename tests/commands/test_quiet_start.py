@@ -57,7 +57,10 @@ def test_a_backend_that_the_package_lacks_is_an_error_of_one_line():
         check=False,
         env={**os.environ, "KERAS_BACKEND": "torch"},
     )
-    line = "keras-vit: Keras's backend must be tensorflow or jax. Received: KERAS_BACKEND=torch"
+    line = (
+        "keras-vit: For the commands Keras's backend must be tensorflow or jax; the models, their "
+        "fit and predict also run on torch. Received: KERAS_BACKEND=torch"
+    )
     assert (done.returncode, done.stderr) == (2, f"{line}\n")
 
 

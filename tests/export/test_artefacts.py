@@ -3,6 +3,7 @@ import pathlib
 import shutil
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import onnx
@@ -194,6 +195,12 @@ def test_a_line_tells_once_that_an_export_is_run(path_of, classifier, files, tmp
         assert command_line.main(["predict", str(model), str(files[0])]) == 0
     (record,) = [r for r in caplog.records if r.name.startswith("keras_vit")]
     assert record.getMessage().startswith(f"{path} is an export and is run as a program")
+
+
+def test_a_pickled_export_is_opened_again(path_of, files):
+    opened = load_artefact(path_of("onnx"))
+    again = ForkingPickler.loads(ForkingPickler.dumps(opened))
+    assert again.predict(files) == opened.predict(files)
 
 
 def runtime_model(answer):

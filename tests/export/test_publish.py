@@ -7,7 +7,9 @@ import pytest
 import keras_vit.export
 from keras_vit.classifier import Classifier
 from keras_vit.export import check, check_images, publish
+from keras_vit.export.artefacts import open_export
 from keras_vit.export.formats import FORMATS, Written
+from keras_vit.export.publish import check_output
 
 
 def compare(expected, received, thresholds=None):
@@ -154,3 +156,14 @@ def test_a_model_above_two_gib_is_refused_before_work_starts():
     huge = types.SimpleNamespace(count_params=lambda: 2**29)
     with pytest.raises(ValueError, match="saved_model instead. Received: a model of 2.00 GiB"):
         publish.check_model_size(huge, FORMATS["onnx"])
+
+
+def test_a_saved_model_in_a_folder_that_tensorflow_reads_as_a_pattern_is_refused(tmp_path):
+    place = tmp_path / "a [1]" / "model"
+    with pytest.raises(ValueError, match=r"as a pattern: .* Received: .*a \[1\]/model"):
+        check_output(place, FORMATS["saved_model"])
+    check_output(place.with_suffix(".onnx"), FORMATS["onnx"])
+    place.mkdir(parents=True)
+    (place / "saved_model.pb").write_text("")
+    with pytest.raises(ValueError, match=r"as a pattern: .* Received: .*a \[1\]/model"):
+        open_export(place)

@@ -6,6 +6,7 @@ import pytest
 
 from keras_vit.layers import EncoderBlock, LayerNorm
 
+array = keras.ops.convert_to_numpy
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
@@ -30,10 +31,10 @@ def test_outputs_are_those_of_equations_2_and_3(gelu):
 
     def norm(x, part):
         x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-        return x * np.array(part.gamma) + np.array(part.beta)
+        return x * array(part.gamma) + array(part.beta)
 
     def dense(x, part):
-        return x @ np.array(part.kernel) + np.array(part.bias)
+        return x @ array(part.kernel) + array(part.bias)
 
     def activate(x):
         import math
@@ -42,10 +43,10 @@ def test_outputs_are_those_of_equations_2_and_3(gelu):
             return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
         return 0.5 * x * (1 + np.vectorize(math.erf)(x / np.sqrt(2)))
 
-    attended = np.array(layer.attention(norm(z, layer.norm_1))) + z
+    attended = array(layer.attention(norm(z, layer.norm_1))) + z
     hidden = activate(dense(norm(attended, layer.norm_2), layer.mlp.dense_1))
     expected = dense(hidden, layer.mlp.dense_2) + attended
-    np.testing.assert_allclose(layer(z), expected, atol=1e-5)
+    np.testing.assert_allclose(array(layer(z)), expected, atol=1e-5)
 
 
 def test_layer_norm_keeps_its_digits_where_the_mean_is_large():
@@ -65,7 +66,7 @@ def test_layer_norm_equals_that_of_keras():
     x = tokens(4, 64)
     for arguments in ({}, {"center": False}, {"scale": False}):
         theirs = keras.layers.LayerNormalization(epsilon=1e-6, **arguments)
-        np.testing.assert_allclose(LayerNorm(**arguments)(x), theirs(x), atol=1e-6)
+        np.testing.assert_allclose(array(LayerNorm(**arguments)(x)), array(theirs(x)), atol=1e-6)
 
 
 def test_weights_start_with_the_official_spread():

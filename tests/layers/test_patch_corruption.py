@@ -17,7 +17,7 @@ def corrupted(rate=0.5, batch=400, training=True, **rates):
     layer = PatchCorruption(rate, **rates)
     tokens = np.arange(1, batch * N + 1, dtype="float32").reshape(batch, N, 1).repeat(D, 2)
     outputs, places = layer(tokens, training=training)
-    return layer, tokens, np.array(outputs), np.array(places)
+    return layer, tokens, *map(keras.ops.convert_to_numpy, (outputs, places))
 
 
 def kinds(layer, tokens, outputs, places):

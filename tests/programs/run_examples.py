@@ -55,7 +55,7 @@ def make_files(text):
     for name in ("photos", "more", "digits"):
         folder(name, CLASSES)
     folder("pets", CLASSES, train=12, test=12)  # Enough for a bound.
-    folder("cifar10-images", keras_vit.load_classifier(WEIGHTS).class_names, train=5, test=1)
+    folder("cifar10-images", keras_vit.load_classifier(WEIGHTS).class_names, train=5, test=66)
     shutil.copy("photos/test/cat/0.png", "more/train/cat/copy.png")
     for name in ("cat", "frog", "garden", "sofa", "image", "shoe", *FOLDERS):
         image(f"{name}.jpg", (200, 90, 90))

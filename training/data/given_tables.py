@@ -9,7 +9,7 @@ import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 
-from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL, composed
 from keras_vit.utils.safe_text import for_csv
 
 from .labels import first_names
@@ -71,7 +71,7 @@ def read_table(lines: Sequence[str], flag: str) -> dict[str, str]:
                 f"{title} must have a path in each row, each once. "
                 f"Received in row {number}: {row['path']!r}"
             )
-        found[name] = str(row[column]).strip()
+        found[name] = composed(str(row[column]).strip())
     return found
 
 
@@ -96,7 +96,7 @@ def relative_names(paths: Sequence[str], root: str | os.PathLike) -> list[str]:
 
 
 def _normal(path):
-    return posixpath.normpath(path.replace(os.sep, "/"))
+    return composed(posixpath.normpath(path.replace(os.sep, "/")))
 
 
 def left_out(
@@ -113,19 +113,21 @@ def left_out(
     Raises:
         ValueError: If the data have no such image.
     """
-    wanted = set(map(_normal, exclude))
-    if unused := sorted(wanted.difference(names, paths)):
+    wanted, whole = set(map(_normal, exclude)), [*map(_normal, paths)]
+    if unused := sorted(wanted.difference(names, whole)):
         raise ValueError(
             f"Excluded images must be in the data. Received: {data}, without "
             f"{', '.join(unused[:5])}"
         )
-    return [name in wanted or path in wanted for name, path in zip(names, paths, strict=True)]
+    return [name in wanted or path in wanted for name, path in zip(names, whole, strict=True)]
 
 
 def given_parts(
     names: Sequence[str], lines: Sequence[str], is_left_out: Sequence[bool]
 ) -> list[str | None]:
-    """Returns the part of each image by the table of `--split`; None for images without a row.
+    """Returns the part of each image by the table of `--split`.
+
+    None for images without a row, "" for those whose row has no part, which are left out.
 
     Args:
         names: The images; see `relative_names`.
@@ -136,7 +138,8 @@ def given_parts(
         ValueError: If a part is unknown, the data do not have an image, or an image has no row.
     """
     table = _table_of(names, lines, "split")
-    parts = [SPLITS.get(table.get(name, "").lower()) for name in names]
+    known = {**SPLITS, "": ""}
+    parts = [known.get(table[name].lower()) if name in table else None for name in names]
     wrong = [
         f"{table[name]!r} of {name}" if name in table else f"no row of {name}"
         for name, part, out in zip(names, parts, is_left_out, strict=True)

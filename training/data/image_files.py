@@ -184,6 +184,8 @@ def folder_files(
         if folders is None:
             _check_levels(entered, images, parts, notes)
         empty += [entered / name for name, of_class in images.items() if not of_class]
+        if parts and not images:
+            notes.append(f"left out {printable(root)}: no folder of a class in it")
         files += [
             LabelledFile(path, name, parts.get(root.name))
             for name, of_class in images.items()

@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, check_label_names
+from keras_vit.description.class_labels import (
+    MULTICLASS,
+    MULTILABEL,
+    check_label_names,
+    composed,
+    look_alikes,
+)
 from keras_vit.images.listing import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
@@ -29,11 +35,13 @@ from .image_files import (
 )
 from .in_memory import MEMORY, InMemory
 from .labels import first_names, multi_hot, task_of
-from .tables import TABLE_SUFFIXES, Reading, listed_files
+from .tables import TABLE_SUFFIXES, Reading, listed_files, sorted_classes
 from .tfrecords import INDEX, open_tfrecords
 
 TFDS = "tfds:"
 TFRECORDS = "tfrecords:"
+
+NO_PART = "In no part by the table of --split."
 
 ClassesAndSplits = tuple[tuple[str, ...], dict[str, Examples]]
 
@@ -102,6 +110,8 @@ def _opened(reading):
         if getattr(spec, option) and option not in reader.options:
             raise ValueError(f"{belongs}. Received: {name}, with {option}")
     class_names, splits = reader.open(reading)
+    class_names = tuple(map(composed, class_names))
+    notes += [f"classes that look alike: {line}" for line in look_alikes(class_names)]
     if spec.exclude and reading.root is None:  # Files are left out before they are decoded.
         splits = _without(splits, spec)
     if not reading.labelled:
@@ -167,6 +177,8 @@ def _open_files(reading):
         files, class_names = listed_files(spec.data.frame, name, root, reading)
     else:
         files, class_names = list_files(pathlib.Path(name), root, reading)
+    files = [file._replace(label=_composed(file.label)) for file in files]
+    class_names = sorted_classes(map(composed, class_names))
     files = _with_tables(files, class_names, root, reading)
     if spec.group_by is not None and any(file.group is not None for file in files):
         reading.cells = {file.path: file.group for file in files}
@@ -199,7 +211,7 @@ def _open_files(reading):
         else:
             labels = np.array([numbers[file.label] for file in part], "int32")
         splits[split or "train"] = FileExamples([file.path for file in part], labels)
-    if reading.labelled:
+    if reading.labelled and reading.min_classes:
         parts.check_classes(splits, class_names, more="".join(f"; {line}" for line in lines))
     reading.root = root
     return class_names, splits
@@ -233,6 +245,10 @@ _BELONGS = {
 }
 
 
+def _composed(label):
+    return composed(label) if isinstance(label, str) else tuple(map(composed, label))
+
+
 def _with_tables(files, class_names, root, reading):
     """The files that are not excluded, with the parts and labels of the tables."""
     spec = reading.spec
@@ -246,7 +262,15 @@ def _with_tables(files, class_names, root, reading):
     splits = [file.split for file in files]
     labels = [file.label for file in files]
     if spec.split:
-        splits = given_parts(names, spec.split, is_out)
+        # A name that is no UTF-8 is in no table; such files are left out with a line.
+        splits = given_parts(
+            names,
+            spec.split,
+            [out or not is_utf_8(name) for name, out in zip(names, is_out, strict=True)],
+        )
+        without = [place for place, part in enumerate(splits) if part == "" and not is_out[place]]
+        reading.skipped += [(printable(paths[place]), NO_PART) for place in without]
+        is_out = [out or part == "" for out, part in zip(is_out, splits, strict=True)]
     if spec.labels:
         labels = given_labels(names, labels, spec.labels, class_names, spec.task)
     rows = zip(files, labels, splits, is_out, strict=True)

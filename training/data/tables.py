@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
+from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed
 from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from keras_vit.utils.json_files import parse_json
 
@@ -56,7 +56,8 @@ class Reading:
         verify: Whether every file is decoded once now, so that the usable files are known
             before any work is done. With False, a file that cannot be decoded ends the run.
             Record files are never verified.
-        min_classes: Classes that the data must have; 1 where a classifier's are added to them.
+        min_classes: Classes that the data must have; 1 where a classifier's are added to them; 0
+            for an evaluation, in which parts may be without images of some.
         labelled: Whether labels are needed. Without them, images may lie in any folders; the
             source has no class names and only the split "train", or all images if the data
             have no splits.
@@ -410,12 +411,13 @@ def _existing(image, stems, place):
         return image
     folder, stem = os.path.split(image)
     if folder not in stems:
-        stems[folder] = collections.defaultdict(list)
-        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        stems[folder], real = collections.defaultdict(list), _in_any_form(folder)
+        for name in sorted(os.listdir(real)) if os.path.isdir(real) else ():
             first, suffix = os.path.splitext(name)
             if suffix.lower() in IMAGE_SUFFIXES or suffix.lower() in OTHER_IMAGE_SUFFIXES:
-                stems[folder][first].append(name)
-    found = stems[folder].get(stem, [])
+                stems[folder][composed(first)].append(os.path.join(real, name))
+                stems[folder][composed(name)].append(os.path.join(real, name))
+    found = stems[folder].get(composed(stem), [])
     if len(found) > 1:
         raise ValueError(f"{place}: a path must name one file. Received: {image}: {found}")
     if not found:
@@ -423,7 +425,18 @@ def _existing(image, stems, place):
             f"{place}: no such file: {image}, with or without a suffix; --data-dir names the "
             "folder of the images"
         )
-    return os.path.join(folder, found[0])
+    return found[0]
+
+
+def _in_any_form(folder):
+    """The folder of a path, whose names may be on disk in another of Unicode's forms."""
+    parent, name = os.path.split(folder)
+    if os.path.exists(folder) or not name:
+        return folder
+    parent = _in_any_form(parent)
+    names = os.listdir(parent or ".") if os.path.isdir(parent or ".") else []
+    found = [other for other in names if composed(other) == composed(name)]
+    return os.path.join(parent, found[0] if found else name)
 
 
 def _flagged(title, number, row, classes):

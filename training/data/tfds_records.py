@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_datasets as tfds
@@ -52,14 +53,19 @@ def open_tfds(
     labels = [key for key, value in features.items() if isinstance(value, tfds.features.ClassLabel)]
     # A list of classes counts where no feature is one class.
     lists = [key for key, value in features.items() if _is_list_of_classes(value)]
-    image = _choice("image", images, name)
-    label = _choice("label" if labels or not lists else "labels", labels or lists, name)
+    image = _choice("image", images, features, name)
+    label = _choice("label" if labels or not lists else "labels", labels or lists, features, name)
     splits: dict[str, Examples] = {}
     for split in ("train", "validation", "test"):
         if split in builder.info.splits and builder.info.splits[split].num_examples:
             records = _records(builder, split, image, label)
             if _labels(builder, label, records.dataset(0, 1)).max() >= 0:  # Else not published.
                 splits[split] = RecordExamples(records)
+    if not splits:
+        raise ValueError(
+            "A data set of TensorFlow Datasets must have images with labels in train, validation "
+            f"or test. Received: {name}, with {', '.join(builder.info.splits) or 'no splits'}"
+        )
     return tuple(_class_label(features[label]).names), splits
 
 
@@ -72,14 +78,16 @@ def _class_label(feature):
     return feature.feature if _is_list_of_classes(feature) else feature
 
 
-def _choice(wanted: str, keys: list[str], name: str) -> str:
+def _choice(wanted: str, keys: list[str], features: Any, name: str) -> str:
     """Returns the key to use: the wanted one, or the only one."""
     if wanted in keys:
         return wanted
     if len(keys) != 1:
+        kind = "Image" if wanted == "image" else "ClassLabel, which numbers and texts are not"
+        known = [f"{key} ({type(feature).__name__})" for key, feature in features.items()]
         raise ValueError(
-            f"A data set must have one {wanted}, or one named {wanted!r}. "
-            f"Received: {name}, with {keys or 'none'}"
+            f"A data set must have one {wanted} (a feature {kind}), or one named {wanted!r}. "
+            f"Received: {name}, with {', '.join(keys or known)}"
         )
     return keys[0]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+import sys
 
 import keras
 import numpy as np
@@ -15,7 +17,8 @@ from keras_vit.configs.recognition import config_of
 from keras_vit.models.rebuild import feature_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
-from keras_vit.utils.files import atomic_write
+from keras_vit.utils.files import atomic_write, check_writable
+from keras_vit.utils.safe_text import for_line
 
 from .predictions import predictions_of, weights_hash
 
@@ -72,6 +75,9 @@ def extract(
     features = feature_model(model, feature)
     key = _key(model, examples, preprocessing, feature) if cache else ""
     path = pathlib.Path(cache) / f"{key}.npz" if cache else None
+    if path is not None:  # An error of a given folder comes before the work.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(path)
     if path is not None and path.exists():
         with np.load(path, allow_pickle=False) as arrays:
             return Features(arrays["values"], arrays["labels"], key, cached=True)
@@ -90,16 +96,33 @@ def extract(
         np.concatenate(values).astype(np.float32), np.concatenate(labels), key, cached=False
     )
     if path is not None and not unreadable:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as partial:
+        with _noted_errors(), atomic_write(path) as partial:
             np.savez(partial, values=result.values, labels=result.labels)
     return result
 
 
-def default_cache() -> pathlib.Path:
-    """Returns the cache folder of the commands, inside Keras's cache."""
-    home = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
-    return pathlib.Path(home) / "keras_vit" / "features"
+def default_cache() -> pathlib.Path | None:
+    """Returns the cache folder of the commands, inside Keras's cache.
+
+    None, with a line, if it cannot be written: a container's user may have no home.
+    """
+    with _noted_errors():
+        home = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
+        cache = pathlib.Path(home) / "keras_vit" / "features"
+        cache.mkdir(parents=True, exist_ok=True)
+        check_writable(cache / "features.npz")
+        return cache
+    return None
+
+
+@contextlib.contextmanager
+def _noted_errors():
+    """Prints a line where features cannot be stored, which are only computed again then."""
+    try:
+        yield
+    except (ValueError, OSError, RuntimeError) as error:
+        line = f"keras-vit: features are not stored (--cache DIR sets the folder): {error}"
+        print(for_line(line), file=sys.stderr)
 
 
 def _key(model, examples, preprocessing, feature):

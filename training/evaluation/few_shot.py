@@ -238,7 +238,8 @@ class FewShotReport:
             for shots in first.accuracies
         ]
         nearest, _ = self._texts([{0: part.nearest} for part in self.parts])
-        rows.append(("all", nearest, f"by the {NEIGHBOURS} nearest images"))
+        count = min(NEIGHBOURS, *(part.num_train for part in self.parts))
+        rows.append(("all", nearest, f"by the {count} nearest images"))
         least: dict[str, int] = {}
         for part in self.parts:
             least |= {name: min(n, least.get(name, n)) for name, n in part.poor.items()}

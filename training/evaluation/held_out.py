@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_vit.classifier import Classifier, is_export
+from keras_vit.description.class_labels import look_alikes
 from keras_vit.training.data import DataSpec, Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
@@ -67,6 +68,8 @@ def choose_images(
     given: DataSpec,
     split: str | None = None,
     class_names: Sequence[str] | None = None,
+    *,
+    first: str = "test",
 ) -> EvaluatedImages:
     """Returns the images of a data set that a classifier is evaluated on.
 
@@ -80,6 +83,7 @@ def choose_images(
         split: See `evaluate_classifier`.
         class_names: The classes that the data may have, which also name numbers in arrays;
             by default the classes of the classifier.
+        first: The split by default, if the run or the data have it; else "test".
 
     Raises:
         ValueError: As `evaluate_classifier`.
@@ -108,11 +112,13 @@ def choose_images(
     if spec.labels:
         whose = "--labels" if given.labels else "the run's table"
         remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
-    by_pillow = classifier.input_preprocessing is None
+    how = {"by_pillow": classifier.input_preprocessing is None, "min_classes": 0}
     record = SplitRecord.read(classifier.folder)
     if record is not None:
+        if split is None and first != "test" and len(record.parts[first]):
+            split = first
         is_verified = spec.strict or in_memory
-        source = spec.open(verify=is_verified, recorded=True, by_pillow=by_pillow)
+        source = spec.open(verify=is_verified, recorded=True, **how)
         _check_classes(source, known, given)
         found = _by_record(source, record, split, is_verified)
         if found is not None:
@@ -120,10 +126,10 @@ def choose_images(
     # What is held out then depends on the files that can be decoded.
     images = classifier.recipe.get("images") or {}
     is_verified = spec.strict or (images.get("skipped") != 0 if of_run else in_memory)
-    source = spec.open(verify=is_verified, by_pillow=by_pillow)
+    source = spec.open(verify=is_verified, **how)
     _check_classes(source, known, given)
     if split is None:
-        split = "test" if "test" in source.splits else "train"
+        split = next((part for part in (first, "test") if part in source.splits), "train")
     _check_split(split, source.splits)
     examples = source.splits[split]
     line = _without_record(classifier, source, split, bool(of_run))
@@ -154,6 +160,7 @@ def _check_classes(source, known, given):
             f"The data must have classes of the classifier ({', '.join(known[:10])}"
             f"{', ...' if len(known) > 10 else ''}). "
             f"Received: {given.name}, with {', '.join(unknown[:10])}"
+            + "".join(f"; {line}" for line in look_alikes([*known, *unknown])[:3])
         )
 
 

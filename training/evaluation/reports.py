@@ -209,14 +209,15 @@ class ClassificationReport(EvaluationReport):
         return float(self.top_1)
 
     @property
-    def top_5(self) -> float:
-        """Share of images whose class was among the five most probable."""
-        return Share(self.in_top_5 / self.count, self.count)
+    def top_5(self) -> float | None:
+        """Share of images whose class was among the five most probable; None of five or fewer."""
+        return Share(self.in_top_5 / self.count, self.count) if len(self.class_names) > 5 else None
 
     @property
     def summary(self) -> str:
         """The main numbers in one line."""
-        return f"top-1 {self.top_1}, top-5 {self.top_5} of {self.count} images"
+        top_5 = "" if self.top_5 is None else f", top-5 {self.top_5}"
+        return f"top-1 {self.top_1}{top_5} of {self.count} images"
 
     @property
     def confusion(self) -> np.ndarray:
@@ -285,7 +286,7 @@ class ClassificationReport(EvaluationReport):
         means, decision = self.means, self.decision
         lines = [
             f"top-1   {self.top_1}  {self.correct} of {self.count}; 95% interval",
-            f"top-5   {self.top_5}",
+            *([] if self.top_5 is None else [f"top-5   {self.top_5}"]),
             f"loss    {self.loss:.4f}",
             f"ECE     {self.calibration.expected_error:.4f}  (calibration error)",
         ]
@@ -339,7 +340,7 @@ class ClassificationReport(EvaluationReport):
             "images": self.count,
             "correct": self.correct,
             "top_1": float(self.top_1),
-            "top_5": float(self.top_5),
+            **({} if self.top_5 is None else {"top_5": float(self.top_5)}),
             **self.means,
             "calibration": self.calibration.to_json(),
             **({} if self.decision is None else {"decision": self.decision}),

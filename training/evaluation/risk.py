@@ -18,6 +18,8 @@ import math
 import numpy as np
 import scipy.stats
 
+from keras_vit.utils.fields import required
+
 _EXACT = 1e-9  # 1 / 103 * 103 is 0.9999999999999999.
 
 
@@ -30,12 +32,14 @@ class Bound:
         images: Images that it was tested on.
         answered: Those with at least this confidence.
         wrong: Wrong answers among these.
+        holds: Whether the bound holds there.
     """
 
     threshold: float
     images: int
     answered: int
     wrong: int
+    holds: bool
 
 
 def least_answered(max_error: float, confidence: float) -> int:
@@ -82,7 +86,7 @@ def find_threshold(
     *,
     max_error: float,
     confidence: float,
-) -> Bound | None:
+) -> Bound:
     """Returns the lowest threshold that keeps the share of wrong answers below a bound.
 
     Args:
@@ -94,7 +98,7 @@ def find_threshold(
         confidence: The probability with which it holds.
 
     Returns:
-        The `Bound`; None if not even the first candidate is within the bound.
+        The `Bound`; if not even the first candidate is within it, that candidate.
     """
     values = np.unique(chosen[0])
     # Between two confidences, so that rounding does not move an image across the threshold.
@@ -112,10 +116,43 @@ def find_threshold(
     found = None
     for place in range(first, len(candidates)):
         count, errors = int(tested_answered[place]), int(tested_wrong[place])
-        if not is_bounded(errors, count, max_error, confidence):
+        holds = is_bounded(errors, count, max_error, confidence)
+        tried = Bound(float(candidates[place]), len(tested[0]), count, errors, holds)
+        found = found or tried
+        if not holds:
             break
-        found = Bound(float(candidates[place]), len(tested[0]), count, errors)
-    return found
+        found = tried
+    return required(found, "candidates")
+
+
+def images_needed(
+    confidences: np.ndarray, right: np.ndarray, max_error: float, confidence: float
+) -> int | None:
+    """Returns about how many tested images find a threshold four times of five.
+
+    Of the thresholds that some images show, it is the one that needs the fewest: the test of
+    `is_bounded` with normal errors, whose power is 0.8.
+
+    Args:
+        confidences: Confidence `(N,)`.
+        right: Whether the answer is right `(N,)`.
+        max_error: The bound on the share of wrong answers.
+        confidence: The probability with which it holds.
+
+    Returns:
+        The number; None if no threshold has fewer errors than the bound.
+    """
+    answered, wrong = _counts(confidences, right, np.unique(confidences))
+    errors = (wrong + 0.5) / (answered + 1)
+    errors = errors + np.sqrt(errors * (1 - errors) / answered)  # The best looks better than it is.
+    answered, errors = answered[errors < max_error], errors[errors < max_error]
+    if not len(errors):
+        return None
+    spread = scipy.stats.norm.isf(1 - confidence) * math.sqrt(2 * max_error * (1 - max_error))
+    spread = spread + scipy.stats.norm.isf(0.2) * np.sqrt(errors * (1 - errors))
+    needed = np.square(spread / (max_error - errors))
+    needed = np.maximum(needed, least_answered(max_error, confidence))
+    return math.ceil((needed / answered).min() * len(confidences))
 
 
 def _counts(confidences, right, thresholds):

@@ -147,8 +147,12 @@ def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
 
 def _scores(test):
     if test.get("task") != MULTILABEL:
-        top_1, top_5 = (accuracy_text(test[name], test["images"]) for name in ("top_1", "top_5"))
-        return f"top-1 {top_1}, top-5 {top_5}; 95% intervals by Wilson."
+        known = [name for name in ("top_1", "top_5") if name in test]
+        shares = (
+            f"{name.replace('_', '-')} {accuracy_text(test[name], test['images'])}"
+            for name in known
+        )
+        return f"{', '.join(shares)}; 95% intervals by Wilson."
     return (
         f"mean average precision (mAP) {test['mAP']:.4f}, F1 {test['macro_F1']:.4f} (mean over "
         f"classes; {test['micro_F1']:.4f} of all labels together), all labels right of "

@@ -29,7 +29,13 @@ from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.training.trust.calibration_bound import Decision, find_decision, with_section
+from keras_vit.training.trust.calibration_bound import (
+    Decision,
+    check_counts,
+    counted,
+    find_decision,
+    with_section,
+)
 from keras_vit.training.trust.calibration_scores import compute_scores, spaced
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
@@ -465,12 +471,19 @@ def find_decision_of_run(
     """
     if plan.settings.decision is None:
         return None
-    batch_size, splits = min(plan.settings.micro_batch_size, 64), plan.source.splits
-    known, trained = (
-        compute_scores(model, examples, plan.preprocessing, batch_size=batch_size)
-        for examples in (splits["calibration"], spaced(splits["train"]))
-    )
+    batch_size, source = min(plan.settings.micro_batch_size, 64), plan.source
+    examples, record = source.splits["calibration"], SplitRecord.of(plan.fingerprints)
+    numbers = plan.fingerprints.get("calibration")
+    if record is not None and numbers is not None and (seen := record.has_seen(numbers)).any():
+        log(f"split   {seen.sum()} calibration images with a copy that was trained on are left out")
+        examples = examples.take(np.flatnonzero(~seen))
+    examples = counted(examples, source.groups, log)
     try:
+        check_counts(examples.labels, labels, plan.settings.decision)
+        known, trained = (
+            compute_scores(model, part, plan.preprocessing, batch_size=batch_size)
+            for part in (examples, spaced(source.splits["train"]))
+        )
         found = find_decision(labels, known, trained.features, plan.settings.decision)
     except ValueError as error:
         log(f"no decision: {error}")

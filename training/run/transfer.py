@@ -14,6 +14,7 @@ from keras_vit import configs
 from keras_vit.checkpoints.repositories import cached_name, fixed_name
 from keras_vit.configs.model_table import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
+from keras_vit.description.class_labels import look_alikes
 from keras_vit.hub.downloads import RepositoryName
 from keras_vit.layers import SelfAttention
 from keras_vit.models.opening import OpenedModel, open_model
@@ -224,6 +225,7 @@ def _describe_rows(rows, known, class_names):
     if new:
         shown = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
         text += f"; {len(new)} start at zero ({shown})"
+        text += "".join(f"; {line}" for line in look_alikes([*known, *class_names]))
     return text + (f"; {left_out} of the weights are left out" if left_out else "")
 
 

@@ -113,12 +113,19 @@ def _workers():
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
         cluster = config.get("cluster", {})
-        return [*cluster.get("chief", []), *cluster.get("worker", [])]
+        others = cluster.keys() - {"chief", "worker", "evaluator"}
+        workers = [*cluster.get("chief", []), *cluster.get("worker", [])]
     except (ValueError, AttributeError) as error:
         raise ValueError(
             "TF_CONFIG in the environment must be a JSON object with a cluster and a task. "
             f"Received: TF_CONFIG={os.environ['TF_CONFIG']!r}"
         ) from error
+    if others:  # TensorFlow would wait for ever.
+        raise ValueError(
+            "The cluster of TF_CONFIG must have workers, and maybe a chief, alone: there is no "
+            f"training with parameter servers. Received: {', '.join(sorted(others))}"
+        )
+    return workers
 
 
 def is_chief() -> bool:

@@ -103,6 +103,13 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         seed: int = 0,
         **kwargs: Any,
     ):
+        backend = keras.backend.backend()
+        if backend not in ("tensorflow", "jax"):
+            raise ValueError(
+                "The Trainer and the commands must run on Keras's TensorFlow or JAX backend; the "
+                "models, and the fit and predict of keras.Model, run on this one too. "
+                f"Received: KERAS_BACKEND={backend}"
+            )
         super().__init__(**kwargs)
         self.distribution = keras.distribution.distribution()  # JAX's; None on TensorFlow.
         if accumulation_steps < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,13 +13,20 @@ import numpy as np
 
 from keras_vit.description.class_labels import Labels
 from keras_vit.models.rebuild import with_unknown
+from keras_vit.training.data import Examples
 from keras_vit.training.evaluation.calibration import (
     calibration_of,
     fit_temperature,
     scaled_probabilities,
 )
 from keras_vit.training.evaluation.intervals import exact_interval
-from keras_vit.training.evaluation.risk import count_within, find_threshold, least_answered
+from keras_vit.training.evaluation.risk import (
+    count_within,
+    find_threshold,
+    images_needed,
+    is_bounded,
+    least_answered,
+)
 from keras_vit.training.settings.decisions import DecisionSettings
 
 from .calibration_scores import Scores, leverage_arrays, leverages_of
@@ -133,12 +140,8 @@ def find_decision(
         bound = find_threshold(
             *familiar, max_error=settings.max_error, confidence=settings.confidence
         )
-        if bound is None:
-            raise ValueError(
-                f"No threshold keeps the errors below {settings.max_error:.1%} with "
-                f"{_percent(settings.confidence)} confidence: take more calibration photos or a "
-                f"larger --max-error. Received: {_most_confident(*familiar[1], len(testing))}"
-            )
+        if not bound.holds:
+            raise ValueError(_not_held(bound, familiar, settings))
         threshold, answered, wrong = bound.threshold, bound.answered, bound.wrong
     found = Decision(
         temperature=temperature,
@@ -159,6 +162,54 @@ def find_decision(
 def _num_choosing(count):
     """How many of the calibration images choose the temperature and the candidates."""
     return min(int(count * CHOOSING_SHARE), MAX_CHOOSING)
+
+
+def _with_choosing(count):
+    """How many calibration images are needed, so that so many are tested."""
+    return next(n for n in itertools.count(count) if n - _num_choosing(n) >= count)
+
+
+def distinct(*keys: Sequence) -> np.ndarray:
+    """Returns the places of images that have no key in common, one of each at random.
+
+    Copies and images of a group are no independent draws, which the bound is for.
+
+    Args:
+        *keys: The content of each image, its group and so on, each `(N,)`.
+    """
+    seen: list[set] = [set() for _ in keys]
+    found = []
+    for place in np.random.default_rng(0).permutation(len(keys[0])):
+        of_image = [key[place] for key in keys]
+        if not any(key in known for key, known in zip(of_image, seen, strict=True)):
+            found.append(place)
+        for key, known in zip(of_image, seen, strict=True):
+            known.add(key)
+    return np.sort(np.array(found, "int64"))
+
+
+def counted(
+    examples: Examples, groups: Mapping[str, int] | None, log: Callable[[str], object]
+) -> Examples:
+    """Returns the calibration images that count: one of each content and of each group.
+
+    Args:
+        examples: The calibration images.
+        groups: The group of each image by its name; None where images are not grouped.
+        log: Receives a line about the others.
+    """
+    numbers = examples.fingerprints()
+    if numbers is None:  # Record files, all of which are read now.
+        numbers = Examples.fingerprints(examples)
+    contents = [number or name for number, name in zip(numbers, examples.names, strict=True)]
+    of_images = [(groups or {}).get(name, name) for name in examples.names]
+    places = distinct(contents, of_images)
+    if left := len(examples) - len(places):
+        log(
+            f"split   {left} of the {len(examples)} calibration images do not count: copies, or of "
+            "one group with another"
+        )
+    return examples.take(places)
 
 
 def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) -> None:
@@ -186,11 +237,10 @@ def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) 
     if settings.max_error is not None:
         needed = least_answered(settings.max_error, settings.confidence)
         if len(given) - _num_choosing(len(given)) < needed:
-            total = next(n for n in itertools.count(needed) if n - _num_choosing(n) >= needed)
             raise ValueError(
                 f"At most {settings.max_error:.1%} of errors with {_percent(settings.confidence)} "
-                f"confidence needs at least {needed} answered photos without an error, so {total} "
-                f"calibration photos. Received: {len(given)}"
+                f"confidence needs at least {needed} answered photos without an error, so "
+                f"{_with_choosing(needed)} calibration photos. Received: {len(given)}"
             )
 
 
@@ -221,11 +271,22 @@ def _class_answers(scores, temperature=1.0):
     return probabilities.max(axis=1), probabilities.argmax(axis=1) == scores.labels
 
 
-def _most_confident(confidence, is_right, count):
-    """What the most confident answers of the tested images are like, for an error."""
-    order = np.argsort(-confidence, kind="stable")[: max(len(confidence) // 2, 1)]
-    wrong = int((~is_right[order]).sum())
-    return f"{wrong} errors among the {len(order)} most confident of {count} photos"
+def _not_held(bound, familiar, settings):
+    """What failed, and how many photos would do, for an error."""
+    limits = settings.max_error, settings.confidence
+    counts = range(bound.wrong, -1, -1)
+    allowed = next((n for n in counts if is_bounded(n, bound.answered, *limits)), None)
+    few = "too few answers" if allowed is None else f"where at most {allowed} may be"
+    needed = images_needed(*map(np.concatenate, zip(*familiar, strict=True)), *limits)
+    return (
+        f"The threshold {bound.threshold:.3f}, chosen by {len(familiar[0][0])} of the photos, must "
+        f"keep the errors of the others below {settings.max_error:.1%} with "
+        f"{_percent(settings.confidence)} confidence. Received: {bound.wrong} wrong of "
+        f"{bound.answered} answers, {few}. "
+        + ("No number of" if needed is None else f"About {_with_choosing(needed):,}")
+        + " calibration photos like these would pass four times of five. Raising --max-error until "
+        "it passes is what the bound forbids"
+    )
 
 
 def summary(found: Decision, settings: DecisionSettings) -> list[str]:
@@ -240,14 +301,18 @@ def summary(found: Decision, settings: DecisionSettings) -> list[str]:
     low, high = exact_interval(found.answered, found.images)
     answered = f"answered {found.answered / found.images:.0%} ({low:.0%} to {high:.0%})"
     if found.largest_leverage is None:
-        strange = "strange photos are not recognised"
+        few = count_within(settings.strange, found.images + 1) < 1
+        needed = f"{math.ceil(1 / settings.strange) - 1} tested photos"
+        strange = "strange photos are not recognised, which needs "
+        strange += needed if few else "the run's training images"
     else:
         strange = f"refused as strange at most {settings.strange:.1%} of known photos"
     lines.append(f"{answered} · {strange}")
     before, after = found.calibration_errors
-    lines.append(
-        f"temperature {found.temperature:.2f}: calibration error {before:.3f} -> {after:.3f}"
-    )
+    line = f"temperature {found.temperature:.2f}: calibration error {before:.3f} -> {after:.3f}"
+    if after > before:
+        line += ", worse: more calibration photos choose it better"
+    lines.append(line)
     return lines
 
 

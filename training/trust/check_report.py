@@ -18,6 +18,7 @@ from keras_vit.images.pages import data_address, facts_table, thumbnail, write_p
 from keras_vit.training.data import DataSpec, Examples
 from keras_vit.training.data.given_tables import table_lines
 from keras_vit.training.data.groups import assign
+from keras_vit.training.data.image_files import NO_CLASS, NO_FILE, NOT_UTF_8
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.files import write_text
 from keras_vit.utils.report import Table
@@ -79,7 +80,7 @@ class CheckReport:
         groups: Group of each image, int `(N,)`: given groups, joined by the copies.
         expected: Accuracy of images that the linear map was fitted without, and its 95% interval;
             see `expected_accuracy`.
-        noise: The estimated share of wrong labels.
+        noise: The estimated share of wrong labels; None for too few images a class.
         findings: The most doubtful labels first, then copies and shortcuts.
         unreadable: `(path, reason)` of files that cannot be read.
         notes: What the data are, and what was left out of them.
@@ -92,7 +93,7 @@ class CheckReport:
     parts: list[str]
     groups: np.ndarray
     expected: tuple[float, float, float]
-    noise: float
+    noise: float | None
     findings: list[Finding]
     unreadable: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
@@ -107,7 +108,7 @@ class CheckReport:
         counts = {"files that cannot be read": len(self.unreadable)}
         counts |= {text: len(self.of_kind(kind)) for kind, text in STRICT.items()}
         lines = [f"{text}: {count:,}, above 0" for text, count in counts.items() if count]
-        if round(self.noise, 4) > MAX_NOISE:
+        if self.noise is not None and round(self.noise, 4) > MAX_NOISE:
             lines.append(f"estimated share of wrong labels: {self.noise:.4g}, above {MAX_NOISE:g}")
         return lines
 
@@ -118,10 +119,13 @@ class CheckReport:
         accuracy, low, high = self.expected
         groups = len(np.unique(self.groups))
         left_out = "image" if groups == len(self.names) else f"of {groups:,} groups"
-        first = self.of_kind("wrong labels")[:FIRST]
+        doubted = self.of_kind("wrong labels")
+        first = doubted[:FIRST]
         wrong = sum(label.value or 0.0 for label in first)
         labels = (
-            f"of the first {len(first)} in doubt about {wrong:.0f} are expected to be "
+            f"{len(doubted):,} in doubt; too few images a class to estimate how many are wrong"
+            if self.noise is None
+            else f"of the first {len(first)} in doubt about {wrong:.0f} are expected to be "
             f"wrong; an estimated {self.noise:.1%} of all stand out"
         )
         leaks, conflicts = len(self.of_kind("leaks")), len(self.of_kind("conflicts"))
@@ -134,7 +138,7 @@ class CheckReport:
                 f"what to expect from these photos: leave-one-out accuracy {accuracy:.1%} "
                 f"({low:.1%} to {high:.1%}), each {left_out} left out",
             ),
-            ("labels", labels if first else "none is in doubt"),
+            ("labels", labels if first else "none stands out"),
             (
                 "copies",
                 f"{copies:,} pairs, {leaks:,} in different parts of the data, {conflicts:,} of the "
@@ -172,10 +176,10 @@ def write_check(
     folder.mkdir(parents=True, exist_ok=True)
     page, table, split = (folder / name for name in (CHECK_HTML, FINDINGS_CSV, SPLIT_CSV))
 
-    def relative(path):
-        return str(spec.relative(path)) if os.path.exists(path) else path
-
-    paths = [relative(name) for name in report.names]
+    names = [*report.names, *(path for path, _ in report.unreadable)]
+    if os.path.exists(names[0]):  # All at once: their folders distinguish two of one name.
+        names = spec.relative_names(names)
+    paths, unread = names[: len(report.names)], names[len(report.names) :]
     rows = [
         (
             finding.kind,
@@ -188,7 +192,8 @@ def write_check(
         )
         for finding in report.findings
     ]
-    unreadable = [(relative(path), reason) for path, reason in report.unreadable]
+    reasons = [reason for _, reason in report.unreadable]
+    unreadable = [*zip(unread, reasons, strict=True)]
     rows += [("unreadable", path, "", reason, None, "", None) for path, reason in unreadable]
     Table(_COLUMNS, rows).write_csv(table)
     shown = report.findings[:_MAX_SHOWN]
@@ -203,8 +208,9 @@ def write_check(
         start += len(examples)
     write_findings(page, f"Check of {spec.name}", report.lines(), images, shown, report.class_names)
     parts = assign(targets, report.groups, list(PARTS.values()), seed)
-    # Unreadable files need a row too, and have no part.
-    part_of = dict.fromkeys((path for path, _ in unreadable), "train")
+    # Unreadable files need a row too, and are in no part; others are not in the data.
+    in_none = (path for path, reason in unreadable if reason not in (NO_CLASS, NO_FILE, NOT_UTF_8))
+    part_of = dict.fromkeys(in_none, "")
     part_of |= {path: list(PARTS)[part] for path, part in zip(paths, parts, strict=True)}
     write_text(split, "".join(f"{line}\n" for line in table_lines(part_of, "split")))
     return page, table, split

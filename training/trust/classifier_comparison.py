@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.description.class_labels import MULTICLASS
+from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
@@ -23,6 +24,11 @@ from keras_vit.utils.safe_text import for_line
 from .gates import FAILS, UNCLEAR, Verdict, judge, parse_gates
 from .paired import Measure, Outcomes, measures_of
 
+# Why an interval of a class may be without 0 where its p-value is above 5%.
+CORRECTION = (
+    "classes p-values are corrected for the number of classes (Holm); the intervals are not, each "
+    "is 95% by itself"
+)
 _MAX_CLASSES = 20  # In the table: the least certain to be as good.
 
 
@@ -61,8 +67,10 @@ class Comparison:
         header = ("metric", "NEW against OLD (95%)", "McNemar p", "images")
         flips = Table(("image", "true", "old", "new"), self.flips)
         tables = {"measures": Table(header, rows), "flips": flips}
-        gates = [f"gate    {verdict}" for verdict in self.verdicts]
-        return Report(self.lines, {}, tables, "measures", gates)
+        notes = [f"gate    {verdict}" for verdict in self.verdicts]
+        if len(by_class) > 1:
+            notes.insert(0, CORRECTION)
+        return Report(self.lines, {}, tables, "measures", notes)
 
     def __str__(self) -> str:
         return str(self.report())
@@ -109,8 +117,8 @@ def compare_classifiers(
         check_file(output, ".csv")
     classifiers = [open_classifier(old), open_classifier(new)]
     common = _common_classes(*classifiers)
-    abstains = any(classifier.description.labels.abstains for classifier in classifiers)
-    if not abstains and any(gate.metric == "coverage" for gate in gates):
+    abstains = [classifier.description.labels.abstains for classifier in classifiers]
+    if not any(abstains) and any(gate.metric == "coverage" for gate in gates):
         raise ValueError(
             'A gate on coverage needs a classifier that answers "unknown" (keras-vit calibrate). '
             "Received: two that always answer"
@@ -132,7 +140,7 @@ def compare_classifiers(
             examples,
             common,
             batch_size=batch_size,
-            skip_unreadable=examples.local,
+            skip_unreadable=isinstance(examples, FileExamples),
             progress=progress,
         )
         for classifier in classifiers
@@ -151,6 +159,9 @@ def compare_classifiers(
         f"top-1   OLD {top_1[0]}, NEW {top_1[1]}; 95% intervals",
         *lines,
     ]
+    if any(abstains) and not all(abstains):
+        word = "OLD" if abstains[1] else "NEW"
+        lines.append(f"unknown {word} answers every image, without a bound: it is not calibrated")
     if apart:
         others = sorted(set(names) - set(common))
         lines.append(

@@ -1,15 +1,14 @@
 """Images whose label is probably wrong, by predictions that did not use the image.
 
 The predictions are left-out scores of a ridge regression. Linear discriminant analysis of the
-scores, with equal classes, makes probabilities of them: it knows which classes are confused, where
-a softmax of the scores does not. The order is self-confidence, the probability of the label, and
-the thresholds come from confident learning (Northcutt et al., arXiv 1911.00068): the mean
-probability of each class among its own images.
+scores, with equal classes, makes logits of them. It is fitted to the images whose label agrees with
+the scores: wrong labels move and widen the classes, and the mixture below could not tell them from
+a blunt classifier.
 
-The probability that a label is wrong is from a mixture that is fitted to the labels by maximum
-likelihood: a label follows the softmax of the discriminants at some temperature, or with the
-probability `noise` it is any other class. Both are fitted by turns: an image counts as much for the
-means and the covariance of the analysis as its label is probably right.
+The mixture is fitted to all labels by maximum likelihood: a label is the image's class, which
+follows the softmax of the logits at some temperature, or with the probability `noise` it is another
+class. Some wrong labels fall on the pairs of classes that are seen most often, the others on all
+alike: with the pairs alone, the confusions of weak features would be taken for wrong labels.
 """
 
 from __future__ import annotations
@@ -18,13 +17,16 @@ import dataclasses
 
 import numpy as np
 from scipy import optimize
-from scipy.special import expit, log_softmax
+from scipy.special import expit, softmax
 
 from keras_vit.training.evaluation.ridge import one_hot
 
+LISTED = 0.25  # Probability of a wrong label from which an image is listed.
+MIN_IMAGES = 20  # In a class, on average, for an estimated share of wrong labels.
+
+_BY_PAIRS = 0.15  # Share of the wrong labels that follows the counted pairs.
 _MAX_FITTED = 2**18  # Scores that the mixture is fitted to.
 _START = (-0.5, -4.0)  # Logarithm of the inverse temperature, and logit of the noise.
-_FITS = 3  # Turns of the analysis and the mixture.
 _PRIOR_IMAGES = 20  # In each class: few images have the means and the covariance of all classes.
 
 
@@ -34,24 +36,19 @@ class LabelDoubts:
 
     Args:
         proposed: The class that each image most likely has, other than its label, int `(N,)`.
-        confidence: The logarithm of the label's probability, `(N,)`. The lower, the more doubtful.
-        listed: Whether the label is below its threshold, and another class is above its own and
-            more probable, `(N,)`.
         probability: Probability that the label is wrong, `(N,)`.
-        noise: Share of wrong labels, by the mixture. It counts only labels that stand out: 0
-            where none is listed, as the estimate for N right labels is 1 / (N + 1).
+        noise: Share of wrong labels: as many as are expected among the listed images. None for
+            fewer than `MIN_IMAGES` a class.
     """
 
     proposed: np.ndarray
-    confidence: np.ndarray
-    listed: np.ndarray
     probability: np.ndarray
-    noise: float
+    noise: float | None
 
     def ranked(self) -> np.ndarray:
         """Returns the numbers of the images that are listed, the most doubtful first, `(M,)`."""
-        numbers = np.flatnonzero(self.listed)
-        return numbers[np.argsort(self.confidence[numbers], kind="stable")]
+        order = np.argsort(-self.probability, kind="stable")
+        return order[self.probability[order] >= LISTED]
 
 
 def doubts_of_classes(scores: np.ndarray, labels: np.ndarray) -> LabelDoubts:
@@ -61,38 +58,33 @@ def doubts_of_classes(scores: np.ndarray, labels: np.ndarray) -> LabelDoubts:
         scores: Left-out scores `(N, K)`, about 1 for the right class and 0 for the others.
         labels: Class numbers `(N,)`.
     """
-    rows = np.arange(len(labels))
-    probability = np.zeros(len(labels))
-    for _ in range(_FITS):
-        logits = _discriminants(scores, labels, 1 - probability)
-        probability, noise = _probabilities(logits, labels)
-    confidences = log_softmax(logits, axis=1)
-    own = confidences[rows, labels]
-    counts = np.bincount(labels, minlength=scores.shape[1])
-    thresholds = np.bincount(labels, np.exp(own), scores.shape[1]) / np.maximum(counts, 1)
-    others = confidences.copy()
-    others[rows, labels] = -np.inf
-    proposed = others.argmax(axis=1)
-    best = others[rows, proposed]
-    below = (own < best) & (np.exp(own) < thresholds[labels])
-    listed = below & (np.exp(best) >= thresholds[proposed] * (1 - 1e-9))  # Rounding of a sum.
-    return LabelDoubts(proposed, own, listed, probability, noise if listed.any() else 0.0)
+    images, classes = scores.shape
+    own = one_hot(labels, classes)
+    # Scores of a class of few images are low.
+    means = (own * scores).sum(axis=0) / np.maximum(own.sum(axis=0), 1)
+    best = (scores - means).argmax(axis=1)
+    agrees = best == labels
+    logits = _discriminants(scores, scores[agrees], own[agrees])
+    probability = _probabilities(logits, labels, _wrong_labels(one_hot(best, classes), own))
+    logits[np.arange(images), labels] = -np.inf
+    expected = float(probability[probability >= LISTED].sum())
+    noise = expected / images if images >= MIN_IMAGES * classes else None
+    return LabelDoubts(logits.argmax(axis=1), probability, noise)
 
 
-def _discriminants(scores, labels, shares):
+def _discriminants(scores, typical, own):
     """Returns logits of linear discriminant analysis with equal classes, `(N, K)`.
 
-    An image counts as its share, `(N,)`.
+    It is fitted to the scores `typical` `(M, K)` of images of the classes `own`, one-hot `(M, K)`.
     """
-    classes, total = scores.shape[1], shares.sum()
-    own = one_hot(labels, classes) * shares[:, np.newaxis]
-    mean_own = (own * scores).sum() / total
-    mean_other = ((shares @ scores).sum() / total - mean_own) / (classes - 1)
+    classes, total = scores.shape[1], max(len(typical), 1)
+    mean_own = (own * typical).sum() / total
+    mean_other = (typical.sum() / total - mean_own) / (classes - 1)
     prior = np.where(np.eye(classes, dtype=bool), mean_own, mean_other)
     images = own.sum(axis=0)[:, np.newaxis]
-    means = (own.T @ scores + _PRIOR_IMAGES * prior) / (images + _PRIOR_IMAGES)
-    deviations = scores - means[labels]
-    squares = (deviations * shares[:, np.newaxis]).T @ deviations
+    means = (own.T @ typical + _PRIOR_IMAGES * prior) / (images + _PRIOR_IMAGES)
+    deviations = typical - own @ means
+    squares = deviations.T @ deviations
     images = classes * _PRIOR_IMAGES
     variance = max(np.trace(squares) / (total * classes), 1e-12)
     squares += images * variance * np.eye(classes)
@@ -100,30 +92,36 @@ def _discriminants(scores, labels, shares):
     return scores @ directions - (means.T * directions).sum(axis=0) / 2
 
 
-def _probabilities(scores, labels):
-    """Returns the probability that each label is wrong, and the share of wrong labels."""
-    others = scores.shape[1] - 1
-    relative = scores - scores[np.arange(len(labels)), labels][:, np.newaxis]
+def _wrong_labels(best, own):
+    """Returns how likely each label is, if it is wrong, for each class of the image, `(K, K)`."""
+    others = 1 - np.eye(own.shape[1])
+    alike = others / others.sum(axis=1)
+    counts = best.T @ own * others
+    pairs = (counts + alike) / (counts.sum(axis=1, keepdims=True) + 1)
+    return _BY_PAIRS * pairs + (1 - _BY_PAIRS) * alike
 
-    def likelihoods(relative, sharpness):
-        with np.errstate(over="ignore"):  # Infinity is the reciprocal of a likelihood of 0.
-            own = 1 / np.exp(relative * np.exp(sharpness)).sum(axis=1)  # The label's softmax.
-        return own, (1 - own) / others  # Every other class gives this label alike.
 
-    step = max(1, scores.size // _MAX_FITTED)
-    some = relative[::step]
+def _probabilities(logits, labels, wrong_labels):
+    """Returns the probability that each label is wrong."""
+    to_label = wrong_labels.T[labels]
+
+    def likelihoods(sharpness, step=1):
+        classes = softmax(logits[::step] * np.exp(sharpness), axis=1)
+        right = classes[np.arange(len(classes)), labels[::step]]
+        return right, (classes * to_label[::step]).sum(axis=1)
+
+    step = max(1, logits.size // _MAX_FITTED)
 
     def loss(parameters):
-        right, wrong = likelihoods(some, parameters[0])
+        right, wrong = likelihoods(parameters[0], step)
         noise = expit(parameters[1])
         # As if one wrong label more had been seen: a few images cannot show that there is none.
-        first = np.log(noise) / len(some)
+        first = np.log(noise) / len(right)
         return -np.log((1 - noise) * right + noise * wrong + 1e-12).mean() - first
 
-    best = optimize.minimize(
+    sharpness, logit = optimize.minimize(
         loss, _START, method="Nelder-Mead", options={"xatol": 0.01, "fatol": 1e-6, "maxiter": 100}
-    )
-    right, wrong = likelihoods(relative, best.x[0])
-    noise = float(expit(best.x[1]))
-    probability = noise * wrong / np.maximum((1 - noise) * right + noise * wrong, 1e-300)
-    return probability, noise
+    ).x
+    right, wrong = likelihoods(sharpness)
+    right, wrong = expit(-logit) * right, expit(logit) * wrong
+    return wrong / np.maximum(right + wrong, 1e-300)

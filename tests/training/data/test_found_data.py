@@ -131,6 +131,14 @@ def test_images_beside_folders_that_are_entered_are_named_too(make_folder):
     assert source.skipped == [(str(folder / name), NO_CLASS) for name in beside]
 
 
+def test_an_empty_part_is_named_before_images_are_held_out_in_its_place(make_folder):
+    folder = make_folder({f"train/{name}": 4 for name in CLASSES})
+    (folder / "test").mkdir()
+    source = opened(folder, holdout=0.5)
+    assert counts(source) == {part: {"cats": 2, "dogs": 2} for part in ("train", "test")}
+    assert source.notes == (f"left out {folder / 'test'}: no folder of a class in it",)
+
+
 def test_the_first_classes_are_named_with_their_images(make_folder):
     source = opened(make_folder({name: n for n, name in enumerate("abcdefg", 1)}), holdout=0.5)
     assert source.class_line == "a 1, b 2, c 3, d 4, e 5 and 2 more"

@@ -80,6 +80,13 @@ def test_a_copy_of_a_held_out_image_is_in_both_parts():
     assert record.has("train", numbers).tolist() == [True]
 
 
+def test_what_chose_the_weights_was_seen_like_what_trained_them():
+    parts = {"train": [1], "validation": [2], "calibration": [3], "test": [4]}
+    record = SplitRecord({part: np.array(numbers, "uint64") for part, numbers in parts.items()})
+    seen = record.has_seen(np.array([1, 2, 3, 4, 5], "uint64"))
+    assert seen.tolist() == [True, True, False, False, False]
+
+
 def test_arrays_have_a_record_too():
     images = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), np.uint8)
     source = open_source((images, np.arange(20) % 2))

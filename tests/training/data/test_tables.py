@@ -157,6 +157,39 @@ def test_a_list_names_images_by_their_path_relative_to_the_data(make_folder):
     assert not {"a/00.png", "b/01.png"} & {*left}
 
 
+COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
+
+
+def test_both_forms_of_unicode_are_one_class_and_one_path(make_folder):
+    data = make_folder({COMPOSED: 2, DECOMPOSED: 3, "b": 3})
+    source = DataSpec(data, holdout=0.0).open(verify=False)
+    assert source.class_names == ("b", COMPOSED)
+    assert source.splits["train"].labels.tolist() == [0] * 3 + [1] * 5
+    path = f"{COMPOSED}/02.png"  # On disk only in the other form.
+    assert len(names(DataSpec(data, holdout=0.0, exclude=[path]))["train"]) == 7
+    other = DataSpec(data, holdout=0.0, labels={path: "b"}).open(verify=False)
+    assert other.splits["train"].labels.sum() == 4
+    labels = {"b/00.png": DECOMPOSED}
+    other = DataSpec(data, holdout=0.0, labels=labels).open(verify=False)
+    assert other.splits["train"].labels.sum() == 6
+
+
+@pytest.mark.parametrize("row", [f"{COMPOSED}/00.png,{DECOMPOSED}", f"{COMPOSED}/00,{COMPOSED}"])
+def test_a_csv_file_has_paths_and_labels_in_either_form_of_unicode(row, make_folder):
+    data = make_folder({DECOMPOSED: 1, "b": 1})
+    (data / "list.csv").write_text(f"path,label\n{row}\nb/00.png,b\n", encoding="utf-8")
+    listed = DataSpec(data / "list.csv", holdout=0.0).open(verify=False)
+    assert listed.splits["train"].names[0] == str(data / DECOMPOSED / "00.png")
+    assert listed.class_names == ("b", COMPOSED)
+
+
+@pytest.mark.parametrize("twin", ["Cat", "cat\u200b", "c\uff41t", " cat"])
+def test_classes_that_look_alike_are_named(twin, make_folder):
+    notes = DataSpec(make_folder({"cat": 2, twin: 2}), holdout=0.0).open(verify=False).notes
+    first, second = sorted(["cat", twin])
+    assert f"classes that look alike: {first!r} and {second!r} are different" in notes
+
+
 def test_recipe_json_has_the_content_of_the_tables(data):
     moved = "b (1)/x.png"  # Would be a path in a sentence.
     spec = DataSpec(data, split=SPLIT, labels={"a/01.png": "b", moved: "a"}, exclude=["a/00.png"])

@@ -156,11 +156,35 @@ def test_an_unknown_name_is_told_in_one_line(data_dir):
     assert "\n" not in str(caught.value)
 
 
-def test_a_data_set_without_labels_is_refused(tmp_path):
-    rows = {"train": [{"image": image_of(0)}]}
-    prepared(tmp_path, "tiny_scenes", lambda features: {"image": features.Image()}, rows)
-    with pytest.raises(ValueError, match="must have one label.* tiny_scenes, with none"):
-        open_source("tfds:tiny_scenes", data_dir=tmp_path)
+@pytest.mark.parametrize(
+    ("title", "value", "kind"),
+    [("tiny_numbers", np.int64(1), "Scalar"), ("tiny_measures", np.float32(0.5), "Scalar")]
+    + [("tiny_texts", "cat", "Text")],
+)
+def test_a_data_set_without_classes_is_refused_with_its_features(title, value, kind, tmp_path):
+    rows = {"train": [{"image": image_of(0), "label": value}]}
+
+    def features(types):
+        label = types.Text() if kind == "Text" else types.Scalar(value.dtype)
+        return {"image": types.Image(), "label": label}
+
+    prepared(tmp_path, title, features, rows)
+    match = (
+        rf"which numbers and texts are not\), .* {title}, with image \(Image\), label \({kind}\)"
+    )
+    with pytest.raises(ValueError, match=match) as caught:
+        open_source(f"tfds:{title}", data_dir=tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_data_set_with_splits_of_other_names_is_refused_with_the_names(tmp_path):
+    def features(types):
+        return {"image": types.Image(), "label": types.ClassLabel(num_classes=2)}
+
+    rows = [{"image": image_of(number), "label": number} for number in range(2)]
+    prepared(tmp_path, "tiny_cars", features, {"trn": rows, "tst": rows})
+    with pytest.raises(ValueError, match="train, validation or test.* tiny_cars, with trn, tst"):
+        open_source("tfds:tiny_cars", data_dir=tmp_path)
 
 
 @pytest.fixture(scope="module")

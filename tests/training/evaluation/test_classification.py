@@ -218,7 +218,7 @@ def test_the_files_hold_the_numbers(report, tmp_path):
         ]
 
 
-def test_a_class_without_images_has_no_numbers(tmp_path):
+def test_a_class_without_images_has_no_numbers_and_three_classes_no_top_5(tmp_path):
     report = reports.ClassificationReport(
         class_names=("ant", "bee", "crow"),
         true=np.array([0, 0, 1]),
@@ -230,6 +230,10 @@ def test_a_class_without_images_has_no_numbers(tmp_path):
     report.write(tmp_path)
     text, table = str(report), (tmp_path / "per_class.csv").read_text()
     metrics = (tmp_path / "metrics.json").read_text()
+    page = (tmp_path / "report.html").read_text()
+    for shown in (text, report.summary, metrics, page):  # Five classes are always all of the five.
+        assert "top_5" not in shown
+        assert "top-5" not in shown
     assert not any("nan" in written.lower() for written in (text, table, metrics))
     assert re.search(r"^crow +0( +-){3}$", text, re.MULTILINE)
     assert text.endswith("not in the means, as no image has it: crow")

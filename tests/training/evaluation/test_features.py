@@ -1,3 +1,5 @@
+import pathlib
+
 import keras
 import numpy as np
 import pytest
@@ -87,6 +89,24 @@ def test_features_are_computed_once_for_the_same_content(folder, tmp_path):
     assert (first.cached, again.cached) == (False, True)
     np.testing.assert_array_equal(first.values, again.values)
     np.testing.assert_array_equal(first.labels, np.repeat([0, 1, 2], 3))
+
+
+def test_without_a_home_features_are_not_stored_and_a_line_says_so(monkeypatch, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "file" / "home"))
+    assert features.default_cache() is None
+    monkeypatch.delenv("KERAS_HOME")
+    monkeypatch.setattr(pathlib.Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("none")))
+    assert features.default_cache() is None
+    assert capsys.readouterr().err.count("features are not stored (--cache DIR") == 2
+
+
+def test_a_folder_for_features_is_tried_before_they_are_computed(folder, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(features, "predictions_of", None)
+    given = {"preprocessing": PREPROCESSING, "cache": tmp_path / "file" / "cache"}
+    with pytest.raises(OSError, match="file"):
+        features.extract(build(), open_source(folder).splits["train"], **given)
 
 
 def test_other_weights_images_or_preprocessing_are_other_features(folder):

@@ -115,6 +115,12 @@ def test_classes_with_fewer_images_than_shots_are_named():
         few_shot.accuracy(features, labels, features, labels, shots=5)
 
 
+def test_the_vote_is_of_no_more_images_than_there_are():
+    part = few_shot.FewShotPart({1: {0: 0.5}}, num_train=17, num_test=4, poor={}, nearest=0.75)
+    report = few_shot.FewShotReport((part,), "representation", dim=8, l2=1.0)
+    assert "by the 17 nearest images" in str(report)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -68,6 +68,15 @@ def names_of(report):
     return set(report.examples.names)
 
 
+def test_data_without_images_of_some_classes_are_evaluated(model, tmp_path):
+    one_class = write_classes(tmp_path / "one", 3, {NAMES[0]: COLORS[NAMES[0]]})
+    parts = write_classes(tmp_path / "parts", {"train": 2, "test": 2})
+    shutil.rmtree(parts / "test" / NAMES[1])
+    classifier = Classifier(model, NAMES, Preprocessing((8, 8)))
+    assert len(evaluate_classifier(classifier, one_class).examples) == 3
+    assert len(evaluate_classifier(classifier, parts).examples) == 4
+
+
 def test_what_the_run_held_out_is_evaluated_and_new_images_have_a_report_of_their_own(run):
     data, source, classifier = run
     report = evaluate_classifier(classifier, data)
@@ -112,6 +121,8 @@ def test_images_that_were_held_out_for_calibration_are_not_of_the_test_part(mode
     report = evaluate_classifier(drawn_again, data, split="calibration")
     assert names_of(report) == set(source.splits["calibration"].names)
     assert "trained on" not in report.split_lines[0]
+    chosen = held_out.choose_images(drawn_again, DataSpec(data), first="calibration")
+    assert set(chosen.examples.names) == set(source.splits["calibration"].names)
 
 
 def test_a_copy_of_the_data_is_split_as_in_the_run(run, tmp_path):

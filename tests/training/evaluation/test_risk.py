@@ -4,6 +4,7 @@ import scipy.stats
 
 from keras_vit.training.evaluation.risk import (
     find_threshold,
+    images_needed,
     is_bounded,
     least_answered,
 )
@@ -40,7 +41,7 @@ def test_as_many_new_images_exceed_the_bound_in_no_more_draws_than_it_allows():
     for seed in range(400):
         rng = np.random.default_rng(seed)
         found = find_threshold(drawn(rng, 100), drawn(rng, 400), max_error=0.1, confidence=0.9)
-        if found is not None:
+        if found.holds:
             confidence, is_right = drawn(rng, 400)
             exceeded += (~is_right[confidence >= found.threshold]).mean() > 0.1
             expected_exceeded += risk_above(found.threshold) > 0.1
@@ -67,10 +68,37 @@ def test_the_counts_are_those_of_the_tested_images_at_the_threshold():
     assert not np.isin(found.threshold, confidence)
 
 
-def test_a_bound_that_no_threshold_keeps_finds_none():
+def test_a_bound_that_no_threshold_keeps_does_not_hold():
     rng = np.random.default_rng(2)
     part = rng.uniform(size=200), rng.uniform(size=200) < 0.5
-    assert find_threshold(part, part, max_error=0.05, confidence=0.95) is None
+    assert not find_threshold(part, part, max_error=0.05, confidence=0.95).holds
+    assert images_needed(*part, 0.05, 0.95) is None
+
+
+def in_steps(*steps):
+    """Confidences and answers, from steps of confidence, right answers and wrong ones."""
+    confidence = np.concatenate([np.full(right + wrong, c) for c, right, wrong in steps])
+    return confidence, np.concatenate(
+        [[True] * right + [False] * wrong for _, right, wrong in steps]
+    )
+
+
+def test_no_threshold_is_tested_after_one_that_fails():
+    chosen = in_steps((0.9, 100, 0), (0.8, 10, 0), (0.7, 0, 60))
+    tested = in_steps((0.9, 100, 0), (0.8, 0, 30), (0.7, 2_000, 0))
+    found = find_threshold(chosen, tested, max_error=0.05, confidence=0.95)
+    assert is_bounded(30, 2_130, 0.05, 0.95)
+    assert (found.answered, found.wrong, found.holds) == (130, 30, False)
+
+
+def test_as_many_images_as_are_needed_find_a_threshold_four_times_of_five():
+    count, found = images_needed(*drawn(np.random.default_rng(3), 400), 0.1, 0.95), 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        parts = drawn(rng, count // 4), drawn(rng, count)
+        found += find_threshold(*parts, max_error=0.1, confidence=0.95).holds
+    assert 400 < count < 2_000
+    assert 80 <= found <= 97
 
 
 def test_answers_without_errors_are_all_kept():

@@ -1,13 +1,16 @@
 """Linear probe and LoRA: what is trained, and the plain model that comes out."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.description import Labels
 from keras_vit.models.rebuild import inference_model, merged_weights
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
-from keras_vit.training.run.transfer import choose_trained
+from keras_vit.training.run.transfer import choose_head, choose_trained
 from makers import tiny_config
 
 CONFIG = tiny_config(depth=2)
@@ -98,3 +101,14 @@ def test_lora_needs_attention_and_a_smaller_rank():
         choose_trained(model_of(keras_vit.BiTConfig((1,), 0.5)), "lora")
     with pytest.raises(ValueError, match="lora_rank=8, 8 units"):
         choose_trained(model_of(), "lora", lora_rank=8)
+
+
+def test_a_row_of_the_head_is_kept_in_either_form_of_unicode_and_a_look_alike_is_named():
+    names = Labels(("cafe\u0301", "dog")).names
+    weights = types.SimpleNamespace(
+        class_names=names, description=types.SimpleNamespace(classes=2), source="weights"
+    )
+    assert choose_head(weights, ("caf\u00e9", "dog"))[0] == (0, 1)
+    rows, reason = choose_head(weights, ("Dog", "caf\u00e9"))
+    assert rows == (None, 0)
+    assert "'dog' and 'Dog' are different" in reason

@@ -94,6 +94,15 @@ def test_workers_need_their_configuration(monkeypatch):
         strategy("auto")
 
 
+@pytest.mark.parametrize("name", ["auto", "multiworker"])
+def test_a_cluster_with_parameter_servers_is_refused_instead_of_waiting(name, monkeypatch):
+    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    task = {"type": "chief", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    with pytest.raises(ValueError, match=r"no training with parameter servers. Received: ps"):
+        strategy(name)
+
+
 def test_auto_takes_the_workers_of_the_configuration(monkeypatch):
     cluster = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))

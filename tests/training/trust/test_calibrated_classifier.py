@@ -12,6 +12,7 @@ from keras_vit import command_line
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.description import Labels
+from keras_vit.description.without_paths import without_paths
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
@@ -19,7 +20,8 @@ from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.classification import evaluate, evaluate_classifier
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
-from keras_vit.training.trust.calibration_bound import check_counts
+from keras_vit.training.trust.calibration_bound import Decision, check_counts, summary
+from keras_vit.training.trust.classifier_comparison import compare_classifiers
 from keras_vit.utils.files import SPLIT
 from makers import write_picture
 
@@ -211,7 +213,12 @@ def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, stra
     [
         ({"max_error": 0.01}, "needs at least 400 answered photos.*Received: 180"),
         ({"max_error": 0.02, "confidence": 0.999}, "with 99.9% confidence needs at least"),
-        ({"max_error": 0.03}, "No threshold keeps the errors below"),
+        (
+            {"max_error": 0.03},
+            r"The threshold 0.\d+, chosen by 36 of the photos, must keep the errors of the others "
+            r"below 3.0% with 95% confidence. Received: \d+ wrong of \d+ answers, .* About [\d,]+ "
+            r"calibration photos like these would pass four times of five. Raising --max-error",
+        ),
     ],
 )
 def test_what_cannot_hold_is_refused_and_nothing_is_written(folder, photos, settings, message):
@@ -271,6 +278,67 @@ def test_copies_of_images_that_were_trained_on_are_left_out(folder, photos, tmp_
     calibrate(folder, data, DecisionSettings(), log=lines.append)
     assert load_classifier(folder).recipe["decision"]["images"] == 144
     assert any(line.startswith("split   180 images") for line in lines)
+
+
+def test_an_image_counts_once_whatever_the_number_of_its_copies_and_of_its_group(
+    folder, photos, tmp_path
+):
+    for name in NAMES:
+        for number in range(40):
+            for copy in range(3):
+                path = tmp_path / "copies" / name / f"{number % 30}-{number}-{copy}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(photos / "test" / name / f"{number}.png", path)
+    classifier, lines = load_classifier(folder), []
+    known, *_ = calibration_images(classifier, DataSpec(tmp_path / "copies"), log=lines.append)
+    assert len({*known.fingerprints()}) == len(known) == 120
+    assert "split   240 of the 360 calibration images do not count: copies" in lines[-1]
+    spec = DataSpec(tmp_path / "copies", group_by=r"(\w+/\d+)-")
+    known, *_ = calibration_images(classifier, spec, log=lines.append)
+    assert np.bincount(known.labels).tolist() == [30, 30, 30]
+
+
+@pytest.fixture
+def new_photos(photos, tmp_path):
+    """Photos that no run knows, without training images beside them."""
+    return shutil.copytree(photos / "test", tmp_path / "new")
+
+
+def test_without_training_images_a_line_says_how_to_give_them(folder, photos, new_photos):
+    lines = []
+    calibrate(folder, new_photos, BOUND, log=lines.append)
+    assert any(
+        line.endswith("--training-data DATA (training_data=) gives the data of the run")
+        for line in lines
+    )
+    assert "not recognised, which needs the run's training images" in lines[-2]
+    calibrate(folder, new_photos, BOUND, training_data=photos, log=lines.append)
+    assert lines[-2].endswith("refused as strange at most 5.0% of known photos")
+    with pytest.raises(ValueError, match="must have images that the run trained on.*new, none"):
+        calibrate(folder, new_photos, BOUND, training_data=new_photos, log=str)
+
+
+def test_training_images_are_found_where_the_run_read_them(folder, photos, new_photos):
+    recipe = without_paths({"data": DataSpec(photos).to_json()})
+    classifier = Classifier(color_model(), NAMES, Preprocessing((8, 8)), recipe, folder)
+    spec = DataSpec(new_photos)
+    assert calibration_images(classifier, spec, log=str)[1] is None  # Not near enough.
+    near = photos.parent / "run"
+    shutil.copytree(folder, near)
+    classifier = Classifier(color_model(), NAMES, Preprocessing((8, 8)), recipe, near)
+    assert len(calibration_images(classifier, spec, log=str)[1]) == 90
+
+
+def test_the_lines_say_what_is_too_few_and_what_got_worse():
+    found = Decision(0.5, None, {}, 14, 0, calibration_errors=(0.1, 0.2))
+    lines = summary(found, DecisionSettings())
+    assert lines[-2].endswith("strange photos are not recognised, which needs 99 tested photos")
+    assert lines[-1].endswith("0.100 -> 0.200, worse: more calibration photos choose it better")
+
+
+def test_a_comparison_says_which_classifier_has_no_bound(calibrated, folder, photos):
+    lines = compare_classifiers(calibrated[0], folder, photos).lines
+    assert "unknown NEW answers every image, without a bound: it is not calibrated" in lines
 
 
 def test_a_class_without_calibration_images_is_refused(folder, photos, tmp_path):

@@ -96,6 +96,12 @@ def test_holm_keeps_a_class_that_is_worse_by_chance_from_failing():
     assert judge(gate, [alone, *others]).outcome == UNCLEAR
 
 
+@pytest.mark.parametrize(("lost", "outcome"), [(21, UNCLEAR), (22, FAILS)])  # z is -1.79, -1.98.
+def test_a_class_fails_at_a_one_sided_level_of_two_and_a_half_percent(lost, outcome):
+    measure = difference("class_recall", Pairs(900 - lost, lost, 3, 97), "a")
+    assert judge(Gate("class_recall", True, -1), [measure]).outcome == outcome
+
+
 def test_shares_have_exact_intervals():
     measure = share("negative_flips", np.arange(100) < 3)
     assert measure.value == 3

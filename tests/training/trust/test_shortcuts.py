@@ -73,6 +73,7 @@ def test_a_fact_that_only_one_class_has_is_a_shortcut(name, changes):
         for shortcut in find_shortcuts(with_class(**changes), TARGETS, GROUPS)
     }
     assert found[name].found
+    assert found[name].p_value == 1 / 1000  # None of 999 permutations; never 0.
     assert found[name].class_number == 1
     assert found[name].auroc > 0.99
     assert (LABELS[found[name].images] == 1).all()
