@@ -239,7 +239,7 @@ def _stem_of_shapes(shown, resnet, epsilon_in):
         return PoolingStem(shown["widths"], shown["root_width"])
     if "root_width" not in shown:
         return None
-    return ResNetStem(*resnet, epsilon_in=epsilon_in)
+    return ResNetStem(resnet[0], resnet[1], epsilon_in)
 
 
 def _pooled_widths(shapes):
