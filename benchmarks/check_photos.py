@@ -11,10 +11,10 @@ class. Human labels are CIFAR-10N's (github.com/UCSC-REAL/cifar-10-100n), the pa
 beside them), the reviewed test labels are in github.com/cleanlab/label-errors. None of them is
 part of this package.
 
-- noise: the estimated share of wrong labels, how many are listed, precision and AUROC, and processor
-  time without the features, on 3,200 test images with labels turned to any other class, to the next
-  or to the other of a pair. Next to cleanlab with logistic regression in 5 shuffled folds on the
-  same features: scikit-learn's defaults, and more regularised.
+- noise: the estimated share of wrong labels, how many are listed, precision and AUROC, and
+  processor time without the features, on 3,200 test images with labels turned to any other class,
+  to the next or to the other of a pair. Next to cleanlab with logistic regression in 5 shuffled
+  folds on the same features: scikit-learn's defaults, and more regularised.
 - labels: the same for the human labels. The folds are shuffled, as cleanlab's own are: the files
   are in the order of the true classes, so that without shuffling the wrong labels of one kind are
   all in one fold.
@@ -29,8 +29,8 @@ part of this package.
   and without, next to the accuracy on other images.
 
 Features of noise and reviewed are from the patches and the classifier in the package, features of
-planted from the classifier, which has not seen the test images. All others are convolutions with 400 random
-patches of the images (Coates, Lee and Ng, 2011), which have seen no label.
+planted from the classifier, which has not seen the test images. All others are convolutions with
+400 random patches of the images (Coates, Lee and Ng, 2011), which have seen no label.
 """
 
 import argparse

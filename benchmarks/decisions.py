@@ -1,6 +1,11 @@
 """How often a decision's bound holds, its coverage beside MAPIE's, and what strangers are refused.
 
     python benchmarks/decisions.py --data cifar10-images r14_vit_micro16_cifar10 vit_mini4_cifar10
+    python benchmarks/decisions.py --simulate 300
+
+The second draws scores from distributions, whose true errors are known, and needs no model: how
+often they exceed the bound, of all draws and of those that find a threshold, with and without
+copies in the calibration set, and how often the number of photos that an error names is enough.
 
 Each of many random halves of the test images finds a decision, and the other half measures its
 errors: a bound with 95% confidence may be exceeded in at most 5% of the halves.
@@ -11,17 +16,19 @@ from __future__ import annotations
 import argparse
 import math
 import pathlib
+import re
 import sys
 
 import numpy as np
 import scipy.stats
 
 from keras_vit.classifier_folder import load_classifier
+from keras_vit.description import Labels
 from keras_vit.training.data import DataSpec
 from keras_vit.training.evaluation.calibration import calibration_of, scaled_probabilities
 from keras_vit.training.evaluation.features import default_cache
 from keras_vit.training.settings.decisions import DecisionSettings
-from keras_vit.training.trust.calibration_bound import find_decision
+from keras_vit.training.trust.calibration_bound import distinct, find_decision
 from keras_vit.training.trust.calibration_scores import (
     MAX_TRAINING,
     Scores,
@@ -32,15 +39,20 @@ from keras_vit.utils.report import markdown_table
 
 TARGETS = (0.01, 0.02, 0.05, 0.10)
 CONFIDENCE = 0.95
+# Classes and their distance, the bound and the calibration images.
+SIMULATED = (((10, 2.2), 0.1, 250), ((2, 1.2), 0.1, 250), ((10, 2.2), 0.2, 80))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("classifiers", nargs="+", help="folders, or names of packaged classifiers")
-    parser.add_argument("--data", required=True, help="images with a test and a train part")
+    parser.add_argument("classifiers", nargs="*", help="folders, or names of packaged classifiers")
+    parser.add_argument("--simulate", type=int, metavar="DRAWS", help="draw scores instead")
+    parser.add_argument("--data", help="images with a test and a train part")
     parser.add_argument("--halves", type=int, default=200)
     parser.add_argument("--cache", type=pathlib.Path, default=default_cache())
     arguments = parser.parse_args()
+    if arguments.simulate:
+        print(table_of_draws(arguments.simulate))
     for name in arguments.classifiers:
         classifier = load_classifier(name)
         splits = DataSpec(arguments.data).open(verify=False).splits
@@ -60,6 +72,76 @@ def main() -> None:
         print(f"\n{name}, {len(known)} test images, {arguments.halves} random halves\n")
         print(table_of_halves(classifier, known, trained.features, arguments.halves))
         sys.stdout.flush()
+
+
+def table_of_draws(draws: int) -> str:
+    """Returns a row for each population and number of copies: how often a bound is exceeded."""
+    rows = []
+    for (classes, distance), target, count in SIMULATED:
+        everything = _drawn(np.random.default_rng(10**6), classes, distance, 50_000)
+        for copies, is_counted in ((1, True), (3, False), (3, True), (10, False), (10, True)):
+            needed, risks = [], []
+            for seed in range(draws):
+                known = _drawn(np.random.default_rng(seed), classes, distance, count)
+                contents = np.repeat(np.arange(count), copies)
+                places = contents[distinct(contents)] if is_counted else contents
+                risk = _true_risk(known.at(places), everything, target, needed)
+                risks += [] if risk is None else [risk]
+            found, above = len(risks), sum(risk > target for risk in risks)
+            enough = "-"
+            if copies == 1 and np.isfinite(np.median(needed or [math.inf])):
+                enough = _share_found(
+                    classes, distance, target, math.ceil(np.median(needed)), draws
+                )
+            rows.append(
+                (
+                    f"{classes} classes, {count} images, {target:.0%}",
+                    f"{copies}" + ("" if is_counted else ", each counted"),
+                    f"{found / draws:.0%}",
+                    f"{above / draws:.1%}",
+                    f"{above / found:.1%}" if found else "-",
+                    enough,
+                )
+            )
+    headings = (
+        "population",
+        "copies",
+        "found",
+        "above",
+        "above, of found",
+        "photos that an error names",
+    )
+    return markdown_table([headings, *rows])
+
+
+def _share_found(classes, distance, target, count, draws):
+    """How often as many photos as an error names find a threshold."""
+    known = (_drawn(np.random.default_rng(seed), classes, distance, count) for seed in range(draws))
+    found = [_true_risk(each, each, target, []) is not None for each in known]
+    return f"{count:,}: {np.mean(found):.0%}"
+
+
+def _drawn(random, classes, distance, count):
+    """Scores of an overconfident classifier, whose classes overlap."""
+    labels = random.integers(classes, size=count)
+    logits = random.normal(size=(count, classes))
+    logits[np.arange(count), labels] += distance
+    return Scores(np.zeros((count, 1), "float32"), 2.5 * logits, labels)
+
+
+def _true_risk(known, everything, target, needed):
+    """The share of wrong answers of all; None without a decision, whose photos are then noted."""
+    labels = Labels(tuple(map(str, range(known.logits.shape[1]))))
+    settings = DecisionSettings(max_error=target, confidence=CONFIDENCE)
+    try:
+        decision = find_decision(labels, known, None, settings)
+    except ValueError as error:
+        named = re.search(r"About ([\d,]+) calibration", str(error))
+        needed += [int(named[1].replace(",", "")) if named else math.inf]
+        return None
+    answered = scaled_probabilities(everything.logits, decision.temperature).max(axis=1)
+    is_wrong = everything.logits.argmax(axis=1) != everything.labels
+    return is_wrong[answered >= decision.threshold].mean()
 
 
 def table_of_halves(classifier, known: Scores, trained: np.ndarray, halves: int) -> str:

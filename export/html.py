@@ -212,8 +212,7 @@ def classifier_files(
             by default they are downloaded once, into Keras's cache.
 
     Raises:
-        ValueError: If the model does not take 3 channels, or a file of the runtime is not the
-            expected one.
+        ValueError: If a file of the runtime is not the expected one.
         ImportError: If the extra `web` is not installed.
     """
     from keras_vit.inspection.attention_probabilities import has_rollout
@@ -221,11 +220,6 @@ def classifier_files(
     from .exported_model import ATTENTION
 
     import_playwright()  # For the check.
-    if classifier.model.input_shape[-1] != 3:
-        raise ValueError(
-            "Images have 3 channels in a browser, so the model must take 3. "
-            f"Received: a model with inputs of shape {classifier.model.input_shape}"
-        )
     facts = {
         "classNames": classifier.description.labels.output_names,
         "thresholds": classifier.thresholds,

@@ -120,11 +120,6 @@ class SavedModel(ExportFormat):
         """Writes the SavedModel; see `ExportFormat.write`."""
         import keras
 
-        if classifier.model.input_shape[-1] != 3:
-            raise ValueError(
-                "A SavedModel decodes image files into 3 channels, so the model must take 3. "
-                f"Received: a model with inputs of shape {classifier.model.input_shape}"
-            )
         image_sizes = list(self.image_sizes)
         if image_sizes and classifier.description.labels.abstains:
             raise ValueError(

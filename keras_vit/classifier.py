@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_vit import images as image_formats
-from keras_vit.checkpoints.weight_sources import find_weights
+from keras_vit.checkpoints.catalogue import find_weights
 from keras_vit.description import (
     UNKNOWN,
     Description,
@@ -49,7 +49,7 @@ class Classifier:
     """A model with its class names and the preprocessing of its images.
 
     Args:
-        model: A Keras model from images `(B, H, W, C)` to probabilities `(B, K)`, or `(B, K + 1)`
+        model: A Keras model from images `(B, H, W, 3)` to probabilities `(B, K)`, or `(B, K + 1)`
             if it is calibrated and may answer "unknown", its last output.
         class_names: The K names, in the order of the model's outputs.
         preprocessing: The preprocessing from an image to the model's input.
@@ -60,7 +60,8 @@ class Classifier:
             label, one for each class; 0.5 by default.
 
     Raises:
-        ValueError: If the class names, the image size or the thresholds do not fit the model.
+        ValueError: If the class names, the image size or the thresholds do not fit the model, or it
+            takes images of another number of channels.
 
     Example:
     >>> classifier = load_classifier("runs/pets")
@@ -365,7 +366,7 @@ def _check_shapes(model, names, preprocessing):
             "The image size of the preprocessing must be the model's. Received: "
             f"image_size={image_size}, a model with inputs of shape {inputs}"
         )
-    if inputs[3] != 3:
+    if inputs[3] not in (None, 3):
         raise ValueError(
             "A classifier reads image files in 3 channels, red, green and blue, so its model must "
             'take 3: keras_vit.load_checkpoint(model, path, input_channels="adapt") adapts the '

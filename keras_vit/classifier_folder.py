@@ -138,7 +138,7 @@ def save_classifier(
 
     Args:
         folder: The folder to write. It appears at the end, in one rename.
-        model: A model from images `(B, H, W, C)` to probabilities, as for `Classifier`.
+        model: A model from images `(B, H, W, 3)` to probabilities, as for `Classifier`.
         class_names: The K names, in the order of the model's outputs.
         preprocessing: The preprocessing from an image to the model's input; by default the one
             of the weights that the model was built with, if they state one.

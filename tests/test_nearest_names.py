@@ -1,5 +1,7 @@
 import pytest
 
+from keras_vit.configs import ViTConfig
+from keras_vit.training.settings import FineTuning
 from keras_vit.utils.nearest_names import nearest_names
 
 
@@ -14,3 +16,16 @@ from keras_vit.utils.nearest_names import nearest_names
 )
 def test_a_wrong_name_is_answered_with_the_nearest_or_all(name, expected):
     assert nearest_names(name, ["finetune", "ViT-B/16", "ViT-b/16"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings_type", "name", "ours"),
+    [(ViTConfig, "embed_dim", "width"), (FineTuning, "lr", "learning_rate")],
+)
+def test_an_argument_of_another_library_is_named_as_it_is_here(settings_type, name, ours):
+    with pytest.raises(
+        TypeError, match=f"{settings_type.__name__} has no {name}, here it is {ours}"
+    ):
+        settings_type(**{name: 1})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        settings_type(colour=1)

@@ -1,4 +1,4 @@
-"""The catalogue of official weights and of classifiers that come with the package."""
+"""Weights by name: official ones with their download, and classifiers of the package."""
 
 from __future__ import annotations
 
@@ -8,14 +8,27 @@ import functools
 import math
 import os
 import pathlib
+import socket
 from typing import Any
 
 from keras_vit import configs
+from keras_vit.checkpoints.formats import check_npz
+from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.description import Description
+from keras_vit.description.description_texts import APACHE
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.utils.files import check_holds_one_model
 
 # Server of all official files; a mirror can replace it.
 BASE_URL = "https://storage.googleapis.com"
 
 NAMES = ("imagenet", "imagenet21k")
+
+# Ends of the names of files of weights.
+_SUFFIXES = (".npz", ".h5", ".keras", ".safetensors", ".bin", ".pth", ".pt")
+
+TIMEOUT = 60.0  # Seconds without a byte from the server.
+_FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,7 +211,7 @@ RELEASED_NAMES = tuple(dict.fromkeys(name for row in RELEASED for name in row.na
 
 
 def find_released(
-    name: object, model: str | configs.ViTConfig | configs.BiTConfig | None = None
+    name: object, model: str | ViTConfig | BiTConfig | None = None
 ) -> list[ReleasedClassifier]:
     """Returns the classifiers in the package that a name means, the most accurate first.
 
@@ -237,3 +250,146 @@ def check_unambiguous(name: str, otherwise: str) -> None:
             f"{name!r} is a name of this package, and there is a file or folder of that name: "
             f"write {os.path.join(os.curdir, name)} for the latter, {otherwise}. Received: {name}"
         )
+
+
+def released_folder(
+    folder_or_name: str | os.PathLike,
+    model: str | ViTConfig | BiTConfig | None = None,
+) -> pathlib.Path:
+    """Returns the folder of a classifier in the package; any other path is returned.
+
+    Args:
+        folder_or_name: A path, or a name of `RELEASED_NAMES`. A `pathlib.Path` is a path.
+        model: Selects among the classifiers of that name; by default the most accurate one.
+
+    Raises:
+        ValueError: If it is a name, and a file or folder of that name exists.
+    """
+    released = find_released(folder_or_name, model) or find_released(folder_or_name)
+    if not released:
+        return pathlib.Path(folder_or_name)
+    row = released[0]
+    other = row.folder if os.path.exists(row.key) else row.key
+    check_unambiguous(str(folder_or_name), f"{other} for the package's classifier")
+    return row.folder
+
+
+def find_weights(
+    weights: str | os.PathLike,
+    model: str | ViTConfig | BiTConfig | None = None,
+    image_size: tuple[int | None, int | None] = (None, None),
+) -> OfficialWeights | pathlib.Path:
+    """Returns what a value of `weights=` means: a row of the catalogue, or a file or folder.
+
+    A name is a name and a path is a path; if both exist, the error shows how to write each.
+
+    Args:
+        weights: A path, or a name of the catalogue or of a classifier of the package.
+        model: The name or config of the weights' model; by default the key's, or ViT-B/16.
+        image_size: Pixels (height, width), by which an official file is chosen.
+
+    Raises:
+        ValueError: If there are no such weights, or none for the model.
+        FileNotFoundError: If a path ends as a file of weights does, and there is none.
+    """
+    if not isinstance(weights, (str, os.PathLike)):
+        raise ValueError(
+            "weights must be None, a path, or a name of keras_vit.list_weights(). "
+            f"Received: weights={weights!r}"
+        )
+    if is_official(weights):
+        key = os.fspath(weights)
+        usual = next((row.model for row in rows() if row.key == key), "ViT-B/16")
+        return find(usual if model is None else _name_of(model, key), key, image_size)
+    if (released := find_released(weights)) and not find_released(weights, model):
+        models = " or ".join(row.model for row in released)
+        raise ValueError(f"weights={weights!r} are of {models}. Received: {model}")
+    path = released_folder(weights, model)
+    if not path.exists():
+        known = f"for {model}: {known_weights(model)}" if isinstance(model, str) else ""
+        error = FileNotFoundError if path.suffix in _SUFFIXES else ValueError
+        raise error(
+            f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
+            f"file of weights, an export, hf:OWNER/NAME, {', '.join(RELEASED_NAMES)}, "
+            "imagenet21k, a name of keras_vit.list_weights(), or a model's name with its weights"
+            + (f" ({known}). Received: weights={weights!r}" if known else "")
+        )
+    check_holds_one_model(path)
+    return path
+
+
+def _name_of(model, weights):
+    for name, config in configs.MODELS.items():
+        if model in (name, config):
+            return name
+    configs.resolve(model)  # Names the nearest.
+    raise ValueError(
+        "Official weights are for the models of keras_vit.list_models(); another config "
+        f"needs a path. Received: weights={weights!r} for {model}"
+    )
+
+
+def describe_official(row: OfficialWeights, config: ViTConfig | BiTConfig) -> Description:
+    """Returns the description of official weights; nothing is downloaded.
+
+    Args:
+        row: A row of the catalogue.
+        config: The config of the model that they are for.
+    """
+    side = row.resolution
+    return Description(
+        name=row.model,
+        config=config,
+        input_shape=(side, side, 3),
+        classes=row.classes,
+        preprocessing=Preprocessing((side, side)),
+        origins=dict.fromkeys(_FACTS, "the official code"),
+        licence=APACHE,
+    )
+
+
+def download(weights: OfficialWeights) -> pathlib.Path:
+    """Returns the path of an official file, downloaded if the cache has no whole copy.
+
+    It is in the folder of `keras.utils.get_file`. At every use it is read to its end with the
+    checksums of its arrays, and compared with the catalogue's hash where that is known. A copy
+    that is damaged, as by a download that was killed, is removed and downloaded once more.
+
+    Args:
+        weights: A row of the catalogue.
+
+    Raises:
+        OSError: If the file cannot be downloaded; the message names the URL and the cache, for a
+            file that was fetched by other means.
+    """
+    import keras  # Not by `keras-vit models`.
+
+    name, reason = f"{weights.key}.npz", ""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)  # `get_file` has none.
+    try:
+        for _ in range(2):
+            path = pathlib.Path(
+                keras.utils.get_file(
+                    name,
+                    weights.url,
+                    cache_subdir="models",
+                    file_hash=weights.sha256 or None,
+                    cache_dir=os.environ.get("KERAS_HOME"),
+                )
+            )
+            try:
+                check_npz(path)
+                return path
+            except ValueError as error:
+                reason = str(error)
+                path.unlink()
+    except Exception as error:  # `get_file` raises bare ones.
+        reason = str(error)
+    finally:
+        socket.setdefaulttimeout(before)
+    raise OSError(
+        f"The weights {weights.key} could not be downloaded: fetch {weights.url} by other means "
+        f"and put it at ~/.keras/models/{name} (or below KERAS_HOME). "
+        f"Received: {' '.join(reason.split())}"
+    )

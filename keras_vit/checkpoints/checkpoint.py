@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import itertools
 import os
 import pathlib
@@ -17,7 +16,6 @@ from keras_vit.checkpoints.code_bases import (
     hugging_face,
     keras_hub,
     official,
-    own,
     timm,
     torchvision,
     vit_keras,
@@ -38,7 +36,7 @@ LAYOUTS = (
 )  # fmt: skip
 
 # The same for HDF5 files of Keras 3; in Keras 2 only vit-keras has any.
-_KERAS_3 = (keras_hub.KERAS_HUB, vit_keras.VIT_KERAS, own.KERAS)
+_KERAS_3 = (keras_hub.KERAS_HUB, vit_keras.VIT_KERAS, official.KERAS)
 
 # Axes of arrays that show the sizes of a model.
 _RANKS = {
@@ -194,18 +192,24 @@ def _read(path):
         raise FileNotFoundError(f"A checkpoint must be a file that exists. Received: {path}")
     if not path.is_dir():
         return _read_file(path)
-    name = next((name for name in _FOLDER_FILES if (path / name).is_file()), None)
-    if name is None:
-        raise ValueError(f"A folder must hold one of {_FOLDER_FILES}. Received: {path} without any")
-    content, head = _read_file(path / name), path / keras_hub.HEAD
-    if name == WEIGHTS and head.is_file():
-        arrays = _read_file(head).arrays
-        if twice := sorted(content.arrays.keys() & arrays.keys()):
+    held = sorted(entry.name for entry in path.iterdir() if entry.is_file())
+    files = [name for name in _FOLDER_FILES if name in held][:1]
+    if files != [SAFETENSORS]:
+        files = hugging_face.weight_parts(held) or files
+    if files == [WEIGHTS] and keras_hub.HEAD in held:
+        files.append(keras_hub.HEAD)
+    if not files:
+        raise ValueError(
+            f"A folder must hold one of {_FOLDER_FILES}, or all its parts. Received: {path}"
+        )
+    content, *others = (_read_file(path / file) for file in files)
+    for file, other in zip(files[1:], others, strict=True):
+        if twice := sorted(content.arrays.keys() & other.arrays.keys()):
             raise ValueError(
                 "The files of a checkpoint must hold every array once. "
-                f"Received: {twice[0]} in {head} and in {name}"
+                f"Received: {twice[0]} in {path / file} and in {files[0]}"
             )
-        content = content._replace(arrays=content.arrays | arrays)
+        content = content._replace(arrays=content.arrays | other.arrays)
     return content
 
 
@@ -266,13 +270,12 @@ def _joined(path, layout, arrays):
                 f"shape. Received: {path}"
             )
         rows, *rest = parts[0].shape
-        join = functools.partial(_concatenated, parts)
+
+        def join(parts=parts):
+            return np.concatenate(list(formats.read_values(parts)))
+
         arrays[second] = formats.computed_array(second, (2 * rows, *rest), join)
     return arrays
-
-
-def _concatenated(parts):
-    return np.concatenate(list(formats.read_values(parts)))
 
 
 def _unstacked(path, layout, arrays):

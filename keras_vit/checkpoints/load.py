@@ -1,26 +1,400 @@
-"""Loading weights of any known layout into a model, all of them or none."""
+"""Loading weights of any known layout into a model, all of them or none.
+
+Arrays are matched with variables by names and shapes, before any value is read.
+"""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import fnmatch
 import os
+import pathlib
+import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.code_bases.layouts import POSITIONS, Checkpoint
-from keras_vit.checkpoints.match import (
-    LoadOptions,
-    match_checkpoint,
-    position_layers,
-    read_match,
-    set_position_rule,
-    unseen_fields,
-    weights_by_path,
+from keras_vit.checkpoints.code_bases.layouts import POSITIONS, Checkpoint, Rule
+from keras_vit.checkpoints.code_bases.transforms import Shape
+from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
+from keras_vit.checkpoints.resize import (
+    Grid,
+    adapt_input_channels,
+    complete,
+    find_grid,
+    resize_positions,
 )
+from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
+from keras_vit.configs.blocks import UNSEEN_BLOCK_FIELDS
+from keras_vit.configs.model_table import LEVERAGE
+from keras_vit.configs.position_resize import RULES
+from keras_vit.description import held_description, set_description
+
+# Arrays that an error names of each kind.
+MAX_LISTED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadOptions:
+    """Arguments of `load_checkpoint`, which describes them, and `head_rows`.
+
+    By default positions are resized by the rule of the weights' code base.
+
+    `head_rows` has for each class of the model its number in the file, or None for a class
+    that keeps its initial values.
+
+    Raises:
+        ValueError: If a method is unknown.
+    """
+
+    skip: Sequence[str] = ()
+    position_resize: str | None = None
+    position_grid: Sequence[int] | None = None
+    input_channels: str | None = None
+    head_rows: Sequence[int | None] | None = None
+
+    def __post_init__(self):
+        if self.position_resize not in (None, *RULES):
+            raise ValueError(
+                f"position_resize must be one of {(*RULES,)} or None. "
+                f"Received: {self.position_resize!r}"
+            )
+
+    def skips(self, names: Sequence[str]) -> bool:
+        """Returns whether a pattern of `skip` matches a name."""
+        return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in self.skip)
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """An array of a file and the variables that get its values.
+
+    Args:
+        array: The array.
+        rule: Its row in the layout, which has the paths of the variables.
+        shapes: Shapes of the variables in the file, before `adapt`.
+        adapt: Converts the value to the model's grid, patch or channels; None if it is equal.
+        grids: Patches (down, across) in the file and in the model, for position embeddings.
+        note: A sentence about it for the report, or "".
+    """
+
+    array: StoredArray
+    rule: Rule
+    shapes: Sequence[Shape]
+    adapt: Callable[[np.ndarray], np.ndarray] | None = None
+    grids: tuple[Grid, Grid] | None = None
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """Which array goes to which variable.
+
+    Args:
+        path: The checkpoint, for messages.
+        assignments: In the order of the model's variables.
+        skipped: Names of arrays that `skip` leaves in the file.
+        kept: Paths of variables that `skip` leaves unchanged.
+        notes: Sentences for a report.
+    """
+
+    path: pathlib.Path
+    assignments: Sequence[Assignment]
+    skipped: Sequence[str]
+    kept: Sequence[str]
+    notes: Sequence[str] = ()
+
+
+def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOptions) -> Match:
+    """Returns which array of a checkpoint goes to which variable of a model.
+
+    Raises:
+        ValueError: If an array is missing, unused or misshapen; one error lists all of them.
+    """
+    variables = weights_by_path(model)
+    if options.position_grid is not None:
+        down, across = options.position_grid
+        stated = dataclasses.replace(checkpoint.stated, position_grid=(down, across))
+        checkpoint = dataclasses.replace(checkpoint, stated=stated)
+    if POSITIONS in variables:
+        checkpoint = complete(checkpoint, layer_of(model, POSITIONS).grid)
+    layout, arrays = checkpoint.layout, checkpoint.arrays
+    rules = layout.rules_of_model(variables)
+    absent = layout.absent_paths(arrays, variables)
+    assignments: list[Assignment] = []
+    kept: list[str] = []
+    used: set[str] = set()
+    missing: list[str] = []
+    misshapen: list[str] = []
+    for path in variables:
+        rule = rules.get(path)
+        if options.skips([rule.stored, *rule.paths] if rule else [path]):
+            kept.append(path)
+        elif rule is None:
+            missing.append(f"{path} ({layout.name} files have no name for it)")
+        elif rule.stored not in arrays and path not in absent:
+            missing.append(f"{rule.stored} ({path})")
+        elif rule.stored not in used:  # The first variable of an array stands for all of them.
+            used.add(rule.stored)
+            try:
+                assignments.append(_assign(checkpoint, rule, model, variables, options))
+            except ValueError as error:
+                name = arrays[rule.stored].name if rule.stored in arrays else rule.stored
+                misshapen.append(f"{name}: {error}")
+
+    paths_of = {rule.stored: rule.paths for rule in rules.values()}
+    skipped: list[str] = []
+    unused: list[str] = []
+    for name, array in arrays.items():
+        if name not in used:
+            rule = layout.rule_of_array(name)
+            paths = paths_of.get(name, rule.paths if rule else ())
+            is_skipped = options.skips([name, array.name, *paths])
+            (skipped if is_skipped else unused).append(array.name)
+    problems = [
+        f"{title} ({len(names)}): {'; '.join(names[:MAX_LISTED])}"
+        + ("; ..." if len(names) > MAX_LISTED else "")
+        for title, names in (
+            ("missing in the file", missing),
+            ("in the file but not in the model", unused),
+            ("of another shape", misshapen),
+        )
+        if names
+    ]
+    if problems:
+        raise ValueError(
+            "A checkpoint must fit the model; skip= leaves arrays out by pattern. "
+            f"Received: {checkpoint.path}\n  " + "\n  ".join(problems)
+        )
+    notes = [*checkpoint.notes]
+    if absent:
+        layers = sorted({re.sub(r"_\d+/", "_*/", path) for path in absent})
+        notes.append(f"not in the file, so zeros: {', '.join(layers)}")
+    return Match(checkpoint.path, assignments, skipped, kept, notes)
+
+
+def read_match(match: Match, dtypes: Mapping[str, np.dtype]) -> dict[str, np.ndarray]:
+    """Returns the new value of each variable by its path.
+
+    Args:
+        match: The match.
+        dtypes: The dtype of each variable by its path.
+
+    Raises:
+        ValueError: If a file is damaged, or holds NaN, infinity or a number that is infinite
+            in the variable's dtype.
+    """
+    values: dict[str, np.ndarray] = {}
+    arrays = [assignment.array for assignment in match.assignments]
+    for assignment, value in zip(match.assignments, read_values(arrays), strict=True):
+        parts = assignment.rule.transform.ours(value, assignment.shapes)
+        if assignment.adapt is not None:
+            parts = [assignment.adapt(part) for part in parts]
+        with np.errstate(over="ignore"):  # Infinity is an error below.
+            parts = [
+                part.astype(dtypes[path])
+                for path, part in zip(assignment.rule.paths, parts, strict=True)
+            ]
+        values.update(zip(assignment.rule.paths, parts, strict=True))
+    bad = [path for path, value in values.items() if not np.isfinite(value).all()]
+    if bad:
+        raise ValueError(
+            "Weights must be finite numbers. "
+            f"Received: {match.path} with NaN or infinity, or a number beyond "
+            f"{dtypes[bad[0]]}, in {', '.join(bad[:MAX_LISTED])}"
+        )
+    return values
+
+
+def weights_by_path(model: keras.Model) -> dict[str, Any]:
+    """Returns a model's weights by path, such as "encoder_block_0/mlp/dense_1/kernel".
+
+    The weights of the class "unknown" belong to no checkpoint and are left out.
+
+    Raises:
+        ValueError: If two weights have the same path.
+    """
+    named = [weight for weight in model.weights if not weight.path.startswith(f"{LEVERAGE}/")]
+    weights = {weight.path: weight for weight in named}
+    if len(weights) < len(named):
+        counts = collections.Counter(weight.path for weight in named).most_common(MAX_LISTED)
+        raise ValueError(f"The layers of a model must have different names. Received: {counts}")
+    return weights
+
+
+def layer_of(model: keras.Model, path: str) -> Any:
+    """Returns the layer that has the variable of a path, or None if it cannot be found."""
+    first, *parts = path.split("/")[:-1]
+    layer = next((layer for layer in _layers(model) if layer.name == first), None)
+    for part in parts:
+        layer = getattr(layer, part, None)
+    return layer
+
+
+def _layers(model) -> Iterator[Any]:
+    """The layers of a model and of the models within it."""
+    for layer in model.layers:
+        yield layer
+        if hasattr(layer, "layers"):
+            yield from _layers(layer)
+
+
+def position_layers(model: keras.Model) -> list[Any]:
+    """Returns the layers of a model whose tables of positions have a rule of resizing."""
+    return [layer for layer in _layers(model) if hasattr(layer, "resize")]
+
+
+def set_position_rule(model: keras.Model, rule: str) -> None:
+    """Makes a model resize its tables of positions by a rule, and its description say so."""
+    layers, held = position_layers(model), held_description(model)
+    for layer in layers:
+        layer.resize = rule
+    if layers and isinstance(held.config, ViTConfig):
+        changes: dict[str, Any] = {"position_resize": rule}
+        config = dataclasses.replace(held.config, **changes)
+        set_description(model, dataclasses.replace(held, config=config))
+
+
+def unseen_fields(model: keras.Model) -> dict[str, Any]:
+    """Returns the fields of a model's config that weights do not show; {} without a config."""
+    config = held_description(model).config
+    names = (*UNSEEN_BLOCK_FIELDS, "position_embedding_at")
+    return {name: getattr(config, name) for name in names if hasattr(config, name)}
+
+
+def _assign(checkpoint, rule, model, variables, options):
+    """The assignment of an array by its rule.
+
+    Raises:
+        ValueError: If the array does not fit, or could be adapted and no option asks for it.
+    """
+    absent = [path for path in rule.paths if path not in variables]
+    if absent:
+        raise ValueError(f"the array also holds {', '.join(absent)}, not in the model")
+    path = rule.paths[0]
+    wanted = [tuple(variables[path].shape) for path in rule.paths]
+    array = checkpoint.arrays.get(rule.stored)
+    if array is None:  # An absent bias.
+        shape = rule.transform.stored_shape(wanted)
+        array = computed_array(rule.stored, shape, lambda: np.zeros(shape, "float32"))
+    stored = rule.transform.our_shape(array.shape)
+    if options.head_rows is not None and path.partition("/")[0] in CLASSIFIER_LAYERS:
+        return _assign_head(array, rule, wanted, variables, options.head_rows)
+    if stored is not None and len(stored) == len(wanted[0]):
+        layer = layer_of(model, path)
+        adapted = None
+        if path.endswith("/embedding") and hasattr(layer, "grid"):
+            adapted = _adapt_table(checkpoint, stored, variables[path], layer, options)
+        elif path.endswith(("/x_embedding", "/y_embedding")):
+            adapted = _adapt_axis(checkpoint, stored, wanted[0], options)
+        elif path.endswith("/offset_embedding"):
+            adapted = _adapt_offsets(checkpoint, stored, wanted[0], layer, options)
+        elif path in ("patch_embedding/kernel", "root_conv/kernel"):
+            adapted = _adapt_kernel(stored, wanted[0], options)
+        if adapted is not None:
+            return Assignment(array, rule, [stored], **adapted)
+    if not rule.transform.accepts(array.shape, wanted):
+        raise ValueError(f"file {array.shape}, model {rule.transform.stored_shape(wanted)}")
+    return Assignment(array, rule, wanted)
+
+
+def _assign_head(array, rule, wanted, variables, rows):
+    """The assignment of a kernel or bias of the head, whose classes are in another order."""
+    (shape,), (path,) = wanted, rule.paths
+    stored = rule.transform.our_shape(array.shape) or array.shape
+    known = [(new, old) for new, old in enumerate(rows) if old is not None]
+    if stored[:-1] != shape[:-1] or len(rows) != shape[-1]:
+        raise ValueError(f"file {stored}, model {shape}")
+
+    def adapt(value):
+        result = np.array(variables[path])
+        for new, old in known:
+            result[..., new] = value[..., old]
+        return result
+
+    return Assignment(array, rule, [stored], adapt)
+
+
+# Each function returns the fields of an `Assignment` that adapts a variable, or None if its
+# other axes differ, too.
+
+
+def _adapt_table(checkpoint, stored, variable, layer, options):
+    """Positions `(1, rows, D)` for another grid or with other rows in front of the patches."""
+    if stored[0] != 1 or stored[2] != variable.shape[2]:
+        return None
+    new, num_prefix = tuple(layer.grid), layer.num_prefix_tokens
+    count, old = _grid_in_file(checkpoint, stored[1], checkpoint.prefix_row_counts, new)
+    rule = checkpoint.position_rule(options.position_resize)
+
+    def adapt(table):
+        patches = resize_positions(table[0, count:], old, new, rule)
+        more = np.asarray(variable)[0, count:num_prefix]
+        if checkpoint.num_class_tokens:
+            # Positions were added before the class token, which got none.
+            more = np.zeros_like(more)
+        return np.concatenate([table[0, : min(count, num_prefix)], more, patches])[None]
+
+    note = "the row of the class token was left out" if count > num_prefix else ""
+    return {"adapt": adapt, "grids": (old, new), "note": note}
+
+
+def _adapt_axis(checkpoint, stored, wanted, options):
+    """Positions of one axis, `(length, D / 2)`, for another length."""
+    if stored[1] != wanted[1]:
+        return None
+    old, new = (1, stored[0]), (1, wanted[0])
+    rule = checkpoint.position_rule(options.position_resize)
+    return {
+        "adapt": lambda table: resize_positions(table, old, new, rule), "grids": (old, new),
+    }  # fmt: skip
+
+
+def _adapt_offsets(checkpoint, stored, wanted, layer, options):
+    """Relative positions `(2 N - 1, k, D_h)` for another grid of N patches."""
+    if stored[1:] != wanted[1:] or stored[0] % 2 == 0:
+        return None
+    patches, new = (stored[0] + 1) // 2, tuple(layer.grid)
+    old = (1, patches)
+    if new[0] != 1:  # The patches of a line can only lie in a line.
+        _, old = _grid_in_file(checkpoint, patches, (0,), new)
+    rule = checkpoint.position_rule(options.position_resize)
+    if old != new and rule != "official":
+        raise ValueError(
+            f'relative positions are resized with position_resize="official" only, not "{rule}"'
+        )
+    if old == new:
+        return {"grids": (old, new)}
+    return {"adapt": lambda table: np.asarray(layer.resized(table, old)), "grids": (old, new)}
+
+
+def _adapt_kernel(stored, wanted, options):
+    """A first kernel `(height, width, C, D)` for another number of channels."""
+    if stored == wanted or (*stored[:2], stored[3]) != (*wanted[:2], wanted[3]):
+        return None
+    if options.input_channels != "adapt":
+        raise ValueError(
+            f'file {stored}, model {wanted}; input_channels="adapt" converts the channels'
+        )
+    return {
+        "adapt": lambda kernel: adapt_input_channels(kernel, wanted[2]),
+        "note": f"from {stored[2]} to {wanted[2]} channels",
+    }
+
+
+def _grid_in_file(checkpoint, rows, prefix_counts, model_grid):
+    """The rows in front and the grid of a table; see `find_grid`."""
+    known = checkpoint.stated.position_grid
+    try:
+        return find_grid(rows, prefix_counts, known, model_grid)
+    except ValueError as error:
+        hint = "" if known is not None else "; give position_grid=(down, across)"
+        raise ValueError(f"{error}{hint}") from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from keras_vit.checkpoints.catalogue import check_unambiguous
+from keras_vit.checkpoints.catalogue import check_unambiguous, released_folder
 from keras_vit.checkpoints.code_bases import hugging_face, keras_hub
 from keras_vit.checkpoints.code_bases.files_beside import read_json
-from keras_vit.checkpoints.weight_sources import released_folder
 from keras_vit.description.description_texts import TEXTS
 from keras_vit.hub import downloads
 from keras_vit.hub.downloads import RepositoryName
@@ -113,6 +112,8 @@ def choose_files(names: Sequence[str], repository: str = "") -> tuple[list[str],
     """
     beside = [name for name in _BESIDE if name in names]
     weights = next((name for name in _WEIGHTS if name in names), None)
+    if weights != SAFETENSORS and (parts := hugging_face.weight_parts(names)):
+        return beside, parts
     if weights is None:
         pickles = ", ".join([name for name in names if name.endswith(_PICKLES)][:3])
         raise ValueError(

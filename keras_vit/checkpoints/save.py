@@ -13,7 +13,7 @@ from keras_vit.checkpoints.code_bases.files_beside import check_expressible
 from keras_vit.checkpoints.code_bases.layouts import Layout
 from keras_vit.checkpoints.code_bases.official import BIT, OFFICIAL
 from keras_vit.checkpoints.formats import write_npz
-from keras_vit.checkpoints.match import weights_by_path
+from keras_vit.checkpoints.load import weights_by_path
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.blocks import UNSEEN_FEATURES
 from keras_vit.description import Description, Labels, held_description

@@ -32,6 +32,12 @@ class Calibrate(Command):
         unit="NAME",
         absent="calibration if the run has it, else test, or all images of data without splits",
     )
+    training_data: str | None = setting(
+        None,
+        "the data that the run trained on, by which strange images are recognised",
+        unit="DATA",
+        absent="the data, or where the run read them",
+    )
     unknown: str | None = setting(
         None, "images of none of the classes, to report how many are refused", unit="FOLDER"
     )
@@ -50,6 +56,7 @@ class Calibrate(Command):
             self.data,
             self.bounds,
             split=self.split,
+            training_data=self.training_data,
             unknown=self.unknown,
             batch_size=self.batch_size,
             cache=None if self.no_cache else self.cache or default_cache(),

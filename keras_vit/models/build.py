@@ -11,14 +11,17 @@ from typing import Any
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import OfficialWeights, find_released
+from keras_vit.checkpoints.catalogue import (
+    OfficialWeights,
+    describe_official,
+    download,
+    find_released,
+    find_weights,
+)
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
-from keras_vit.checkpoints.load import load_opened
-from keras_vit.checkpoints.match import LoadOptions, weights_by_path
-from keras_vit.checkpoints.official_weights import describe_official, download
+from keras_vit.checkpoints.load import LoadOptions, load_opened, weights_by_path
 from keras_vit.checkpoints.resize import find_grid
-from keras_vit.checkpoints.weight_sources import find_weights
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import paper_name
 from keras_vit.configs.recognition import layer_shapes, num_classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import warnings
 from typing import Any
 
 import keras
@@ -133,6 +134,14 @@ def _check_arguments(config, shape, include_top, pooling, classes):
                 f"The image must be at least {config.min_image_size[0]}x"
                 f"{config.min_image_size[1]} pixels for one patch to fit. "
                 f"Received: input_shape={tuple(shape)}"
+            )
+    if not getattr(config, "resnet", True) and None not in shape:
+        cut = [side - side % patch for side, patch in zip(shape, config.patch_sizes, strict=False)]
+        if cut != [*shape[:2]]:
+            warnings.warn(
+                f"Images of {shape[0]}x{shape[1]} pixels are cut to {cut[0]}x{cut[1]}, which "
+                "patches fill.",
+                stacklevel=1,
             )
 
 

@@ -13,19 +13,20 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.catalogue import OfficialWeights
+from keras_vit.checkpoints.catalogue import (
+    OfficialWeights,
+    describe_official,
+    download,
+    find_weights,
+)
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import DEFAULT_SIZE, describe_checkpoint
-from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
+from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT, read_folder
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
-from keras_vit.checkpoints.code_bases.own import read_folder
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
-from keras_vit.checkpoints.load import LoadReport, load_opened
-from keras_vit.checkpoints.match import LoadOptions, set_position_rule
-from keras_vit.checkpoints.official_weights import describe_official, download
+from keras_vit.checkpoints.load import LoadOptions, LoadReport, load_opened, set_position_rule
 from keras_vit.checkpoints.repositories import fixed_name, repository_folder
-from keras_vit.checkpoints.weight_sources import find_weights
 from keras_vit.classifier import Classifier, is_export
 from keras_vit.classifier_folder import read_classifier
 from keras_vit.configs import BiTConfig, ViTConfig

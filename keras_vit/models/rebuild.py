@@ -22,9 +22,10 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, Rule
 from keras_vit.checkpoints.formats import StoredArray
-from keras_vit.checkpoints.load import LoadReport, load_opened
-from keras_vit.checkpoints.match import (
+from keras_vit.checkpoints.load import (
     LoadOptions,
+    LoadReport,
+    load_opened,
     unseen_fields,
     weights_by_path,
 )

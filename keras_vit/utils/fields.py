@@ -30,6 +30,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple, TypeVar
 
 from keras_vit.utils import json_files
+from keras_vit.utils.nearest_names import Class, with_hints
 
 REQUIRED: Any = dataclasses.MISSING  # In place of a default: the value must be given.
 
@@ -40,7 +41,6 @@ AT_LEAST_1 = ("at least 1", lambda value: value >= 1)
 NOT_NEGATIVE = ("at least 0", lambda value: value >= 0)
 SHARE = ("in [0, 1)", lambda value: 0 <= value < 1)
 
-Class = TypeVar("Class", bound=type)
 Value = TypeVar("Value")
 
 
@@ -189,7 +189,7 @@ def documented(settings_type: Class) -> Class:
     rules = [f"        {rule.text}." for rule in getattr(settings_type, "RULES", ())]
     rules = ["", "    Rules:", *rules] if rules else []
     settings_type.__doc__ = "\n".join([text, "", "    Args:", *lines, *rules, "    "])
-    return settings_type
+    return with_hints(settings_type)
 
 
 def check_fields(settings: Any) -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 from collections.abc import Collection
+from typing import Any, TypeVar
+
+Class = TypeVar("Class", bound=type)
 
 # Words of timm, Hugging Face, Keras, PyTorch and big_vision, and what they are called here: the
 # first name that the place knows.
@@ -70,6 +75,22 @@ def our_word(name: str, known: Collection[str]) -> str | None:
         if word in words.split():
             return next((our for our in ours if our in known), None)
     return None
+
+
+def with_hints(settings_type: Class) -> Class:
+    """Adds to Python's error of an unknown argument what it is called here; a decorator."""
+    made: Any = vars(settings_type)["__init__"]
+    known = inspect.signature(settings_type).parameters
+
+    @functools.wraps(made)
+    def init(self, *args, **kwargs):
+        for name in kwargs.keys() - known.keys():
+            if ours := our_word(name, known):
+                raise TypeError(f"{settings_type.__name__} has no {name}, here it is {ours}.")
+        made(self, *args, **kwargs)
+
+    settings_type.__init__ = init  # type: ignore[misc]
+    return settings_type
 
 
 def nearest_names(name: str, known: Collection[str], cutoff: float = 0.4) -> str:

@@ -120,6 +120,19 @@ def test_a_preset_of_keras_hub_is_read_from_both_its_files(preset, golden):
     _check(read(preset), *_expected("classifier.keras", golden))
 
 
+def test_weights_in_parts_are_one_checkpoint(golden, write):
+    folder = write("hf_vit")
+    arrays = safetensors_numpy.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    for part in (0, 1):
+        held = {name: arrays[name] for name in sorted(arrays)[part::2]}
+        safetensors_numpy.save_file(held, folder / f"model-0000{part + 1}-of-00002.safetensors")
+    _check(read(folder), *_expected("hf_vit", golden))
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(ValueError, match="or all its parts"):
+        open_checkpoint(folder)
+
+
 @pytest.mark.parametrize("file", ["keras_2.h5", "keras_3.weights.h5"])
 def test_vit_keras_files_give_their_logits(file, golden):
     path, expected = golden("vit_keras").folder / file, golden("vit_keras").load()

@@ -8,9 +8,8 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
-from keras_vit.checkpoints.completion import sine_cosine_positions
-from keras_vit.checkpoints.load import load_opened
-from keras_vit.checkpoints.match import LoadOptions
+from keras_vit.checkpoints.load import LoadOptions, load_opened
+from keras_vit.checkpoints.resize import sine_cosine_positions
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 

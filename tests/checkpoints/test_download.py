@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from keras_vit.checkpoints import catalogue, official_weights
+from keras_vit.checkpoints import catalogue
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -66,7 +66,7 @@ def server(monkeypatch, tmp_path, write_npz):
     monkeypatch.setattr(catalogue, "BASE_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     (tmp_path / "keras").mkdir()
-    monkeypatch.setattr(official_weights, "TIMEOUT", 0.5)
+    monkeypatch.setattr(catalogue, "TIMEOUT", 0.5)
     yield server
     server.released.set()
     server.shutdown()
@@ -86,11 +86,11 @@ def _cache(tmp_path):
 @pytest.mark.parametrize("behaviour", ["serve", "unknown"])
 def test_a_file_comes_whole_and_once(behaviour, server, row, tmp_path, capsys):
     server.behaviour = behaviour
-    path = official_weights.download(row)
+    path = catalogue.download(row)
     assert path == tmp_path / "keras" / "models" / "vit_b16_augreg_imagenet21k.npz"
     assert path.read_bytes() == server.content
     assert row.url in capsys.readouterr().out
-    assert official_weights.download(row) == path
+    assert catalogue.download(row) == path
     assert server.requests == 1
     assert _cache(tmp_path) == [path.name]
 
@@ -102,30 +102,30 @@ def test_what_did_not_come_whole_is_not_kept(behaviour, server, row, tmp_path):
     server.behaviour = behaviour
     start = time.monotonic()
     with pytest.raises(OSError, match="could not be downloaded") as error:
-        official_weights.download(row)
+        catalogue.download(row)
     assert time.monotonic() - start < 15
     assert f"fetch {row.url} by other means and put it at ~/.keras/models/" in str(error.value)
     assert "\n" not in str(error.value)
     assert _cache(tmp_path) == []
     server.behaviour = "serve"
-    assert official_weights.download(row).read_bytes() == server.content
+    assert catalogue.download(row).read_bytes() == server.content
 
 
 def test_a_file_put_there_by_hand_is_taken(monkeypatch, server, row, tmp_path):
     folder = tmp_path / "keras" / "models"
     folder.mkdir()
     (folder / f"{row.key}.npz").write_bytes(server.content)
-    assert official_weights.download(row) == folder / f"{row.key}.npz"
+    assert catalogue.download(row) == folder / f"{row.key}.npz"
     assert server.requests == 0
 
 
 def test_a_copy_that_was_cut_off_or_has_a_flipped_bit_is_fetched_once_more(server, row, tmp_path):
-    path = official_weights.download(row)
+    path = catalogue.download(row)
     flipped = bytearray(server.content)
     flipped[len(flipped) // 2] ^= 1  # Among the values: only a checksum shows it.
     for content in (bytes(flipped), server.content[:-100]):
         path.write_bytes(content)
-        assert official_weights.download(row).read_bytes() == server.content
+        assert catalogue.download(row).read_bytes() == server.content
     assert server.requests == 3
 
 
@@ -134,15 +134,15 @@ def test_a_flipped_bit_on_the_way_is_not_kept(server, row, tmp_path):
     changed[len(changed) // 2] ^= 1
     server.content = bytes(changed)
     with pytest.raises(OSError, match="could not be downloaded.*another checksum"):
-        official_weights.download(row)
+        catalogue.download(row)
     assert _cache(tmp_path) == []
     server.content = good
-    assert official_weights.download(row).read_bytes() == good
+    assert catalogue.download(row).read_bytes() == good
 
 
 def test_a_known_hash_is_compared(server, row, tmp_path):
     digest = hashlib.sha256(server.content).hexdigest()
-    assert official_weights.download(dataclasses.replace(row, sha256=digest)).exists()
+    assert catalogue.download(dataclasses.replace(row, sha256=digest)).exists()
     for _ in range(2):
         with pytest.raises(OSError, match="file hash does not match the provided value"):
-            official_weights.download(dataclasses.replace(row, key="other", sha256="0" * 64))
+            catalogue.download(dataclasses.replace(row, key="other", sha256="0" * 64))

@@ -52,7 +52,6 @@ def test_files_between_a_source_and_a_layer_name_no_feature_of_a_block():
         "checkpoints/code_bases/files_beside.py",
         "checkpoints/formats.py",
         "checkpoints/load.py",
-        "checkpoints/match.py",
         "checkpoints/save.py",
         "layers/base_layers.py",
         "models/build.py",

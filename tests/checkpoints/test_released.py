@@ -8,8 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import RELEASED
-from keras_vit.checkpoints.weight_sources import released_folder
+from keras_vit.checkpoints.catalogue import RELEASED, released_folder
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.training.recipes import find_recipe

@@ -227,3 +227,8 @@ def test_one_kind_of_weights_is_chosen():
     names = ["config.json", "model.weights.h5", "task.weights.h5", "assets/a"]
     assert choose_files(names) == (["config.json"], ["task.weights.h5", "model.weights.h5"])
     assert choose_files(["x.bin", "model.safetensors"])[1] == ["model.safetensors"]
+    parts = [f"model-0000{part}-of-00002.safetensors" for part in (1, 2)]
+    assert choose_files(["config.json", *parts, "pytorch_model.bin"]) == (["config.json"], parts)
+    assert choose_files([*parts, "model.safetensors"])[1] == ["model.safetensors"]
+    with pytest.raises(ValueError, match="must have one of model.keras, model.safetensors"):
+        choose_files(parts[:1])

@@ -1,12 +1,14 @@
 import csv
 import dataclasses
 import re
+import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from keras_vit import command_line
+from keras_vit.training.data.sources import NO_PART
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.trust import check_photos
 from makers import smooth_picture, write_picture
@@ -69,6 +71,7 @@ def test_the_files_name_paths_in_the_data(report, photos):
     )
     parts = {row["path"]: row["split"] for row in rows}
     assert parts["red/3.png"] == parts["red/copy.png"]
+    assert parts.pop("red/broken.png") == ""
     assert set(parts.values()) == {"train", "validation", "test"}
     # The run takes the table, with the labels and the list that the page saves.
     spec = DataSpec(
@@ -80,6 +83,7 @@ def test_the_files_name_paths_in_the_data(report, photos):
     source = spec.open()
     assert len(source.splits["test"]) == list(parts.values()).count("test")
     assert sum(map(len, source.splits.values())) == 40
+    assert source.skipped == [(str(photos / "red/broken.png"), NO_PART)]
     assert "blue/wrong.png" in page.read_text()
 
 
@@ -111,6 +115,21 @@ def test_wrong_input_is_one_line(arguments, error, photos, capsys):
     lines = capsys.readouterr().err.strip().splitlines()
     assert error in lines[-1]
     assert not (photos / "check").exists()
+
+
+def test_paths_of_split_csv_are_those_of_the_data_wherever_the_images_lie(photos, tmp_path):
+    for place in ("one", "two"):
+        shutil.copytree(photos, tmp_path / place)
+    (tmp_path / "two" / "red" / "3.png").rename(tmp_path / "two" / "red" / "own.png")
+    files = [path for place in ("one", "two") for path in (tmp_path / place).rglob("[0-9o]*.png")]
+    (tmp_path / "list").mkdir()
+    table = tmp_path / "list" / "labels.csv"
+    table.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in files))
+    report = check_photos(table, weights="cifar10", output=tmp_path / "check", cache=False)
+    names = {row["path"] for row in csv.DictReader((tmp_path / "check" / "split.csv").open())}
+    assert {"../one/red/5.png", "../two/red/5.png", "own.png", "3.png"} <= names
+    source = DataSpec(table, split=report.written[2]).open(verify=False)
+    assert sum(map(len, source.splits.values())) == len(files)
 
 
 def test_multi_label_photos_are_refused(photos, tmp_path):

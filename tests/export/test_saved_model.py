@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 import keras_vit.export
-from keras_vit.classifier import Classifier
 from keras_vit.export.exported_model import exported_model
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.transcoding import read_image, transcoded
@@ -208,11 +207,3 @@ def test_warm_up_requests_parse_as_the_serving_apis_and_get_answers(saved_model,
         batch = tf.make_ndarray(request.inputs["images"])
         seen.append((request.model_spec.signature_name, len(batch)))
     assert seen == [("serve", 1), ("serve_bytes", 1), ("serve", 8), ("serve_bytes", 8)]
-
-
-def test_a_model_of_other_channels_is_refused(classifier, tmp_path):
-    model = keras.Sequential([keras.Input((32, 24, 1)), keras.layers.Flatten()])
-    model.add(keras.layers.Dense(3, "softmax"))
-    grey = Classifier(model, classifier.class_names, classifier.preprocessing)
-    with pytest.raises(ValueError, match="3 channels"):
-        keras_vit.export.saved_model(grey, tmp_path / "1", check_images=classifier.folder)

@@ -123,7 +123,9 @@ def test_pooling_token_is_refused_without_a_class_token():
 
 
 def test_a_size_that_the_patch_does_not_divide_is_floored_as_a_valid_convolution_does():
-    whole, rest = randomise(tiny()), randomise(tiny(input_shape=(14, 15, 3)))
+    with pytest.warns(UserWarning, match="Images of 14x15 pixels are cut to 12x12") as warned:
+        whole, rest = randomise(tiny()), randomise(tiny(input_shape=(14, 15, 3)))
+    assert len(warned) == 1
     batch = images(2, 14, 15, 3)
     np.testing.assert_allclose(rest(batch), whole(batch[:, :12, :12]), atol=1e-6)
 

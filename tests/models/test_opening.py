@@ -12,8 +12,8 @@ import keras_vit
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import read_images
+from keras_vit.checkpoints.code_bases.files_beside import read_folder
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
-from keras_vit.checkpoints.code_bases.own import read_folder
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
 from keras_vit.checkpoints.formats import write_safetensors

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.match import LoadOptions
+from keras_vit.checkpoints.load import LoadOptions
 from keras_vit.export.exported_model import computes_in_float32, float32_model
 from keras_vit.models.rebuild import (
     copy_weights,

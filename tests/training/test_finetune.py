@@ -272,7 +272,7 @@ def test_unequal_classes_are_weighted_and_sampled(data, tmp_path):
 @pytest.mark.slow
 def test_class_weights_are_factors_of_the_first_loss(data, tmp_path):
     weights = tmp_path / "weights.csv"
-    weights.write_text("red,2\ngreen,2\nblue,2\n")
+    weights.write_text("class,weight\nred,2\ngreen,2\nblue,2\n")
     few = dataclasses.replace(SETTINGS, steps=1, evaluate_every=1, validation=0.0)
     plain = finetune(data, tmp_path / "plain", few, test=False, log=silent)
     double = dataclasses.replace(few, class_weights=str(weights))

@@ -125,7 +125,9 @@ def left_out(
 def given_parts(
     names: Sequence[str], lines: Sequence[str], is_left_out: Sequence[bool]
 ) -> list[str | None]:
-    """Returns the part of each image by the table of `--split`; None for images without a row.
+    """Returns the part of each image by the table of `--split`.
+
+    None for images without a row, "" for those whose row has no part, which are left out.
 
     Args:
         names: The images; see `relative_names`.
@@ -136,7 +138,8 @@ def given_parts(
         ValueError: If a part is unknown, the data do not have an image, or an image has no row.
     """
     table = _table_of(names, lines, "split")
-    parts = [SPLITS.get(table.get(name, "").lower()) for name in names]
+    known = {**SPLITS, "": ""}
+    parts = [known.get(table[name].lower()) if name in table else None for name in names]
     wrong = [
         f"{table[name]!r} of {name}" if name in table else f"no row of {name}"
         for name, part, out in zip(names, parts, is_left_out, strict=True)

@@ -41,6 +41,8 @@ from .tfrecords import INDEX, open_tfrecords
 TFDS = "tfds:"
 TFRECORDS = "tfrecords:"
 
+NO_PART = "In no part by the table of --split."
+
 ClassesAndSplits = tuple[tuple[str, ...], dict[str, Examples]]
 
 
@@ -260,7 +262,15 @@ def _with_tables(files, class_names, root, reading):
     splits = [file.split for file in files]
     labels = [file.label for file in files]
     if spec.split:
-        splits = given_parts(names, spec.split, is_out)
+        # A name that is no UTF-8 is in no table; such files are left out with a line.
+        splits = given_parts(
+            names,
+            spec.split,
+            [out or not is_utf_8(name) for name, out in zip(names, is_out, strict=True)],
+        )
+        without = [place for place, part in enumerate(splits) if part == "" and not is_out[place]]
+        reading.skipped += [(printable(paths[place]), NO_PART) for place in without]
+        is_out = [out or part == "" for out, part in zip(is_out, splits, strict=True)]
     if spec.labels:
         labels = given_labels(names, labels, spec.labels, class_names, spec.task)
     rows = zip(files, labels, splits, is_out, strict=True)

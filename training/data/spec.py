@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.class_labels import TASKS
@@ -101,7 +101,7 @@ class DataSpec:
     calibration: float = setting(
         0.0,
         "share of the training images that is neither trained on nor chosen by, but held out for "
-        "calibration where the data have no such part; 0 for none",
+        "calibration where the data have no such part; 0 for none, or 0.1 with --max-error",
         unit="SHARE",
         limits=SHARE,
     )
@@ -190,13 +190,17 @@ class DataSpec:
 
     def relative(self, path: str) -> str:
         """Returns the path of an image relative to the folder of the data, or its last part."""
+        return self.relative_names([path])[0]
+
+    def relative_names(self, paths: Iterable[str]) -> list[str]:
+        """Returns the path of each of all images, as tables of the data have it."""
         from .given_tables import relative_names
 
         of_data = self.data if isinstance(self.data, str) else ""
         root = os.path.abspath(self.data_dir or of_data)
         if os.path.isfile(root):
             root = os.path.dirname(root)
-        return relative_names([os.path.abspath(path)], root)[0]
+        return relative_names([*map(os.path.abspath, paths)], root)
 
     def open(
         self,

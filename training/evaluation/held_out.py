@@ -68,6 +68,8 @@ def choose_images(
     given: DataSpec,
     split: str | None = None,
     class_names: Sequence[str] | None = None,
+    *,
+    first: str = "test",
 ) -> EvaluatedImages:
     """Returns the images of a data set that a classifier is evaluated on.
 
@@ -81,6 +83,7 @@ def choose_images(
         split: See `evaluate_classifier`.
         class_names: The classes that the data may have, which also name numbers in arrays;
             by default the classes of the classifier.
+        first: The split by default, if the run or the data have it; else "test".
 
     Raises:
         ValueError: As `evaluate_classifier`.
@@ -112,6 +115,8 @@ def choose_images(
     how = {"by_pillow": classifier.input_preprocessing is None, "min_classes": 0}
     record = SplitRecord.read(classifier.folder)
     if record is not None:
+        if split is None and first != "test" and len(record.parts[first]):
+            split = first
         is_verified = spec.strict or in_memory
         source = spec.open(verify=is_verified, recorded=True, **how)
         _check_classes(source, known, given)
@@ -124,7 +129,7 @@ def choose_images(
     source = spec.open(verify=is_verified, **how)
     _check_classes(source, known, given)
     if split is None:
-        split = "test" if "test" in source.splits else "train"
+        split = next((part for part in (first, "test") if part in source.splits), "train")
     _check_split(split, source.splits)
     examples = source.splits[split]
     line = _without_record(classifier, source, split, bool(of_run))

@@ -229,7 +229,6 @@ def open_teacher(
     for wrong, what in (
         (classifier.task != MULTICLASS, "must give one class an image"),
         (missing, f"must name every class of the data, and is without {', '.join(missing[:5])}"),
-        (classifier.model.input_shape[-1] != 3, "must take images of 3 channels"),
         (known and known["sha256"] != digest, "must be the one that the run was started with"),
     ):
         if wrong:

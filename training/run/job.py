@@ -52,6 +52,9 @@ from .run_page import write_run_page
 from .trainer_setup import make_schedule
 from .transfer import facts_of, find_start, settle, with_fixed_repositories
 
+CALIBRATION = 0.1  # The share of the training images for calibration that --max-error takes.
+_DROPPED = "the bound of the weights does not hold for other weights; --max-error finds a new one"
+
 
 class Job:
     """A training run: its data, folder and settings, and those that a resumed run began with.
@@ -89,6 +92,8 @@ class Job:
             self.options = dataclasses.replace(options, command=recipe["command"])
         else:
             check_output(output, self.data.data)
+        if getattr(self.settings, "decision", None) is not None and not self.data.calibration:
+            self.data = dataclasses.replace(self.data, calibration=CALIBRATION)
         if self.data.split_seed is None:
             self.data = dataclasses.replace(self.data, split_seed=self.settings.seed)
 
@@ -220,6 +225,8 @@ class Job:
         labels = Labels(source.class_names or None, source.task)
         description, rows, settings = settle(opened, settings, labels)
         facts, weights = facts_of(description, rows is None), None
+        if opened.description.labels.abstains or opened.recipe.get("decision"):
+            facts["unknown"] = {"value": "dropped", "from": _DROPPED}
         if epochs is not None:
             images = f"{counts['train']} images in batches of {settings.batch_size}"
             facts["epochs"] = {"value": epochs, "from": f"{steps} steps: {images}"}
@@ -266,11 +273,6 @@ class Job:
             samples = choose_samples(settings.samples, source, settings.image_size)
             read_images(samples.files)
             if settings.decision is not None:
-                if "calibration" not in source.splits:
-                    raise ValueError(
-                        "A decision (--max-error) needs images for calibration: a share of the "
-                        "data (--calibration 0.1), or their part of this name. Received: neither"
-                    )
                 known = counted(source.splits["calibration"], source.groups, lambda line: None)
                 check_counts(known.labels, labels, settings.decision)
         return TrainingPlan(

@@ -13,13 +13,15 @@ from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.classifier_folder import write_model
 from keras_vit.description import UNKNOWN
+from keras_vit.description.without_paths import is_place
 from keras_vit.images.listing import image_files
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.training.data.examples import Examples
-from keras_vit.training.data.spec import Data, DataSpec, data_spec
+from keras_vit.training.data.spec import Data, DataSpec, data_spec, spec_of_run
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, MODEL, atomic_folder, write_text
 
 from .calibration_bound import check_counts, counted, find_decision, with_section
@@ -32,6 +34,7 @@ def calibrate(
     settings: DecisionSettings | None = None,
     *,
     split: str | None = None,
+    training_data: Data = None,
     unknown: str | os.PathLike | Sequence | None = None,
     batch_size: int = 32,
     cache: str | os.PathLike | None = None,
@@ -47,6 +50,8 @@ def calibrate(
         settings: The bounds.
         split: The calibration images: a part of the run or of the data; by default
             "calibration" if there is one, else as for `evaluate_classifier`.
+        training_data: The data that the run trained on, by which strange images are recognised;
+            needed where they are neither in `data` nor found where the run read them.
         unknown: Images of none of the classes, files and folders; how many of them are refused
             is reported.
         batch_size: Images in a batch; does not change the results.
@@ -78,7 +83,7 @@ def calibrate(
     settings.check(classifier.description.labels)
     strangers = None if unknown is None else image_files(unknown)
     known, trained, skip_unreadable = calibration_images(
-        classifier, data_spec(data, **data_options), split, log
+        classifier, data_spec(data, **data_options), split, log, training_data
     )
     labels, plain = classifier.description.labels, without_unknown(classifier.model)
     check_counts(known.labels, labels, settings)
@@ -95,7 +100,10 @@ def calibrate(
         )
 
     if trained is None:
-        log("strange no training images in the data, so strange images are not recognised")
+        log(
+            "strange no training images are found, so strange images are not recognised: "
+            "--training-data DATA (training_data=) gives the data of the run"
+        )
     found = find_decision(
         labels,
         scores_of(known),
@@ -126,6 +134,7 @@ def calibration_images(
     spec: DataSpec,
     split: str | None = None,
     log: Callable[[str], object] = print,
+    given: Data = None,
 ) -> tuple[Examples, Examples | None, bool]:
     """Returns the images that a classifier's decision is found on, labelled with its numbers.
 
@@ -134,6 +143,7 @@ def calibration_images(
         spec: The data.
         split: See `calibrate`.
         log: Receives what of the data is taken and what is left out.
+        given: See `training_data` of `calibrate`.
 
     Returns:
         Images that it was neither trained on nor chosen by; images that it was trained on, evenly
@@ -142,10 +152,7 @@ def calibration_images(
     Raises:
         ValueError: If all images were trained on or chosen by, or the classes do not fit.
     """
-    record, own = SplitRecord.read(classifier.folder), "calibration"
-    if split is None and record is not None and len(record.parts.get(own, ())):
-        split = own
-    images = choose_images(classifier, spec, split)
+    images = choose_images(classifier, spec, split, first="calibration")
     for line in images.lines:
         log(line)
     known, seen = images.examples, images.seen
@@ -165,10 +172,57 @@ def calibration_images(
         fingerprints = trained.fingerprints()
         if fingerprints is not None:
             trained = trained.take(np.flatnonzero(images.record.has("train", fingerprints)))
+    if given is not None or not trained:
+        trained = training_images(classifier, spec, given)
     trained = None if trained is None else spaced(trained)
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
-    trained = None if trained is None else trained.relabelled(numbers)
     return known.relabelled(numbers), trained, images.skip_unreadable
+
+
+def training_images(classifier: Classifier, spec: DataSpec, given: Data) -> Examples | None:
+    """Returns images that a classifier's run trained on, which are not in the calibration data.
+
+    Args:
+        classifier: The classifier, in its folder.
+        spec: The calibration data.
+        given: The data of its run, if they are given; else they are looked for in the working
+            folder, beside the classifier and beside the calibration data.
+
+    Returns:
+        The images; None if they are not found.
+
+    Raises:
+        ValueError: If none of the images in the given data was trained on.
+    """
+    if given is not None:
+        return _trained_on(classifier, data_spec(given))
+    recipe, folder = classifier.recipe, required(classifier.folder, "folder").absolute()
+    name = str((recipe.get("data") or {}).get("data") or "")
+    near = ("", *map(str, folder.parents), os.path.dirname(os.path.abspath(str(spec.name))))
+    places = [os.path.join(place, name) for place in near]
+    place = next((place for place in places if is_place(recipe, place)), None)
+    if place is None:
+        return None
+    try:
+        return _trained_on(classifier, DataSpec(place), download=False)
+    except (OSError, ValueError):  # They are gone, or others.
+        return None
+
+
+def _trained_on(classifier, data, **how):
+    """The images in data that a run trained on; without a record, the train part."""
+    record = SplitRecord.read(classifier.folder)
+    spec = spec_of_run(classifier.recipe, data) or dataclasses.replace(data, holdout=0.0)
+    splits = spec.open(verify=False, recorded=record is not None, **how).splits
+    if record is None:
+        return splits.get("train")
+    for examples in splits.values():
+        numbers = examples.fingerprints()
+        if numbers is not None and (is_trained := record.has("train", numbers)).any():
+            return examples.take(np.flatnonzero(is_trained))
+    raise ValueError(
+        f"The training data must have images that the run trained on. Received: {data.name}, none"
+    )
 
 
 def refused_line(classifier: Classifier, strangers: Sequence[str], batch_size: int = 32) -> str:

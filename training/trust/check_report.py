@@ -18,6 +18,7 @@ from keras_vit.images.pages import data_address, facts_table, thumbnail, write_p
 from keras_vit.training.data import DataSpec, Examples
 from keras_vit.training.data.given_tables import table_lines
 from keras_vit.training.data.groups import assign
+from keras_vit.training.data.image_files import NO_CLASS, NO_FILE, NOT_UTF_8
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.files import write_text
 from keras_vit.utils.report import Table
@@ -175,10 +176,10 @@ def write_check(
     folder.mkdir(parents=True, exist_ok=True)
     page, table, split = (folder / name for name in (CHECK_HTML, FINDINGS_CSV, SPLIT_CSV))
 
-    def relative(path):
-        return str(spec.relative(path)) if os.path.exists(path) else path
-
-    paths = [relative(name) for name in report.names]
+    names = [*report.names, *(path for path, _ in report.unreadable)]
+    if os.path.exists(names[0]):  # All at once: their folders distinguish two of one name.
+        names = spec.relative_names(names)
+    paths, unread = names[: len(report.names)], names[len(report.names) :]
     rows = [
         (
             finding.kind,
@@ -191,7 +192,8 @@ def write_check(
         )
         for finding in report.findings
     ]
-    unreadable = [(relative(path), reason) for path, reason in report.unreadable]
+    reasons = [reason for _, reason in report.unreadable]
+    unreadable = [*zip(unread, reasons, strict=True)]
     rows += [("unreadable", path, "", reason, None, "", None) for path, reason in unreadable]
     Table(_COLUMNS, rows).write_csv(table)
     shown = report.findings[:_MAX_SHOWN]
@@ -206,8 +208,9 @@ def write_check(
         start += len(examples)
     write_findings(page, f"Check of {spec.name}", report.lines(), images, shown, report.class_names)
     parts = assign(targets, report.groups, list(PARTS.values()), seed)
-    # Unreadable files need a row too, and have no part.
-    part_of = dict.fromkeys((path for path, _ in unreadable), "train")
+    # Unreadable files need a row too, and are in no part; others are not in the data.
+    in_none = (path for path, reason in unreadable if reason not in (NO_CLASS, NO_FILE, NOT_UTF_8))
+    part_of = dict.fromkeys(in_none, "")
     part_of |= {path: list(PARTS)[part] for path, part in zip(paths, parts, strict=True)}
     write_text(split, "".join(f"{line}\n" for line in table_lines(part_of, "split")))
     return page, table, split

@@ -117,8 +117,8 @@ def compare_classifiers(
         check_file(output, ".csv")
     classifiers = [open_classifier(old), open_classifier(new)]
     common = _common_classes(*classifiers)
-    abstains = any(classifier.description.labels.abstains for classifier in classifiers)
-    if not abstains and any(gate.metric == "coverage" for gate in gates):
+    abstains = [classifier.description.labels.abstains for classifier in classifiers]
+    if not any(abstains) and any(gate.metric == "coverage" for gate in gates):
         raise ValueError(
             'A gate on coverage needs a classifier that answers "unknown" (keras-vit calibrate). '
             "Received: two that always answer"
@@ -159,6 +159,9 @@ def compare_classifiers(
         f"top-1   OLD {top_1[0]}, NEW {top_1[1]}; 95% intervals",
         *lines,
     ]
+    if any(abstains) and not all(abstains):
+        word = "OLD" if abstains[1] else "NEW"
+        lines.append(f"unknown {word} answers every image, without a bound: it is not calibrated")
     if apart:
         others = sorted(set(names) - set(common))
         lines.append(

@@ -1,9 +1,9 @@
 """Images whose label is probably wrong, by predictions that did not use the image.
 
 The predictions are left-out scores of a ridge regression. Linear discriminant analysis of the
-scores, with equal classes, makes logits of them. It is fitted to the images whose label is the class
-with the highest score: wrong labels move and widen the classes, and the mixture below could not tell
-them from a blunt classifier.
+scores, with equal classes, makes logits of them. It is fitted to the images whose label agrees with
+the scores: wrong labels move and widen the classes, and the mixture below could not tell them from
+a blunt classifier.
 
 The mixture is fitted to all labels by maximum likelihood: a label is the image's class, which
 follows the softmax of the logits at some temperature, or with the probability `noise` it is another

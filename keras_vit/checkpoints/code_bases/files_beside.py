@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.configs import ViTConfig
 from keras_vit.description import Description, Labels
+from keras_vit.description.description_texts import description_of_texts, read_texts
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils import json_files
+from keras_vit.utils.files import CLASSES, DESCRIPTION
 
 # Names of activations in `transformers` and timm.
 _ACTIVATIONS = {
@@ -51,6 +54,29 @@ def found(
     return Description(
         preprocessing=preprocessing, labels=labels or Labels(), origins=origins, notes=tuple(notes)
     )
+
+
+def read_folder(folder: pathlib.Path, classes: int | None) -> Description:
+    """Returns the preprocessing and class names in the folder of a model of this package.
+
+    Args:
+        folder: The folder of a classifier, or of a model that was pre-trained without classes.
+        classes: Classes of the head, or None without a head.
+
+    Raises:
+        ValueError: If a file of the folder is wrong.
+    """
+    texts = read_texts(folder)
+    if DESCRIPTION not in texts:
+        return found(f"no {DESCRIPTION}")
+    notes: tuple[str, ...] = ()
+    described = description_of_texts(texts, folder)
+    count = len(described.labels.names or ())
+    if count != (classes or 0):  # Files of another model.
+        described = Description(preprocessing=described.preprocessing)
+        notes = (other_count(CLASSES, count, classes),) if count and classes else ()
+    origins = {**found(DESCRIPTION).origins, **described.origins}
+    return dataclasses.replace(described, origins=origins, notes=(*described.notes, *notes))
 
 
 def read_class_names(

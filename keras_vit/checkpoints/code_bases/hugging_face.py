@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,15 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     size, patch = _sides(config["image_size"]), _sides(config["patch_size"])
     grid = tuple(side // pixels for side, pixels in zip(size, patch, strict=True))
     return fields, Description(position_grid=grid, input_shape=(*size, 3))
+
+
+_PART = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+
+
+def weight_parts(names: Iterable[str]) -> list[str]:
+    """Returns the files of large weights, which are written in parts; [] unless all are there."""
+    parts = sorted(filter(_PART.fullmatch, names))
+    return parts if parts and int(parts[0][-17:-12]) == len(parts) else []
 
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"

@@ -1,8 +1,9 @@
-"""Names of weights in the official code: Vision Transformers, hybrids, BiT."""
+"""Names of weights in the official code, Vision Transformers, hybrids and BiT, and in our files."""
 
-from keras_vit.checkpoints.code_bases.files_beside import found
+from keras_vit.checkpoints.code_bases.files_beside import found, read_folder
 from keras_vit.checkpoints.code_bases.layouts import BLOCK, FLAX, KERAS_2, UNIT, Layout, rules_of
 from keras_vit.checkpoints.code_bases.transforms import GROUP_NORM, POINTWISE
+from keras_vit.configs.model_table import LEVERAGE
 from keras_vit.preprocessing import Preprocessing
 
 _PROJECTIONS = ("query", "key", "value", "out")
@@ -100,4 +101,12 @@ BIT = Layout(
     # Some files have a counter behind the module's name.
     aliases=((r"\b(standardized_conv2d|group_norm|conv2d)_\d+\b", r"\1"),),
     images=OFFICIAL.images,
+)
+
+# `save_weights` of our models; weights of KerasHub's other backbones look like it.
+KERAS = Layout(
+    "Keras",
+    numbered=True,
+    left_out=((rf"^{LEVERAGE}/", 'the class "unknown"'),),
+    images=lambda checkpoint, image_size, classes: read_folder(checkpoint.folder, classes),
 )

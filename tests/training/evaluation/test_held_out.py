@@ -121,6 +121,8 @@ def test_images_that_were_held_out_for_calibration_are_not_of_the_test_part(mode
     report = evaluate_classifier(drawn_again, data, split="calibration")
     assert names_of(report) == set(source.splits["calibration"].names)
     assert "trained on" not in report.split_lines[0]
+    chosen = held_out.choose_images(drawn_again, DataSpec(data), first="calibration")
+    assert set(chosen.examples.names) == set(source.splits["calibration"].names)
 
 
 def test_a_copy_of_the_data_is_split_as_in_the_run(run, tmp_path):

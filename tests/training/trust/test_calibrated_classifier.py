@@ -12,6 +12,7 @@ from keras_vit import command_line
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.description import Labels
+from keras_vit.description.without_paths import without_paths
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
@@ -19,7 +20,8 @@ from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.classification import evaluate, evaluate_classifier
 from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
-from keras_vit.training.trust.calibration_bound import check_counts
+from keras_vit.training.trust.calibration_bound import Decision, check_counts, summary
+from keras_vit.training.trust.classifier_comparison import compare_classifiers
 from keras_vit.utils.files import SPLIT
 from makers import write_picture
 
@@ -294,6 +296,49 @@ def test_an_image_counts_once_whatever_the_number_of_its_copies_and_of_its_group
     spec = DataSpec(tmp_path / "copies", group_by=r"(\w+/\d+)-")
     known, *_ = calibration_images(classifier, spec, log=lines.append)
     assert np.bincount(known.labels).tolist() == [30, 30, 30]
+
+
+@pytest.fixture
+def new_photos(photos, tmp_path):
+    """Photos that no run knows, without training images beside them."""
+    return shutil.copytree(photos / "test", tmp_path / "new")
+
+
+def test_without_training_images_a_line_says_how_to_give_them(folder, photos, new_photos):
+    lines = []
+    calibrate(folder, new_photos, BOUND, log=lines.append)
+    assert any(
+        line.endswith("--training-data DATA (training_data=) gives the data of the run")
+        for line in lines
+    )
+    assert "not recognised, which needs the run's training images" in lines[-2]
+    calibrate(folder, new_photos, BOUND, training_data=photos, log=lines.append)
+    assert lines[-2].endswith("refused as strange at most 5.0% of known photos")
+    with pytest.raises(ValueError, match="must have images that the run trained on.*new, none"):
+        calibrate(folder, new_photos, BOUND, training_data=new_photos, log=str)
+
+
+def test_training_images_are_found_where_the_run_read_them(folder, photos, new_photos):
+    recipe = without_paths({"data": DataSpec(photos).to_json()})
+    classifier = Classifier(color_model(), NAMES, Preprocessing((8, 8)), recipe, folder)
+    spec = DataSpec(new_photos)
+    assert calibration_images(classifier, spec, log=str)[1] is None  # Not near enough.
+    near = photos.parent / "run"
+    shutil.copytree(folder, near)
+    classifier = Classifier(color_model(), NAMES, Preprocessing((8, 8)), recipe, near)
+    assert len(calibration_images(classifier, spec, log=str)[1]) == 90
+
+
+def test_the_lines_say_what_is_too_few_and_what_got_worse():
+    found = Decision(0.5, None, {}, 14, 0, calibration_errors=(0.1, 0.2))
+    lines = summary(found, DecisionSettings())
+    assert lines[-2].endswith("strange photos are not recognised, which needs 99 tested photos")
+    assert lines[-1].endswith("0.100 -> 0.200, worse: more calibration photos choose it better")
+
+
+def test_a_comparison_says_which_classifier_has_no_bound(calibrated, folder, photos):
+    lines = compare_classifiers(calibrated[0], folder, photos).lines
+    assert "unknown NEW answers every image, without a bound: it is not calibrated" in lines
 
 
 def test_a_class_without_calibration_images_is_refused(folder, photos, tmp_path):
