@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit.configs import AxialConfig, BiTConfig, ResNetStem
 from makers import tiny_config
 
-# Shares of the largest score of float32.
+# The shares of the largest score of float32.
 TOLERANCES = {"float16": 5e-3, "bfloat16": 5e-2}
 OF_SLOW_TESTS = {"float64": 1e-5, "mixed_float16": 5e-3, "mixed_bfloat16": 5e-2}
 POLICIES = [
