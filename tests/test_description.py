@@ -113,6 +113,7 @@ def test_json_gives_the_same_config(config):
         ({"name": 3}, "name must be text"),
         ({"input_shape": [8, 8]}, "input_shape must be 3 positive numbers"),
         ({"input_shape": [None, 8, 0]}, "input_shape must be 3 positive numbers"),
+        ({"input_shape": [8, 8, None]}, "input_shape must be 3 positive numbers"),
         ({"position_grid": [2, None]}, "position_grid must be 2 positive numbers"),
         ({"config": {"type": "ViTConfig"}}, "fields must match ViTConfig"),
         ({"config": {"type": "os.system"}}, "A config must be one of"),

@@ -71,7 +71,7 @@ def test_the_labels_of_an_image_are_those_above_their_thresholds(folder, tmp_pat
     [
         ({"task": "regression"}, "regression"),
         ({"thresholds": [0.5]}, "Thresholds must be probabilities"),
-        ({"thresholds": [0.5, 0.5, 1.5]}, r"probabilities in \[0, 1\)"),
+        ({"thresholds": [0.5, 0.5, 1.0]}, r"probabilities in \[0, 1\)"),
         ({"thresholds": {"cat": 0.5}}, "thresholds"),
     ],
     ids=str,
