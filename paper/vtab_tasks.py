@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
@@ -267,9 +268,20 @@ def write_task(
             (partial / split).mkdir()
             names = "".join(f"{number}\n" for number in range(task.num_classes))
             (partial / split / "classes.txt").write_text(names, encoding="utf-8")
-            with tf.io.TFRecordWriter(str(partial / split / f"{split}.tfrecord")) as writer:
+            path, labels = partial / split / f"{split}.tfrecord", []
+            with tf.io.TFRecordWriter(str(path)) as writer:
                 for image, label in read(builder, task, of_split):
                     writer.write(record(image, label))
+                    labels.append(label)
+            index = {
+                "files": [path.name],
+                "bytes": [path.stat().st_size],
+                "counts": [len(labels)],
+                "labels": np.array(labels, "int32"),
+                "names": [f"{number}".encode() for number in range(len(labels))],
+            }
+            arrays: Any = {f"{split}/{name}": array for name, array in index.items()}
+            np.savez(partial / split / "index.npz", **arrays)
 
 
 def record(image: bytes, label: int) -> bytes:

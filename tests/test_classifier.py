@@ -281,7 +281,10 @@ def test_a_forked_process_is_refused_and_a_spawned_one_predicts(folder, images):
     with multiprocessing.get_context("fork").Pool(1) as pool, refused:
         pool.apply(classifier.predict, (images,))
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(classifier.predict, (images,)) == classifier.predict(images)
+        found, here = pool.apply(classifier.predict, (images,)), classifier.predict(images)
+    for one, other in zip(found, here, strict=True):
+        assert (one.path, one.error, one.labels) == (other.path, other.error, other.labels)
+        assert dict(one.top) == pytest.approx(dict(other.top), abs=1e-6)
 
 
 def test_a_file_that_exists_is_not_said_to_be_missing(tmp_path):

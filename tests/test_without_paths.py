@@ -64,7 +64,7 @@ def test_sentences_of_a_recipe_lose_paths_and_keep_fractions():
         "description": {"labels": {"names": ["T-shirt/top", "a/b"]}},
     }
     found = without_paths(recipe)
-    assert found["facts"]["pixels"]["from"] == "photos and w.npz, v.npz, times 1/255 and/or not"
+    assert found["facts"]["pixels"]["from"] == "photos, w.npz and v.npz, 1/255 and/or not"
     assert found["description"] == recipe["description"]
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit import configs
-from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.commands import Command
-from keras_vit.description import describe
 from keras_vit.utils.fields import POSITIVE, setting
 from keras_vit.utils.report import align_columns
 
@@ -44,6 +41,9 @@ class Models(Command):
 
 def model_table(input_shape=None, classes=1000):
     """Returns a line for each model, by default at its own image size."""
+    from keras_vit.checkpoints import catalogue
+    from keras_vit.description import describe
+
     rows = [("model", "parameters", "GFLOPs", "activations", "tokens", "weights")]
     for name in configs.list_models():
         known = ", ".join(catalogue.names_of(name)) or "-"
@@ -67,6 +67,9 @@ def model_table(input_shape=None, classes=1000):
 
 def model_details(name, input_shape=None, classes=1000):
     """Returns a model's costs, its config and its official weights."""
+    from keras_vit.checkpoints import catalogue
+    from keras_vit.description import describe
+
     lines = [str(describe(name, input_shape=input_shape, classes=classes)), "  config"]
     for field in dataclasses.fields(configs.MODELS[name]):
         value = getattr(configs.MODELS[name], field.name)
@@ -77,7 +80,7 @@ def model_details(name, input_shape=None, classes=1000):
     for row in weights:
         top1 = f", {row.imagenet_top1_percent}% on ImageNet" if row.imagenet_top1_percent else ""
         lines.append(f"    {row.key}: {row.resolution} pixels, {row.classes} classes{top1}")
-    for released in RELEASED:
+    for released in catalogue.RELEASED:
         if released.model == name:
             names, side = " or ".join(released.names), configs.default_image_size(name)
             lines.append(f"    {names}: {side} pixels, {released.classes} classes, in the package")

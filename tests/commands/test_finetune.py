@@ -295,7 +295,7 @@ def test_a_dry_run_prints_the_recipe_and_writes_nothing(command, finetune, tmp_p
         ("--model ViT-Ti/16", "must be of the given model"),
         ("--image-size 3", "at least 4x4 pixels"),
         ("--steps 0", "steps must be positive"),
-        ("--warmup-steps 6", "warm-up must be shorter"),
+        ("--warmup-steps 6", "warmup_steps must be fewer than the steps"),
         ("--accumulate 3", "divide the batch size"),
         ("--dropout 1", "in [0, 1)"),
         ("--augmentation none_such", "augmentation must be one of"),
@@ -311,7 +311,6 @@ def test_a_dry_run_prints_the_recipe_and_writes_nothing(command, finetune, tmp_p
         ("--patience 3", "patience needs validation images"),
         ("--steps-per-execution 4", "steps_per_execution must divide"),
         ("--loss sigmoid --label-smoothing 0.1", "label_smoothing is for"),
-        ("--data-service host:5000", "grpc://host:5000"),
     ],
 )
 def test_wrong_settings_are_refused_and_nothing_is_written(

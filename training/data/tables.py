@@ -419,7 +419,8 @@ def _existing(image, stems, place):
                 stems[folder][composed(name)].append(os.path.join(real, name))
     found = stems[folder].get(composed(stem), [])
     if len(found) > 1:
-        raise ValueError(f"{place}: a path must name one file. Received: {image}: {found}")
+        names = list(map(os.path.basename, found))
+        raise ValueError(f"{place}: a path must name one file. Received: {image}: {names}")
     if not found:
         raise ValueError(
             f"{place}: no such file: {image}, with or without a suffix; --data-dir names the "
