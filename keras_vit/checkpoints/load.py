@@ -19,7 +19,7 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.code_bases.layouts import POSITIONS, Checkpoint, Rule
+from keras_vit.checkpoints.code_bases.layouts import POSITIONS, Checkpoint, NameRule
 from keras_vit.checkpoints.code_bases.transforms import Shape
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
 from keras_vit.checkpoints.resize import (
@@ -84,7 +84,7 @@ class Assignment:
     """
 
     array: StoredArray
-    rule: Rule
+    rule: NameRule
     shapes: Sequence[Shape]
     adapt: Callable[[np.ndarray], np.ndarray] | None = None
     grids: tuple[Grid, Grid] | None = None

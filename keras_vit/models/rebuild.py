@@ -20,7 +20,7 @@ import keras
 import numpy as np
 
 from keras_vit import configs
-from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, Rule
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, NameRule
 from keras_vit.checkpoints.formats import StoredArray
 from keras_vit.checkpoints.load import (
     LoadOptions,
@@ -67,7 +67,7 @@ def copy_weights(
 
     checkpoint = Checkpoint(
         path=pathlib.Path(source.name),
-        layout=Layout("Keras", tuple(Rule(path, (path,)) for path in weights)),
+        layout=Layout("Keras", tuple(NameRule(path, (path,)) for path in weights)),
         arrays={
             path: StoredArray(path, tuple(weight.shape), np.dtype(weight.dtype), values, path)
             for path, weight in weights.items()

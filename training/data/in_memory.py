@@ -16,7 +16,7 @@ import numpy.typing as npt
 from . import lazy_tensorflow as tf
 from .examples import Examples, RandomAccessExamples, without_autotune
 from .parts import SPLITS
-from .tables import Table, cell_of, sorted_classes
+from .tables import LabelTable, cell_of, sorted_classes
 
 Pairs: TypeAlias = "tuple[npt.ArrayLike, npt.ArrayLike] | tf.data.Dataset"
 # What `open_source` opens.
@@ -232,4 +232,6 @@ def _frame_table(data):
         return None
     columns = [str(name).strip() for name in data.columns]
     values = data.astype(object).where(data.notna(), "").to_numpy().tolist()
-    return Table(columns, [dict(zip(columns, map(cell_of, row), strict=True)) for row in values], 0)
+    return LabelTable(
+        columns, [dict(zip(columns, map(cell_of, row), strict=True)) for row in values], 0
+    )

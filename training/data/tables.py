@@ -83,7 +83,7 @@ class Reading:
     cells: Mapping[str, str | None] | None = None
 
 
-class Table(NamedTuple):
+class LabelTable(NamedTuple):
     """A table as another program wrote it, or ours.
 
     Args:
@@ -107,7 +107,7 @@ def cell_of(value: Any) -> Cell:
     return "" if value is None else str(value)
 
 
-def csv_table(text: str, title: str) -> Table:
+def csv_table(text: str, title: str) -> LabelTable:
     """Returns the table in a text with commas, semicolons or tabs between the cells.
 
     Args:
@@ -132,7 +132,7 @@ def csv_table(text: str, title: str) -> Table:
                 f"Received: {len(more)} more cells than columns, {more}"
             )
         rows.append({name: cell or "" for name, cell in row.items()})
-    return Table(columns, rows, 2)
+    return LabelTable(columns, rows, 2)
 
 
 @contextlib.contextmanager
@@ -144,7 +144,7 @@ def named_csv_errors(path: str | os.PathLike) -> Iterator[None]:
         raise ValueError(f"{os.fspath(path)} must be a CSV file in UTF-8. {error}") from error
 
 
-def read_label_table(path: pathlib.Path, notes: list[str]) -> Table:
+def read_label_table(path: pathlib.Path, notes: list[str]) -> LabelTable:
     """Returns a CSV file, a file of a JSON object a line, a JSON list of objects or a COCO file.
 
     Args:
@@ -172,7 +172,7 @@ def read_label_table(path: pathlib.Path, notes: list[str]) -> Table:
             raise ValueError(f"{place} must be a JSON object. Received: {str(row):.80}")
     columns = list(dict.fromkeys(name for row, _ in found for name in row))
     rows = [{name: cell_of(row.get(name)) for name in columns} for row, _ in found]
-    return Table(columns, rows, 1)
+    return LabelTable(columns, rows, 1)
 
 
 def _coco_rows(content, path, notes):
@@ -259,7 +259,7 @@ def table_folder_files(
 
 
 def listed_files(
-    table: Table, title: str, root: pathlib.Path, reading: Reading
+    table: LabelTable, title: str, root: pathlib.Path, reading: Reading
 ) -> tuple[list[LabelledFile], tuple[str, ...]]:
     """Returns the images listed in the rows of a table, and its class names.
 

@@ -27,7 +27,7 @@ from keras_vit.preprocessing import Preprocessing
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule:
+class NameRule:
     """A row of a layout: one array of a file and the variables that it holds.
 
     Args:
@@ -93,7 +93,7 @@ class Layout:
     """
 
     name: str
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[NameRule, ...] = ()
     numbered: bool = False
     marks: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ("",)
@@ -134,7 +134,7 @@ class Layout:
                 return spelled
         return None
 
-    def rules_of_model(self, paths: Iterable[str]) -> dict[str, Rule]:
+    def rules_of_model(self, paths: Iterable[str]) -> dict[str, NameRule]:
         """Returns the rule of each variable path that has one, its fields filled in."""
         if self.numbered:
             return _numbered_rules(paths)
@@ -148,7 +148,7 @@ class Layout:
                     break
         return rules
 
-    def rule_of_array(self, name: str) -> Rule | None:
+    def rule_of_array(self, name: str) -> NameRule | None:
         """Returns the rule of an array by its canonical name, its fields filled in.
 
         None if no rule has the name; a numbered layout has no rules without a model.
@@ -301,7 +301,7 @@ def _numbered_rules(paths):
     rules = {}
     for path in paths:
         layer = path.rpartition("/")[0]
-        rules[path] = Rule(f"{layer}/{counts[layer]}", (path,))
+        rules[path] = NameRule(f"{layer}/{counts[layer]}", (path,))
         counts[layer] += 1
     return rules
 
@@ -350,7 +350,7 @@ def rules_of(
     ends: Mapping[str, str],
     transforms: Mapping[str, Transform] = types.MappingProxyType({}),
     optional: str = "$^",
-) -> tuple[Rule, ...]:
+) -> tuple[NameRule, ...]:
     """Returns the rules of a code base from its names of layers.
 
     Args:
@@ -373,7 +373,7 @@ def rules_of(
             if len(paths) > 1:
                 transform = Stacked(transform)
             is_optional = variable == "bias" and re.search(optional, paths[0]) is not None
-            rules.append(Rule(stored + ends.get(variable, ""), paths, transform, is_optional))
+            rules.append(NameRule(stored + ends.get(variable, ""), paths, transform, is_optional))
     return tuple(rules)
 
 

@@ -20,7 +20,7 @@ from keras_vit.checkpoints.code_bases.layouts import (
     UNIT,
     Checkpoint,
     Layout,
-    Rule,
+    NameRule,
     Stated,
     rules_of,
 )
@@ -255,7 +255,9 @@ TIMM_DINOV3 = dataclasses.replace(
     name="timm DINOv3",
     rules=(
         *(
-            Rule(f"{_BLOCK}.attn.{part[0]}_bias", (f"{BLOCK}/attention/{part}/bias",), VECTOR, True)
+            NameRule(
+                f"{_BLOCK}.attn.{part[0]}_bias", (f"{BLOCK}/attention/{part}/bias",), VECTOR, True
+            )
             for part in QKV
         ),
         *rules_of(
