@@ -54,6 +54,7 @@ STAND_INS = [
     (r'weights="runs/body"\)', f'weights="runs/body", {TINY})'),
     (r'model="ViT-L/16", batch_size=256', TRAINED),
     (r"photos IMAGES", "photos holiday"),
+    (r"--group-by (exif|'cow\S+'|animal)", r"--group-by '(\\d)[.]png'"),
     # Bounds that a few images of a model that was hardly trained can carry.
     (r"--calibration 0.1 --max", "--calibration 0.5 --max"),
     (r"--max-error 0.(02|1)\b", "--max-error 0.95"),
@@ -114,6 +115,7 @@ NOT_RUN = {
     "docker ": "needs Docker",
     "keras-vit check photos --weights vit_mini4_cifar10 --strict": "exit code 1; test_check.py",
     "keras-vit finetune --data photos --labels labels.csv ": "takes files that a browser saves",
+    "keras-vit finetune --data photos --output runs/photos --split ": "takes files of a project",
     "keras-vit export runs/pets --to html ": "downloads a runtime; tests/export/test_browser.py",
     "python examples/beam_predict.py": "needs Beam; tests/test_examples.py",
     "curl ": "needs TensorFlow Serving",
