@@ -53,6 +53,7 @@ STAND_INS = [
     (r"ViT-S/16\", steps=10_000, batch_size=512", 'ViT-Mini/4", steps=2, batch_size=4'),
     (r'weights="runs/body"\)', f'weights="runs/body", {TINY})'),
     (r'model="ViT-L/16", batch_size=256', TRAINED),
+    (r"--weights timm_folder", "--weights hf_folder"),
     (r"photos IMAGES", "photos holiday"),
     (r"--group-by (exif|'cow\S+'|animal)", r"--group-by '(\\d)[.]png'"),
     # Bounds that a few images of a model that was hardly trained can carry.

@@ -89,6 +89,8 @@ def run(words):
             shutil.rmtree(output)
         elif os.path.exists(output):
             os.unlink(output)
+    if words[0] == "convert":
+        shutil.rmtree(words[2], ignore_errors=True)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         code = main(words)
     # `compare` ends with 1 or 3 where a gate fails, or is undecided on a few images.
