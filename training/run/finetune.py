@@ -24,7 +24,7 @@ from keras_vit.models.opening import HEAD
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import Data
-from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, predictor_of
@@ -499,7 +499,9 @@ def _seen_before(plan, test, folder):
     This run may have begun with other parts of the data. 0 where the content is not known, and for
     the run of the weights, `start_is_known` is whether it is.
     """
-    numbers, start = test.fingerprints(), SplitRecord.read(plan.opened.folder)
+    start = SplitRecord.read(plan.opened.folder)
+    # A worker that writes nothing has not read them.
+    numbers = (plan.fingerprints or read_fingerprints({"test": test}))["test"]
     if numbers is None:
         return {"seen": 0, "start_is_known": False}
     records = [found for found in (SplitRecord.read(folder), start) if found is not None]
