@@ -20,6 +20,7 @@ from keras_vit.export import check_images
 from keras_vit.export.artefacts import read_pixels
 from keras_vit.export.exported_model import PixelPreprocessing
 from keras_vit.images.decoding import apply_preprocessing
+from keras_vit.images.resizing import resize_batch
 from keras_vit.images.transcoding import read_image
 from keras_vit.preprocessing import Preprocessing
 
@@ -45,6 +46,14 @@ WAYS = [
 ]
 # Wide, tall beyond 32 to 1, smaller than the model's input, and of its size.
 SIZES = [(40, 63), (700, 19), (11, 13), (28, 24)]
+
+
+def test_the_mean_of_equal_pixels_is_their_value():
+    values = np.arange(256, dtype="float32").reshape(256, 1, 1, 1)
+    images = np.broadcast_to(values, (256, 23, 30, 3))
+    preprocessing = Preprocessing((16, 16), "resize_small_central_crop", (0, 255))
+    resized = resize_batch(tf.constant(images), preprocessing)
+    np.testing.assert_array_equal(resized, np.broadcast_to(values, (256, 16, 16, 3)))
 
 
 def picture(height, width):

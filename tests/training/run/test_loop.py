@@ -93,8 +93,8 @@ class Problem:
 class Report:
     """What the loop reads of an evaluation."""
 
-    def __init__(self, top_1):
-        self.score, self.loss = top_1, 0.5
+    def __init__(self, top_1, loss=0.5):
+        self.score, self.loss = top_1, loss
 
 
 class SignalAt(keras.callbacks.Callback):
@@ -140,7 +140,7 @@ def validated(problem, *answers):
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
-        return Report(answer)
+        return answer if isinstance(answer, Report) else Report(answer)
 
     rows = problem.start(validate=validate)
     return RunFolder(problem.output, resume=True), rows, seen
@@ -215,6 +215,14 @@ def test_weights_and_averages_are_validated_and_the_best_averages_kept(tmp_path)
     assert [row["averaged_accuracy"] for row in rows] == ["0.1", "0.8", "0.5", "0.6"]
     assert_same(problem.model.get_weights(), seen[3])
     assert_same(last_weights(problem), seen[6])
+
+
+def test_of_equal_scores_the_lower_loss_is_the_best(tmp_path):
+    problem = Problem(tmp_path, patience=2, evaluate_every=1)
+    answers = Report(0.6, 0.5), Report(0.6, 0.4), Report(0.6, 0.45), Report(0.6, 0.7)
+    run, _, weights = validated(problem, *answers)
+    assert run.best_score() == (2, 0.6, 0.4)
+    assert_same(problem.model.get_weights(), weights[1])
 
 
 def test_a_run_ends_where_validations_get_no_better(tmp_path):
