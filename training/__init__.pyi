@@ -37,8 +37,6 @@ from .trainer.optimizer import (
     SGD as SGD,
     Adam as Adam,
     Muon as Muon,
-)
-from .trainer.schedule import (
     WarmupSchedule as WarmupSchedule,
     warmup_schedule as warmup_schedule,
 )

@@ -212,15 +212,6 @@ def test_photos_are_trained_on_only_if_a_number_says_so(data):
     assert asked.line.startswith("2 photos that are trained on, 8x8, without metadata, travel")
 
 
-def test_a_folder_of_other_photos_travels_under_its_name(data, tmp_path):
-    source = DataSpec(data).open(0.0)
-    chosen = choose_samples(str(data / "test" / "red"), source, (8, 8))
-    assert len(list(chosen.images())) == 4
-    assert chosen.line.startswith("4 photos of red, 8x8")
-    with pytest.raises(ValueError, match="must be an existing file or folder"):
-        choose_samples(str(tmp_path / "missing"), source, (8, 8))
-
-
 def test_a_converted_folder_keeps_samples_of_its_source_encoded_anew(photographed, tmp_path):
     notes = convert(photographed, tmp_path / "all")
     assert not found_markers(tmp_path / "all")

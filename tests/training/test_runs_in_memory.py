@@ -1,16 +1,14 @@
 """Runs on arrays: the weights of a run on the same images in files, resumed, evaluated."""
 
 import dataclasses
-import os
-import signal
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from runs import SignalAt, silent, tiny_settings
 
 import keras_vit
-from keras_vit.training import FineTuning, PreTraining, finetune
+from keras_vit.training import PreTraining, finetune
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.loop import Interrupted
@@ -18,34 +16,8 @@ from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.trainer.devices import Place
 from makers import COLORS, tiny_config, write_picture
 
-SETTINGS = FineTuning(
-    model=tiny_config(),
-    weights=None,
-    image_size=8,
-    steps=6,
-    batch_size=6,
-    accumulate=1,
-    learning_rate=0.1,
-    evaluate_every=3,
-    validation=0.0,
-)
-
-
+SETTINGS = tiny_settings(image_size=8, steps=6, evaluate_every=3, validation=0.0)
 PRETRAINING = PreTraining(model=tiny_config(), image_size=8, steps=6, batch_size=6)
-
-
-def silent(text):
-    """Prints nothing."""
-
-
-class InterruptAfter(keras.callbacks.Callback):
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if batch + 1 == self.step:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +42,7 @@ def test_a_run_on_arrays_is_that_on_files_also_when_it_is_resumed(arrays, folder
 
     output, options = tmp_path / "arrays", {"log": silent, "settings": SETTINGS}
     with pytest.raises(Interrupted):
-        finetune(arrays, output, class_names=COLORS, callbacks=[InterruptAfter(2)], **options)
+        finetune(arrays, output, class_names=COLORS, callbacks=[SignalAt(2)], **options)
     with pytest.raises(ValueError, match="no unfinished run: continue it with --resume"):
         finetune(arrays, output, class_names=COLORS, **options)
     images, labels = arrays

@@ -114,11 +114,6 @@ class SplitRecord:
         with atomic_write(folder / SPLIT) as partial:
             np.savez(partial, **self.parts)  # type: ignore[arg-type]
 
-    def with_parts(self, other: SplitRecord) -> SplitRecord:
-        """Returns a record of the images of both, for a run that continues on changed data."""
-        both = {name: np.union1d(self.parts[name], other.parts[name]) for name in PARTS}
-        return SplitRecord(both)
-
     def differences(self, splits: Mapping[str, Any]) -> list[str]:
         """Returns how the content of present images differs from the recorded one, a line each.
 

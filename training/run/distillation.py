@@ -13,9 +13,9 @@ from keras import ops
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import without_unknown
-from keras_vit.preprocessing import Preprocessing, describe_range
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.evaluation.predictions import weights_hash
-from keras_vit.training.settings.finetuning import DISTILLATIONS
+from keras_vit.training.settings.jobs import DISTILLATIONS
 from keras_vit.training.trainer.trainer import Trainer
 
 from .transfer import dtype_policy
@@ -33,18 +33,10 @@ class Distillation(keras.losses.Loss):
         kind: "soft" or "hard".
         temperature: T, used by "soft".
         **kwargs: Passed to `keras.losses.Loss`.
-
-    Raises:
-        ValueError: If the kind is unknown or the temperature not positive.
     """
 
     def __init__(self, kind: str = "soft", temperature: float = 3.0, **kwargs: Any):
         super().__init__(**{"name": "distillation", **kwargs})
-        if kind not in DISTILLATIONS or not temperature > 0:
-            raise ValueError(
-                f"The kind must be one of {DISTILLATIONS} and the temperature positive. "
-                f"Received: kind={kind!r}, temperature={temperature}"
-            )
         self.kind = kind
         self.temperature = temperature
 
@@ -98,10 +90,12 @@ class DistillationTrainer(Trainer):
         **kwargs: Any,
     ):
         super().__init__(model, **kwargs)
-        Distillation(distillation, temperature)  # Raises if they are wrong.
-        if not 0 <= distillation_weight <= 1:
+        is_known = distillation in DISTILLATIONS and temperature > 0
+        if not is_known or not 0 <= distillation_weight <= 1:
             raise ValueError(
-                f"distillation_weight must be in [0, 1]. Received: {distillation_weight}"
+                f"distillation must be one of {DISTILLATIONS}, temperature positive and "
+                f"distillation_weight in [0, 1]. Received: {distillation!r}, {temperature} and "
+                f"{distillation_weight}"
             )
         if teacher.output_shape[1:] != model.output_shape[1:]:
             raise ValueError(
@@ -154,8 +148,7 @@ class Teacher:
 
     Args:
         folder: The classifier's folder, or "cifar10".
-        fact: Its name, what is done to the images, and the hash of its weights; for
-            `recipe.json`.
+        fact: Its name and the hash of its weights, for `recipe.json`.
         rows: For each class of the student its number in the teacher.
         preprocessing: How an image becomes the teacher's input.
         of_student: How an image becomes the student's input.
@@ -220,14 +213,8 @@ def open_teacher(
     ):
         if wrong:
             raise ValueError(f"The teacher {what}. Received: teacher={folder}")
-    changes = ""
-    if taught.image_size != of_student.image_size:
-        sizes = ["{}x{}".format(*size) for size in (of_student.image_size, taught.image_size)]
-        changes += f"; images resized from {' to '.join(sizes)}"
-    if taught.value_range != of_student.value_range:
-        changes += f"; pixels changed to {describe_range(taught.value_range)}"
     name = classifier.recipe.get("model") or classifier.model.name
-    fact = {"value": folder, "from": f"{name}{changes}", "sha256": digest}
+    fact = {"value": folder, "from": name, "sha256": digest}
     return Teacher(folder, fact, tuple(rows[name] for name in class_names), taught, of_student)
 
 

@@ -27,7 +27,7 @@ from keras_vit.training.data.spec import Data
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
-from keras_vit.training.trainer.devices import Place, predictor_of
+from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
@@ -44,7 +44,7 @@ from .masked_patches import (
 from .plan import TrainingPlan, describe_plan
 from .run_options import run_arguments
 from .run_page import write_run_page
-from .trainer_setup import make_loss, make_metric, make_trainer, not_decayed
+from .trainer_setup import make_loss, make_metric, make_trainer
 from .transfer import choose_trained, dtype_policy
 
 FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
@@ -215,8 +215,6 @@ def run(job: Job) -> Finished:
         images = place.batches(plan.source.splits["train"], **plan.batches, start_step=start_step)
         job.begin(plan)
         lines = {"weights": origin}
-        if settings.weight_decay:
-            lines["not decayed"] = ", ".join(not_decayed(trainer))
         if start_step:
             lines["resumed"] = f"after step {start_step}"
         job.options.log(describe_plan(plan, lines))
@@ -262,9 +260,7 @@ def build_model(plan: TrainingPlan) -> tuple[keras.Model, str]:
     rows = plan.head_rows
     report = plan.opened.load_into(model, skip=HEAD if rows is None else (), head_rows=rows)
     if isinstance(settings, FineTuning):
-        choose_trained(
-            model, settings.train, lora_rank=settings.lora_rank, lora_alpha=settings.lora_alpha
-        )
+        choose_trained(model, settings.train, settings.lora_rank)
     if report is None:
         return model, "random"
     origin = str(settings.weights) + (", a new head of zeros" if rows is None else "")
@@ -302,7 +298,7 @@ def validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any] | None
         return None
     if isinstance(plan.settings, MaskedPatches):
         return masked_patch_validation(trainer, plan)
-    predictor = predictor_of(trainer)
+    predictor = backend_devices().predictor_of(trainer)
     return lambda: evaluate_images(plan, predictor, plan.validation, from_logits=True)
 
 
@@ -330,7 +326,7 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
             thresholds=thresholds,
         )
         log(f"test    {report.summary}")
-        tested = {**report.to_json(), **_seen_before(plan, test, folder.path)}
+        tested = {**report.to_json(), **_seen_before(plan, test)}
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
     recipe = job.finished_recipe(plan, test=tested, description=described.to_json())
     classifier = Classifier.of(kept, described, recipe, folder.path)
@@ -420,18 +416,17 @@ def choose_thresholds(
     return thresholds
 
 
-def _seen_before(plan, test, folder):
+def _seen_before(plan, test):
     """How many test images this run, or the run of its weights, trained on or chose by.
 
-    This run may have begun with other parts of the data. 0 where the content is not known, and for
-    the run of the weights, `start_is_known` is whether it is.
+    A copy of an image may be in two parts. 0 where the content is not known, and for the run of
+    the weights, `start_is_known` is whether it is.
     """
-    start = SplitRecord.read(plan.opened.folder)
     # A worker that writes nothing has not read them.
-    numbers = (plan.fingerprints or read_fingerprints({"test": test}))["test"]
-    if numbers is None:
+    numbers = plan.fingerprints or read_fingerprints({**plan.source.splits, "test": test})
+    start, run = SplitRecord.read(plan.opened.folder), SplitRecord.of(numbers)
+    if run is None or numbers["test"] is None:
         return {"seen": 0, "start_is_known": False}
-    records = [found for found in (SplitRecord.read(folder), start) if found is not None]
-    seen = [record.has_seen(numbers) for record in records]
+    seen = [record.has_seen(numbers["test"]) for record in (run, start) if record is not None]
     is_known = start is not None or getattr(plan.settings, "weights", None) is None
     return {"seen": int(np.any(seen, axis=0).sum()), "start_is_known": is_known}

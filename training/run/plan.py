@@ -12,9 +12,7 @@ import numpy as np
 
 from keras_vit.description import Description, Labels, describe
 from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.description.without_paths import last_part
-from keras_vit.images.listing import image_files
-from keras_vit.images.samples import describe_samples, read_images, sample_count, spread
+from keras_vit.images.samples import describe_samples, sample_count, spread
 from keras_vit.images.transcoding import decode_file
 from keras_vit.models.build import build
 from keras_vit.models.opening import OpenedModel
@@ -45,17 +43,14 @@ _OPERATIONS = 3e10  # and the operations of its answers.
 # Operations of a step in units of an answer's: the backward pass takes two, for the gradients of
 # activations and of weights.
 _PASSES = {"all": 3, "lora": 2, "head": 1}
-
-
 NUM_SAMPLES = 8
-_ORDER = ("test", "validation", "calibration", "train")
-_WORDS = {
+# The parts that samples are taken from, the first one that has images.
+_SAMPLED = {
     "test": "of the test part",
     "validation": "of the validation part",
     "calibration": "of the calibration part",
     "train": "that are trained on",
 }
-_WITH = "with the classifier and its exports"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,35 +59,17 @@ class ChosenSamples:
 
     Args:
         line: The sentence that says so, for the plan.
-        examples: The chosen images of the data, or None.
-        files: The files of the folder that was given.
-        pictures: The images of the data that `report.html` shows, at most, as augmented and again
-            of the errors. 0 where a folder of other photos travels instead.
+        examples: The chosen images, or None.
+        pictures: The images that `report.html` shows, at most, as augmented and again of the
+            errors.
     """
 
     line: str
     examples: Examples | None = None
-    files: tuple[str, ...] = ()
     pictures: int = 0
 
-    @property
-    def page_line(self) -> str:
-        """The sentence about the pictures of `report.html`, for the plan."""
-        if not self.pictures:
-            return "curves and numbers, no photos; stays in the classifier's folder"
-        return (
-            f"curves, numbers, {self.pictures} augmented images that are trained on and up to "
-            f"{self.pictures} errors, small and without metadata; stays in the classifier's "
-            "folder; --samples none leaves the pictures out"
-        )
-
     def images(self) -> Iterator[np.ndarray]:
-        """Yields their pixels, uint8 `(H, W, 3)`.
-
-        Raises:
-            ValueError: If one cannot be read.
-        """
-        yield from read_images(self.files)
+        """Yields their pixels, uint8 `(H, W, 3)`."""
         if self.examples is not None:
             for encoded, _ in self.examples.encoded():
                 yield decode_file(encoded)
@@ -206,12 +183,12 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
         if name not in table and shown[name] is None:
             table[name] = value
     if plan.samples is not None:
-        table["samples"], table[REPORT] = plan.samples.line, plan.samples.page_line
+        table["samples"], count = plan.samples.line, plan.samples.pictures or "no"
+        table[REPORT] = f"curves, numbers, {count} augmented images and up to {count} errors, small"
     if plan.source.notes:
         table["images"] = "; ".join(plan.source.notes)
     if skipped:
-        more = f"; {len(skipped) - 3} more reasons" if len(skipped) > 3 else ""
-        table["skipped"] = "; ".join(line.removeprefix("skipped ") for line in skipped[:3]) + more
+        table["skipped"] = "; ".join(line.removeprefix("skipped ") for line in skipped)
     table |= lines or {}
     return align_columns([(name, str(value)) for name, value in table.items()])
 
@@ -317,34 +294,25 @@ def answer_rate(config: Any, shape: tuple[int, int, int], settings: Settings) ->
 
 
 def choose_samples(
-    samples: str | None, source: Source, image_size: tuple[int, int] | None
+    samples: str | None, source: Source, image_size: tuple[int, int]
 ) -> ChosenSamples:
     """Returns the photos that travel with a classifier.
 
-    By default they are held-out images. Images that are trained on are taken only if a number is
+    By default they are test images. Images that are trained on are taken only if a number is
     asked for and no image is held out, and the line says it.
 
     Args:
         samples: The setting.
         source: The images in splits.
         image_size: Pixels (height, width) of the model.
-
-    Raises:
-        ValueError: If a folder does not exist or has no images.
     """
-    size = required(image_size, "image_size")
+    where = "with the classifier and its exports"
     count = NUM_SAMPLES if samples is None else sample_count(samples)
-    if count is None:
-        files = tuple(image_files(samples or ""))
-        line = describe_samples(len(files), f"of {last_part(samples or '')}", size, _WITH)
-        return ChosenSamples(line, None, files)
-    parts = [part for part in _ORDER if len(source.splits.get(part, ()))]
-    if samples is None and "test" not in parts:
-        missing = "; --samples takes some, for there is no test part" if parts else ""
-        return ChosenSamples(describe_samples(0, "", size, _WITH) + missing)
-    if not count:
-        return ChosenSamples(describe_samples(0, "", size, _WITH))
+    parts = [part for part in _SAMPLED if len(source.splits.get(part, ()))]
+    if not count or (samples is None and "test" not in parts):
+        missing = "; --samples takes some, for there is no test part" if count and parts else ""
+        return ChosenSamples(describe_samples(0, "", image_size, where) + missing)
     examples = source.splits[parts[0]]
     chosen = examples.take(spread(len(examples), count))
-    line = describe_samples(len(chosen), _WORDS[parts[0]], size, _WITH)
-    return ChosenSamples(line, chosen, pictures=count)
+    line = describe_samples(len(chosen), _SAMPLED[parts[0]], image_size, where)
+    return ChosenSamples(line, chosen, count)

@@ -179,8 +179,8 @@ def finetune_folds(
         accuracies.append(recipe["test"][_metric(recipe)])
         images.append(recipe["test"]["images"])
     result = FoldsResult(tuple(accuracies), tuple(images), folder, _metric(recipe))
-    numbers = {"metric": result.metric, "images": images, "out_of_fold": accuracies}
-    numbers |= {"mean": result.mean, "interval": result.interval}
+    numbers: dict[str, Any] = {"metric": result.metric, "images": images}
+    numbers |= {"out_of_fold": accuracies, "mean": result.mean, "interval": result.interval}
     written = {**read_json(folder / FOLDS), "result": numbers}
     write_text(folder / FOLDS, json.dumps(written, indent=2) + "\n")
     write_text(folder / FOLDS_TABLE, f"{result}\n")

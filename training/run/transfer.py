@@ -359,16 +359,14 @@ def dtype_policy(name: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
-def choose_trained(
-    model: keras.Model, part: str = "all", *, lora_rank: int = 8, lora_alpha: float | None = None
-) -> None:
+def choose_trained(model: keras.Model, part: str = "all", lora_rank: int = 8) -> None:
     """Sets the trainable weights of a model; call it before the trainer is made.
 
     "head" trains the head alone, a linear probe. "lora" (arXiv 2106.09685) trains the head
     and a product of two small arrays that is added to the kernels of query and value,
     `(D, k, D_h)`, as in `keras.layers.EinsumDense.enable_lora`:
 
-        W + alpha / rank * A B,    A: (D, k, rank), B: (rank, D_h)
+        W + A B,    A: (D, k, rank), B: (rank, D_h)
 
     B starts at zero, so that the outputs do not change before training. Saving adds the
     product to the kernel: the loaded model is a plain model.
@@ -376,11 +374,10 @@ def choose_trained(
     Args:
         model: A model of `keras_vit.build` with a head.
         part: "all", "head" or "lora".
-        lora_rank: Columns of A for each head; less than D_h.
-        lora_alpha: Scale of the product, alpha; None for the rank.
+        lora_rank: Columns of A for each head.
 
     Raises:
-        ValueError: If the model has no self-attention, or the rank is not smaller than D_h.
+        ValueError: If the model has no self-attention.
     """
     if part == "all":
         return
@@ -394,11 +391,6 @@ def choose_trained(
                 "LoRA needs the self-attention of a Vision Transformer. "
                 f"Received: {model.name}, without any"
             )
-        for projection in (p for each in attentions for p in (each.query, each.value)):
-            head_dim = projection.kernel.shape[-1]
-            if lora_rank >= head_dim:
-                raise ValueError(
-                    "The rank of LoRA must be less than the units of a head. "
-                    f"Received: lora_rank={lora_rank}, {head_dim} units"
-                )
-            projection.enable_lora(lora_rank, lora_alpha=lora_alpha)
+        for attention in attentions:
+            attention.query.enable_lora(lora_rank)
+            attention.value.enable_lora(lora_rank)

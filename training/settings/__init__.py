@@ -9,10 +9,11 @@ from .declared import (
     STRATEGIES as STRATEGIES,
     WEIGHT_DECAY_TIMES as WEIGHT_DECAY_TIMES,
 )
-from .finetuning import UNKNOWN_FACTS as UNKNOWN_FACTS, FineTuning as FineTuning
-from .pretraining import (
+from .jobs import (
     OBJECTIVE as OBJECTIVE,
     TARGETS as TARGETS,
+    UNKNOWN_FACTS as UNKNOWN_FACTS,
+    FineTuning as FineTuning,
     MaskedPatches as MaskedPatches,
     PreTraining as PreTraining,
 )

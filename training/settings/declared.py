@@ -156,22 +156,6 @@ class DeclaredSettings:
         used=lambda settings: settings.optimizer in ("sgd", "muon"),
         needs="--optimizer sgd or muon",
     )
-    beta_1: float = setting(
-        0.9,
-        "decay of Adam's first moment",
-        source="paper, Table 3",
-        flag="",
-        used=lambda settings: settings.optimizer in ("adam", "muon"),
-        needs="--optimizer adam or muon",
-    )
-    beta_2: float = setting(
-        0.999,
-        "decay of Adam's second moment",
-        source="paper, Table 3",
-        flag="",
-        used=lambda settings: settings.optimizer in ("adam", "muon"),
-        needs="--optimizer adam or muon",
-    )
     weight_decay: float = setting(
         0.0,
         "decoupled weight decay, of kernels alone",
@@ -330,9 +314,10 @@ class DeclaredSettings:
     samples: str | int | None = setting(
         None,
         "photos that travel with the classifier and its exports, without metadata and at the "
-        "model's size: a number of the test part's, a folder of others, or none",
-        unit="N|FOLDER|none",
+        "model's size: a number of the test part's, or none",
+        unit="N|none",
         absent="8 of the test part, none where the data have no test part",
+        limits=("a number or none", lambda value: value == "none" or value.isdecimal()),
         line="samples",
     )
     seed: int = setting(
@@ -391,11 +376,6 @@ class DeclaredSettings:
                 or s.augmentation == RESIZED_CROP
                 and not any(map(operator.lt, s.resize, s.image_size or ()))
             ),
-        ),
-        Rule(
-            "warmup_steps must be fewer than the steps",
-            ("warmup_steps", "steps"),
-            lambda s: None in (s.warmup_steps, s.steps) or 0 <= s.warmup_steps < s.steps,
         ),
     )
 

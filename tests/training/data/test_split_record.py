@@ -100,14 +100,6 @@ def test_record_files_have_none(data, tmp_path):
     assert SplitRecord.of(read_fingerprints(open_source(tmp_path / "records").splits)) is None
 
 
-def test_a_run_that_continues_keeps_what_it_trained_on_before():
-    first, second = (
-        SplitRecord({part: np.array([n], "uint64") for part in ("train", "validation", "test")})
-        for n in (1, 2)
-    )
-    assert first.with_parts(second).parts["train"].tolist() == [1, 2]
-
-
 def test_a_damaged_record_is_named(tmp_path):
     np.savez(tmp_path / "split.npz", train=np.zeros(3))
     with pytest.raises(ValueError, match=r"split.npz must have 64-bit numbers"):

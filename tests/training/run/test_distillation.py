@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.special
 from PIL import Image
+from runs import tiny_settings
 
 import keras_vit
 from keras_vit.classifier_folder import load_classifier, save_classifier
@@ -61,8 +62,6 @@ def test_a_distillation_is_the_divergence_or_the_crossentropy_of_the_teachers_cl
     assert float(loss(ANSWERS, LOGITS)) == pytest.approx(expected.mean(), rel=1e-5)
     weighted = (weights * expected).mean()
     assert float(loss(ANSWERS, LOGITS, weights)) == pytest.approx(weighted, rel=1e-5)
-    with pytest.raises(ValueError, match="the temperature positive"):
-        Distillation(kind, temperature=0)
 
 
 @pytest.mark.parametrize("kind", ["soft", "hard"])
@@ -188,10 +187,6 @@ def test_the_teacher_sees_the_students_images_as_its_own(teacher):
     light, _, dark, grey = np.array(load_classifier(teacher).model(inputs[None]))[0]
     expected = np.array([dark, grey, light]) / (dark + grey + light)
     np.testing.assert_allclose(scipy.special.softmax(logits), expected, atol=1e-5)
-    assert opened.fact["from"].endswith(
-        "images resized from 10x6 to 4x4; pixels changed to -2.118 to 2.249, "
-        "-2.036 to 2.429, -1.804 to 2.64 by channel, ImageNet's mean and deviation"
-    )
 
 
 @pytest.fixture(scope="module")
@@ -205,19 +200,10 @@ def data(tmp_path_factory):
     return folder
 
 
-SETTINGS = FineTuning(
-    model=tiny_config(),
-    weights=None,
-    image_size=(8, 8),
-    steps=40,
-    evaluate_every=40,
-    batch_size=12,
-    accumulate=1,
-    optimizer="adam",
-    learning_rate=3e-3,
-    augmentation="none",
-    validation=0.0,
-)
+SETTINGS = tiny_settings(
+    image_size=(8, 8), steps=40, evaluate_every=40, batch_size=12, optimizer="adam",
+    learning_rate=3e-3, augmentation="none", validation=0.0,
+)  # fmt: skip
 
 
 def settings(**changes):
@@ -241,7 +227,7 @@ def test_a_student_agrees_with_its_teacher(teacher, data, tmp_path):
         agreements.append(agreement(done.classifier, load_classifier(teacher), data))
     assert agreements[1] > max(0.8, agreements[0] + 0.2), agreements
     plan = "\n".join(lines)
-    for line in ("distillation_weight  0.9", "temperature  3.0", "images resized from 8x8 to 4x4"):
+    for line in ("distillation_weight  0.9", "temperature  3.0"):
         assert line.replace("  ", " ") in " ".join(plan.split())
     recipe = json.loads((tmp_path / "taught" / "recipe.json").read_text())
     fact = recipe["facts"]["teacher"]
@@ -295,8 +281,9 @@ def test_what_does_not_fit_is_one_line(teacher, data, tmp_path, capsys):
 
 def test_a_trainer_that_cannot_be_is_refused():
     for wrong, message in (
-        ({"distillation_weight": 1.5}, "distillation_weight must be in"),
+        ({"distillation_weight": 1.5}, "distillation_weight in"),
         ({"distillation": "medium"}, "must be one of"),
+        ({"temperature": 0}, "temperature positive"),
     ):
         with pytest.raises(ValueError, match=message):
             DistillationTrainer(dense(0), teacher=dense(1), **wrong)
