@@ -5,7 +5,6 @@ import dataclasses
 import json
 import pathlib
 import re
-import types
 import zipfile
 
 import numpy as np
@@ -22,10 +21,8 @@ from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.evaluation import multilabel
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.results import read_result
-from keras_vit.training.run import finetune as page
 from keras_vit.training.run.finetune import finetune
 from makers import write_picture
 
@@ -102,25 +99,6 @@ def test_thresholds_are_those_of_the_validation_images(done, data):
         label, threshold = examples.labels[:, number], classifier.thresholds[number]
         best = max(f1_score(label, scores >= score) for score in scores)
         assert f1_score(label, scores > threshold) == pytest.approx(best)
-
-
-@pytest.mark.parametrize(
-    ("present", "absent", "warned"), [(9, 30, 1), (30, 9, 1), (10, 10, 0), (0, 40, 1)]
-)
-def test_thresholds_of_few_validation_images_are_printed_with_a_warning(
-    present, absent, warned, monkeypatch
-):
-    labels = np.repeat([[1, 1], [0, 1]], [present, absent], axis=0).astype("uint8")
-    labels[:10, 1] = 0
-    report = multilabel.report_of(labels, np.linspace(0.9, 0.1, labels.size).reshape(-1, 2), "ab")
-    monkeypatch.setattr(page, "evaluate_images", lambda *given: report)
-    source = types.SimpleNamespace(class_names=("a", "b"), task="multilabel")
-    plan, lines = types.SimpleNamespace(source=source, validation=labels), []
-    thresholds = page.choose_thresholds(plan, None, lines.append)
-    assert thresholds == report.best_thresholds
-    assert (thresholds[0] == 0.5) == (present == 0)
-    found = [line for line in lines if f"a {present} with, {absent} without" in line]
-    assert len(found) == warned
 
 
 def test_evaluation_uses_the_thresholds_of_the_folder(done, data):

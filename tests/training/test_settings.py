@@ -6,7 +6,6 @@ import pytest
 
 from keras_vit.training import recipes
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
-from makers import tiny_config
 
 SETTINGS = {kind.command: kind for kind in (PreTraining, MaskedPatches, FineTuning)}
 
@@ -140,18 +139,6 @@ def test_steps_per_execution_divide_the_steps():
     assert settings.evaluate_every == 4
     with pytest.raises(ValueError, match="steps_per_execution must divide"):
         FineTuning(steps=10, steps_per_execution=4).resolve(10)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        FineTuning(model="ViT-S/16"),
-        PreTraining(model=tiny_config(), boundaries=(2,)),
-        MaskedPatches(model=tiny_config()),
-    ],
-)
-def test_settings_survive_json(settings):
-    assert type(settings).from_json(json.loads(json.dumps(settings.to_json()))) == settings
 
 
 @pytest.mark.parametrize("settings_type", [FineTuning, PreTraining, MaskedPatches])
