@@ -295,7 +295,7 @@ def test_a_dry_run_prints_the_recipe_and_writes_nothing(command, finetune, tmp_p
         ("--model ViT-Ti/16", "must be of the given model"),
         ("--image-size 3", "at least 4x4 pixels"),
         ("--steps 0", "steps must be positive"),
-        ("--warmup-steps 6", "warmup_steps must be fewer than the steps"),
+        ("--warmup-steps 6", "warm-up must be shorter than the run"),
         ("--accumulate 3", "divide the batch size"),
         ("--dropout 1", "in [0, 1)"),
         ("--augmentation none_such", "augmentation must be one of"),

@@ -57,8 +57,8 @@ def test_some_values_stand_for_none():
     [
         (("--lora-rank", 4), "--lora-rank has no effect without --train lora."),
         (
-            ("--lora-alpha", 4, "--train", "head"),
-            "--lora-alpha has no effect without --train lora.",
+            ("--lora-rank", 4, "--train", "head"),
+            "--lora-rank has no effect without --train lora.",
         ),
         (("--temperature", 2), "--temperature has no effect without --teacher and --distillation"),
         (("--distillation", "hard"), "--distillation has no effect without --teacher."),

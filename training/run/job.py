@@ -108,7 +108,8 @@ class Job:
             for field in dataclasses.fields(options):
                 value, before = getattr(options, field.name), begun[field.name]
                 was_given = value != field.default if given is None else field.name in given
-                if was_given and value != before:
+                # A repository is recorded with its commit.
+                if was_given and value != before and not f"{before}".startswith(f"{value}@"):
                     changed.append(f"{flag_of(field)} {value!s:.80}, begun with {before!s:.80}")
         if changed:
             raise ValueError(
