@@ -21,9 +21,8 @@ from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.evaluation import multilabel
-from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.evaluation.results import read_result
+from keras_vit.training.evaluation.classification import evaluate_classifier, multilabel_report
+from keras_vit.training.evaluation.results import Result
 from keras_vit.training.run import finetune as page
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
@@ -122,7 +121,7 @@ def test_thresholds_of_few_validation_images_are_printed_with_a_warning(
 ):
     labels = np.repeat([[1, 1], [0, 1]], [present, absent], axis=0).astype("uint8")
     labels[:10, 1] = 0
-    report = multilabel.report_of(labels, np.linspace(0.9, 0.1, labels.size).reshape(-1, 2), "ab")
+    report = multilabel_report(labels, np.linspace(0.9, 0.1, labels.size).reshape(-1, 2), "ab")
     monkeypatch.setattr(page, "evaluate_images", lambda *given: report)
     source = types.SimpleNamespace(class_names=("a", "b"), task="multilabel")
     plan, lines = types.SimpleNamespace(source=source, validation=labels), []
@@ -151,7 +150,7 @@ def test_the_model_card_and_the_result_have_the_numbers(done):
         ".labels)",
     ):
         assert fact in card
-    result = read_result(output / "recipe.json")
+    result = Result.of_run(output)
     assert (result.protocol, result.images) == ("multilabel", 16)
     assert result.metrics["mAP"] == finished.report.score
 
@@ -229,9 +228,7 @@ def test_predict_and_inspect_show_the_labels(done, data, tmp_path, capsys):
     assert main(["predict", str(output), *files, "--format", "json"]) == 0
     assert [len(entry["labels"]) for entry in json.loads(capsys.readouterr().out)] == [2, 0]
     page = tmp_path / "page"
-    assert (
-        main(["inspect", str(output), *files, "--output", str(page), "--figures", "rollout"]) == 0
-    )
+    assert main(["inspect", str(output), *files, "--output", str(page)]) == 0
     inspected = (page / "index.html").read_text()
     assert "8.png: no label" in inspected
     assert re.search(r"5.png: (red|blue) \d+.\d%, (red|blue) \d+.\d%", inspected)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import pathlib
-import sys
 
 import keras
 import numpy as np
@@ -18,7 +16,6 @@ from keras_vit.models.rebuild import feature_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.utils.files import atomic_write, check_writable
-from keras_vit.utils.safe_text import for_line
 
 from .predictions import predictions_of, weights_hash
 
@@ -96,33 +93,24 @@ def extract(
         np.concatenate(values).astype(np.float32), np.concatenate(labels), key, cached=False
     )
     if path is not None and not unreadable:
-        with _noted_errors(), atomic_write(path) as partial:
+        with atomic_write(path) as partial:
             np.savez(partial, values=result.values, labels=result.labels)
     return result
 
 
 def default_cache() -> pathlib.Path | None:
-    """Returns the cache folder of the commands, inside Keras's cache.
+    """Returns the cache folder of the commands, inside Keras's cache; None if it cannot be made.
 
-    None, with a line, if it cannot be written: a container's user may have no home.
+    A container's user may have no home.
     """
-    with _noted_errors():
-        home = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
-        cache = pathlib.Path(home) / "keras_vit" / "features"
+    home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
+    cache = pathlib.Path(home) / "keras_vit" / "features"
+    try:
         cache.mkdir(parents=True, exist_ok=True)
         check_writable(cache / "features.npz")
-        return cache
-    return None
-
-
-@contextlib.contextmanager
-def _noted_errors():
-    """Prints a line where features cannot be stored, which are only computed again then."""
-    try:
-        yield
-    except (ValueError, OSError, RuntimeError) as error:
-        line = f"keras-vit: features are not stored (--cache DIR sets the folder): {error}"
-        print(for_line(line), file=sys.stderr)
+    except (ValueError, OSError):
+        return None
+    return cache
 
 
 def _key(model, examples, preprocessing, feature):

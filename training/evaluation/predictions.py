@@ -280,40 +280,35 @@ def build_evaluated(
         size = size or opened.image_size
         built, _ = opened.to_model(size)
         recipe = dict(opened.recipe) if opened.folder else {}  # A classifier's.
-        return EvaluatedModel(
-            built,
-            _evaluated(opened, size, evaluation),
-            name=recipe.get("model") or source,
-            weights=os.fspath(opened.folder or source),
-            pretraining=pretraining_fields(recipe, None),
-            recipe=recipe,
-        )
-    opened = opening.open_model(weights, model=source, image_size=size, **facts)
-    if size is None and (opened.official or opened.is_random):
-        size = (configs.default_image_size(source),) * 2
-    size = size or opened.image_size
-    pretraining = {"pretraining": PRETRAINING.get(str(weights))}
-    # Weights "imagenet" need their own classes; others accept a new head.
-    if classes is None and weights == "imagenet":
-        classes = opened.description.classes
-    if classes not in (None, opened.description.classes) and not opened.is_random:
-        raise ValueError(
-            f"The weights must have a head of {classes} classes. "
-            f"Received: {weights}, with {opened.description.classes or 'none'}"
-        )
-    built, _ = opened.to_model(size, classes=classes, hidden_layer=classes is not None)
-    return EvaluatedModel(
-        built, _evaluated(opened, size, evaluation), source, str(weights), pretraining=pretraining
-    )
-
-
-def _evaluated(opened, image_size, evaluation):
-    """The description of an opened model for another image size or way of resizing."""
-    preprocessing, known = opened.preprocessing_for(image_size, evaluation), opened.description
-    origins = {**known.origins}
+        origin, pretraining = os.fspath(opened.folder or source), pretraining_fields(recipe)
+    else:
+        opened = opening.open_model(weights, model=source, image_size=size, **facts)
+        if size is None and (opened.official or opened.is_random):
+            size = (configs.default_image_size(source),) * 2
+        size = size or opened.image_size
+        # Weights "imagenet" need their own classes; others accept a new head.
+        if classes is None and weights == "imagenet":
+            classes = opened.description.classes
+        if classes not in (None, opened.description.classes) and not opened.is_random:
+            raise ValueError(
+                f"The weights must have a head of {classes} classes. "
+                f"Received: {weights}, with {opened.description.classes or 'none'}"
+            )
+        built, _ = opened.to_model(size, classes=classes, hidden_layer=classes is not None)
+        recipe = {}
+        origin, pretraining = str(weights), {"pretraining": PRETRAINING.get(str(weights))}
+    known, preprocessing = opened.description, opened.preprocessing_for(size, evaluation)
+    origins = dict(known.origins)
     if evaluation not in (None, known.preprocessing.evaluation):
         origins["evaluation"] = "given"
-    return dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
+    return EvaluatedModel(
+        built,
+        dataclasses.replace(known, preprocessing=preprocessing, origins=origins),
+        recipe.get("model") or source,
+        origin,
+        pretraining,
+        recipe,
+    )
 
 
 def evaluated_classifier(classifier: Classifier, task: str | None = None) -> EvaluatedModel:

@@ -32,11 +32,12 @@ from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.training.trust.calibration_bound import (
     Decision,
     check_counts,
+    compute_scores,
     counted,
     find_decision,
+    spaced,
     with_section,
 )
-from keras_vit.training.trust.calibration_scores import compute_scores, spaced
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.evaluation.ridge import Decomposition, one_hot
+from keras_vit.training.evaluation.ridge import Decomposition
 
 RNG = np.random.default_rng(0)
 TARGETS = RNG.normal(size=(30, 3)) + 2
@@ -74,21 +74,3 @@ def test_it_agrees_with_scikit_learn(features):
     np.testing.assert_allclose(
         np.square(found.left_out_residuals), cross.cv_results_[:, :, 0], atol=1e-8
     )
-
-
-def test_float32_features_are_computed_in_float64():
-    features = SHAPES["N > D"].astype("float32")
-    expected = fit(features.astype("float64"), TARGETS, 2.5)
-    found = fit(features, TARGETS, 2.5)
-    np.testing.assert_array_equal(found.left_out_residuals, expected.left_out_residuals)
-
-
-def test_equal_features_have_no_weights():
-    ridge = fit(np.ones((5, 9)), TARGETS[:5], 1.0)
-    np.testing.assert_allclose(ridge.weights, 0)
-    np.testing.assert_allclose(ridge.constant, TARGETS[:5].mean(axis=0))
-
-
-def test_one_hot_has_a_column_for_each_class():
-    np.testing.assert_array_equal(one_hot([1, 0], 3), [[0, 1, 0], [1, 0, 0]])
-    assert one_hot([1, 0]).shape == (2, 2)

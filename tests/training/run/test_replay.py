@@ -80,7 +80,7 @@ def test_replayed_classes_are_not_forgotten(folders, continued):
     # Eight of each colour without the test images, six of them to train with.
     counts = {"train": 24, "validation": 8, "calibration": 0, "test": 8}
     assert recipe["images"] == {**counts, "skipped": 0}
-    assert done.report.class_counts.tolist() == [2, 2, 2, 2]
+    assert done.report.counts.images.tolist() == [2, 2, 2, 2]
     assert done.report.top_1 == 1.0
     assert recipe["facts"]["head"]["value"] == "keep"
 
@@ -91,7 +91,7 @@ def test_without_replay_the_classes_stay_and_are_forgotten(folders, continued):
     done = continued("extend", head="extend")
     assert done.classifier.class_names == (*OLD, *NEW)
     assert old_accuracy(done, old) < 0.5
-    assert done.report.class_counts.tolist() == [0, 0, 4, 4] or done.report.count == 4
+    assert done.report.counts.images.tolist() == [0, 0, 4, 4] or done.report.count == 4
 
 
 @pytest.mark.parametrize("replays", [False, True])
