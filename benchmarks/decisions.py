@@ -25,14 +25,15 @@ import scipy.stats
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.description import Labels
 from keras_vit.training.data import DataSpec
-from keras_vit.training.evaluation.calibration import calibration_of, scaled_probabilities
 from keras_vit.training.evaluation.features import default_cache
+from keras_vit.training.evaluation.measures import calibration_of, scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
-from keras_vit.training.trust.calibration_bound import distinct, find_decision
-from keras_vit.training.trust.calibration_scores import (
+from keras_vit.training.trust.calibration_bound import (
     MAX_TRAINING,
     Scores,
     compute_scores,
+    distinct,
+    find_decision,
     leverages_of,
 )
 from keras_vit.utils.report import markdown_table

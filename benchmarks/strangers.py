@@ -21,7 +21,7 @@ from keras_vit.images.transcoding import read_image
 from keras_vit.models.rebuild import feature_model
 from keras_vit.training.data import DataSpec
 from keras_vit.training.evaluation.features import default_cache
-from keras_vit.training.trust.calibration_scores import (
+from keras_vit.training.trust.calibration_bound import (
     MAX_TRAINING,
     compute_scores,
     leverage_arrays,
