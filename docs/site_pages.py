@@ -61,7 +61,7 @@ PACKAGES = {
     "keras_vit.training.evaluation": (
         "Evaluation",
         (
-            *("classification", "measures", "few_shot", "features"),
+            *("classification", "measures", "few_shot"),
             *("embeddings", "predictions", "protocols", "results"),
         ),
     ),

@@ -48,11 +48,9 @@ class Check(Command):
     batch_size: int = shared_arguments.batch_size()
     output: str = setting("check", "the folder of the files", unit="DIR")
     strict: bool = setting(False, "end with exit code 1 if there are findings above the levels")
-    no_cache: bool = setting(False, "do not store features")
 
     def run(self) -> int:
         """Checks the photos, prints the summary and writes the files."""
-        from keras_vit.training.evaluation.features import default_cache
         from keras_vit.training.trust import check_photos
 
         check_output(self.output, self.photos)
@@ -62,7 +60,6 @@ class Check(Command):
             model=self.model,
             batch_size=self.batch_size,
             output=self.output,
-            cache=None if self.no_cache else default_cache(),
             progress=True,
         )
         print(report)

@@ -30,17 +30,12 @@ class FewShot(Command):
         choices=EVALUATIONS,
         source="as in the official code",
     )
-    cache: str | None = setting(
-        None, "folder for computed features", unit="DIR", absent="in Keras's cache"
-    )
-    no_cache: bool = setting(False, "do not store features")
     output: str | None = setting(None, "write result files", unit="DIR")
 
     def run(self) -> None:
         """Evaluates and prints the accuracies; writes result files with --output."""
         from keras_vit.models.rebuild import feature_model
         from keras_vit.training.evaluation import few_shot
-        from keras_vit.training.evaluation.features import default_cache
 
         self.data.check_given()
         check_output(self.output, self.data.data)
@@ -55,7 +50,6 @@ class FewShot(Command):
             l2=self.l2,
             feature=self.feature,
             batch_size=self.batch_size,
-            cache=None if self.no_cache else self.cache or default_cache(),
             progress=True,
         )
         if self.output:

@@ -120,12 +120,10 @@ def _heads(inspected) -> _Made:
 
 
 # The heading and the function of each figure, by the name of its .npz file. It returns arrays by
-# name, and pictures; it raises ValueError if the model lacks the part that is shown.
-_OF_WEIGHTS = {
+# name, and pictures; it raises ValueError without the part of the model, or images, that it shows.
+_FIGURES = {
     "filters": ("Filters of the embedding", _filters),
     "position_similarity": ("Position embeddings", _positions),
-}
-_OF_IMAGES = {
     "attention_distance": ("Attention distance", _distance),
     "rollout": ("Attention Rollout", _rollout),
     "heads": ("Attention of single heads", _heads),
@@ -152,8 +150,7 @@ def write_report(
         folder: New or empty. It appears at the end, in one rename.
         model: A functional `keras.Model` of the package, or a `Classifier`.
         preprocessing: The preprocessing from an image to the model's input.
-        images: Image files and folders of images; without any, the figures are those of the
-            weights.
+        images: Image files and folders of images; without any, only weights are drawn.
         class_names: Names of the model's classes, for predictions in the titles, or None.
         thresholds: For a multi-label model, the probability of each label above which an image has
             it; None for other models.
@@ -185,7 +182,7 @@ def write_report(
     }
     parts, left_out = [facts_table(facts.items())], []
     with atomic_folder(folder) as scratch:
-        for figure, (title, make) in (_OF_WEIGHTS | (_OF_IMAGES if images else {})).items():
+        for figure, (title, make) in _FIGURES.items():
             if progress:
                 progress(f"{title} ...")
             try:
@@ -195,8 +192,6 @@ def write_report(
                 continue
             np.savez(scratch / f"{figure}.npz", **arrays)
             parts += [heading(title), *_save(scratch, pictures)]
-        if not images:
-            left_out.append("Attention is left out: it needs images.")
         parts += map(paragraph, left_out)
         write_page(scratch / "index.html", name or inspected.model.name, *parts)
         return sorted(path.name for path in scratch.iterdir())

@@ -4,7 +4,7 @@ from keras_vit.training.evaluation.intervals import accuracy_text
 
 
 def test_few_shot_prints_and_writes_results(command, tiny, colors, tmp_path):
-    arguments = ("--data", colors, "--shots", 1, 4, "--seeds", 0, 1, "--cache", tmp_path / "cache")
+    arguments = ("--data", colors, "--shots", 1, 4, "--seeds", 0, 1)
     outcome = command("few-shot", tiny, *arguments, "--output", tmp_path / "out")
     assert outcome.code == 0
     assert "images   6 to test (each once), 12 to choose from" in outcome.out
@@ -15,10 +15,6 @@ def test_few_shot_prints_and_writes_results(command, tiny, colors, tmp_path):
     assert result["recipe"] == {"shots": 4, "l2": 1024.0, "feature": "pre_logits"}
     assert len(result["model"]["weights_sha256"]) == 64
     assert accuracy_text(result["metrics"]["top_1"], 6) in outcome.out
-    assert len(list((tmp_path / "cache").iterdir())) == 2
-    again = command("few-shot", tiny, *arguments)
-    assert again.out == outcome.out.removesuffix(f"written {tmp_path / 'out'}\n")
-    assert "images/s" not in again.err  # Nothing was computed.
 
 
 def test_few_shot_refuses_in_one_line(refused, tiny, colors, tmp_path):
@@ -30,4 +26,4 @@ def test_few_shot_refuses_in_one_line(refused, tiny, colors, tmp_path):
         ((tmp_path, "--data", colors), "must hold one of"),
         ((tiny, "--weights", "imagenet", "--data", colors), "of keras_vit.list_models()"),
     ):  # fmt: skip
-        assert message in refused("few-shot", *arguments, "--no-cache")
+        assert message in refused("few-shot", *arguments)

@@ -52,7 +52,7 @@ def test_without_images_the_page_lists_the_omitted_figures(command, tiny, tmp_pa
     assert command("inspect", tiny, "--output", tmp_path / "out").code == 0
     assert not (tmp_path / "out" / "rollout.npz").exists()
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
-    assert "Attention is left out: it needs images." in page
+    assert "Attention Rollout is left out. There must be at least one image" in page
 
 
 def test_a_resnet_has_filters_only(command, colors, tmp_path):

@@ -91,22 +91,6 @@ def test_the_compute_of_a_run_of_ones_own_is_counted_from_its_recipe():
     assert run.exaflops == pytest.approx(60 * 5 * 3 * flops / 1e18)
 
 
-def test_panels_are_those_of_the_results_with_the_papers_points_behind():
-    found, _ = points(result("ImageNet", **KNOWN), result("photos", **KNOWN))
-    figure = scaling.draw("5", found, scaling.paper_points())
-    imagenet, photos = figure.axes
-    assert (imagenet.get_title(), photos.get_title()) == ("ImageNet", "photos")
-    assert imagenet.get_xscale() == "log"
-    drawn = sum(len(line.get_xdata()) for line in imagenet.get_lines())
-    assert drawn == 18 + 1
-    assert {line.get_linestyle() for line in imagenet.get_lines()} == {"None"}
-    assert sum(len(line.get_xdata()) for line in photos.get_lines()) == 1
-    without = scaling.draw("5", found)
-    assert sum(len(line.get_xdata()) for line in without.axes[0].get_lines()) == 1
-    with pytest.raises(ValueError, match="Figure 4 needs results"):
-        scaling.draw("4", found)
-
-
 @pytest.mark.parametrize("row", table_6(), ids=lambda row: f"{row.name}, {row.epochs}")
 def test_compute_is_that_of_table_6(row):
     # The paper's ResNets count 5 to 7% less, the others at most 3%; paper/README.md.

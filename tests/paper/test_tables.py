@@ -33,20 +33,6 @@ def test_resnets_go_by_their_optimizer():
     assert found.ours.keys() == {(("CIFAR-10",), "BiT-R50x1, SGD")}
 
 
-def test_five_shot_imagenet_goes_by_its_position_embedding():
-    config = {"position_embedding": "learned_2d", "position_embedding_at": "every_block"}
-    given = {"protocol": "few-shot", "task": "ImageNet", "top_1": 0.6401}
-    results = [
-        result(**given, recipe={"shots": shots}, model={"name": "ViT-B/16", "config": config})
-        for shots in (1, 5)
-    ]
-    found = table(results, 8)
-    assert [line for line in found.lines() if "0.64010 (54.2 to 72.7%)" in line] == [
-        ["learned_2d", "ours", "", "0.64010 (54.2 to 72.7%)", ""]
-    ]
-    assert found.lines()[5][2:] == ["0.64001", "0.64046", "0.64022"]
-
-
 def vtab(tasks, **arguments):
     return [result(task, protocol="vtab", **arguments) for task in tasks]
 

@@ -144,6 +144,8 @@ def value(feature, number):
         return number % feature.num_classes
     if isinstance(feature, tfds.features.Text):
         return f"{number}.png"
+    if isinstance(feature, tfds.features.FeaturesDict):
+        return {key: value(inner, number) for key, inner in feature.items()}
     return np.full(feature.shape, 8.2 + number % 3, feature.np_dtype)
 
 

@@ -15,8 +15,7 @@ from keras_vit.prediction import highest
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.utils.files import atomic_write
 
-from .features import extract
-from .predictions import EvaluatedModel, weights_hash
+from .predictions import EvaluatedModel, extract, weights_hash
 
 SUFFIX = ".npz"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,9 +22,8 @@ from keras_vit.training.data.labels import places_by_class, task_of
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.report import Report, Table
 
-from .features import extract
 from .intervals import accuracy_text
-from .predictions import EvaluatedModel
+from .predictions import EvaluatedModel, extract
 from .protocols import L2, SEEDS, SHOTS
 
 BIAS_FEATURE = 100.0  # Large, so that its weight is nearly free of regularisation.
@@ -129,14 +127,14 @@ def accuracy(
     seed: int = 0,
     l2: float = L2,
 ) -> float:
-    """Returns the test accuracy of a few-shot linear map.
+    """Returns the test accuracy of a few-shot linear map, in float32 as the official code computes.
 
     Args:
         train_features: `(N, D)`.
         train_labels: Class indices `(N,)`.
         test_features: `(M, D)`.
         test_labels: Class indices `(M,)`.
-        shots: Training examples per class; None takes all.
+        shots: Training examples per class, or all of a class that has fewer; None takes all.
         seed: Seed of their choice.
         l2: Regularisation, positive; see `LinearMap`.
 
@@ -146,9 +144,6 @@ def accuracy(
     Raises:
         ValueError: If a class of the test set is missing in the training set, or if shapes do
             not fit.
-
-    Warns:
-        UserWarning: If classes have fewer training examples than `shots`: all are taken.
     """
     train, train_classes = _checked(train_features, train_labels)
     test, test_classes = _checked(test_features, test_labels)
@@ -164,14 +159,9 @@ def accuracy(
             f"without training examples: {unknown[:10].tolist()}"
         )
     if shots is not None:
-        if poor := _poor(train_classes, shots):
-            named = ", ".join(f"{k} has {count}" for k, count in poor.items())
-            warnings.warn(
-                f"Classes with fewer than shots={shots} training examples: {named}", stacklevel=2
-            )
         chosen = choose(train_classes, shots=shots, seed=seed)
         train, train_classes = train[chosen], train_classes[chosen]
-    predicted = LinearMap(train, train_classes, l2=l2).predict(test)
+    predicted = LinearMap(train.astype("float32"), train_classes, l2=l2).predict(test)
     return float(np.mean(predicted == test_classes))
 
 
@@ -238,7 +228,7 @@ def evaluate(
         shots: Numbers of images per class.
         seeds: Each chooses other images.
         l2: Regularisation; see `LinearMap`.
-        **options: See `features.extract`.
+        **options: See `predictions.extract`.
 
     Raises:
         ValueError: If the model lacks the feature, the data have no test images, or a class of
@@ -265,28 +255,21 @@ def evaluate(
         for part in (train, test)
     )
     arrays = fitted.values, fitted.labels, tested.values, tested.labels
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # The report names these classes.
-        accuracies = {
-            count: {seed: accuracy(*arrays, shots=count, seed=seed, l2=l2) for seed in seeds}
-            for count in shots
-        }
+    accuracies = {
+        count: {seed: accuracy(*arrays, shots=count, seed=seed, l2=l2) for seed in seeds}
+        for count in shots
+    }
+    counts = zip(*np.unique(fitted.labels, return_counts=True), strict=True)
     return FewShotReport(
         accuracies,
         len(train),
         len(test),
-        {names[k]: count for k, count in _poor(fitted.labels, max(shots)).items()},
+        {names[k]: int(count) for k, count in counts if count < max(shots)},
         options.get("feature", FEATURES[0]),
         fitted.values.shape[1],
         l2,
         tuple(source.skipped),
     )
-
-
-def _poor(labels, shots):
-    """Returns the number of examples of each class that has fewer than `shots`, but any."""
-    counts = np.unique(labels, return_counts=True)
-    return {int(k): int(n) for k, n in zip(*counts, strict=True) if n < shots}
 
 
 def _checked(features: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Models to evaluate, and their outputs for every image of a data set."""
+"""Models to evaluate, and their outputs or features for every image of a data set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -205,6 +205,55 @@ def without(
         return examples, []
     kept = np.delete(np.arange(len(examples)), [place for place, _ in unreadable])
     return examples.take(kept), _named(unreadable, examples.names)
+
+
+class Features(NamedTuple):
+    """Features of examples.
+
+    Args:
+        values: float32 `(N, D)`.
+        labels: Class indices `(N,)`.
+    """
+
+    values: np.ndarray
+    labels: np.ndarray
+
+
+def extract(
+    model: keras.Model,
+    examples: Examples,
+    *,
+    preprocessing: Preprocessing,
+    feature: str = "pre_logits",
+    batch_size: int = 32,
+    progress: bool = False,
+    unreadable: list[tuple[int, str]] | None = None,
+) -> Features:
+    """Returns the features of all examples from a frozen model, in their order.
+
+    Args:
+        model: The model.
+        examples: The examples.
+        preprocessing: How an image becomes the model's input.
+        feature: One of `configs.FEATURES`.
+        batch_size: Images in a batch.
+        progress: Whether to show a line with the rate and the time left.
+        unreadable: See `predictions_of`; images that are left out are not in the features.
+
+    Raises:
+        ValueError: If the model does not have the feature, or there are no examples.
+    """
+    rebuild = importlib.import_module("keras_vit.models.rebuild")  # With Keras.
+    outputs = predictions_of(
+        rebuild.feature_model(model, feature),
+        examples,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
+        progress="features" if progress else None,
+        unreadable=unreadable,
+    )
+    values, labels = map(np.concatenate, zip(*outputs, strict=True))
+    return Features(values.astype("float32"), labels)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ from keras_vit.utils.files import MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 
 RESULT = "result.json"
-FORMAT = 1  # Of result files.
+FORMAT = 1  # Version of result files.
 
 # Names of data sets in the paper's tables, by TFDS name or folder name.
 TASKS = {

@@ -15,13 +15,13 @@ from keras_vit.description.class_labels import Labels
 from keras_vit.models.rebuild import head_of, with_unknown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
-from keras_vit.training.evaluation.features import extract
 from keras_vit.training.evaluation.intervals import exact_interval
 from keras_vit.training.evaluation.measures import (
     calibration_of,
     fit_temperature,
     scaled_probabilities,
 )
+from keras_vit.training.evaluation.predictions import extract
 from keras_vit.training.evaluation.risk import (
     count_within,
     find_threshold,
@@ -70,7 +70,7 @@ def compute_scores(
         model: From images to probabilities `(B, K)`.
         examples: The images, labelled with numbers of the model's classes.
         preprocessing: How an image becomes the model's input.
-        **options: See `features.extract`.
+        **options: See `predictions.extract`.
 
     Raises:
         ValueError: If the model's output is not one head's.

@@ -25,7 +25,7 @@ THUMBNAIL = 32  # Pixels per side.
 _VIEW_SIZE = 64  # Pixels per side that views are cut from.
 _COMPARED = 16  # Pixels per side of the thumbnails that are compared.
 
-_BITS = 64  # Of a perceptual hash.
+_BITS = 64  # Length of a perceptual hash.
 _AT_ONCE = 2**22  # Pairs of hashes that are compared at once.
 
 MAX_DISTANCE = 10  # Bits of 64 in which the perceptual hashes of copies may differ.

@@ -13,9 +13,8 @@ from keras_vit.models.opening import is_model_name
 from keras_vit.prediction import highest
 from keras_vit.training.data.labels import task_of
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.evaluation.features import extract
 from keras_vit.training.evaluation.intervals import wilson_interval
-from keras_vit.training.evaluation.predictions import build_evaluated
+from keras_vit.training.evaluation.predictions import build_evaluated, extract
 from keras_vit.training.evaluation.ridge import Decomposition, one_hot
 from keras_vit.utils.progress import progress_bar
 
@@ -38,7 +37,6 @@ def check_photos(
     model: str | None = None,
     batch_size: int = 32,
     output: str | os.PathLike | None = None,
-    cache: str | os.PathLike | None = None,
     progress: bool = False,
     **options: Any,
 ) -> CheckReport:
@@ -51,7 +49,6 @@ def check_photos(
         model: A model's name; by default the model of the weights, or ViT-B/16.
         batch_size: Images in a batch.
         output: Folder for check.html, findings.csv and split.csv; None writes nothing.
-        cache: Folder for computed features, or None.
         progress: Whether to show lines with the rate and the time left.
         **options: Other fields of `DataSpec`.
 
@@ -83,7 +80,6 @@ def check_photos(
             examples,
             preprocessing=opened.preprocessing,
             batch_size=batch_size,
-            cache=cache,
             progress=progress,
         )
         for examples in splits.values()

@@ -4,9 +4,10 @@ import pytest
 
 import keras_vit
 from keras_vit.description import Description
+from keras_vit.models.rebuild import feature_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
-from keras_vit.training.evaluation import embeddings, features, few_shot
+from keras_vit.training.evaluation import embeddings, few_shot
 from keras_vit.training.evaluation.predictions import EvaluatedModel, weights_hash
 from makers import tiny_config, write_classes
 
@@ -36,7 +37,7 @@ def test_pre_logits_are_what_the_head_reads(images):
     for layer in model.layers:
         if layer.name == "predictions":
             layer.kernel.assign(np.random.default_rng(0).normal(size=layer.kernel.shape))
-    found = features.feature_model(model)(images)
+    found = feature_model(model)(images)
     assert found.shape == (2, 5)
     head = model.get_layer("predictions")
     np.testing.assert_allclose(head(found), model(images), atol=1e-6)
@@ -46,59 +47,21 @@ def test_pre_logits_are_what_the_head_reads(images):
 def test_token_and_average_come_from_the_encoder(images, classifier):
     model = build(classifier=classifier)
     tokens = np.asarray(keras.Model(model.inputs, model.get_layer("encoder_norm").output)(images))
-    average = features.feature_model(model, "avg")(images)
+    average = feature_model(model, "avg")(images)
     patches = tokens[:, 1:] if classifier == "token" else tokens
     np.testing.assert_allclose(average, patches.mean(axis=1), atol=1e-6)
     if classifier == "token":
-        found = features.feature_model(model, "token")(images)
+        found = feature_model(model, "token")(images)
         np.testing.assert_allclose(found, tokens[:, 0], atol=1e-6)
     else:
         with pytest.raises(ValueError, match="token a class token"):
-            features.feature_model(model, "token")
+            feature_model(model, "token")
 
 
-def test_features_are_computed_once_for_the_same_content(folder, tmp_path):
-    model, examples = build(), open_source(folder).splits["train"]
-    given = {"preprocessing": PREPROCESSING, "cache": tmp_path / "cache"}
-    first = features.extract(model, examples, **given, batch_size=2)
-    moved = tmp_path / "moved"
-    folder.joinpath("train").rename(moved)
-    again = features.extract(build(), open_source(moved, holdout=0).splits["train"], **given)
-    assert (first.cached, again.cached) == (False, True)
-    np.testing.assert_array_equal(first.values, again.values)
-    np.testing.assert_array_equal(first.labels, np.repeat([0, 1, 2], 3))
-
-
-def test_without_a_home_features_are_not_stored(monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "file" / "home"))
-    assert features.default_cache() is None
-
-
-def test_a_folder_for_features_is_tried_before_they_are_computed(folder, monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setattr(features, "predictions_of", None)
-    given = {"preprocessing": PREPROCESSING, "cache": tmp_path / "file" / "cache"}
-    with pytest.raises(OSError, match="file"):
-        features.extract(build(), open_source(folder).splits["train"], **given)
-
-
-def test_other_weights_images_or_preprocessing_are_other_features(folder):
-    model, source = build(), open_source(folder)
-    train, test = source.splits["train"], source.splits["test"]
-    other = build()
+def test_other_weights_have_another_hash():
+    model, other = build(), build()
+    assert weights_hash(model) == weights_hash(other)
     other.get_layer("encoder_norm").gamma.assign_add(np.eye(8, dtype="float32")[0] * 1e-3)
-    keys = {
-        features._key(m, e, p, f)
-        for m, e, p, f in (
-            (model, train, PREPROCESSING, "pre_logits"),
-            (model, train, PREPROCESSING, "avg"),
-            (model, test, PREPROCESSING, "pre_logits"),
-            (model, train, Preprocessing((8, 8), "resize_central_crop"), "pre_logits"),
-            (other, train, PREPROCESSING, "pre_logits"),
-        )
-    }
-    assert len(keys) == 5
     assert weights_hash(model) != weights_hash(other)
 
 

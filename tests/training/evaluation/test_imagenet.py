@@ -97,6 +97,11 @@ def test_imagenet_a_chooses_among_its_own_classes(tmp_path, model):
         assert accuracy.in_top_1 == right
 
 
+def test_equal_scores_are_ordered_by_class():
+    targets = np.eye(10, dtype=bool)[[0, 4, 5]]
+    assert imagenet.count_correct(np.zeros((3, 10)), targets) == (1, 2)
+
+
 @pytest.fixture
 def objectnet_folder(tmp_path):
     """Three classes: one of two ImageNet classes, one of one, one of none."""

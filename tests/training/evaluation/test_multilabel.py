@@ -138,17 +138,3 @@ def test_the_answers_name_the_labels_and_the_most_confident_wrong_decision(examp
         assert row["right"] == str(int(not wrong.any()))
         expected = confidence[wrong].max() if wrong.any() else confidence.min()
         assert float(row["probability"]) == pytest.approx(expected, rel=1e-4)
-
-
-def test_classes_are_those_of_the_classifier(examples):
-    # Labels 0, 1 and 2 of the data are classes 3, 1 and 0 of the model.
-    images = keras.Input((8, 8, 3))
-    logits = keras.layers.Dense(4)(keras.layers.Flatten()(images))
-    model = keras.Model(images, logits)
-    options = {"preprocessing": Preprocessing((8, 8)), "from_logits": True}
-    names = ("crow", "bee", "cow", "ant")
-    report = classification.evaluate(model, examples, names, class_numbers=[3, 1, 0], **options)
-    assert report.counts.images.tolist() == [3, 3, 0, 3]
-    plain = keras.Model(images, keras.ops.take(logits, np.array([3, 1, 0]), axis=1))
-    expected = classification.evaluate(plain, examples, NAMES[:3], **options)
-    assert report.score == pytest.approx(expected.score)

@@ -57,14 +57,6 @@ def test_the_l2_with_the_smallest_left_out_error_is_chosen(features):
     np.testing.assert_array_equal(ridge.weights, alone[int(np.argmin(expected))].weights)
 
 
-def test_chunks_do_not_change_the_result(features, monkeypatch):
-    groups = np.repeat(np.arange(10), 3)
-    expected = fit(features, TARGETS, 2.5, groups)
-    monkeypatch.setattr("keras_vit.training.evaluation.ridge._CHUNK", 4)
-    found = fit(features, TARGETS, 2.5, groups)
-    np.testing.assert_allclose(found.left_out_predictions, expected.left_out_predictions, atol=1e-9)
-
-
 def test_it_agrees_with_scikit_learn(features):
     linear_model = pytest.importorskip("sklearn.linear_model")
     expected = linear_model.Ridge(alpha=2.5, solver="svd").fit(features, TARGETS)

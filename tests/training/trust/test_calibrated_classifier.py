@@ -9,7 +9,6 @@ import pytest
 
 import keras_vit
 from keras_vit import command_line
-from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.description import Labels
 from keras_vit.models.rebuild import without_unknown
@@ -21,7 +20,6 @@ from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
 from keras_vit.training.trust.calibration_bound import Decision, check_counts
 from keras_vit.training.trust.classifier_comparison import compare_classifiers
-from keras_vit.utils.files import SPLIT
 from makers import write_picture
 
 # So near to each other that about a fifth of the pictures look like another class.
@@ -245,16 +243,6 @@ def test_images_that_were_trained_on_are_refused(folder, photos):
     with pytest.raises(ValueError, match="neither trained on nor chose.*Received: 90 that"):
         calibrate(folder, photos / "train", BOUND, log=str)
     assert not load_classifier(folder).description.labels.abstains
-
-
-def test_training_images_of_a_run_without_a_record_are_refused(folder, photos):
-    (folder / SPLIT).unlink()
-    recipe = {"data": DataSpec(photos / "train", holdout=0).to_json(), "images": {"train": 90}}
-    older = Classifier(color_model(), NAMES, Preprocessing((8, 8)), recipe, folder)
-    with pytest.raises(ValueError, match="neither trained on nor chose.*Received: 90 that"):
-        calibration_images(older, DataSpec(photos / "train"), log=str)
-    known, *_ = calibration_images(older, DataSpec(photos / "test"), log=str)
-    assert len(known) == 180
 
 
 def test_copies_of_images_that_were_trained_on_are_left_out(folder, photos, tmp_path):

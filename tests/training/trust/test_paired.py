@@ -82,6 +82,16 @@ def test_one_bad_class_fails_and_all_must_be_good():
     assert (verdict.outcome, verdict.measure.class_name) == (UNCLEAR, "9")
 
 
+def test_a_class_that_is_spoiled_by_a_tenth_is_caught_20_times_of_20():
+    rng, gate = np.random.default_rng(0), Gate("class_recall", True, -3)
+    equal = [Measure("class_recall", Pairs(540, 0, 0, 60), str(n)) for n in range(9)]
+    for _ in range(20):
+        lost = int(rng.binomial(540, 0.1))
+        spoiled = Measure("class_recall", Pairs(540 - lost, lost, 0, 60), "9")
+        verdict = judge(gate, [*equal, spoiled])
+        assert (verdict.outcome, verdict.measure.class_name) == (FAILS, "9")
+
+
 def test_holm_keeps_a_class_that_is_worse_by_chance_from_failing():
     # Alone it is outside at 2.5%, one of a hundred is not.
     pairs = Pairs(70, 20, 3, 7)
@@ -147,6 +157,11 @@ def test_tango_interval_holds_the_differences_that_a_likelihood_search_accepts(p
         if abs(distance) <= 1.959964 * np.sqrt(variance):
             accepted.append(difference)
     assert (low, high) == pytest.approx((min(accepted), max(accepted)), abs=1.1e-3)  # The grid.
+
+
+def test_tango_interval_stays_within_one():
+    assert tango_interval(Pairs(0, 0, 5, 0))[1] == 1
+    assert tango_interval(Pairs(0, 5, 0, 0))[0] == -1
 
 
 def test_equal_answers_have_an_interval_around_zero():

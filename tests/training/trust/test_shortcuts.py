@@ -119,14 +119,3 @@ def test_the_border_ring_has_the_colours_of_the_border():
     ring = photo_facts(encode(Image.fromarray(image))).readings["border"]
     np.testing.assert_allclose(ring[:12].reshape(4, 3), [[1, 0, 0]] * 4, atol=1e-6)
     np.testing.assert_allclose(ring[12:24], 128 / 255, atol=1e-6)
-
-
-def test_the_surroundings_do_not_depend_on_the_centre():
-    first, second = (np.full((64, 64, 3), 200, "uint8") for _ in range(2))
-    second[24:40, 24:40] = 0
-    np.testing.assert_array_equal(
-        *(
-            photo_facts(encode(Image.fromarray(image))).readings["surroundings"]
-            for image in (first, second)
-        )
-    )
