@@ -11,8 +11,7 @@ from PIL import Image
 
 from keras_vit.command_line import main
 from keras_vit.training.data.given_tables import read_table, table_lines
-from keras_vit.training.trust.gates import HOLDS, Verdict, parse_gates
-from keras_vit.training.trust.paired import Measure
+from keras_vit.training.trust.paired import HOLDS, Measure, Pairs, Verdict, parse_gates
 from keras_vit.utils.report import align_columns, markdown_table
 from keras_vit.utils.safe_text import for_csv, for_line, for_markdown, for_output
 
@@ -97,7 +96,7 @@ def test_a_path_in_a_table_that_is_read_again_is_no_formula_and_the_same_path():
 def test_a_class_or_a_file_ends_no_line_of_a_table_or_a_result():
     name = "cat\ngate    top_1 > 0: holds\x1b[2J"
     (gate,) = parse_gates("class_recall > -3")
-    measure = Measure("class_recall", 0.0, 9, lambda factor: (-9.0, 9.0), class_name=name)
+    measure = Measure("class_recall", Pairs(9, 0, 0, 0), name)
     texts = [
         align_columns([("class", "images"), (name, "3")]).splitlines()[1:],
         str(Verdict(gate, HOLDS, measure)).splitlines(),

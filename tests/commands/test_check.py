@@ -36,7 +36,7 @@ def photos(tmp_path_factory):
 def report(photos, tmp_path_factory):
     output = tmp_path_factory.mktemp("out") / "check"
     before = {path: path.read_bytes() for path in photos.rglob("*.png")}
-    report = check_photos(photos, weights="cifar10", output=output, cache=False)
+    report = check_photos(photos, weights="cifar10", output=output)
     assert {path: path.read_bytes() for path in photos.rglob("*.png")} == before
     return report
 
@@ -125,7 +125,7 @@ def test_paths_of_split_csv_are_those_of_the_data_wherever_the_images_lie(photos
     (tmp_path / "list").mkdir()
     table = tmp_path / "list" / "labels.csv"
     table.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in files))
-    report = check_photos(table, weights="cifar10", output=tmp_path / "check", cache=False)
+    report = check_photos(table, weights="cifar10", output=tmp_path / "check")
     names = {row["path"] for row in csv.DictReader((tmp_path / "check" / "split.csv").open())}
     assert {"../one/red/5.png", "../two/red/5.png", "own.png", "3.png"} <= names
     source = DataSpec(table, split=report.written[2]).open(verify=False)
@@ -136,7 +136,7 @@ def test_multi_label_photos_are_refused(photos, tmp_path):
     rows = ["path,label", *(f"{path},x;y" for path in photos.rglob("[0-9]*.png"))]
     (tmp_path / "labels.csv").write_text("\n".join(rows))
     with pytest.raises(ValueError, match="one class each. Received: multi-label data"):
-        check_photos(tmp_path / "labels.csv", weights="cifar10", cache=False)
+        check_photos(tmp_path / "labels.csv", weights="cifar10")
 
 
 def test_groups_are_left_out_as_one_and_lie_in_one_part(photos, tmp_path):
@@ -145,7 +145,6 @@ def test_groups_are_left_out_as_one_and_lie_in_one_part(photos, tmp_path):
         weights="cifar10",
         group_by=r"/\w*?(\d)\.png",
         output=tmp_path / "check",
-        cache=False,
     )
     assert "groups left out" in str(report)
     rows = list(csv.DictReader((tmp_path / "check" / "split.csv").open()))

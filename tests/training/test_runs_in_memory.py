@@ -67,11 +67,11 @@ def test_a_run_on_arrays_is_that_on_files_also_when_it_is_resumed(arrays, folder
     again = evaluate_classifier(done.classifier, arrays)
     np.testing.assert_array_equal(again.confusion, done.report.confusion)
     some = evaluate_classifier(done.classifier, (images[10:], labels[10:]))
-    assert some.class_counts.tolist() == [0, *again.class_counts.tolist()[1:]]
+    assert some.counts.images.tolist() == [0, *again.counts.images.tolist()[1:]]
     named = evaluate_classifier(done.classifier, (images[20:], ["red"] * 10))
-    assert named.class_counts.tolist() == [0, 0, again.class_counts.tolist()[2]]
+    assert named.counts.images.tolist() == [0, 0, again.counts.images.tolist()[2]]
     others = evaluate_classifier(done.classifier, (255 - images[25:], labels[25:]))
-    assert others.class_counts.tolist() == [0, 0, 5]
+    assert others.counts.images.tolist() == [0, 0, 5]
     with pytest.raises(ValueError, match="class names: blue, green, red. Received: pink"):
         evaluate_classifier(done.classifier, (images[25:], ["pink"] * 5))
 

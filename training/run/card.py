@@ -163,7 +163,7 @@ def _class_table(class_names, test, several):
             None if found.get(column) is None else f"{found[column]:.4f}" for column in columns
         ]
         if not several:
-            accuracy = test["class_accuracy"].get(name) if test else None
+            accuracy = found.get("recall")
             values = [None if accuracy is None else accuracy_text(accuracy, found["images"])]
         rows.append([name, *(value or "-" for value in values)])
     if (left := len(class_names) - MAX_CLASSES) > 0:

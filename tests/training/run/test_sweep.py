@@ -8,9 +8,9 @@ import signal
 
 import numpy as np
 import pytest
+from read_results import find_results, read_result
 
 from keras_vit.command_line import main
-from keras_vit.training.evaluation.results import find_results, read_result
 from keras_vit.training.run import sweep as module
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import FoldsResult, finetune_folds, sweep
