@@ -18,8 +18,8 @@ import scipy.linalg
 
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.training.data import Source
-from keras_vit.training.data.labels import places_by_class, task_of
-from keras_vit.training.data.parts import fold_numbers
+from keras_vit.training.data.examples import places_by_class, task_of
+from keras_vit.training.data.parts import Drawing, fold_numbers
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.report import align_columns
 
@@ -317,7 +317,7 @@ def evaluate(
     if task_of(train.labels) == MULTILABEL:
         raise ValueError("Few-shot evaluation needs one class an image. Received: multi-label data")
     if folds is not None:
-        fold_of = fold_numbers(train, names, folds, split_seed, source.groups)
+        fold_of = fold_numbers(train, folds, Drawing(names, split_seed, source.groups))
     elif test is None or not len(test):
         raise ValueError("Few-shot evaluation needs test images. Received: data without any")
     elif len(absent := np.setdiff1d(test.labels, train.labels)):  # Before features are computed.

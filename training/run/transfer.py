@@ -19,7 +19,7 @@ from keras_vit.hub.downloads import RepositoryName
 from keras_vit.layers import SelfAttention
 from keras_vit.models.opening import OpenedModel, open_model
 from keras_vit.preprocessing import describe_range, describe_resize
-from keras_vit.training.data.record_examples import NotPrepared
+from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
 from keras_vit.utils.fields import required

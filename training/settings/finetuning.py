@@ -195,13 +195,12 @@ class FineTuning(Settings):
             lambda s: s.train != "head" or s.layer_decay == 1,
         ),
         Rule(
-            "replay needs weights and extends their head, without class_weights and sampling",
-            ("replay", "weights", "head", "class_weights", "sampling"),
+            "replay needs weights and extends their head, without class_weights",
+            ("replay", "weights", "head", "class_weights"),
             lambda s: (
                 s.replay is None
                 or (s.head in (None, "extend") and s.weights is not None)
                 and not s.class_weights
-                and s.sampling == "images"
             ),
         ),
     )

@@ -79,11 +79,7 @@ class MaskedPatches(PreTraining):
 
     RULES = (
         *PreTraining.RULES,
-        Rule(
-            "class_weights and sampling need classes",
-            ("class_weights", "sampling"),
-            lambda s: s.class_weights is None and s.sampling == "images",
-        ),
+        Rule("class_weights need classes", ("class_weights",), lambda s: s.class_weights is None),
         Rule("samples need classes", ("samples",), lambda s: s.samples is None),
     )
 

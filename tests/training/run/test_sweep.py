@@ -197,7 +197,7 @@ def test_the_rates_are_those_of_the_recipe(settings, rates, data, tmp_path, pret
         ({}, {"learning_rates": (0.1, 0.1)}, "each once"),
         ({}, {"holdout": 0.0}, "test images to report on"),
         ({}, {"folds": 1}, "at least 2 folds"),
-        ({}, {"folds": 17}, "17 folds need at least 17 images. Received: 16"),
+        ({}, {"folds": 17}, "images in each. Received: 17 of 16"),
     ],
 )
 def test_a_sweep_that_is_not_possible_is_refused_before_anything_is_written(
@@ -242,7 +242,7 @@ def test_finished_folds_are_not_trained_again(data, pretended, tmp_path):
 
 
 def test_wrong_folds_are_refused_before_anything_is_written(data, tmp_path, capsys):
-    for folds, message in ((1, "at least 2 folds"), (21, "21 folds need at least 21 images")):
+    for folds, message in ((1, "at least 2 folds"), (21, "Received: 21 of 20")):
         with pytest.raises(ValueError, match=message):
             finetune_folds(data, tmp_path / "run", SETTINGS, folds=folds)
     command = ["finetune", "--data", str(data), "--output", str(tmp_path / "run"), "--folds"]
