@@ -169,8 +169,9 @@ class RunFolder:
                 shutil.rmtree(path)
             elif path.name != LOCK:
                 path.unlink()
-        (self.path / STATES).mkdir()
+        # First: a folder with anything else would be no run that can go on, or start again.
         write_text(self.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
+        (self.path / STATES).mkdir()
 
     def recipe(self, job: str) -> dict[str, Any]:
         """Returns the recipe of the unfinished run.
