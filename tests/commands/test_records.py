@@ -36,7 +36,7 @@ def test_wrong_input_is_one_line(refused, colors, tmp_path):
     assert "new or empty" in refused("records", "--data", colors, "--output", tmp_path / "full")
     assert "folder" in refused("records", "--data", tmp_path / "no", "--output", tmp_path / "a")
     wrong = ("--output", tmp_path / "a", "--shard-size", "0")
-    assert "positive size" in refused("records", "--data", colors, *wrong)
+    assert "--shard-size must be positive" in refused("records", "--data", colors, *wrong)
     wrong = ("--output", tmp_path / "a", "--seed", "-1")
     assert "--seed must be at least 0" in refused("records", "--data", colors, *wrong)
     assert not (tmp_path / "a").exists()

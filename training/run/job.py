@@ -17,9 +17,7 @@ from keras_vit.description.without_paths import without_paths
 from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
-from keras_vit.training.data.class_balance import balanced, class_weights
-from keras_vit.training.data.examples import typical_size
-from keras_vit.training.data.record_examples import NotPrepared
+from keras_vit.training.data.examples import class_weights, typical_size
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.training.data.split_record import (
@@ -28,6 +26,7 @@ from keras_vit.training.data.split_record import (
     notes_of_seen,
     read_fingerprints,
 )
+from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
@@ -234,12 +233,9 @@ class Job:
                 weights = [known["class_weights"]["value"][name] for name in source.class_names]
             else:
                 numbers = source.splits["train"].labels
-                weights = class_weights(settings.class_weights, numbers, source.class_names)
+                weights = class_weights(numbers, source.class_names)
             by_name = dict(zip(source.class_names, weights, strict=True))
             facts["class_weights"] = {"value": by_name, "from": settings.class_weights}
-        if settings.sampling == "classes":
-            train = balanced(source.splits["train"], source.class_names, settings.seed)
-            source = dataclasses.replace(source, splits={**source.splits, "train": train})
         if name := getattr(settings, "teacher", None):
             teacher = open_teacher(name, source.class_names, preprocessing, known.get("teacher"))
             facts["teacher"] = teacher.fact

@@ -21,7 +21,6 @@ OPTIMIZERS = ("sgd", "adam", "muon")
 DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")
 WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 LOSSES = ("softmax", "sigmoid")
-SAMPLINGS = ("images", "classes")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
@@ -224,9 +223,8 @@ class DeclaredSettings:
     )
     class_weights: str | None = setting(
         None,
-        "weights of the classes in the loss: balanced, so that each class weighs the same, or a "
-        "CSV file of class,weight",
-        unit="balanced|FILE",
+        "weights of the classes in the loss: balanced, so that each class weighs the same",
+        choices=("balanced",),
         absent="none",
         off=(None,),
     )
@@ -243,13 +241,6 @@ class DeclaredSettings:
         off=(0, None),
     )
     # The images.
-    sampling: str = setting(
-        "images",
-        "what is drawn equally often in training: images, or classes (images of small classes "
-        "again and again)",
-        choices=SAMPLINGS,
-        off=("images",),
-    )
     augmentation: str = setting(
         "inception_crop",
         "augmentation of training images, a name of keras_vit.training.data.AUGMENTATIONS",

@@ -174,13 +174,12 @@ class FineTuning(Settings):
             lambda s: s.train != "head" or s.layer_decay == 1,
         ),
         Rule(
-            "replay needs weights and extends their head, without class_weights and sampling",
-            ("replay", "weights", "head", "class_weights", "sampling"),
+            "replay needs weights and extends their head, without class_weights",
+            ("replay", "weights", "head", "class_weights"),
             lambda s: (
                 s.replay is None
                 or (s.head in (None, "extend") and s.weights is not None)
                 and not s.class_weights
-                and s.sampling == "images"
             ),
         ),
     )
@@ -255,11 +254,7 @@ class MaskedPatches(PreTraining):
 
     RULES = (
         *PreTraining.RULES,
-        Rule(
-            "class_weights and sampling need classes",
-            ("class_weights", "sampling"),
-            lambda s: s.class_weights is None and s.sampling == "images",
-        ),
+        Rule("class_weights need classes", ("class_weights",), lambda s: s.class_weights is None),
         Rule("samples need classes", ("samples",), lambda s: s.samples is None),
     )
 

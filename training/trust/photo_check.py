@@ -11,7 +11,7 @@ import numpy as np
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.models.opening import is_model_name
 from keras_vit.prediction import highest
-from keras_vit.training.data.labels import task_of
+from keras_vit.training.data.examples import task_of
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.intervals import wilson_interval
 from keras_vit.training.evaluation.predictions import build_evaluated, extract
