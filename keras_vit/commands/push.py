@@ -39,12 +39,10 @@ class Push(Command):
     def run(self) -> None:
         """Writes the files to a temporary folder, prints them, and pushes them."""
         from keras_vit.checkpoints.repositories import READ_FILES
-        from keras_vit.hub.uploads import Upload, check_name, check_token, upload
+        from keras_vit.hub.uploads import check_name, list_files, upload
         from keras_vit.utils.files import named_disk_errors
 
         check_name(self.repository)
-        if not self.dry_run:
-            check_token()  # Before the work.
         advice = "Free space there, or set TMPDIR to another folder."
         with (
             named_disk_errors(tempfile.gettempdir(), lambda: advice),
@@ -52,9 +50,12 @@ class Push(Command):
         ):
             folder = pathlib.Path(scratch)
             self._write(folder)
-            pushed = Upload(self.repository, folder, private=self.private, replaced=READ_FILES)
-            print(pushed)
-            print("Nothing was pushed (--dry-run)." if self.dry_run else f"pushed {upload(pushed)}")
+            print(list_files(self.repository, folder, self.private))
+            if self.dry_run:
+                print("Nothing was pushed (--dry-run).")
+                return
+            place = upload(self.repository, folder, private=self.private, replaced=READ_FILES)
+            print(f"pushed {place}")
 
     def _write(self, folder):
         """Writes the classifier with its card; Keras reads `model.keras` from the Hub unpacked.

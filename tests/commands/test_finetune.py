@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints import catalogue
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.job import Job
@@ -266,10 +265,10 @@ def test_wrong_weights_are_refused_and_nothing_is_written(refused, finetune, tmp
 def test_without_a_network_the_file_and_its_address_are_in_the_error(
     refused, finetune, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(catalogue, "BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     line = refused(*finetune("--model", "ViT-Ti/16", "--image-size", 32, weights="imagenet21k"))
-    assert "http://127.0.0.1:9/vit_models/" in line
+    assert "fetch https://storage.googleapis.com/vit_models/" in line
     assert ".npz" in line
     assert runs(tmp_path) == []
 

@@ -1,4 +1,4 @@
-"""`keras-vit push`, against a Hub in this process that checks the requests."""
+"""`keras-vit push`, against a Hub in this process."""
 
 import json
 import re
@@ -144,7 +144,7 @@ def test_each_refusal_is_a_line_and_nothing_is_half_written(
     monkeypatch.setenv("HF_TOKEN", READ_TOKEN)
     assert "the token has no rights for this; log in" in refused("push", pets, NAME)
     monkeypatch.delenv("HF_TOKEN")
-    assert "needs a token with the right to write" in refused("push", pets, NAME)
+    assert "log in with `hf auth login`, or set HF_TOKEN" in refused("push", pets, NAME)
     assert not hub.repositories
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     hub.broken["upload"] = 1
