@@ -52,15 +52,3 @@ def test_few_shot_out_of_folds_tests_each_training_image_once(command, tiny, col
     alone = command("few-shot", tiny, *arguments, *grouped, "--folds", 3)
     assert alone.code == 2  # Each class is one group.
     assert "Folds need two groups or more of every class" in alone.err
-
-
-def test_few_shot_refuses_in_one_line(refused, tiny, colors, tmp_path):
-    for arguments, message in (
-        ((tiny, "--data", colors, "--shots", 0), "shots must be numbers of at least 1"),
-        ((tiny, "--data", tmp_path / "none"), "no such folder"),
-        (("BiT-R50x1", "--weights", "random", "--image-size", 32, "--feature", "token", "--data",
-          colors), "tokens of a Vision Transformer"),
-        ((tmp_path, "--data", colors), "must hold one of"),
-        ((tiny, "--weights", "imagenet", "--data", colors), "of keras_vit.list_models()"),
-    ):  # fmt: skip
-        assert message in refused("few-shot", *arguments, "--no-cache")

@@ -145,15 +145,6 @@ def kind_of_data(data: str | InMemory) -> str:
     return "table" if data.lower().endswith(TABLE_SUFFIXES) else "folder"
 
 
-def is_files(name: str) -> bool:
-    """Returns whether data are image files, in a folder or listed in a table.
-
-    Args:
-        name: The data, as for `open_source`.
-    """
-    return kind_of_data(name) in ("table", "folder")
-
-
 def _refuse_memory(reading):
     raise ValueError(
         "Arrays, a tf.data.Dataset and a DataFrame are in memory: the Python program must pass "

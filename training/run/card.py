@@ -184,7 +184,6 @@ def hub_card(
     text: str,
     *,
     repository: str,
-    datasets: Sequence[str] = (),
 ) -> str:
     """Returns `README.md` of a pushed classifier.
 
@@ -193,7 +192,6 @@ def hub_card(
         recipe: Its recipe, without paths; {} without one.
         text: Its `README.md`, or "".
         repository: "owner/name".
-        datasets: Names of the Hub's data sets that it was trained on.
     """
     hub, start = import_hugging_face(), RepositoryName.parse(description.origins.get("weights"))
     data = hub.ModelCardData(
@@ -201,21 +199,20 @@ def hub_card(
         library_name="keras",
         pipeline_tag=_TASK,
         base_model=start.name if start else None,
-        datasets=list(datasets) or None,
         tags=["keras-vit", *(["vision-transformer"] if description.position_resize else [])],
         model_name=repository.partition("/")[2],
-        eval_results=_results(hub, description, recipe, datasets) or None,
+        eval_results=_results(hub, description, recipe) or None,
     )
     text = without_header(text).replace(THIS_FOLDER, f"hf:{repository}")
     text = text.replace(f'load_model("{MODEL}")', f'load_model("hf://{repository}")')
     return f"---\n{data.to_yaml()}\n---\n\n" + (text or f"# {repository}\n")
 
 
-def _results(hub, description, recipe, datasets):
+def _results(hub, description, recipe):
     """The accuracy on the test images with its interval, and what `calibrate` found."""
     data = str((recipe.get("data") or {}).get("data") or "")
     name = data.removeprefix("tfds:") if data.startswith("tfds:") else "imagefolder"
-    place = {"task_type": _TASK, "dataset_type": (*datasets, name)[0], "dataset_name": data or name}
+    place = {"task_type": _TASK, "dataset_type": name, "dataset_name": data or name}
     test = recipe.get("test") or {}
     found = []
     for metric, value, interval in accuracies(test):
