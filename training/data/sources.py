@@ -151,15 +151,6 @@ def kind_of_data(data: str | InMemory) -> str:
     return "table" if data.lower().endswith(TABLE_SUFFIXES) else "folder"
 
 
-def is_files(name: str) -> bool:
-    """Returns whether data are image files, in a folder or listed in a table.
-
-    Args:
-        name: The data, as for `open_source`.
-    """
-    return kind_of_data(name) in ("table", "folder")
-
-
 def _open_tfds(reading):
     spec = reading.spec
     return open_tfds(spec.data.removeprefix(TFDS), spec.data_dir, download=reading.download)
