@@ -7,7 +7,7 @@ import pathlib
 
 from keras_vit.commands import Command
 from keras_vit.training.data.spec import DataSpec, check_output
-from keras_vit.utils.fields import NOT_NEGATIVE, REQUIRED, part, setting
+from keras_vit.utils.fields import NOT_NEGATIVE, POSITIVE, REQUIRED, part, setting
 from keras_vit.utils.files import SKIPPED, write_csv
 
 
