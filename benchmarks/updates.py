@@ -56,7 +56,6 @@ OLD_DIGITS = 200  # The first ones of 599, on which new classifiers are trained.
 CURES = {
     "labels alone": {},
     "teacher": {},
-    "teacher, focus 5": {"distillation_focus": 5.0},
 }
 
 

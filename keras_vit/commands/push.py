@@ -95,11 +95,9 @@ class Push(Command):
         for name in (*TEXTS, HISTORY):
             if (classifier / name).is_file():
                 shutil.copyfile(classifier / name, folder / name)
-        recipe = {}
         if (classifier / RECIPE).is_file():
             recipe = without_paths(read_json(classifier / RECIPE))
-            text = json.dumps(recipe, indent=2) + "\n"
-            (folder / RECIPE).write_text(text, encoding="utf-8")
+            (folder / RECIPE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
         if self.samples and (classifier / SAMPLES).is_dir():
             (folder / SAMPLES).mkdir()
             for photo in image_files(classifier / SAMPLES):
@@ -107,7 +105,6 @@ class Push(Command):
         card = classifier / CARD
         text = hub_card(
             description_of_folder(classifier),
-            recipe,
             card.read_text(encoding="utf-8") if card.is_file() else "",
             repository=self.repository,
             datasets=self.dataset,

@@ -92,9 +92,7 @@ def test_the_card_has_what_calibration_found(hub, command):
     outcome = command("push", "vit_mini4_cifar10", NAME)
     assert outcome.code == 0, outcome
     card = pushed(hub)["README.md"].decode()
-    assert "type: coverage" in card
-    assert "type: selective_risk" in card
-    assert "at most 0.05 with probability 0.95" in card
+    assert "with 95% confidence at most 5.0% of the answers are wrong" in card
     assert card.count("license: apache-2.0") == 1
     assert "\n# ViT-Mini/4, 10 classes\n" in card
 

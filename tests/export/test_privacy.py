@@ -25,7 +25,7 @@ from keras_vit.export.html import HTML
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.run.chosen_samples import choose_samples
+from keras_vit.training.run.plan import choose_samples
 from makers import COLORS, encode, tiny_config
 
 MARKERS = (b"Jane Q", b"marker", b"acme", b"home", b"gpsplace", b"Exif\0\0", b"secret")

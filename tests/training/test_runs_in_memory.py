@@ -12,7 +12,6 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.training import FineTuning, PreTraining, finetune
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.run.finetune import batches
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.run_options import RunOptions
@@ -120,8 +119,9 @@ def test_micro_batches_change_no_image_of_a_step_with_mixup(arrays, tmp_path):
     for accumulate in (1, 2, 6):
         settings = dataclasses.replace(SETTINGS, accumulate=accumulate, mixup=0.5)
         job = Job(keras_vit.training.DataSpec(arrays), RunOptions(tmp_path / "out"), settings)
-        found = batches(job.plan(), Place(), start_step=1).take(2 * accumulate)
-        parts = zip(*found.as_numpy_iterator(), strict=True)
+        plan = job.plan()
+        train = Place().batches(plan.source.splits["train"], **plan.batches, start_step=1)
+        parts = zip(*train.take(2 * accumulate).as_numpy_iterator(), strict=True)
         steps.append([np.concatenate(part) for part in parts])
     for images, labels in steps[1:]:
         np.testing.assert_array_equal(images, steps[0][0])

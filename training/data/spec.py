@@ -101,7 +101,7 @@ class DataSpec:
     calibration: float = setting(
         0.0,
         "share of the training images that is neither trained on nor chosen by, but held out for "
-        "calibration where the data have no such part; 0 for none, or 0.1 with --max-error",
+        "calibration where the data have no such part; 0 for none",
         unit="SHARE",
         limits=SHARE,
     )

@@ -62,10 +62,6 @@ class DistillationTrainer(Trainer):
 
         loss = (1 - w) * (the compiled loss against the labels) + w * distillation
 
-    With a focus B an image that the teacher has right counts 1 + B times in the distillation, and
-    another one once: focal distillation (Yan et al., arXiv 2011.09161), against images that an old
-    classifier has right and a new one wrong.
-
     The teacher sees the same augmented and mixed images as the student. A student with a
     distillation token learns the labels with the head of its class token and the teacher with the
     head of its distillation token; it predicts with their mean. Evaluation and metrics are
@@ -79,7 +75,6 @@ class DistillationTrainer(Trainer):
         distillation: "soft" or "hard", see `Distillation`.
         distillation_weight: w, in [0, 1].
         temperature: T of "soft".
-        distillation_focus: B, at least 0.
         **kwargs: See `Trainer`.
 
     Raises:
@@ -100,15 +95,13 @@ class DistillationTrainer(Trainer):
         distillation: str = "soft",
         distillation_weight: float = 0.5,
         temperature: float = 3.0,
-        distillation_focus: float = 0.0,
         **kwargs: Any,
     ):
         super().__init__(model, **kwargs)
         Distillation(distillation, temperature)  # Raises if they are wrong.
-        if not 0 <= distillation_weight <= 1 or not 0 <= distillation_focus < float("inf"):
+        if not 0 <= distillation_weight <= 1:
             raise ValueError(
-                "distillation_weight must be in [0, 1], and distillation_focus at least 0. "
-                f"Received: {distillation_weight} and {distillation_focus}"
+                f"distillation_weight must be in [0, 1]. Received: {distillation_weight}"
             )
         if teacher.output_shape[1:] != model.output_shape[1:]:
             raise ValueError(
@@ -120,7 +113,6 @@ class DistillationTrainer(Trainer):
         self.distillation = distillation
         self.distillation_weight = distillation_weight
         self.temperature = temperature
-        self.distillation_focus = distillation_focus
         layers = {layer.name: layer for layer in model.layers}
         heads = [layers.get(f"{token}_head") for token in ("class_token", "distillation_token")]
         (predictions,) = model.outputs
@@ -144,11 +136,6 @@ class DistillationTrainer(Trainer):
             reduction=getattr(first, "reduction", "sum_over_batch_size"),
         )
         answers = ops.stop_gradient(self.teacher(x, training=False))
-        if self.distillation_focus:
-            labels = ops.argmax(y, axis=-1) if len(y.shape) == 2 else y  # Shares, by mixup.
-            is_right = ops.equal(ops.argmax(answers, axis=-1), ops.cast(labels, "int32"))
-            focus = 1 + self.distillation_focus * ops.cast(is_right, "float32")
-            sample_weight = focus if sample_weight is None else focus * sample_weight
         taught = distillation(answers, y_pred["teacher"], sample_weight)
         return (1 - self.distillation_weight) * loss + self.distillation_weight * taught
 

@@ -16,7 +16,7 @@ from keras_vit import configs
 from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import Labels, description_text, set_description
+from keras_vit.description import description_text, set_description
 from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
@@ -29,14 +29,6 @@ from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, predictor_of
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.training.trust.calibration_bound import (
-    Decision,
-    check_counts,
-    counted,
-    find_decision,
-    with_section,
-)
-from keras_vit.training.trust.calibration_scores import compute_scores, spaced
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
@@ -212,18 +204,17 @@ def run(job: Job) -> Finished:
         # Open the model.
         keras.utils.set_random_seed(settings.seed)
         with dtype_policy(settings.precision), place.scope():
-            model, weights = build_model(plan)
+            model, origin = build_model(plan)
             trainer = compiled_trainer(model, plan)
-        if plan.recipe["classes"]:
-            labels = Labels(plan.source.class_names, plan.source.task)
-            check_classifier(labels, model, plan.preprocessing)
+        if plan.has_classes:
+            check_classifier(plan.labels, model, plan.preprocessing)
         job.check_unchanged(plan, model)
         start_step = job.folder.checkpoints.restore(trainer) if job.folder.resume else 0
 
         # Train. The folder's first write is after all errors of the input.
-        images = batches(plan, place, start_step)
+        images = place.batches(plan.source.splits["train"], **plan.batches, start_step=start_step)
         job.begin(plan)
-        lines = {"weights": weights}
+        lines = {"weights": origin}
         if settings.weight_decay:
             lines["not decayed"] = ", ".join(not_decayed(trainer))
         if start_step:
@@ -239,11 +230,10 @@ def run(job: Job) -> Finished:
             task=plan.source.task,
             callbacks=job.options.callbacks,
         )
-        skipped = keras.ops.convert_to_numpy(trainer.skipped_steps)
-        plan.recipe["skipped_steps"] = int(skipped)
+        plan.recipe["skipped_steps"] = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
 
         # Evaluate and save.
-        finish = finish_classifier if plan.recipe["classes"] else finish_masked_patches
+        finish = finish_classifier if plan.has_classes else finish_masked_patches
         finished = finish(job, plan, model, history)
         place.leave()
         return finished
@@ -290,7 +280,7 @@ def compiled_trainer(model: keras.Model, plan: TrainingPlan) -> Trainer:
     if isinstance(settings, MaskedPatches):
         return make_masked_patch_trainer(model, settings)
     if plan.teacher is not None:
-        names = ("distillation", "distillation_weight", "distillation_focus", "temperature")
+        names = ("distillation", "distillation_weight", "temperature")
         options = {name: getattr(settings, name) for name in names}
         options["teacher"] = plan.teacher.build()
     return make_trainer(
@@ -300,21 +290,6 @@ def compiled_trainer(model: keras.Model, plan: TrainingPlan) -> Trainer:
         loss=make_loss(settings, plan.class_weights),
         metric=make_metric(plan.source.task),
         **options,
-    )
-
-
-def batches(plan: TrainingPlan, place: Place, start_step: int = 0) -> Any:
-    """Returns the training batches of a plan from a step on."""
-    settings, preprocessing = plan.settings, plan.preprocessing
-    names = ("image_size", "batch_size", "seed", "augmentation", "flip", "mixup", "resize")
-    return place.batches(
-        plan.source.splits["train"],
-        **{name: getattr(settings, name) for name in names},
-        micro_batches=settings.accumulate,
-        evaluation=preprocessing.evaluation,
-        value_range=preprocessing.value_range,
-        start_step=start_step,
-        num_classes=len(plan.source.class_names),
     )
 
 
@@ -342,12 +317,9 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
     """
     folder, source, log = job.folder, plan.source, job.options.log
     kept = inference_model(model, activation=ACTIVATIONS[source.task])
-    labels = Labels(source.class_names, source.task, choose_thresholds(plan, kept, log))
-    decision = find_decision_of_run(plan, kept, labels, log)
-    if decision is not None:
-        kept = decision.calibrated(kept)
-        labels = dataclasses.replace(labels, abstains=True)
-    report, test = None, source.splits.get("test")
+    thresholds = choose_thresholds(plan, kept, log) if source.task == MULTILABEL else None
+    labels = dataclasses.replace(plan.labels, thresholds=thresholds)
+    report, tested, test = None, None, source.splits.get("test")
     if test is not None and len(test):
         report = evaluate_images(
             plan,
@@ -355,19 +327,14 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
             test,
             skipped=source.skipped,
             progress=folder.writes,
-            thresholds=labels.thresholds,
-            abstains=labels.abstains,
+            thresholds=thresholds,
         )
         log(f"test    {report.summary}")
-    test_json = report and {**report.to_json(), **_seen_before(plan, test, folder.path)}
+        tested = {**report.to_json(), **_seen_before(plan, test, folder.path)}
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
-    recipe = job.finished_recipe(plan, test=test_json, description=described.to_json())
-    card = model_card(recipe, source.class_names)
-    if decision is not None:
-        recipe["decision"] = decision.to_json()
-        card = with_section(card, decision)
+    recipe = job.finished_recipe(plan, test=tested, description=described.to_json())
     classifier = Classifier.of(kept, described, recipe, folder.path)
-    write_files(folder.path, classifier, history, card)
+    write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
     write_samples(folder.path, required(plan.samples, "samples").images(), plan.preprocessing)
     if folder.writes:
         write_run_page(folder.path, plan, job.data, history, report)
@@ -422,7 +389,7 @@ def evaluate_images(
 
 def choose_thresholds(
     plan: TrainingPlan, model: keras.Model, log: Callable[[str], object]
-) -> tuple[float, ...] | None:
+) -> tuple[float, ...]:
     """Returns the threshold of each class of multi-label data, and prints them.
 
     They are chosen on the validation images; without any, each is 0.5.
@@ -433,8 +400,6 @@ def choose_thresholds(
         log: Receives the lines.
     """
     names = plan.source.class_names
-    if plan.source.task != MULTILABEL:
-        return None
     if plan.validation is None:
         log(f"labels  probability above {DEFAULT_THRESHOLD}, no validation images")
         return (DEFAULT_THRESHOLD,) * len(names)
@@ -442,55 +407,17 @@ def choose_thresholds(
     thresholds = report.best_thresholds
     shown = [f"{name} {value:.3g}" for name, value in zip(names, thresholds, strict=True)]
     log(f"labels  probability above (best F1 in validation): {', '.join(shown[:20])}")
-    counts = zip(names, report.counts.images.tolist(), strict=True)
     few = [
         f"{name} {count} with, {report.count - count} without"
-        for name, count in counts
+        for name, count in zip(names, report.counts.images.tolist(), strict=True)
         if min(count, report.count - count) < FEW_IMAGES
     ]
     if few:
         log(
             f"labels  warning: chosen from fewer than {FEW_IMAGES} validation images with or "
-            f"without the label, so it may be far off ({DEFAULT_THRESHOLD} without any): "
-            f"{', '.join(few[:20])}"
+            f"without the label, so it may be far off: {', '.join(few[:20])}"
         )
     return thresholds
-
-
-def find_decision_of_run(
-    plan: TrainingPlan, model: keras.Model, labels: Labels, log: Callable[[str], object]
-) -> Decision | None:
-    """Returns when the classifier of a run answers, if its settings ask for it.
-
-    Args:
-        plan: The run.
-        model: The model with its best weights, giving probabilities.
-        labels: Its classes.
-        log: Receives the lines of the result. Without a threshold within the bound, the reason:
-            the run is finished all the same.
-    """
-    if plan.settings.decision is None:
-        return None
-    batch_size, source = min(plan.settings.micro_batch_size, 64), plan.source
-    examples, record = source.splits["calibration"], SplitRecord.of(plan.fingerprints)
-    numbers = plan.fingerprints.get("calibration")
-    if record is not None and numbers is not None and (seen := record.has_seen(numbers)).any():
-        log(f"split   {seen.sum()} calibration images with a copy that was trained on are left out")
-        examples = examples.take(np.flatnonzero(~seen))
-    examples = counted(examples, source.groups, log)
-    try:
-        check_counts(examples.labels, labels, plan.settings.decision)
-        known, trained = (
-            compute_scores(model, part, plan.preprocessing, batch_size=batch_size)
-            for part in (examples, spaced(source.splits["train"]))
-        )
-        found = find_decision(labels, known, trained.features, plan.settings.decision)
-    except ValueError as error:
-        log(f"no decision: {error}")
-        return None
-    for line in found.lines:
-        log(line)
-    return found
 
 
 def _seen_before(plan, test, folder):

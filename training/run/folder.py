@@ -103,20 +103,17 @@ class RunFolder:
         self.lock = FileLock(
             self.path / LOCK, blocking=False, thread_local=False, is_singleton=True
         )
-        has_lock = (self.path / LOCK).exists()
-        if has_lock:  # Whether it is free.
-            self._acquire()
-            self.lock.release()
         check_folder(self.output, marker=MODEL, overwrite=self.overwrite)
         if is_unfinished and not resume and not overwrite:
             raise ValueError(
                 "The output must have no unfinished run: continue it with --resume, or start "
                 f"again with --overwrite. Received: {self.path}"
             )
-        if not (is_unfinished or has_lock) and self.path.exists() and os.listdir(self.path):
+        names = os.listdir(self.path) if self.path.is_dir() else []
+        if names and LOCK not in names and not is_unfinished:
             raise ValueError(
                 f"OUTPUT{PARTIAL}, which a run writes to, must be new, empty or an unfinished run: "
-                f"choose another output. Received: {self.path}, with {min(os.listdir(self.path))}"
+                f"choose another output. Received: {self.path}, with {min(names)}"
             )
 
     @contextlib.contextmanager

@@ -35,25 +35,34 @@ from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, MaskedPatches
-from keras_vit.training.trust.calibration_bound import check_counts, counted
 from keras_vit.utils.fields import flag_of, required
 from keras_vit.utils.files import RECIPE, write_text
 from keras_vit.utils.json_files import changed_fields
 
-from .chosen_samples import choose_samples
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .loop import check_callbacks
 from .masked_patches import check_masked_patches
-from .plan import TrainingPlan, choose_accumulation, describe_plan, expected_time
-from .replay import extend, extends_head
+from .plan import (
+    TrainingPlan,
+    choose_accumulation,
+    choose_samples,
+    describe_plan,
+    expected_time,
+)
 from .run_options import RunOptions
 from .run_page import write_run_page
 from .trainer_setup import make_schedule
-from .transfer import facts_of, find_start, settle, with_fixed_repositories
+from .transfer import (
+    extend,
+    extends_head,
+    facts_of,
+    find_start,
+    settle,
+    with_fixed_repositories,
+)
 
-CALIBRATION = 0.1  # The share of the training images for calibration that --max-error takes.
-_DROPPED = "the bound of the weights does not hold for other weights; --max-error finds a new one"
+_DROPPED = "the bound of the weights does not hold for other weights; calibrate finds a new one"
 
 
 class Job:
@@ -92,8 +101,6 @@ class Job:
             self.options = dataclasses.replace(options, command=recipe["command"])
         else:
             check_output(output, self.data.data)
-        if getattr(self.settings, "decision", None) is not None and not self.data.calibration:
-            self.data = dataclasses.replace(self.data, calibration=CALIBRATION)
         if self.data.split_seed is None:
             self.data = dataclasses.replace(self.data, split_seed=self.settings.seed)
 
@@ -225,7 +232,7 @@ class Job:
         labels = Labels(source.class_names or None, source.task)
         description, rows, settings = settle(opened, settings, labels)
         facts, weights = facts_of(description, rows is None), None
-        if opened.description.labels.abstains or opened.recipe.get("decision"):
+        if opened.description.labels.abstains:
             facts["unknown"] = {"value": "dropped", "from": _DROPPED}
         if epochs is not None:
             images = f"{counts['train']} images in batches of {settings.batch_size}"
@@ -272,9 +279,6 @@ class Job:
             check_classifier(labels, None, preprocessing)
             samples = choose_samples(settings.samples, source, settings.image_size)
             read_images(samples.files)
-            if settings.decision is not None:
-                known = counted(source.splits["calibration"], source.groups, lambda line: None)
-                check_counts(known.labels, labels, settings.decision)
         return TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )

@@ -151,10 +151,10 @@ class _StepCallback(keras.callbacks.Callback):
         self.bar = bar
         self.received = received  # Signals.
         self.executed = settings.steps_per_execution
-        self.log_every = max(1, min(50, settings.evaluate_every) // self.executed) * self.executed
+        self.evaluate_every = settings.evaluate_every
+        self.log_every = max(1, min(50, self.evaluate_every) // self.executed) * self.executed
         self.schedule = make_schedule(settings)
         self.stopped_at: int | None = None
-        self.learning_rate = 0.0
         self.metric, self.score = METRICS[task], SCORES[task]
         self.validation = "-"
         self.validated = start_step  # The step of the last row that was added after a validation.
@@ -168,14 +168,7 @@ class _StepCallback(keras.callbacks.Callback):
         patience = self.settings.patience
         if patience is None or best is None:
             return False
-        return self.step - best[0] >= patience * self.settings.evaluate_every
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if self._has_row(self.step + self.executed):
-            # Read now: after the step the optimizer has the rate of the next one.
-            self.model.synchronise()
-            last = self.model.optimizer.iterations + (self.executed - 1)
-            self.learning_rate = float(self.schedule(last))
+        return self.step - best[0] >= patience * self.evaluate_every
 
     def on_train_batch_end(self, batch, logs=None):
         loss, accuracy = float(logs["loss"]), float(logs[self.metric])
@@ -193,8 +186,9 @@ class _StepCallback(keras.callbacks.Callback):
             refresh=False,
         )
         self.bar.update(self.executed)
-        if stops or self._has_row(self.step):
-            self._add_row(logs, validates=self._validates_after(self.step), stops=stops)
+        validates = self.step == self.settings.steps or self.step % self.evaluate_every == 0
+        if stops or validates or self.step % self.log_every == 0:
+            self._add_row(logs, validates=validates, stops=stops)
 
     def on_epoch_end(self, epoch, logs=None):
         # Another callback has stopped the run, maybe at a step that has a row already.
@@ -208,15 +202,13 @@ class _StepCallback(keras.callbacks.Callback):
         If the step has a row, the validation is added to it.
         """
         self.model.synchronise()
-        is_new = self.step != self.interval_start
-        if is_new:
-            if not self._has_row(self.step):  # The run stops.
-                self.learning_rate = float(self.schedule(self.model.optimizer.iterations - 1))
+        if self.step != self.interval_start:
+            last = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)) - 1
             self.row = {
                 "step": self.step,
                 "loss": float(logs["loss"]),
                 self.metric: float(logs[self.metric]),
-                "learning_rate": self.learning_rate,
+                "learning_rate": float(self.schedule(max(last, 0))),
                 "images_per_second": self._images_per_second(),
             }
         validation = self._validate() if validates and self.validate is not None else {}
@@ -237,12 +229,6 @@ class _StepCallback(keras.callbacks.Callback):
         # The trainer's metrics are means since the last reset.
         self.model.reset_metrics()
         self._start_interval()
-
-    def _validates_after(self, step):
-        return step == self.settings.steps or step % self.settings.evaluate_every == 0
-
-    def _has_row(self, step):
-        return self._validates_after(step) or step % self.log_every == 0
 
     def _validate(self):
         """Returns the columns of a validation, and saves the weights if they are the best."""

@@ -1,6 +1,5 @@
 """Settings of fine-tuning and pre-training, each written once; imports no TensorFlow."""
 
-from .decisions import DecisionSettings as DecisionSettings
 from .declared import (
     DECAYS as DECAYS,
     FLIPS as FLIPS,

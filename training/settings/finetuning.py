@@ -18,7 +18,6 @@ from keras_vit.utils.fields import (
     setting,
 )
 
-from .decisions import DecisionSettings
 from .shared import Settings
 
 TRAINED = ("all", "head", "lora")
@@ -155,17 +154,6 @@ class FineTuning(Settings):
         used=lambda settings: settings.teacher,
         needs="--teacher",
     )
-    distillation_focus: float = setting(
-        0.0,
-        "further weight of the teacher's answer where it is right, B: such an image counts 1 + B "
-        "times, so that fewer of the teacher's right answers are lost",
-        unit="B",
-        source="Yan et al. 2021 (arXiv 2011.09161): 5, to replace an old classifier",
-        limits=NOT_NEGATIVE,
-        off=(0,),
-        used=lambda settings: settings.teacher,
-        needs="--teacher",
-    )
     temperature: float = setting(
         3.0,
         "what the logits of both are divided by in the distillation soft",
@@ -174,10 +162,6 @@ class FineTuning(Settings):
         limits=POSITIVE_NUMBER,
         used=lambda settings: settings.teacher and settings.distillation == "soft",
         needs="--teacher and --distillation soft",
-    )
-
-    max_error: float | None = changed(
-        DecisionSettings, "max_error", absent="none: without a decision", off=(None,)
     )
 
     command = "finetune"
@@ -205,11 +189,6 @@ class FineTuning(Settings):
             ),
         ),
     )
-
-    @property
-    def decision(self) -> DecisionSettings | None:
-        """The bound of the decision that the run finds at its end; None without one."""
-        return None if self.max_error is None else DecisionSettings(max_error=self.max_error)
 
     @property
     def unknown_facts(self) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from keras_vit.training import recipes
 from keras_vit.utils.fields import check_json, check_used, documented, field_info, required
 from keras_vit.utils.json_files import changed_fields
 
-from .decisions import DecisionSettings
 from .declared import RESIZED_CROP, DeclaredSettings
 
 
@@ -186,11 +185,6 @@ class Settings(DeclaredSettings):
         if self.validation is not None:
             return self.validation
         return recipes.finetuning_of_size(num_images).settings["validation"]
-
-    @property
-    def decision(self) -> DecisionSettings | None:
-        """The bounds of the decision that the run finds at its end; None without one."""
-        return None
 
     @property
     def micro_batch_size(self) -> int:

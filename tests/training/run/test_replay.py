@@ -17,7 +17,7 @@ from keras_vit.training.data.split_record import (
     notes_of_seen,
     read_fingerprints,
 )
-from keras_vit.training.run.replay import extend
+from keras_vit.training.run.transfer import extend
 from makers import tiny_config, write_classes
 
 COLORS = {"blue": (20, 20, 230), "green": (20, 230, 20), "red": (230, 20, 20), "white": (250,) * 3}

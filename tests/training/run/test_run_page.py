@@ -11,9 +11,9 @@ from PIL import Image
 
 from keras_vit import export
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.chosen_samples import choose_samples
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.run.job import Job
+from keras_vit.training.run.plan import choose_samples
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.run.run_page import augmented_pictures, curves
 from keras_vit.training.settings import FineTuning
