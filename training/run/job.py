@@ -41,6 +41,7 @@ from keras_vit.utils.json_files import changed_fields
 
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
+from .head_start import starts_with_probe
 from .loop import check_callbacks
 from .masked_patches import check_masked_patches
 from .plan import (
@@ -212,7 +213,7 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         settings = with_fixed_repositories(self.settings, download=download)
-        check_augmentation(settings.augmentation)
+        check_augmentation(settings.augmentation or "none")
         opened = find_start(settings)  # Before the data are read: a wrong name fails at once.
         if isinstance(settings, MaskedPatches):
             check_masked_patches(opened.description.config, settings)
@@ -279,9 +280,13 @@ class Job:
             check_classifier(labels, None, preprocessing)
             samples = choose_samples(settings.samples, source, settings.image_size)
             read_images(samples.files)
-        return TrainingPlan(
+        plan = TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )
+        if starts_with_probe(plan):
+            start = {"value": "linear probe", "from": "solved before the first step"}
+            recipe["facts"].setdefault("head_start", start)
+        return plan
 
     def _open(self, weights: OpenedModel, download: bool) -> Source:
         """Returns the images in splits, with the classes and images of the weights to extend."""

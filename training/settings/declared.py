@@ -22,6 +22,7 @@ DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")
 WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 LOSSES = ("softmax", "sigmoid")
 SAMPLINGS = ("images", "classes")
+KEPT = ("best", "last")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
@@ -310,6 +311,11 @@ class DeclaredSettings:
         absent="0.1, 0.02 or 0.01 by the number of images",
         source="paper, Table 4",
         limits=SHARE,
+    )
+    keep: str = setting(
+        "best",
+        "the weights that are kept: the best of all validations, or those of the last step",
+        choices=KEPT,
     )
     evaluate_every: int | None = setting(
         None,
