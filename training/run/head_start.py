@@ -111,7 +111,12 @@ def fit_logits(
         targets: 0 or 1, `(N, K)`.
         several: Whether an image may have several labels: then each class has a sigmoid, and the
             cross-entropy is the sum over the classes. Else b is 0.
+
+    The targets are those of one image more, of all classes alike (as in Platt 1999): else images
+    that are all right would want an endless a.
     """
+    count, classes = targets.shape
+    targets = (count * targets + (0.5 if several else 1 / classes)) / (count + 1)
 
     def loss(values):
         logits = np.exp(values[0]) * scores
@@ -121,6 +126,6 @@ def fit_logits(
         return float(np.mean(scipy.special.logsumexp(logits, axis=1) - (targets * logits).sum(1)))
 
     start = [0.0, 0.0] if several else [0.0]
-    best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-3})
+    best = scipy.optimize.minimize(loss, start)
     log_scale, *shift = best.x.tolist()
     return float(best.fun), float(np.exp(log_scale)), shift[0] if shift else 0.0
