@@ -37,6 +37,7 @@ from keras_vit.utils.json_files import changed_fields
 
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
+from .head_start import starts_with_probe
 from .masked_patches import check_masked_patches
 from .plan import (
     TrainingPlan,
@@ -191,7 +192,7 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         settings = with_fixed_repositories(self.settings, download=download)
-        check_augmentation(settings.augmentation)
+        check_augmentation(settings.augmentation or "none")
         opened = find_start(settings)  # Before the data are read: a wrong name fails at once.
         if isinstance(settings, MaskedPatches):
             check_masked_patches(opened.description.config, settings)
@@ -260,9 +261,13 @@ class Job:
             "images": {**counts, "skipped": len(source.skipped)},
             "versions": versions(),
         }
-        return TrainingPlan(
+        plan = TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )
+        if starts_with_probe(plan):
+            start = {"value": "linear probe", "from": "solved before the first step"}
+            recipe["facts"].setdefault("head_start", start)
+        return plan
 
     def _open(self, weights: OpenedModel, download: bool) -> Source:
         """Returns the images in splits, with the classes and images of the weights to extend."""

@@ -339,7 +339,7 @@ def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
         elif name == "class_weights":
             shown = [f"{label} {weight:.3g}" for label, weight in value.items()]
             value = ", ".join(shown[:MAX_LISTED]) + (", ..." if len(shown) > MAX_LISTED else "")
-        lines[name.replace("_", " ") if name == "image_size" else name] = (
+        lines[name.replace("_", " ") if name in ("image_size", "head_start") else name] = (
             f"{value} ({fact['from']})"
         )
     return lines

@@ -21,6 +21,7 @@ OPTIMIZERS = ("sgd", "adam", "muon")
 DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")
 WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 LOSSES = ("softmax", "sigmoid")
+KEPT = ("best", "last")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
@@ -241,7 +242,7 @@ class DeclaredSettings:
         off=(0, None),
     )
     # The images.
-    augmentation: str = setting(
+    augmentation: str | None = setting(
         "inception_crop",
         "augmentation of training images, a name of keras_vit.training.data.AUGMENTATIONS",
         unit="NAME",
@@ -285,6 +286,11 @@ class DeclaredSettings:
         absent="0.1, 0.02 or 0.01 by the number of images",
         source="paper, Table 4",
         limits=SHARE,
+    )
+    keep: str = setting(
+        "best",
+        "the weights that are kept: the best of all validations, or those of the last step",
+        choices=KEPT,
     )
     evaluate_every: int | None = setting(
         None,
