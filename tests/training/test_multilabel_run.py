@@ -22,7 +22,7 @@ from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.evaluation.results import read_result
+from keras_vit.training.evaluation.results import Result
 from keras_vit.training.run.finetune import finetune
 from makers import write_picture
 
@@ -119,7 +119,7 @@ def test_the_model_card_and_the_result_have_the_numbers(done):
         ".labels)",
     ):
         assert fact in card
-    result = read_result(output / "recipe.json")
+    result = Result.of_run(output)
     assert (result.protocol, result.images) == ("multilabel", 16)
     assert result.metrics["mAP"] == finished.report.score
 

@@ -123,7 +123,7 @@ def test_a_setting_out_of_range_is_refused(settings, fields):
         (FineTuning, {"train": "head", "layer_decay": 0.8}, "needs more than one layer"),
         (FineTuning, {"replay": "old", "head": "new"}, "replay needs weights and extends"),
         (FineTuning, {"replay": "old", "class_weights": "balanced"}, "without class_weights"),
-        (MaskedPatches, {"sampling": "classes"}, "sampling need classes"),
+        (MaskedPatches, {"class_weights": "balanced"}, "class_weights need classes"),
         (MaskedPatches, {"samples": 3}, "samples need classes"),
     ],
     ids=str,

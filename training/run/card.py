@@ -163,7 +163,7 @@ def _class_table(class_names, test, several):
             None if found.get(column) is None else f"{found[column]:.4f}" for column in columns
         ]
         if not several:
-            accuracy = test["class_accuracy"].get(name) if test else None
+            accuracy = found.get("recall")
             values = [None if accuracy is None else accuracy_text(accuracy, found["images"])]
         rows.append([name, *(value or "-" for value in values)])
     if (left := len(class_names) - MAX_CLASSES) > 0:
@@ -176,7 +176,6 @@ def hub_card(
     text: str,
     *,
     repository: str,
-    datasets: Sequence[str] = (),
 ) -> str:
     """Returns `README.md` of a pushed classifier.
 
@@ -184,7 +183,6 @@ def hub_card(
         description: What the classifier is.
         text: Its `README.md`, or "".
         repository: "owner/name".
-        datasets: Names of the Hub's data sets that it was trained on.
     """
     hub, start = import_hugging_face(), RepositoryName.parse(description.origins.get("weights"))
     data = hub.ModelCardData(
@@ -192,7 +190,6 @@ def hub_card(
         library_name="keras",
         pipeline_tag="image-classification",
         base_model=start.name if start else None,
-        datasets=list(datasets) or None,
         tags=["keras-vit", *(["vision-transformer"] if description.position_resize else [])],
     )
     text = without_header(text).replace(THIS_FOLDER, f"hf:{repository}")

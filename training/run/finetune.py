@@ -17,7 +17,7 @@ from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import description_text, set_description
-from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
 from keras_vit.models.opening import HEAD
@@ -34,6 +34,7 @@ from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, wri
 
 from .card import masked_patch_card, model_card
 from .distillation import DistillationTrainer
+from .head_start import start_head, starts_with_probe
 from .job import Job
 from .loop import train
 from .masked_patches import (
@@ -67,9 +68,9 @@ def finetune(
 
     Args:
         data: A folder `{train,test}/<class>/*` or `<class>/*`, a CSV file of paths and
-            labels, or "tfds:NAME". None with `resume`. Arrays, a `tf.data.Dataset` or a
-            `pandas.DataFrame`, see `open_source`; with `resume` the same again. Or a
-            `DataSpec`, which has the options of the data too.
+            labels, or "tfds:NAME". None with `resume`. Arrays or a `pandas.DataFrame`, see
+            `open_source`; with `resume` the same again. Or a `DataSpec`, which has the options
+            of the data too.
         output: The folder to write. Until the end everything is in `OUTPUT.partial`.
         settings: The recipe; the paper's by default.
         **options: Fields of `RunOptions`: `overwrite`, `resume` (with the data and settings of
@@ -205,11 +206,17 @@ def run(job: Job) -> Finished:
         keras.utils.set_random_seed(settings.seed)
         with dtype_policy(settings.precision), place.scope():
             model, origin = build_model(plan)
-            trainer = compiled_trainer(model, plan)
         if plan.has_classes:
             check_classifier(plan.labels, model, plan.preprocessing)
         job.check_unchanged(plan, model)
-        start_step = job.folder.checkpoints.restore(trainer) if job.folder.resume else 0
+        resumes = job.folder.resume and bool(job.folder.checkpoints.paths())
+        if starts_with_probe(plan) and not resumes:
+            with place.scope():
+                start = start_head(model, plan, progress=job.folder.writes)
+            plan.recipe["facts"]["head_start"] = start
+        with dtype_policy(settings.precision), place.scope():
+            trainer = compiled_trainer(model, plan)
+        start_step = job.folder.checkpoints.restore(trainer) if resumes else 0
 
         # Train. The folder's first write is after all errors of the input.
         images = place.batches(plan.source.splits["train"], **plan.batches, start_step=start_step)
@@ -228,6 +235,8 @@ def run(job: Job) -> Finished:
             task=plan.source.task,
             callbacks=job.options.callbacks,
         )
+        if line := below_start(history, SCORES[plan.source.task]):
+            job.options.log(line)
         plan.recipe["skipped_steps"] = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
 
         # Evaluate and save.
@@ -263,11 +272,24 @@ def build_model(plan: TrainingPlan) -> tuple[keras.Model, str]:
         choose_trained(model, settings.train, settings.lora_rank)
     if report is None:
         return model, "random"
-    origin = str(settings.weights) + (", a new head of zeros" if rows is None else "")
+    origin = str(settings.weights) + (", a new head" if rows is None else "")
     if report.resized:
         grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
         origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
     return model, origin
+
+
+def below_start(history: list[dict[str, str]], score: str) -> str | None:
+    """Returns a line for a run whose last weights are worse than those that it began with."""
+    column = f"validation_{score}"
+    rows = [row for row in history if row.get(column)]
+    if not rows or rows[0]["step"] != "0" or float(rows[-1][column]) >= float(rows[0][column]):
+        return None
+    return (
+        f"The run ends below its start on the validation images: {float(rows[-1][column]):.1%} "
+        f"after step {rows[-1]['step']}, {float(rows[0][column]):.1%} before the first; try a "
+        "lower --learning-rate or --train head"
+    )
 
 
 def compiled_trainer(model: keras.Model, plan: TrainingPlan) -> Trainer:

@@ -17,9 +17,7 @@ from keras_vit.description.without_paths import without_paths
 from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
-from keras_vit.training.data.class_balance import balanced, class_weights
-from keras_vit.training.data.examples import typical_size
-from keras_vit.training.data.record_examples import NotPrepared
+from keras_vit.training.data.examples import class_weights, typical_size
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.training.data.split_record import (
@@ -28,6 +26,7 @@ from keras_vit.training.data.split_record import (
     notes_of_seen,
     read_fingerprints,
 )
+from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
@@ -38,6 +37,7 @@ from keras_vit.utils.json_files import changed_fields
 
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
+from .head_start import starts_with_probe
 from .masked_patches import check_masked_patches
 from .plan import (
     TrainingPlan,
@@ -192,7 +192,7 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         settings = with_fixed_repositories(self.settings, download=download)
-        check_augmentation(settings.augmentation)
+        check_augmentation(settings.augmentation or "none")
         opened = find_start(settings)  # Before the data are read: a wrong name fails at once.
         if isinstance(settings, MaskedPatches):
             check_masked_patches(opened.description.config, settings)
@@ -234,12 +234,9 @@ class Job:
                 weights = [known["class_weights"]["value"][name] for name in source.class_names]
             else:
                 numbers = source.splits["train"].labels
-                weights = class_weights(settings.class_weights, numbers, source.class_names)
+                weights = class_weights(numbers, source.class_names)
             by_name = dict(zip(source.class_names, weights, strict=True))
             facts["class_weights"] = {"value": by_name, "from": settings.class_weights}
-        if settings.sampling == "classes":
-            train = balanced(source.splits["train"], source.class_names, settings.seed)
-            source = dataclasses.replace(source, splits={**source.splits, "train": train})
         if name := getattr(settings, "teacher", None):
             teacher = open_teacher(name, source.class_names, preprocessing, known.get("teacher"))
             facts["teacher"] = teacher.fact
@@ -264,9 +261,13 @@ class Job:
             "images": {**counts, "skipped": len(source.skipped)},
             "versions": versions(),
         }
-        return TrainingPlan(
+        plan = TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )
+        if starts_with_probe(plan):
+            start = {"value": "linear probe", "from": "solved before the first step"}
+            recipe["facts"].setdefault("head_start", start)
+        return plan
 
     def _open(self, weights: OpenedModel, download: bool) -> Source:
         """Returns the images in splits, with the classes and images of the weights to extend."""

@@ -119,7 +119,7 @@ def train(
             f"{run.path}.",
             received[0],
         )
-    if run.best_score() is not None:
+    if settings.keep == "best" and run.best_score() is not None:
         run.load_best(trainer.model)
     elif trainer.averages:
         with trainer.averaged_weights() as model:
@@ -160,6 +160,12 @@ class _StepCallback(keras.callbacks.Callback):
         if patience is None or best is None:
             return False
         return self.step - best[0] >= patience * self.evaluate_every
+
+    def on_train_begin(self, logs=None):
+        # What training starts from, if it is not random, is a candidate of the best weights.
+        if self.step == 0 and self.validate is not None and self.settings.validates_start:
+            self.history.add({"step": 0, **self._validate()})
+            self.run.checkpoints.save(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
         loss, accuracy = float(logs["loss"]), float(logs[self.metric])

@@ -22,8 +22,7 @@ from keras_vit.images.transcoding import decode_file
 from keras_vit.training.data import training_batches
 from keras_vit.training.data.augmentations import mixup_parameter
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.evaluation.report_page import error_images, report_parts
-from keras_vit.training.evaluation.reports import EvaluationReport
+from keras_vit.training.evaluation.reports import EvaluationReport, error_images, report_parts
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import REPORT
 

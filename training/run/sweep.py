@@ -15,7 +15,7 @@ from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.intervals import accuracy_text, mean_interval
-from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
+from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
@@ -288,7 +288,7 @@ def write_result(result: SweepResult, command: str) -> None:
         f"development_{metric}": {f"{rate:g}": v for rate, v in result.development.items()},
         "learning_rate": result.learning_rate,
     }
-    final = read_result(result.folder / "seeds" / first / RECIPE)
+    final = Result.of_run(result.folder / "seeds" / first)
     swept = dataclasses.replace(
         final, protocol="sweep", metrics=metrics, seed=None, command=command
     )

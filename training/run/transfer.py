@@ -21,11 +21,11 @@ from keras_vit.layers import SelfAttention
 from keras_vit.models.opening import OpenedModel, open_model
 from keras_vit.preprocessing import describe_range, describe_resize
 from keras_vit.training.data import DataSpec, Source
-from keras_vit.training.data.mixed import MixedExamples
-from keras_vit.training.data.parts import with_validation
-from keras_vit.training.data.record_examples import NotPrepared
+from keras_vit.training.data.examples import MixedExamples
+from keras_vit.training.data.parts import Drawing, with_validation
 from keras_vit.training.data.spec import spec_of_run
 from keras_vit.training.data.split_record import NEW, SplitRecord
+from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, Settings
 from keras_vit.utils.fields import required
@@ -322,7 +322,8 @@ def _by_record(spec, record, validation, *, download):
         splits[split] = taken(split, split, NEW) if is_own else taken("train", split)
     splits = {split: examples for split, examples in splits.items() if len(examples)}
     share = validation(len(splits["train"]))
-    splits = with_validation(splits, share, spec.split_seed or 0, source.groups)
+    drawing = Drawing(source.class_names, spec.split_seed or 0, source.groups)
+    splits = with_validation(splits, share, drawing)
     return dataclasses.replace(source, splits=splits)
 
 
@@ -338,7 +339,7 @@ def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
         elif name == "class_weights":
             shown = [f"{label} {weight:.3g}" for label, weight in value.items()]
             value = ", ".join(shown[:MAX_LISTED]) + (", ..." if len(shown) > MAX_LISTED else "")
-        lines[name.replace("_", " ") if name == "image_size" else name] = (
+        lines[name.replace("_", " ") if name in ("image_size", "head_start") else name] = (
             f"{value} ({fact['from']})"
         )
     return lines

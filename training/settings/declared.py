@@ -21,7 +21,7 @@ OPTIMIZERS = ("sgd", "adam", "muon")
 DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")
 WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 LOSSES = ("softmax", "sigmoid")
-SAMPLINGS = ("images", "classes")
+KEPT = ("best", "last")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
@@ -224,9 +224,8 @@ class DeclaredSettings:
     )
     class_weights: str | None = setting(
         None,
-        "weights of the classes in the loss: balanced, so that each class weighs the same, or a "
-        "CSV file of class,weight",
-        unit="balanced|FILE",
+        "weights of the classes in the loss: balanced, so that each class weighs the same",
+        choices=("balanced",),
         absent="none",
         off=(None,),
     )
@@ -243,14 +242,7 @@ class DeclaredSettings:
         off=(0, None),
     )
     # The images.
-    sampling: str = setting(
-        "images",
-        "what is drawn equally often in training: images, or classes (images of small classes "
-        "again and again)",
-        choices=SAMPLINGS,
-        off=("images",),
-    )
-    augmentation: str = setting(
+    augmentation: str | None = setting(
         "inception_crop",
         "augmentation of training images, a name of keras_vit.training.data.AUGMENTATIONS",
         unit="NAME",
@@ -294,6 +286,11 @@ class DeclaredSettings:
         absent="0.1, 0.02 or 0.01 by the number of images",
         source="paper, Table 4",
         limits=SHARE,
+    )
+    keep: str = setting(
+        "best",
+        "the weights that are kept: the best of all validations, or those of the last step",
+        choices=KEPT,
     )
     evaluate_every: int | None = setting(
         None,

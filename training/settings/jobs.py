@@ -25,6 +25,7 @@ TRAINED = ("all", "head", "lora")
 # What a file of weights may not hold; see `keras_vit.open_model`.
 UNKNOWN_FACTS = ("num_heads", "gelu", "normalization", "position_resize")
 HEADS = ("keep", "extend", "new")
+HEAD_STARTS = ("probe", "zero")
 DISTILLATIONS = ("soft", "hard")
 TARGETS = ("mean-colour", "downsized", "patch")
 OBJECTIVE = "masked-patches"  # Pre-training without classes, in commands and recipe.json.
@@ -61,6 +62,26 @@ class FineTuning(Settings):
         absent="keep where the weights name a class of the data",
         off=(None,),
         line="head",
+    )
+    head_start: str = setting(
+        "probe",
+        "what a new head begins with: a linear probe, solved from the features of the training "
+        "images, if it is better than the rows of the weights; or zeros, as in the paper",
+        choices=HEAD_STARTS,
+        source="Kumar et al. 2022 (arXiv 2202.10054)",
+        used=lambda settings: settings.weights is not None,
+        needs="weights to start from",
+        line="head_start",
+    )
+    learning_rate: float = changed(
+        Settings, "learning_rate", 0.003, source="the paper's sweep; docs/finetune.md"
+    )
+    augmentation: str | None = changed(
+        Settings,
+        "augmentation",
+        None,
+        absent="none with fewer than 20,000 images, else inception_crop",
+        source="docs/finetune.md",
     )
     replay: str | None = setting(
         None,
@@ -174,16 +195,20 @@ class FineTuning(Settings):
             lambda s: s.train != "head" or s.layer_decay == 1,
         ),
         Rule(
-            "replay needs weights and extends their head, without class_weights and sampling",
-            ("replay", "weights", "head", "class_weights", "sampling"),
+            "replay needs weights and extends their head, without class_weights",
+            ("replay", "weights", "head", "class_weights"),
             lambda s: (
                 s.replay is None
                 or (s.head in (None, "extend") and s.weights is not None)
                 and not s.class_weights
-                and s.sampling == "images"
             ),
         ),
     )
+
+    @property
+    def validates_start(self) -> bool:
+        """Whether the weights before the first step may be the best ones."""
+        return self.weights is not None and self.keep == "best"
 
     @property
     def unknown_facts(self) -> dict[str, Any]:
@@ -255,11 +280,7 @@ class MaskedPatches(PreTraining):
 
     RULES = (
         *PreTraining.RULES,
-        Rule(
-            "class_weights and sampling need classes",
-            ("class_weights", "sampling"),
-            lambda s: s.class_weights is None and s.sampling == "images",
-        ),
+        Rule("class_weights need classes", ("class_weights",), lambda s: s.class_weights is None),
         Rule("samples need classes", ("samples",), lambda s: s.samples is None),
     )
 

@@ -69,7 +69,7 @@ def test_replayed_classes_are_not_forgotten(folders, continued):
     # Eight of each colour without the test images, six of them to train with.
     counts = {"train": 24, "validation": 8, "calibration": 0, "test": 8}
     assert recipe["images"] == {**counts, "skipped": 0}
-    assert done.report.class_counts.tolist() == [2, 2, 2, 2]
+    assert done.report.counts.images.tolist() == [2, 2, 2, 2]
     assert done.report.top_1 == 1.0
     assert recipe["facts"]["head"]["value"] == "keep"
 

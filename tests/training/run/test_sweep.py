@@ -8,9 +8,9 @@ import signal
 
 import numpy as np
 import pytest
+from read_results import find_results, read_result
 
 from keras_vit.command_line import main
-from keras_vit.training.evaluation.results import find_results, read_result
 from keras_vit.training.run import sweep as module
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import FoldsResult, finetune_folds, sweep
@@ -191,7 +191,7 @@ def test_finished_folds_are_not_trained_again(data, pretended, tmp_path):
 
 
 def test_wrong_folds_are_refused_before_anything_is_written(data, tmp_path, capsys):
-    for folds, message in ((1, "at least 2 folds"), (21, "21 folds need at least 21 images")):
+    for folds, message in ((1, "at least 2 folds"), (21, "Received: 21 of 20")):
         with pytest.raises(ValueError, match=message):
             finetune_folds(data, tmp_path / "run", SETTINGS, folds=folds)
     command = ["finetune", "--data", str(data), "--output", str(tmp_path / "run"), "--folds"]
