@@ -32,11 +32,11 @@ from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
-from .card import masked_patch_card, model_card
+from .card import masked_patch_card, model_card, write_run_page
 from .distillation import DistillationTrainer
 from .head_start import start_head, starts_with_probe
 from .job import Job
-from .loop import train
+from .loop import make_loss, make_metric, make_trainer, train
 from .masked_patches import (
     make_masked_patch_trainer,
     masked_patch_model,
@@ -44,8 +44,6 @@ from .masked_patches import (
 )
 from .plan import TrainingPlan, describe_plan
 from .run_options import run_arguments
-from .run_page import write_run_page
-from .trainer_setup import make_loss, make_metric, make_trainer
 from .transfer import choose_trained, dtype_policy
 
 FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.

@@ -4,7 +4,7 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit.training.run.trainer_setup import (
+from keras_vit.training.run.loop import (
     make_loss,
     make_optimizer,
     make_trainer,
