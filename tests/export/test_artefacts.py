@@ -20,7 +20,7 @@ from keras_vit.description import description_text
 from keras_vit.export.artefacts import RuntimeModel, load_artefact, reason_of
 from keras_vit.export.formats import FORMATS as FORMATS_OF_EXPORTS, Signature
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.evaluation.classification import evaluate_classifier
+from keras_vit.training.evaluation.held_out import evaluate_classifier
 from keras_vit.utils.files import EXPORT_MARKERS
 
 FORMATS = (

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from keras_vit.checkpoints.formats import load_arrays
-from keras_vit.training.machine import usable_cores
 from keras_vit.utils.files import SPLIT, atomic_write
 from keras_vit.utils.safe_text import for_line
 
@@ -22,6 +21,14 @@ _FILES_AT_ONCE = 256
 UNKNOWN = 0  # The fingerprint of an image that was not read.
 NEW = "new"
 PARTS = ("train", "validation", "calibration", "test")
+
+
+def usable_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # Not on macOS and Windows.
+        return os.cpu_count() or 1
 
 
 def fingerprint(encoded: bytes) -> int:

@@ -24,7 +24,7 @@ from keras_vit.training import data
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.machine import usable_cores
+from keras_vit.training.data.split_record import usable_cores
 from keras_vit.utils.fields import required
 from keras_vit.utils.progress import progress_bar
 

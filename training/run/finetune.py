@@ -24,7 +24,7 @@ from keras_vit.models.opening import HEAD
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import Data
-from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
+from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
@@ -33,12 +33,12 @@ from keras_vit.training.trust.calibration_bound import with_section
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
-from .card import masked_patch_card, model_card
+from .card import masked_patch_card, model_card, write_run_page
 from .decision import decision_of_run
 from .distillation import DistillationTrainer
 from .head_start import start_head, starts_with_probe
 from .job import Job
-from .loop import train
+from .loop import make_loss, make_metric, make_trainer, train
 from .masked_patches import (
     make_masked_patch_trainer,
     masked_patch_model,
@@ -46,8 +46,6 @@ from .masked_patches import (
 )
 from .plan import TrainingPlan, describe_plan
 from .run_options import run_arguments
-from .run_page import write_run_page
-from .trainer_setup import make_loss, make_metric, make_trainer
 from .transfer import choose_trained, dtype_policy
 
 FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
@@ -355,7 +353,7 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
             abstains=labels.abstains,
         )
         log(f"test    {report.summary}")
-        tested = {**report.to_json(), **_seen_before(plan, test)}
+        tested = report.to_json() | (_seen_before(plan) if folder.writes else {})
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
     recipe = job.finished_recipe(plan, test=tested, description=described.to_json())
     card = model_card(recipe, source.class_names)
@@ -449,17 +447,16 @@ def choose_thresholds(
     return thresholds
 
 
-def _seen_before(plan, test):
+def _seen_before(plan):
     """How many test images this run, or the run of its weights, trained on or chose by.
 
     A copy of an image may be in two parts. 0 where the content is not known, and for the run of
     the weights, `start_is_known` is whether it is.
     """
-    # A worker that writes nothing has not read them.
-    numbers = plan.fingerprints or read_fingerprints({**plan.source.splits, "test": test})
-    start, run = SplitRecord.read(plan.opened.folder), SplitRecord.of(numbers)
-    if run is None or numbers["test"] is None:
+    numbers = plan.fingerprints["test"]
+    start, run = SplitRecord.read(plan.opened.folder), SplitRecord.of(plan.fingerprints)
+    if run is None or numbers is None:
         return {"seen": 0, "start_is_known": False}
-    seen = [record.has_seen(numbers["test"]) for record in (run, start) if record is not None]
+    seen = [record.has_seen(numbers) for record in (run, start) if record is not None]
     is_known = start is not None or getattr(plan.settings, "weights", None) is None
     return {"seen": int(np.any(seen, axis=0).sum()), "start_is_known": is_known}

@@ -35,10 +35,12 @@ from keras_vit.utils.fields import flag_of, required
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import changed_fields
 
+from .card import write_run_page
 from .decision import CALIBRATION, check_calibration
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .head_start import starts_with_probe
+from .loop import make_schedule
 from .masked_patches import check_masked_patches
 from .plan import (
     TrainingPlan,
@@ -48,8 +50,6 @@ from .plan import (
     expected_time,
 )
 from .run_options import RunOptions
-from .run_page import write_run_page
-from .trainer_setup import make_schedule
 from .transfer import (
     extend,
     extends_head,
