@@ -52,7 +52,7 @@ import numpy as np
 from PIL import Image
 
 import keras_vit
-from keras_vit.training.data.groups import assign
+from keras_vit.training.data.parts import assign
 from keras_vit.training.evaluation.ridge import Decomposition, one_hot
 from keras_vit.training.trust.copies import find_copies, joined_groups
 from keras_vit.training.trust.photo_check import L2_SHARES

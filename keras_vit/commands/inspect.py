@@ -7,7 +7,6 @@ import dataclasses
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.preprocessing import imagenet_classes
-from keras_vit.training.data.spec import check_output
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
 
 
@@ -37,11 +36,7 @@ class Inspect(Command):
         from keras_vit.images.listing import image_files
         from keras_vit.inspection import write_report
 
-        for image in self.images:
-            check_output(self.output, image)
-        # Before the model is read, so that a wrong path is reported at once.
-        if self.images:
-            image_files(self.images)
+        image_files(self.images)  # A wrong path is reported before the model is read.
         opened = self.model.open()
         print(opened.description.facts)
         class_names = opened.description.labels.names

@@ -15,7 +15,7 @@ from keras_vit.description.class_labels import DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.prediction import split_answers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
-from keras_vit.training.data.labels import task_of
+from keras_vit.training.data.examples import task_of
 from keras_vit.training.data.spec import Data, data_spec
 
 from .held_out import choose_images
@@ -201,7 +201,7 @@ def evaluate_classifier(
     Args:
         classifier: The classifier.
         data: A folder, a CSV file, "tfds:NAME", arrays and so on; see `open_source`. Class
-            numbers in arrays and a `tf.data.Dataset` follow the classifier. Or a `DataSpec`.
+            numbers in arrays follow the classifier. Or a `DataSpec`.
         split: "train", "validation", "calibration" or "test", in the run where it recorded its
             split; by default "test" if the run or the data have it, else all images.
         batch_size: Images in a batch; does not change the results.

@@ -25,9 +25,8 @@ from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.images.listing import image_files
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing, imagenet_classes
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
-from keras_vit.training.data.examples import without_autotune
+from keras_vit.training.data.examples import multi_hot, without_autotune
 from keras_vit.training.data.image_files import FileExamples
-from keras_vit.training.data.labels import multi_hot
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.evaluation.intervals import Share
 from keras_vit.training.evaluation.predictions import predictions

@@ -11,11 +11,11 @@ import numpy as np
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.models.opening import is_model_name
 from keras_vit.prediction import highest
-from keras_vit.training.data.labels import task_of
+from keras_vit.training.data.examples import task_of
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.intervals import wilson_interval
 from keras_vit.training.evaluation.predictions import build_evaluated, extract
-from keras_vit.training.evaluation.ridge import Decomposition, one_hot
+from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.utils.progress import progress_bar
 
 from .check_report import CheckReport, Finding, write_check
@@ -24,7 +24,6 @@ from .shortcuts import PhotoFacts, all_photo_facts, find_shortcuts
 from .wrong_labels import doubts_of_classes
 
 DEFAULT_MODEL = "ViT-B/16"
-L2_SHARES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # Regularisations, of the mean eigenvalue.
 
 _NEIGHBOURS = 3  # Nearest images, in the given and in the proposed class.
 _TYPICAL = 6  # Images of a shortcut.
