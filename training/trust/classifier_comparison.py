@@ -156,9 +156,8 @@ def compare_classifiers(
     true = np.asarray(evaluated.labels)
     measures = measures_of(of_old, of_new, true, common)
     top_1 = [Share(report.score, report.count) for report in reports]
-    folders = [classifier.folder for classifier in classifiers]
     lines = [
-        f"models  OLD {folders[0]}, NEW {folders[1]}",
+        f"models  OLD {classifiers[0].folder}, NEW {classifiers[1].folder}",
         f"images  {len(true):,} of {len(common):,} classes that both have",
         f"top-1   OLD {top_1[0]}, NEW {top_1[1]}; 95% intervals",
         *lines,
