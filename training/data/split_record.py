@@ -8,7 +8,7 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from multiprocessing.pool import ThreadPool
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -52,9 +52,6 @@ def file_fingerprints(paths: Sequence[str]) -> np.ndarray:
         return np.array(pool.map(read, paths, _FILES_AT_ONCE), "uint64")
 
 
-Fingerprints: TypeAlias = Mapping[str, "np.ndarray | None"]
-
-
 def read_fingerprints(splits: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
     """Returns the fingerprints of the images of each part, uint64 `(N,)`; None if not known.
 
@@ -82,7 +79,7 @@ class SplitRecord:
         object.__setattr__(self, "parts", parts)
 
     @classmethod
-    def of(cls, fingerprints: Fingerprints) -> SplitRecord | None:
+    def of(cls, fingerprints: Mapping[str, np.ndarray | None]) -> SplitRecord | None:
         """Returns the record of a run's images; None where their content is not known.
 
         Args:
