@@ -70,6 +70,7 @@ def test_json_has_what_differs_from_the_defaults():
         "notes": ["a note"],
     }
     assert Description().to_json() == {}
+    assert Description.from_json(dict.fromkeys(("labels", "origins", "notes"))) == Description()
 
 
 def test_a_layer_of_a_block_saves_what_differs_from_the_defaults(model):

@@ -219,8 +219,9 @@ class Description:
             check_fields(content, _FIELDS, source)
             return cls(
                 **{
-                    name: _READERS[name](value) if name in _READERS and value is not None else value
+                    name: _READERS[name](value) if name in _READERS else value
                     for name, value in content.items()
+                    if value is not None
                 }
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
