@@ -1,12 +1,12 @@
 import fcntl
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
 import types
 
-import keras
 import numpy as np
 import pytest
 
@@ -164,9 +164,9 @@ def test_a_learning_rate_that_gives_nan_stops_and_keeps_the_last_good_weights(
 ):
     line = refused(*finetune("--learning-rate", 1e38, "--clip-norm", 0, "--head", "new"))
     assert "lower learning rate" in line
-    kept = line.rpartition(" are in ")[2].rstrip(".")
-    model = keras.saving.load_model(kept, compile=False)
-    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+    (kept,) = re.findall(r"the last good checkpoint is (\S+\.npz)\.", line)
+    with np.load(kept) as arrays:
+        assert all(np.isfinite(values).all() for values in arrays.values() if values.dtype == "f4")
     assert runs(tmp_path) == ["out.partial"]
 
 
