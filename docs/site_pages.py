@@ -61,8 +61,8 @@ PACKAGES = {
     "keras_vit.training.evaluation": (
         "Evaluation",
         (
-            *("classification", "multilabel", "calibration", "few_shot", "features"),
-            *("embeddings", "nearest", "predictions", "protocols", "results"),
+            *("classification", "measures", "few_shot"),
+            *("embeddings", "predictions", "protocols", "results"),
         ),
     ),
     "keras_vit.export": ("Export and serving", ()),

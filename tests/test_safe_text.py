@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from keras_vit.command_line import main
-from keras_vit.training.data.given_tables import read_table, table_lines
+from keras_vit.training.data.tables import read_table, table_lines
 from keras_vit.utils.report import markdown_table
 from keras_vit.utils.safe_text import for_csv, for_line, for_markdown, for_output, safe_output
 
@@ -81,7 +81,7 @@ def test_a_path_in_a_table_that_is_read_again_is_no_formula_and_the_same_path():
     lines = table_lines(rows, "split")
     assert not [cell for line in lines for cell in [*line.split(","), line] if cell[0] in "=+-@"]
     assert '"./a;=cmd|x.png","test"' in lines
-    assert read_table(lines, "split") == rows
+    assert read_table(list(rows), lines, "split") == rows
     assert table_lines({"d.png": "test"}, "split") == ("path,split", "d.png,test")
 
 
@@ -123,7 +123,7 @@ def test_every_table_is_written_by_these_functions():
     assert written == {
         "keras_vit/utils/files.py",
         "keras_vit/commands/predict.py",  # By `csv_row`.
-        "training/data/given_tables.py",  # Lines that are read again; see the test of formulas.
+        "training/data/tables.py",  # Lines that are read again; see the test of formulas.
         "training/run/loop.py",  # The numbers of a history.
     }
     assert [path for path, text in code.items() if "'---'" in text or '"---"' in text] == [

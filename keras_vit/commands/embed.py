@@ -44,9 +44,9 @@ class Embed(Command):
             SUFFIX,
             check_suffix,
             embed,
+            nearest,
             read_embeddings,
         )
-        from keras_vit.training.evaluation.nearest import nearest
 
         if self.output:
             check_suffix(self.output)

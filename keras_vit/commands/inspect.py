@@ -7,7 +7,7 @@ import dataclasses
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.preprocessing import imagenet_classes
-from keras_vit.utils.fields import REQUIRED, part, setting
+from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,13 +23,12 @@ class Inspect(Command):
         (), "image files and folders of images", unit="IMAGE", positional=True
     )
     output: str = setting(REQUIRED, "a new or empty folder", unit="DIR")
-    figures: tuple[str, ...] | None = setting(
-        None,
-        "filters, position_similarity, attention_distance, rollout, heads",
-        unit="NAME",
-        absent="all that apply",
+    num_images: int = setting(
+        128, "most images for the attention distance", unit="N", limits=AT_LEAST_1
     )
-    num_pictures: int = setting(4, "most images whose attention is drawn", unit="N")
+    num_pictures: int = setting(
+        4, "most images whose attention is drawn", unit="N", limits=AT_LEAST_1
+    )
     batch_size: int = shared_arguments.batch_size(8)
 
     def run(self) -> None:
@@ -51,7 +50,7 @@ class Inspect(Command):
             class_names=class_names,
             thresholds=opened.description.labels.limits,
             name=opened.name,
-            figures=self.figures,
+            num_images=self.num_images,
             num_pictures=self.num_pictures,
             batch_size=self.batch_size,
             progress=print,

@@ -38,17 +38,18 @@ class Push(Command):
     def run(self) -> None:
         """Writes the files to a temporary folder, prints them, and pushes them."""
         from keras_vit.checkpoints.repositories import READ_FILES
-        from keras_vit.hub.uploads import Upload, check_name, check_token, upload
+        from keras_vit.hub.uploads import check_name, list_files, upload
 
         check_name(self.repository)
-        if not self.dry_run:
-            check_token()  # Before the work.
         with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch)
             self._write(folder)
-            pushed = Upload(self.repository, folder, private=self.private, replaced=READ_FILES)
-            print(pushed)
-            print("Nothing was pushed (--dry-run)." if self.dry_run else f"pushed {upload(pushed)}")
+            print(list_files(self.repository, folder, self.private))
+            if self.dry_run:
+                print("Nothing was pushed (--dry-run).")
+                return
+            place = upload(self.repository, folder, private=self.private, replaced=READ_FILES)
+            print(f"pushed {place}")
 
     def _write(self, folder):
         """Writes the classifier with its card; Keras reads `model.keras` from the Hub unpacked.
@@ -74,7 +75,6 @@ class Push(Command):
         for name in (*TEXTS, files.HISTORY):
             if (classifier / name).is_file():
                 shutil.copyfile(classifier / name, folder / name)
-        recipe = {}
         if (classifier / files.RECIPE).is_file():
             recipe = without_paths(read_json(classifier / files.RECIPE))
             text = json.dumps(recipe, indent=2) + "\n"
@@ -82,7 +82,6 @@ class Push(Command):
         card = classifier / files.CARD
         text = hub_card(
             description_of_folder(classifier),
-            recipe,
             card.read_text(encoding="utf-8") if card.is_file() else "",
             repository=self.repository,
         )

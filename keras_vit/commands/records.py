@@ -7,7 +7,7 @@ import pathlib
 
 from keras_vit.commands import Command
 from keras_vit.training.data.spec import DataSpec, check_output
-from keras_vit.utils.fields import NOT_NEGATIVE, REQUIRED, part, setting
+from keras_vit.utils.fields import NOT_NEGATIVE, POSITIVE, REQUIRED, part, setting
 from keras_vit.utils.files import SKIPPED, write_csv
 
 
@@ -17,7 +17,7 @@ class RecordsCommand(Command):
 
     data: DataSpec = part(DataSpec, without=("split_seed",))
     output: str = setting(REQUIRED, "a new folder to write", unit="DIR")
-    shard_size: float = setting(128, "size in MiB at which a file is closed", unit="MIB")
+    shard_size: float = setting(128, "MiB at which a file is closed", unit="MIB", limits=POSITIVE)
     seed: int = setting(0, "seed of the order and of the test images", limits=NOT_NEGATIVE)
 
     def run(self) -> None:

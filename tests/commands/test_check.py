@@ -36,7 +36,7 @@ def photos(tmp_path_factory):
 def report(photos, tmp_path_factory):
     output = tmp_path_factory.mktemp("out") / "check"
     before = {path: path.read_bytes() for path in photos.rglob("*.png")}
-    report = check_photos(photos, weights="cifar10", output=output, cache=False)
+    report = check_photos(photos, weights="cifar10", output=output)
     assert {path: path.read_bytes() for path in photos.rglob("*.png")} == before
     return report
 
@@ -111,7 +111,7 @@ def test_split_csv_has_the_paths_of_the_data_and_keeps_groups_together(photos, t
     table = tmp_path / "list" / "labels.csv"
     table.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in files))
     report = check_photos(
-        table, weights="cifar10", group_by=r"(\d)\.png", output=tmp_path / "check", cache=False
+        table, weights="cifar10", group_by=r"(\d)\.png", output=tmp_path / "check"
     )
     rows = list(csv.DictReader((tmp_path / "check" / "split.csv").open()))
     names = {row["path"] for row in rows}

@@ -1,15 +1,11 @@
-import functools
 import re
 import sys
 
 import numpy as np
-import pytest
 
 from keras_vit import inspection
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.images.listing import image_files
-from keras_vit.preprocessing import Preprocessing
-from makers import tiny_config
 
 NAMES = ("filters", "position_similarity", "attention_distance", "rollout", "heads")
 
@@ -63,17 +59,3 @@ def test_without_matplotlib_the_extra_is_named(refused, tiny, tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "[plots]" in refused("inspect", tiny, "--output", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_the_class_token_of_a_model_without_one_is_refused(colors, tmp_path):
-    import keras_vit
-
-    model = keras_vit.build(tiny_config(classifier="gap"), input_shape=(8, 8, 3), classes=3)
-    report = functools.partial(
-        inspection.write_report, tmp_path / "out", model, Preprocessing((8, 8)), [colors / "test"]
-    )
-    with pytest.raises(ValueError, match="Attention Rollout: .*class token"):
-        report(query="token")
-    assert not (tmp_path / "out").exists()
-    report(num_pictures=1, figures=["rollout"])
-    assert "from the mean over patches" in (tmp_path / "out" / "index.html").read_text()
