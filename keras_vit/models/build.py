@@ -168,7 +168,7 @@ def build(
     variables = weights_by_path(model)
     shapes = layer_shapes({path: tuple(weight.shape) for path, weight in variables.items()})
     skip = _skipped_heads(checkpoint.shapes, shapes, include_top, weights == "imagenet")
-    loading = LoadOptions(skip, checkpoint.position_rule(rule), known.position_grid)
+    loading = LoadOptions(skip, rule or checkpoint.position_rule, known.position_grid)
     logging.getLogger("keras_vit").info("%s", load_opened(checkpoint, model, loading))
     if rule:
         known = dataclasses.replace(known, origins={**known.origins, "position_resize": "given"})
@@ -186,7 +186,7 @@ def _grid_of_free_sizes(checkpoint, known, shape):
     if checkpoint is None or None not in shape[:2]:
         return None
     table = checkpoint.shapes.get("position_embedding")
-    if checkpoint.position_rule() == ViTConfig.position_resize or len(table or ()) != 3:
+    if checkpoint.position_rule == ViTConfig.position_resize or len(table or ()) != 3:
         return None
     return find_grid(table[1], checkpoint.prefix_row_counts, known.position_grid)[1]
 

@@ -113,7 +113,7 @@ def open_model(
         )
     given = {"num_heads": num_heads, "gelu": gelu}
     if anything == "random":
-        catalogue.check_unambiguous(anything, "and rename it for random weights")
+        catalogue.check_unambiguous(anything)
         opened = _random(model or "ViT-B/16", given, normalization)
         return _with_position_resize(opened, position_resize)
     repository = fixed_name(anything)
@@ -147,7 +147,7 @@ def is_model_name(name: Any) -> bool:
     """
     if not isinstance(name, str) or name not in configs.MODELS:
         return False
-    catalogue.check_unambiguous(name, "a config of keras_vit.configs.MODELS for the model")
+    catalogue.check_unambiguous(name)
     return True
 
 
@@ -218,11 +218,10 @@ def _with_position_resize(opened, given):
             f"position_resize must be one of {tuple(RULES)}, for a model with a table of positions."
             f" Received: position_resize={given!r} for {opened.source}"
         )
-    rule = given if opened.checkpoint is None else opened.checkpoint.position_rule(given)
     if isinstance(opened.model, keras.Model):
-        set_position_rule(opened.model, rule)
+        set_position_rule(opened.model, given)
     return opened.described(
-        config=dataclasses.replace(known.config, position_resize=rule),
+        config=dataclasses.replace(known.config, position_resize=given),
         origins={**known.origins, "position_resize": "--position-resize"},
     )
 

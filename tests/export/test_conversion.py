@@ -176,14 +176,17 @@ def test_deit_goes_to_hugging_face_and_timm_and_back(source, golden, tmp_path):
     )
 
 
+CROP = {"resample": 3, "do_center_crop": True}
+SIDES = {"height": 224, "width": 224}
 DINOV2 = {
     "image_processor_type": "BitImageProcessor",
     "size": {"shortest_edge": 256},
-    "crop_size": {"height": 224, "width": 224},
-    "do_center_crop": True,
+    "crop_size": SIDES,
+    **CROP,
 }
-DEIT = {"feature_extractor_type": "DeiTFeatureExtractor", "size": 256, "crop_size": 224}
-CLIP = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224}
+DEIT = {"feature_extractor_type": "DeiTFeatureExtractor", "size": 256, "crop_size": 224, **CROP}
+CLIP = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224, **CROP}
+SIGLIP = {"image_processor_type": "SiglipImageProcessor", "resample": 3, "size": SIDES}
 WHOLE = {"crop_to_aspect_ratio": False}
 SQUASHED = {"crop_pct": 1.0, "crop_mode": "squash"}
 
@@ -192,7 +195,7 @@ SQUASHED = {"crop_pct": 1.0, "crop_mode": "squash"}
 PREPARED = [
     ("hf", {"size": 224}, 224, ("huggingface", "bilinear", None)),  # Of version 4.0.
     ("hf", {"image_processor_type": "ViTImageProcessor"}, 224, ("huggingface", "bilinear", None)),
-    ("hf", {"image_processor_type": "SiglipImageProcessor"}, 224, ("huggingface", "bicubic", None)),
+    ("hf", SIGLIP, 224, ("huggingface", "bicubic", None)),
     ("hf", {"resample": 1}, 224, ("huggingface", "lanczos", None)),
     ("hf", DEIT, 224, ("huggingface", "bicubic", (256, 256))),
     ("hf", CLIP, 224, ("huggingface", "bicubic", 224)),

@@ -94,6 +94,18 @@ def test_integers_state_the_share_of_answers_that_stay_with_its_interval(classif
         agreement_notes(classifier, "int8", 31, 32, least=1.0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "precision"), [("tflite", "dynamic_int8"), ("tflite", "int8"), ("onnx", "int8")]
+)
+def test_a_released_classifier_is_exported_with_integers(tmp_path, name, precision):
+    # One of its samples is so near the bound of "unknown" that integers answer it.
+    report = getattr(keras_vit.export, name)("cifar10", tmp_path / f"m.{name}", precision=precision)
+    assert report.size < 4_000_000
+    assert report.agreement > 0.9
+    assert "unknown included; the bound on the errors was not tested" in report.notes[-1]
+
+
 def export(path, classifier, files, content):
     """Writes a TFLite file of given bytes, as an export of a classifier."""
 

@@ -103,29 +103,3 @@ def test_a_unit_is_bits_unit_with_attention_for_the_3x3_convolution():
     outputs = unit(x)
     assert tuple(outputs.shape) == (2, 2, 2, 128)
     np.testing.assert_allclose(array(outputs), array(expected), rtol=1e-5)
-
-
-def test_probabilities_are_those_that_the_lines_are_mixed_with():
-    layer = randomized(AxialAttention(HEADS, (3, 5)), (None, 3, 5, CHANNELS))
-    x = image(3, 5)
-    output, (rows, columns) = layer(x, return_attention=True)
-    np.testing.assert_allclose(array(output), array(layer(x)), rtol=1e-5, atol=1e-6)
-    assert rows.shape == (2, 3, HEADS, 5, 5)
-    assert columns.shape == (2, 5, HEADS, 3, 3)
-    between = x.copy()
-    for b in range(2):
-        for index in range(3):
-            mixed = mix(layer.row, x[b, index], array(rows)[b, index])
-            np.testing.assert_allclose(mixed, attend_along(layer.row, x[b, index]), atol=1e-5)
-            between[b, index] = mixed
-        for index in range(5):
-            mixed = mix(layer.column, between[b, :, index], array(columns)[b, index])
-            np.testing.assert_allclose(mixed, array(output)[b, :, index], atol=1e-5)
-
-
-def mix(attention, line, weights):
-    """What attention gives for a line (n, C) by its probabilities (heads, n, n)."""
-    value = np.einsum("nd,dhe->nhe", line, array(attention.value.kernel))
-    value = value + array(attention.value.bias)
-    mixed = np.einsum("hqk,khe->qhe", weights, value)
-    return np.einsum("nhe,hed->nd", mixed, array(attention.out.kernel)) + array(attention.out.bias)

@@ -13,7 +13,6 @@ from keras_vit.training import recipes
 from keras_vit.utils.fields import check_json, check_used, documented, field_info, required
 from keras_vit.utils.json_files import changed_fields
 
-from .decisions import DecisionSettings
 from .declared import RESIZED_CROP, DeclaredSettings
 
 
@@ -166,6 +165,7 @@ class Settings(DeclaredSettings):
             warmup_steps=warmup_steps,
             validation=settings.validation_share(num_images),
             evaluate_every=evaluate_every,
+            augmentation=settings.augmentation or recipes.augmentation_of_size(num_images),
             loss=settings.loss or ("sigmoid" if task == MULTILABEL else "softmax"),
         )
 
@@ -188,9 +188,9 @@ class Settings(DeclaredSettings):
         return recipes.finetuning_of_size(num_images).settings["validation"]
 
     @property
-    def decision(self) -> DecisionSettings | None:
-        """The bounds of the decision that the run finds at its end; None without one."""
-        return None
+    def validates_start(self) -> bool:
+        """Whether the weights before the first step may be the best ones."""
+        return False
 
     @property
     def micro_batch_size(self) -> int:
