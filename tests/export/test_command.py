@@ -8,7 +8,6 @@ import pytest
 import keras_vit.export
 from keras_vit import command_line
 from keras_vit.commands import export as command
-from keras_vit.export import formats, publish
 from keras_vit.export.formats import FORMATS, ExportFormat, format_of
 from keras_vit.utils.files import EXPORT_MARKERS
 
@@ -84,13 +83,3 @@ def test_a_format_is_found_by_its_marker_or_suffix(tmp_path):
         assert format_of(path) is format_type
     markers = {format_type.marker for format_type in FORMATS.values()}
     assert markers - {""} == set(EXPORT_MARKERS)  # They are known without the modules.
-
-
-def test_texts_say_what_was_written(classifier):
-    written = publish.texts_of(classifier)
-    later = {"task.json", formats.GOLDEN, formats.CHECK, formats.CHECKSUMS}
-    assert set(written) == set(formats.NAMES) - later
-    description, recipe = formats.read_facts(written)
-    assert description.labels == classifier.description.labels
-    assert description.preprocessing == classifier.preprocessing
-    assert recipe == classifier.recipe
