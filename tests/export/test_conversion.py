@@ -193,7 +193,7 @@ SQUASHED = {"crop_pct": 1.0, "crop_mode": "squash"}
 # What says how images are prepared, the model's size, and how they are: the way, the interpolation
 # and the size before a crop; or what an error says.
 PREPARED = [
-    ("hf", {"size": 224}, 224, ("huggingface", "bilinear", None)),  # Of version 4.0.
+    ("hf", {"size": 224}, 224, ("huggingface", "bilinear", None)),  # Version 4.0.
     ("hf", {"image_processor_type": "ViTImageProcessor"}, 224, ("huggingface", "bilinear", None)),
     ("hf", SIGLIP, 224, ("huggingface", "bicubic", None)),
     ("hf", {"resample": 1}, 224, ("huggingface", "lanczos", None)),

@@ -109,7 +109,7 @@ def test_a_mixed_precision_model_is_exported_in_float32(classifier, model, tmp_p
         keras.config.set_dtype_policy("float32")
     mixed.set_weights(model.get_weights())
     mixed = Classifier(mixed, classifier.class_names, classifier.preprocessing)
-    options = {"input": "float", "minimum_agreement": 0.6}  # Of three synthetic images.
+    options = {"input": "float", "minimum_agreement": 0.6}  # There are three synthetic images.
     report = keras_vit.export.tflite(mixed, tmp_path / "x.tflite", **options)
     assert "float32 copy" in str(report)
     # bfloat16 keeps 8 bits: the copy is the float32 model, not the mixed one, to rounding.
