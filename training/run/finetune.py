@@ -16,7 +16,7 @@ from keras_vit import configs
 from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import description_text, set_description
+from keras_vit.description import Labels, description_text, set_description
 from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
@@ -29,6 +29,15 @@ from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.training.trust.calibration_bound import (
+    Decision,
+    check_counts,
+    compute_scores,
+    counted,
+    find_decision,
+    spaced,
+    with_section,
+)
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
@@ -335,6 +344,10 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
     kept = inference_model(model, activation=ACTIVATIONS[source.task])
     thresholds = choose_thresholds(plan, kept, log) if source.task == MULTILABEL else None
     labels = dataclasses.replace(plan.labels, thresholds=thresholds)
+    decision = decision_of_run(plan, kept, labels, log)
+    if decision is not None:
+        kept = decision.calibrated(kept)
+        labels = dataclasses.replace(labels, abstains=True)
     report, tested, test = None, None, source.splits.get("test")
     if test is not None and len(test):
         report = evaluate_images(
@@ -344,13 +357,18 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
             skipped=source.skipped,
             progress=folder.writes,
             thresholds=thresholds,
+            abstains=labels.abstains,
         )
         log(f"test    {report.summary}")
         tested = report.to_json() | (_seen_before(plan) if folder.writes else {})
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
     recipe = job.finished_recipe(plan, test=tested, description=described.to_json())
+    card = model_card(recipe, source.class_names)
+    if decision is not None:
+        recipe["decision"] = decision.to_json()
+        card = with_section(card, decision)
     classifier = Classifier.of(kept, described, recipe, folder.path)
-    write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
+    write_files(folder.path, classifier, history, card)
     write_samples(folder.path, required(plan.samples, "samples").images(), plan.preprocessing)
     if folder.writes:
         write_run_page(folder.path, plan, job.data, history, report)
@@ -434,6 +452,42 @@ def choose_thresholds(
             f"without the label, so it may be far off: {', '.join(few[:20])}"
         )
     return thresholds
+
+
+def decision_of_run(
+    plan: TrainingPlan, model: keras.Model, labels: Labels, log: Callable[[str], object]
+) -> Decision | None:
+    """Returns when the classifier of a run answers, if its settings ask for it.
+
+    Args:
+        plan: The run.
+        model: The model with its best weights, giving probabilities.
+        labels: Its classes.
+        log: Receives the lines of the result. Without a threshold within the bound, the reason:
+            the run is finished all the same.
+    """
+    bounds, source = plan.settings.decision, plan.source
+    if bounds is None:
+        return None
+    examples, record = source.splits["calibration"], SplitRecord.of(plan.fingerprints)
+    numbers = plan.fingerprints.get("calibration")
+    if record is not None and numbers is not None and (seen := record.has_seen(numbers)).any():
+        log(f"split   {seen.sum()} calibration images with a copy that was trained on are left out")
+        examples = examples.take(np.flatnonzero(~seen))
+    examples, batch_size = counted(examples, source.groups, log), plan.settings.micro_batch_size
+    try:
+        check_counts(examples.labels, labels, bounds)
+        known, trained = (
+            compute_scores(model, part, plan.preprocessing, batch_size=batch_size)
+            for part in (examples, spaced(source.splits["train"]))
+        )
+        found = find_decision(labels, known, trained.features, bounds)
+    except ValueError as error:
+        log(f"no decision: {error}")
+        return None
+    for line in found.lines:
+        log(line)
+    return found
 
 
 def _seen_before(plan):

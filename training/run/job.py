@@ -31,6 +31,7 @@ from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, MaskedPatches
+from keras_vit.training.trust.calibration_bound import check_counts, counted
 from keras_vit.utils.fields import flag_of, required
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import changed_fields
@@ -58,7 +59,8 @@ from .transfer import (
     with_fixed_repositories,
 )
 
-_DROPPED = "the bound of the weights does not hold for other weights; calibrate finds a new one"
+CALIBRATION = 0.1  # The share of the training images for calibration that --max-error takes.
+_DROPPED = "the bound of the weights does not hold for other weights; --max-error finds a new one"
 
 
 class Job:
@@ -96,6 +98,8 @@ class Job:
             self.options = dataclasses.replace(options, command=recipe["command"])
         else:
             check_output(output, self.data.data)
+        if self.settings.decision is not None and not self.data.calibration:
+            self.data = dataclasses.replace(self.data, calibration=CALIBRATION)
         if self.data.split_seed is None:
             self.data = dataclasses.replace(self.data, split_seed=self.settings.seed)
 
@@ -264,6 +268,9 @@ class Job:
         plan = TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )
+        if settings.decision is not None:  # Too few for a bound is an error before the first step.
+            held_out = counted(source.splits["calibration"], source.groups, lambda line: None)
+            check_counts(held_out.labels, labels, settings.decision)
         if starts_with_probe(plan):
             start = {"value": "linear probe", "from": "solved before the first step"}
             recipe["facts"].setdefault("head_start", start)

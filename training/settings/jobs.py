@@ -19,7 +19,7 @@ from keras_vit.utils.fields import (
     setting,
 )
 
-from .shared import Settings
+from .shared import DecisionSettings, Settings
 
 TRAINED = ("all", "head", "lora")
 # What a file of weights may not hold; see `keras_vit.open_model`.
@@ -180,6 +180,10 @@ class FineTuning(Settings):
         needs="--teacher and --distillation soft",
     )
 
+    max_error: float | None = changed(
+        DecisionSettings, "max_error", absent="none: without a decision", off=(None,)
+    )
+
     command = "finetune"
 
     RULES = (
@@ -209,6 +213,11 @@ class FineTuning(Settings):
     def validates_start(self) -> bool:
         """Whether the weights before the first step may be the best ones."""
         return self.weights is not None and self.keep == "best"
+
+    @property
+    def decision(self) -> DecisionSettings | None:
+        """The bound of the decision that the run finds at its end; None without one."""
+        return None if self.max_error is None else DecisionSettings(max_error=self.max_error)
 
     @property
     def unknown_facts(self) -> dict[str, Any]:
