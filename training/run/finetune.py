@@ -16,7 +16,7 @@ from keras_vit import configs
 from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import description_text, set_description
+from keras_vit.description import Labels, description_text, set_description
 from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
@@ -29,12 +29,19 @@ from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.training.trust.calibration_bound import with_section
+from keras_vit.training.trust.calibration_bound import (
+    Decision,
+    check_counts,
+    compute_scores,
+    counted,
+    find_decision,
+    spaced,
+    with_section,
+)
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
 from .card import masked_patch_card, model_card, write_run_page
-from .decision import decision_of_run
 from .distillation import DistillationTrainer
 from .head_start import start_head, starts_with_probe
 from .job import Job
@@ -445,6 +452,42 @@ def choose_thresholds(
             f"without the label, so it may be far off: {', '.join(few[:20])}"
         )
     return thresholds
+
+
+def decision_of_run(
+    plan: TrainingPlan, model: keras.Model, labels: Labels, log: Callable[[str], object]
+) -> Decision | None:
+    """Returns when the classifier of a run answers, if its settings ask for it.
+
+    Args:
+        plan: The run.
+        model: The model with its best weights, giving probabilities.
+        labels: Its classes.
+        log: Receives the lines of the result. Without a threshold within the bound, the reason:
+            the run is finished all the same.
+    """
+    bounds, source = plan.settings.decision, plan.source
+    if bounds is None:
+        return None
+    examples, record = source.splits["calibration"], SplitRecord.of(plan.fingerprints)
+    numbers = plan.fingerprints.get("calibration")
+    if record is not None and numbers is not None and (seen := record.has_seen(numbers)).any():
+        log(f"split   {seen.sum()} calibration images with a copy that was trained on are left out")
+        examples = examples.take(np.flatnonzero(~seen))
+    examples, batch_size = counted(examples, source.groups, log), plan.settings.micro_batch_size
+    try:
+        check_counts(examples.labels, labels, bounds)
+        known, trained = (
+            compute_scores(model, part, plan.preprocessing, batch_size=batch_size)
+            for part in (examples, spaced(source.splits["train"]))
+        )
+        found = find_decision(labels, known, trained.features, bounds)
+    except ValueError as error:
+        log(f"no decision: {error}")
+        return None
+    for line in found.lines:
+        log(line)
+    return found
 
 
 def _seen_before(plan):

@@ -109,7 +109,7 @@ def fit_logits(
     Args:
         scores: `(N, K)`.
         targets: 0 or 1, `(N, K)`.
-        several: Whether an image may have several labels: then each class has a sigmoid, and the
+        several: Whether the data are multi-label: then each class has a sigmoid, and the
             cross-entropy is the sum over the classes. Else b is 0.
 
     The targets are those of one image more, of all classes alike (as in Platt 1999): else images

@@ -31,12 +31,12 @@ from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, MaskedPatches
+from keras_vit.training.trust.calibration_bound import check_counts, counted
 from keras_vit.utils.fields import flag_of, required
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import changed_fields
 
 from .card import write_run_page
-from .decision import CALIBRATION, check_calibration
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .head_start import starts_with_probe
@@ -59,6 +59,7 @@ from .transfer import (
     with_fixed_repositories,
 )
 
+CALIBRATION = 0.1  # The share of the training images for calibration that --max-error takes.
 _DROPPED = "the bound of the weights does not hold for other weights; --max-error finds a new one"
 
 
@@ -267,7 +268,9 @@ class Job:
         plan = TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )
-        check_calibration(plan)
+        if settings.decision is not None:  # Too few for a bound is an error before the first step.
+            held_out = counted(source.splits["calibration"], source.groups, lambda line: None)
+            check_counts(held_out.labels, labels, settings.decision)
         if starts_with_probe(plan):
             start = {"value": "linear probe", "from": "solved before the first step"}
             recipe["facts"].setdefault("head_start", start)

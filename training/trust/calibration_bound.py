@@ -28,7 +28,7 @@ from keras_vit.training.evaluation.risk import (
     images_needed,
     least_answered,
 )
-from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.training.settings import DecisionSettings
 
 HEADING = "## Unknown images"  # In the model card.
 
