@@ -11,7 +11,7 @@ from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.description_texts import hub_licence, without_header
 from keras_vit.hub.downloads import RepositoryName, import_hugging_face
 from keras_vit.preprocessing import describe_range
-from keras_vit.training.evaluation.intervals import accuracy_text
+from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.utils.files import MODEL
 from keras_vit.utils.report import markdown_table
 from keras_vit.utils.safe_text import for_line
