@@ -95,7 +95,7 @@ def test_classifiers_of_other_classes_or_another_task_and_an_old_file_are_refuse
     save_classifier(other, classifier.model, ("a", "b", "c"), classifier.preprocessing)
     words = ("compare", tiny, tiny, "--data", colors, "--output", output)
     line = refused("compare", tiny, other, "--data", colors, "--output", output)
-    assert "class in common" in line
+    assert "images of classes that both classifiers have" in line
     folder = tmp_path / "several"
     model = keras_vit.build(
         tiny_config(), classes=3, input_shape=(8, 8, 3), classifier_activation="sigmoid"
