@@ -29,10 +29,12 @@ from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.training.trust.calibration_bound import with_section
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
 from .card import masked_patch_card, model_card
+from .decision import decision_of_run
 from .distillation import DistillationTrainer
 from .head_start import start_head, starts_with_probe
 from .job import Job
@@ -337,6 +339,10 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
     kept = inference_model(model, activation=ACTIVATIONS[source.task])
     thresholds = choose_thresholds(plan, kept, log) if source.task == MULTILABEL else None
     labels = dataclasses.replace(plan.labels, thresholds=thresholds)
+    decision = decision_of_run(plan, kept, labels, log)
+    if decision is not None:
+        kept = decision.calibrated(kept)
+        labels = dataclasses.replace(labels, abstains=True)
     report, tested, test = None, None, source.splits.get("test")
     if test is not None and len(test):
         report = evaluate_images(
@@ -346,13 +352,18 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
             skipped=source.skipped,
             progress=folder.writes,
             thresholds=thresholds,
+            abstains=labels.abstains,
         )
         log(f"test    {report.summary}")
         tested = {**report.to_json(), **_seen_before(plan, test)}
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
     recipe = job.finished_recipe(plan, test=tested, description=described.to_json())
+    card = model_card(recipe, source.class_names)
+    if decision is not None:
+        recipe["decision"] = decision.to_json()
+        card = with_section(card, decision)
     classifier = Classifier.of(kept, described, recipe, folder.path)
-    write_files(folder.path, classifier, history, model_card(recipe, source.class_names))
+    write_files(folder.path, classifier, history, card)
     write_samples(folder.path, required(plan.samples, "samples").images(), plan.preprocessing)
     if folder.writes:
         write_run_page(folder.path, plan, job.data, history, report)

@@ -35,6 +35,7 @@ from keras_vit.utils.fields import flag_of, required
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import changed_fields
 
+from .decision import CALIBRATION, check_calibration
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .head_start import starts_with_probe
@@ -58,7 +59,7 @@ from .transfer import (
     with_fixed_repositories,
 )
 
-_DROPPED = "the bound of the weights does not hold for other weights; calibrate finds a new one"
+_DROPPED = "the bound of the weights does not hold for other weights; --max-error finds a new one"
 
 
 class Job:
@@ -96,6 +97,8 @@ class Job:
             self.options = dataclasses.replace(options, command=recipe["command"])
         else:
             check_output(output, self.data.data)
+        if self.settings.decision is not None and not self.data.calibration:
+            self.data = dataclasses.replace(self.data, calibration=CALIBRATION)
         if self.data.split_seed is None:
             self.data = dataclasses.replace(self.data, split_seed=self.settings.seed)
 
@@ -264,6 +267,7 @@ class Job:
         plan = TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )
+        check_calibration(plan)
         if starts_with_probe(plan):
             start = {"value": "linear probe", "from": "solved before the first step"}
             recipe["facts"].setdefault("head_start", start)

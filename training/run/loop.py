@@ -164,7 +164,7 @@ class _StepCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         # What training starts from, if it is not random, is a candidate of the best weights.
         if self.step == 0 and self.validate is not None and self.settings.validates_start:
-            self.history.add({"step": 0, **self._validate()})
+            self._record({"step": 0, **self._validate()})
             self.run.checkpoints.save(self.model)
 
     def on_train_batch_end(self, batch, logs=None):

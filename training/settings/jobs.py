@@ -19,6 +19,7 @@ from keras_vit.utils.fields import (
     setting,
 )
 
+from .decisions import DecisionSettings
 from .shared import Settings
 
 TRAINED = ("all", "head", "lora")
@@ -180,6 +181,10 @@ class FineTuning(Settings):
         needs="--teacher and --distillation soft",
     )
 
+    max_error: float | None = changed(
+        DecisionSettings, "max_error", absent="none: without a decision", off=(None,)
+    )
+
     command = "finetune"
 
     RULES = (
@@ -209,6 +214,11 @@ class FineTuning(Settings):
     def validates_start(self) -> bool:
         """Whether the weights before the first step may be the best ones."""
         return self.weights is not None and self.keep == "best"
+
+    @property
+    def decision(self) -> DecisionSettings | None:
+        """The bound of the decision that the run finds at its end; None without one."""
+        return None if self.max_error is None else DecisionSettings(max_error=self.max_error)
 
     @property
     def unknown_facts(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from keras_vit.training import recipes
 from keras_vit.utils.fields import check_json, check_used, documented, field_info, required
 from keras_vit.utils.json_files import changed_fields
 
+from .decisions import DecisionSettings
 from .declared import RESIZED_CROP, DeclaredSettings
 
 
@@ -191,6 +192,11 @@ class Settings(DeclaredSettings):
     def validates_start(self) -> bool:
         """Whether the weights before the first step may be the best ones."""
         return False
+
+    @property
+    def decision(self) -> DecisionSettings | None:
+        """The bounds of the decision that the run finds at its end; None without one."""
+        return None
 
     @property
     def micro_batch_size(self) -> int:

@@ -13,6 +13,7 @@ from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.classifier_folder import write_model
 from keras_vit.description import UNKNOWN
+from keras_vit.description.without_paths import is_place
 from keras_vit.images.listing import image_files
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.training.data.examples import Examples
@@ -20,6 +21,7 @@ from keras_vit.training.data.spec import Data, DataSpec, data_spec, spec_of_run
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, MODEL, atomic_folder, write_text
 
 from .calibration_bound import (
@@ -54,7 +56,7 @@ def calibrate(
         split: The calibration images: a part of the run or of the data; by default
             "calibration" if there is one, else as for `evaluate_classifier`.
         training_data: The data that the run trained on, by which strange images are recognised;
-            needed where they are not in `data`.
+            needed where they are neither in `data` nor found where the run read them.
         unknown: Images of none of the classes, files and folders; how many of them are refused
             is reported.
         batch_size: Images in a batch; does not change the results.
@@ -177,16 +179,33 @@ def calibration_images(
             numbers = trained.fingerprints()
             if numbers is not None:
                 trained = trained.take(np.flatnonzero(images.record.has("train", numbers)))
+        trained = trained or _found_training_images(classifier, spec)
     trained = None if trained is None else spaced(trained)
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
     return known.relabelled(numbers), trained, images.skip_unreadable
 
 
-def _trained_on(classifier, data):
+def _found_training_images(classifier, spec):
+    """The images that a run trained on, where it read them: in the working folder, beside the
+    classifier or beside other data; None if they are not there.
+    """
+    name = str((classifier.recipe.get("data") or {}).get("data") or "")
+    folder = required(classifier.folder, "folder").absolute()
+    near = ("", *folder.parents, os.path.dirname(os.path.abspath(str(spec.name))))
+    for place in (os.path.join(place, name) for place in near):
+        if is_place(classifier.recipe, place):
+            try:
+                return _trained_on(classifier, DataSpec(place), download=False)
+            except (OSError, ValueError):  # They are gone, or others.
+                return None
+    return None
+
+
+def _trained_on(classifier, data, **how):
     """The images in data that a run trained on; without a record, the train part."""
     record = SplitRecord.read(classifier.folder)
     spec = spec_of_run(classifier.recipe, data) or dataclasses.replace(data, holdout=0.0)
-    splits = spec.open(verify=False, recorded=record is not None).splits
+    splits = spec.open(verify=False, recorded=record is not None, **how).splits
     if record is None:
         return splits.get("train")
     for examples in splits.values():

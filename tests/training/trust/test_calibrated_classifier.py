@@ -9,8 +9,10 @@ import pytest
 
 import keras_vit
 from keras_vit import command_line
+from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.description import Labels
+from keras_vit.description.without_paths import without_paths
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
@@ -303,6 +305,17 @@ def test_the_lines_say_what_is_too_few_and_what_got_worse():
 def test_a_comparison_says_which_classifier_has_no_bound(calibrated, folder, photos):
     lines = compare_classifiers(calibrated[0], folder, photos).lines
     assert "unknown NEW answers every image, without a bound: it is not calibrated" in lines
+
+
+def test_training_images_are_found_where_the_run_read_them(folder, photos, new_photos):
+    recipe = without_paths({"data": DataSpec(photos).to_json()})
+    classifier = Classifier(color_model(), NAMES, Preprocessing((8, 8)), recipe, folder)
+    spec = DataSpec(new_photos)
+    assert calibration_images(classifier, spec, log=str)[1] is None  # Not near enough.
+    near = photos.parent / "run"
+    shutil.copytree(folder, near)
+    classifier = Classifier(color_model(), NAMES, Preprocessing((8, 8)), recipe, near)
+    assert len(calibration_images(classifier, spec, log=str)[1]) == 90
 
 
 def test_a_class_without_calibration_images_is_refused(folder, photos, tmp_path):

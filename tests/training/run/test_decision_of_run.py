@@ -1,0 +1,105 @@
+"""A run that finds at its end when its classifier answers."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+
+from keras_vit.classifier_folder import load_classifier
+from keras_vit.training.data import DataSpec
+from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.run.finetune import finetune
+from keras_vit.training.run.job import Job
+from keras_vit.training.run.run_options import RunOptions
+from keras_vit.training.settings import FineTuning
+from keras_vit.utils.files import CARD, RECIPE
+from makers import tiny_config, write_classes
+
+SETTINGS = FineTuning(
+    model=tiny_config(),
+    weights=None,
+    image_size=(12, 8),
+    steps=12,
+    batch_size=6,
+    accumulate=1,
+    learning_rate=0.1,
+    validation=0,
+    max_error=0.3,
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Noisy pictures of three colours: 24 of each class to train and calibrate, 4 to test."""
+    return write_classes(tmp_path_factory.mktemp("colors"), {"train": 24, "test": 4})
+
+
+@pytest.fixture(scope="module")
+def done(data, tmp_path_factory):
+    output, lines = tmp_path_factory.mktemp("runs") / "colors", []
+    finished = finetune(DataSpec(data, calibration=0.5), output, SETTINGS, log=lines.append)
+    return finished, output, lines
+
+
+def test_the_decision_is_found_on_the_calibration_part(done):
+    finished, output, lines = done
+    decision = load_classifier(output).recipe["decision"]
+    assert len(SplitRecord.read(output).parts["calibration"]) == 36
+    assert decision["images"] == 29  # A fifth of 36 chose the temperature.
+    assert decision["max_error"] == 0.3
+    assert any(line.startswith("with 95% confidence at most 30.0%") for line in lines)
+    assert "## Unknown images" in (output / CARD).read_text()
+
+
+def test_the_test_images_are_answered_by_it(done):
+    finished, output, _ = done
+    assert finished.report.count == 12
+    recorded = json.loads((output / RECIPE).read_text())["test"]
+    assert recorded["decision"]["answered"] == finished.report.decision["answered"]
+    assert load_classifier(output).model.output_shape == (None, 4)
+
+
+def test_a_bound_sets_a_tenth_of_the_training_images_aside(data, tmp_path):
+    settings = dataclasses.replace(SETTINGS, max_error=0.9)
+    job = Job(DataSpec(data), RunOptions(output=tmp_path / "run"), settings)
+    assert "66 images to train, 0 to validate, 6 to calibrate" in job.dry_run()
+
+
+def test_the_plan_and_the_card_say_that_the_bound_of_the_weights_was_dropped(done, data, tmp_path):
+    _, weights, _ = done
+    settings = dataclasses.replace(
+        SETTINGS, model=None, weights=str(weights), max_error=None, steps=1, learning_rate=1e-3
+    )
+    lines = []
+    finetune(data, tmp_path / "run", settings, log=lines.append)
+    dropped = "dropped (the bound of the weights does not hold for other weights"
+    assert any(dropped in line for line in lines)
+    assert dropped in (tmp_path / "run" / CARD).read_text()
+    assert not load_classifier(tmp_path / "run").description.labels.abstains
+
+
+def test_calibration_images_with_a_copy_that_was_trained_on_are_left_out(tmp_path):
+    data = write_classes(tmp_path / "data", {"train": 4, "calibration": 14, "test": 4})
+    name = sorted(path.name for path in (data / "train").iterdir())[0]
+    first = sorted((data / "train" / name).iterdir())[0]
+    shutil.copy(first, data / "calibration" / name / "copy.png")
+    lines, settings = [], dataclasses.replace(SETTINGS, steps=1, max_error=0.9)
+    finetune(data, tmp_path / "run", settings, log=lines.append)
+    assert "split   1 calibration images with a copy that was trained on are left out" in lines
+
+
+def test_too_few_calibration_images_are_refused_before_the_first_step(data, tmp_path):
+    settings = dataclasses.replace(SETTINGS, max_error=0.02)
+    with pytest.raises(ValueError, match="at least 200 answered photos.*Received: 36"):
+        finetune(DataSpec(data, calibration=0.5), tmp_path / "run", settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bound_that_cannot_hold_leaves_a_run_without_a_decision(tmp_path):
+    data = write_classes(tmp_path / "data", {"train": 24, "test": 4}, noise=200)
+    settings = dataclasses.replace(SETTINGS, steps=1, learning_rate=1e-6, max_error=0.2)
+    lines = []
+    finetune(DataSpec(data, calibration=0.5), tmp_path / "run", settings, log=lines.append)
+    assert not load_classifier(tmp_path / "run").description.labels.abstains
+    assert any(line.startswith("no decision: The threshold 0.") for line in lines)
