@@ -36,7 +36,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.images.listing import image_files
 from keras_vit.training import FineTuning, finetune
-from keras_vit.training.evaluation.intervals import wilson_interval
+from keras_vit.training.evaluation.measures import wilson_interval
 from keras_vit.utils.report import markdown_table
 
 BATCH = 32

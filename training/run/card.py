@@ -28,7 +28,7 @@ from keras_vit.preprocessing import describe_range
 from keras_vit.training.data import training_batches
 from keras_vit.training.data.augmentations import mixup_parameter
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.evaluation.intervals import accuracy_text
+from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.reports import EvaluationReport, error_images, report_parts
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import MODEL, REPORT

@@ -25,7 +25,7 @@ from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import Data
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.evaluation import classification
+from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
@@ -411,7 +411,7 @@ def evaluate_images(
         examples: The images.
         **options: More arguments of `classification.evaluate`.
     """
-    return classification.evaluate(
+    return evaluate(
         model,
         examples,
         plan.source.class_names,

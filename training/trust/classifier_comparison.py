@@ -14,7 +14,7 @@ from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
-from keras_vit.training.evaluation.intervals import Share
+from keras_vit.training.evaluation.measures import Share
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import check_file
 from keras_vit.utils.report import Report, Table

@@ -13,7 +13,7 @@ from keras_vit.models.opening import is_model_name
 from keras_vit.prediction import highest
 from keras_vit.training.data.examples import task_of
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.evaluation.intervals import wilson_interval
+from keras_vit.training.evaluation.measures import wilson_interval
 from keras_vit.training.evaluation.predictions import build_evaluated, extract
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.utils.progress import progress_bar
