@@ -55,7 +55,6 @@ def test_files_between_a_source_and_a_layer_name_no_feature_of_a_block():
         "checkpoints/save.py",
         "layers/base_layers.py",
         "models/build.py",
-        "models/functional.py",
         "models/opening.py",
         "models/rebuild.py",
         "configs/recognition.py",

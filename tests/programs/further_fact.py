@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 from keras_vit import description
-from keras_vit.description import description as description_file, description_texts, of_models
+from keras_vit.description import description as description_file, description_texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,7 @@ class WithMotto(description.Description):
 
 
 # Before anything else imports it.
-for module in (description, description_file, of_models, description_texts):
+for module in (description, description_file, description_texts):
     module.Description = WithMotto
 
 import keras  # noqa: E402

@@ -11,8 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.classifier import check_classifier
-from keras_vit.description import Description, Labels
+from keras_vit.description import Description, Labels, check_class_names
 from keras_vit.description.class_labels import SCORES
 from keras_vit.description.without_paths import without_paths
 from keras_vit.hub.downloads import RepositoryName
@@ -269,7 +268,7 @@ class Job:
         }
         samples = None
         if recipe["classes"]:  # What would be an error at the end is one now.
-            check_classifier(labels, None, preprocessing)
+            check_class_names(labels.output_names)
             samples = choose_samples(settings.samples, source, settings.image_size)
             read_images(samples.files)
             if settings.decision is not None:
