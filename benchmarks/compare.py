@@ -18,9 +18,8 @@ import os
 import statistics
 import sys
 
+from machine import describe, peak_memory, seconds_of
 from own_process import run_program
-
-from keras_vit.training.machine import describe, peak_memory, seconds_of
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

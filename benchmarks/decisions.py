@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import pathlib
 import re
 import sys
 
@@ -25,14 +24,14 @@ import scipy.stats
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.description import Labels
 from keras_vit.training.data import DataSpec
-from keras_vit.training.evaluation.calibration import calibration_of, scaled_probabilities
-from keras_vit.training.evaluation.features import default_cache
+from keras_vit.training.evaluation.measures import calibration_of, scaled_probabilities
 from keras_vit.training.settings.decisions import DecisionSettings
-from keras_vit.training.trust.calibration_bound import distinct, find_decision
-from keras_vit.training.trust.calibration_scores import (
+from keras_vit.training.trust.calibration_bound import (
     MAX_TRAINING,
     Scores,
     compute_scores,
+    distinct,
+    find_decision,
     leverages_of,
 )
 from keras_vit.utils.report import markdown_table
@@ -49,7 +48,6 @@ def main() -> None:
     parser.add_argument("--simulate", type=int, metavar="DRAWS", help="draw scores instead")
     parser.add_argument("--data", help="images with a test and a train part")
     parser.add_argument("--halves", type=int, default=200)
-    parser.add_argument("--cache", type=pathlib.Path, default=default_cache())
     arguments = parser.parse_args()
     if arguments.simulate:
         print(table_of_draws(arguments.simulate))
@@ -64,7 +62,6 @@ def main() -> None:
                 examples,
                 classifier.preprocessing,
                 batch_size=128,
-                cache=arguments.cache,
                 progress=True,
             )
             for examples in (splits["test"], train.take(np.unique(places)))

@@ -14,8 +14,7 @@ import tempfile
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-
-from keras_vit.training.machine import describe
+from machine import describe
 
 SIDE = 64  # Pixels.
 IMAGES = 16  # Half of them calibrate int8.

@@ -19,9 +19,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import PIL.Image
+from machine import describe
 from sklearn.datasets import load_digits
-
-from keras_vit.training.machine import describe
 
 COMPARED = ("saved_model", "tflite", "onnx", "openvino")  # The web pages hold the ONNX file.
 WARM_UP_ROUNDS = 2

@@ -48,10 +48,10 @@ def main():
     import keras
     import numpy as np
     import tensorflow as tf
+    from machine import describe, seconds_of
     from tensorflow.python.framework import convert_to_constants
 
     from keras_vit.layers import SelfAttention
-    from keras_vit.training.machine import describe, seconds_of
 
     keras.config.set_dtype_policy(arguments.precision)
     shape = (arguments.batch_size, *IMAGE_SHAPE)

@@ -12,8 +12,15 @@ import argparse
 
 import numpy as np
 
-from keras_vit.training.trust.gates import FAILS, HOLDS, UNCLEAR, judge, parse_gates
-from keras_vit.training.trust.paired import Pairs, difference, share
+from keras_vit.training.trust.paired import (
+    FAILS,
+    HOLDS,
+    UNCLEAR,
+    Measure,
+    Pairs,
+    judge,
+    parse_gates,
+)
 from keras_vit.utils.report import markdown_table
 
 CLASSES = 10
@@ -60,13 +67,13 @@ def cases(count):
 
             def top_1(rng, losses=losses, gains=gains):
                 shares = (0.9 - losses, losses, gains, 0.1 - gains)
-                return [difference("top_1", Pairs(*rng.multinomial(count, shares).tolist()))]
+                return [Measure("top_1", Pairs(*rng.multinomial(count, shares).tolist()))]
 
             yield "top_1 > -0.5", f"{text}, {losses:.0%} negative flips", top_1
     for flips in (0.01, 0.005):
 
         def negative(rng, flips=flips):
-            return [share("negative_flips", rng.random(count) < flips)]
+            return [Measure("negative_flips", (rng.binomial(count, flips), count))]
 
         yield "negative_flips < 1%", f"{flips:.1%} flip", negative
 
@@ -84,7 +91,7 @@ def by_class(count, worse, flips=0.02):
             losses = flips + (worse if number == CLASSES - 1 else 0)
             shares = (0.9 - losses, losses, flips, 0.1 - flips)
             counts = rng.multinomial(size, shares).tolist()
-            measures.append(difference("class_recall", Pairs(*counts), str(number)))
+            measures.append(Measure("class_recall", Pairs(*counts), str(number)))
         return measures
 
     return draw

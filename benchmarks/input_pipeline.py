@@ -18,9 +18,8 @@ import statistics
 import tempfile
 import time
 
+from machine import describe, peak_memory
 from own_process import run_program
-
-from keras_vit.training.machine import describe, peak_memory
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

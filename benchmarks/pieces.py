@@ -30,7 +30,7 @@ import keras_vit
 from keras_vit.configs import MODELS
 from keras_vit.layers import GroupNorm, StandardizedConv2D, residual_units
 from keras_vit.models import resnet
-from keras_vit.training import SGD, Adam, Muon, SoftmaxCrossentropy, Trainer, warmup_schedule
+from keras_vit.training import Adam, Muon, SoftmaxCrossentropy, Trainer, warmup_schedule
 
 HELD_OUT = 5000
 BASE = keras_vit.ViTConfig(
@@ -39,7 +39,6 @@ BASE = keras_vit.ViTConfig(
 OPTIMIZERS = {
     "muon": Muon,
     "adam": Adam,
-    "nesterov": functools.partial(SGD, nesterov=True, global_clipnorm=None),
 }
 
 
@@ -97,7 +96,6 @@ TWO_POOLS = dataclasses.replace(
 PIECES = {
     "base": {},
     "Adam": {"optimizer": "adam"},
-    "SGD, Nesterov": {"optimizer": "nesterov", "learning_rate": 0.1, "weight_decay": 5e-4},
     "rate 1e-3": {"learning_rate": 1e-3},
     "rate 1e-2": {"learning_rate": 1e-2},
     "rate 3e-2": {"learning_rate": 3e-2},

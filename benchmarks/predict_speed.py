@@ -18,7 +18,8 @@ import statistics
 import tempfile
 import time
 
-from keras_vit.training.machine import describe
+from machine import describe
+
 from keras_vit.utils.report import markdown_table
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -19,8 +19,8 @@ import tempfile
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from compare import job_of, make_step
+from machine import describe, seconds_of
 
-from keras_vit.training.machine import describe, seconds_of
 from keras_vit.utils.report import markdown_table
 
 # The first pattern found in "name of the operation:type" decides.

@@ -20,8 +20,7 @@ from keras_vit.images.listing import image_files
 from keras_vit.images.transcoding import read_image
 from keras_vit.models.rebuild import feature_model
 from keras_vit.training.data import DataSpec
-from keras_vit.training.evaluation.features import default_cache
-from keras_vit.training.trust.calibration_scores import (
+from keras_vit.training.trust.calibration_bound import (
     MAX_TRAINING,
     compute_scores,
     leverage_arrays,
@@ -40,7 +39,6 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="images with a test and a train part")
     parser.add_argument("--strangers", nargs="+", required=True, help="folders of images")
     parser.add_argument("--known", type=int, default=2000, help="test images to compare with")
-    parser.add_argument("--cache", type=pathlib.Path, default=default_cache())
     arguments = parser.parse_args()
     for name in arguments.classifiers:
         classifier = load_classifier(name)
@@ -54,7 +52,6 @@ def main() -> None:
                 examples.take(np.unique(places.astype(int))),
                 classifier.preprocessing,
                 batch_size=128,
-                cache=arguments.cache,
                 progress=True,
             )
         known = familiarities(parts["train"].features, parts["test"].features, classifier)

@@ -61,8 +61,8 @@ PACKAGES = {
     "keras_vit.training.evaluation": (
         "Evaluation",
         (
-            *("classification", "multilabel", "calibration", "few_shot", "features"),
-            *("embeddings", "nearest", "predictions", "protocols", "results"),
+            *("classification", "measures", "few_shot"),
+            *("embeddings", "predictions", "protocols", "results"),
         ),
     ),
     "keras_vit.export": ("Export and serving", ()),
@@ -157,7 +157,7 @@ def _code(language, text):
 
 def commands_index():
     """Returns the page that lists the commands."""
-    lines = [f"| [`keras-vit {name}`]({name}.md) | {row[1]} |" for name, row in COMMANDS.items()]
+    lines = [f"| [`keras-vit {name}`]({name}.md) | {text} |" for name, text in COMMANDS.items()]
     return (
         "# Commands\n\n| command | |\n| --- | --- |\n" + "\n".join(lines) + "\n\n"
         "`keras-vit COMMAND --help` prints these pages. An error is one line, with exit code 2; "
@@ -169,7 +169,7 @@ def command_page(name):
     """Returns the page of a command: usage, and a table for each group of its arguments."""
     parser = argparse.ArgumentParser(prog=f"keras-vit {name}", add_help=False)
     add_arguments(parser, command_type(name))
-    parts = [f"# keras-vit {name}", COMMANDS[name][1], f"```text\n{_usage(parser)}\n```"]
+    parts = [f"# keras-vit {name}", COMMANDS[name], f"```text\n{_usage(parser)}\n```"]
     for group in parser._action_groups:
         rows = [_row(parser, action) for action in group._group_actions]
         rows = [row for row in rows if row]

@@ -4,7 +4,7 @@
     python docs/timm_models.py --json FILE     # The results, and no table.
     python docs/timm_models.py PATTERN ...     # Prints the table of some names.
 
-makes every Vision Transformer and BiT that timm lists with few blocks, small images and random
+makes every Vision Transformer that timm lists with few blocks, small images and random
 weights, writes the folder that timm puts on the Hub, and compares timm's answers with the answers
 of the model that is built from the folder alone.
 """
@@ -15,13 +15,11 @@ import pathlib
 import re
 import sys
 import tempfile
-from unittest import mock
 
 import keras
 import numpy as np
 import timm
 import torch
-from timm.models import resnetv2
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
@@ -32,15 +30,12 @@ from keras_vit.checkpoints.load import load_opened
 PAGE = pathlib.Path(__file__).parent / "checkpoints.md"
 START, END = "<!-- timm: docs/timm_models.py writes this table -->\n", "<!-- end of timm -->\n"
 
-PATTERNS = ("vit_*", "deit*", "flexivit*", "resnetv2_*bit*")
+PATTERNS = ("vit_*", "deit*", "flexivit*")
 DEPTH, CLASSES = 2, 11
 
 # Rows of the table: what the names have in common, and a pattern of the names.
 FAMILIES = (
-    ("RoPE-ViT, relative positions, parallel blocks, ResNet-D stems and others", OTHERS.pattern),
-    ("DINOv3, LingBot-Vision", r"dinov3|lingbot"),
-    ("BiT", r"^resnetv2"),
-    ("hybrids: R+Ti/16, R26, R50", r"_r(26|50)?_s\d+"),
+    ("hybrids, DINOv3, RoPE-ViT, relative positions and others", OTHERS.pattern),
     ("SigLIP", r"siglip"),
     ("CLIP", r"clip"),
     ("DINOv2, TIPSv2", r"dinov2|tipsv2"),
@@ -79,16 +74,8 @@ def make(name: str) -> torch.nn.Module:
     options = {} if timm.get_pretrained_cfg(name).num_classes == 0 else {"num_classes": CLASSES}
     torch.manual_seed(0)
     patch = int((re.search(r"patch(\d+)", name) or (0, 16))[1])
-    if name.startswith("resnetv2"):
-        create = resnetv2._create_resnetv2_bit
-
-        def fewer_blocks(variant, **kwargs):
-            return create(variant, **{**kwargs, "layers": (1, 1, 1, 2)})
-
-        with mock.patch.object(resnetv2, "_create_resnetv2_bit", fewer_blocks):
-            return _randomized(timm.create_model(name, **options))
     # Not square, so that the grid is a fact.
-    size = 64 if re.search(r"_r(26|50)?_s\d+", name) else (2 * patch, 3 * patch)
+    size = (2 * patch, 3 * patch)
     model = timm.create_model(name, depth=DEPTH, img_size=size, **options)
     return _randomized(model)
 
@@ -116,7 +103,7 @@ def check(name: str) -> Result:
     if OTHERS.search(name):
         return Result(name, refusal="by name")
     theirs = make(name)
-    size = theirs.patch_embed.img_size if hasattr(theirs, "patch_embed") else (64, 96)
+    size = theirs.patch_embed.img_size
     images = np.random.default_rng(0).normal(size=(2, 3, *size)).astype("float32")
     with torch.no_grad():
         expected = theirs(torch.tensor(images)).numpy()

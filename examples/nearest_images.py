@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import keras_vit
-from keras_vit.training.evaluation.nearest import nearest
+from keras_vit.training.evaluation.embeddings import nearest
 
 digits, labels = load_digits(return_X_y=True)
 images = np.kron(digits.reshape(-1, 8, 8, 1) * 15, np.ones((1, 4, 4, 3))).astype("uint8")

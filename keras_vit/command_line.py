@@ -28,46 +28,30 @@ from keras_vit.utils.safe_text import safe_output
 
 DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 
-# The class of each command, and the first line of its docstring, which `--help` lists without the
-# imports of all commands. The module is keras_vit.commands.<name>, dashes as underscores.
+# Each command with the first line of its docstring, which `--help` lists without the imports of all
+# commands. Its module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
-    "demo": (
-        "Demo",
-        "Run the main job on real digits: pre-train, transfer, evaluate, predict, export.",
-    ),
-    "check": (
-        "Check",
-        "Check labelled photos before training: labels, copies, shortcuts, unreadable files.",
-    ),
-    "models": ("Models", "List the models and their costs."),
-    "finetune": ("Finetune", "Fine-tune a pre-trained model on your own images."),
-    "sweep": ("Sweep", "Fine-tune with several learning rates, then the best with several seeds."),
-    "pretrain": ("PretrainCommand", "Train a model from random weights."),
-    "recipes": ("Recipes", "List the paper's recipes, and ours for small classifiers."),
-    "evaluate": ("Evaluate", "Evaluate a classifier, every image counted once."),
+    "demo": "Run the main job on real digits: pre-train, transfer, evaluate, predict, export.",
+    "check": "Check labelled photos before training: labels, copies, shortcuts, unreadable files.",
+    "models": "List the models and their costs.",
+    "finetune": "Fine-tune a pre-trained model on your own images.",
+    "sweep": "Fine-tune with several learning rates, then the best with several seeds.",
+    "pretrain": "Train a model from random weights.",
+    "recipes": "List the paper's recipes, and ours for small classifiers.",
+    "evaluate": "Evaluate a classifier, every image counted once.",
     "calibrate": (
-        "Calibrate",
-        'Find when a classifier answers and when it answers "unknown", from held-out images.',
+        'Find when a classifier answers and when it answers "unknown", from held-out images.'
     ),
-    "compare": (
-        "Compare",
-        "Compare a new classifier with an old one on the same images, with gates.",
-    ),
-    "predict": ("Predict", "Print the most likely classes of images."),
-    "embed": ("Embed", "Write features of images, and find the images nearest to one."),
-    "few-shot": ("FewShot", "Evaluate frozen features with a few images per class."),
-    "records": ("RecordsCommand", "Write images as sharded TFRecord files, for several machines."),
-    "inspect": ("Inspect", "Draw what a model has learned and what it looks at."),
-    "export": (
-        "Export",
-        "Export a classifier to SavedModel, TFLite, ONNX, OpenVINO or a web page.",
-    ),
-    "verify": ("Verify", "Check an export in its own runtime, on this machine."),
-    "convert": ("Convert", "Convert weights from and to other code bases."),
-    "push": (
-        "Push",
-        "Push a classifier to the Hugging Face Hub, with a model card, in one commit.",
-    ),
+    "compare": "Compare a new classifier with an old one on the same images, with gates.",
+    "predict": "Print the most likely classes of images.",
+    "embed": "Write features of images, and find the images nearest to one.",
+    "few-shot": "Evaluate frozen features with a few images per class.",
+    "records": "Write images as sharded TFRecord files, for several machines.",
+    "inspect": "Draw what a model has learned and what it looks at.",
+    "export": "Export a classifier to SavedModel, TFLite, ONNX, OpenVINO or a web page.",
+    "verify": "Check an export in its own runtime, on this machine.",
+    "convert": "Convert weights from and to other code bases.",
+    "push": "Push a classifier to the Hugging Face Hub, with a model card, in one commit.",
 }
 
 BACKENDS = ("tensorflow", "jax")  # Backends of Keras that the commands run on.
@@ -116,11 +100,6 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"keras-vit {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    try:
-        check_installation()
-    except ImportError as error:
-        print(f"keras-vit: {error}", file=sys.stderr)
-        return 2
     if not argv:
         print(first_commands())
         return 0
@@ -129,7 +108,7 @@ def main(argv: list[str] | None = None) -> int:
         ours = our_word(argv[0], COMMANDS)
         near = f"It is {ours} here" if ours else nearest_names(argv[0], COMMANDS, 0.6)
         parser.error(f"no such command: {argv[0]!r}. {near}")
-    for name, (_, summary) in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         if name == called:
             command = commands.add_parser(
                 name, help=summary, description=summary, epilog=details_of(name)
@@ -179,9 +158,11 @@ def unknown_arguments(unknown: Sequence[str], flags: Mapping[str, str]) -> str:
 
 
 def command_type(name: str) -> type[Command]:
-    """Returns the dataclass of a command."""
+    """Returns the dataclass of a command, the only one that its module defines."""
     module = importlib.import_module(f"keras_vit.commands.{name.replace('-', '_')}")
-    return getattr(module, COMMANDS[name][0])
+    classes = filter(inspect.isclass, vars(module).values())
+    own = (value for value in classes if value.__module__ == module.__name__)
+    return next(value for value in own if issubclass(value, Command))
 
 
 def details_of(name: str) -> str:
@@ -205,16 +186,11 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
         name: The command's name.
         arguments: Its parsed arguments.
     """
-    try:
-        command = from_arguments(command_type(name), arguments)
-        needs_tensorflow = command.needs_tensorflow
-    except (ValueError, OSError) as error:
-        with safe_output():
-            return _report(error, arguments)
     with safe_output():
         try:
-            if needs_tensorflow:
-                check_backend_name()
+            check_installation()
+            command = from_arguments(command_type(name), arguments)
+            if command.needs_tensorflow:
                 import_tensorflow_quietly()
                 check_backend(name, command)
             output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
@@ -228,20 +204,15 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes at its end.
             return 141  # As the shell reports SIGPIPE.
         except Exception as error:
-            return _report(error, arguments)
+            line = error_line(error)
+            if line is None or arguments.traceback:
+                raise
+            print(f"keras-vit: {line}", file=sys.stderr)
+            return 2
 
 
-def _report(error, arguments):
-    """Prints an error that a user can act on and returns the exit code; raises any other."""
-    line = _line_of(error)
-    if line is None or arguments.traceback:
-        raise error
-    print(f"keras-vit: {line}", file=sys.stderr)
-    return 2
-
-
-def _line_of(error):
-    """An error that a user can act on, in one line; None for any other."""
+def error_line(error: Exception) -> str | None:
+    """Returns an error that a user can act on in one line; None for any other."""
     line = str(error) if isinstance(error, (ValueError, OSError, ImportError)) else None
     if isinstance(error, MemoryError):
         line = f"The command must have more memory. Received: {type(error).__name__}: {error}"
@@ -254,30 +225,18 @@ def _line_of(error):
     return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."  # It may quote files.
 
 
-def check_backend_name() -> None:
-    """Raises ValueError if the environment asks for a backend of Keras that the package lacks."""
-    wanted = os.environ.get("KERAS_BACKEND", BACKENDS[0])
-    if wanted not in BACKENDS:
-        raise ValueError(
-            f"For the commands Keras's backend must be {' or '.join(BACKENDS)}; the models, their "
-            f"fit and predict also run on torch. Received: KERAS_BACKEND={wanted}"
-        )
-
-
 def check_backend(name: str, command: Command) -> None:
     """Hides the GPUs from TensorFlow where it only reads data: it would take all their memory.
 
     Raises:
-        ValueError: If the command needs Keras to run on TensorFlow.
+        ValueError: If the command does not run on Keras's backend.
     """
     keras, tensorflow = map(importlib.import_module, ("keras", "tensorflow"))
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        return
-    if command.on_tensorflow_alone:
+    backend, known = keras.backend.backend(), BACKENDS[: 1 if command.on_tensorflow_alone else 2]
+    if backend not in known:
         raise ValueError(
-            f"keras-vit {name} must run on Keras's TensorFlow backend (KERAS_BACKEND=tensorflow "
-            f"keras-vit {name} ...), which takes what was trained on any other. "
-            f"Received: KERAS_BACKEND={backend}"
+            f"keras-vit {name} must run on Keras's backend {' or '.join(known)} (KERAS_BACKEND="
+            f"{known[0]}), which takes what was trained on any other. Received: {backend}"
         )
-    tensorflow.config.set_visible_devices([], "GPU")
+    if backend != "tensorflow":
+        tensorflow.config.set_visible_devices([], "GPU")

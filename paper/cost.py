@@ -16,12 +16,12 @@ import argparse
 import csv
 import json
 import pathlib
+import resource
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 
-from keras_vit.training.machine import process_memory
 from keras_vit.utils.plots import new_figure
 
 MODELS = (
@@ -119,7 +119,8 @@ def run_batch(
         text=True,
     )
     while process.poll() is None:
-        if memory is not None and process_memory(process.pid) > memory * 2**30:
+        pages = int(pathlib.Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        if memory is not None and pages * resource.getpagesize() > memory * 2**30:
             process.kill()
             process.communicate()
             return None

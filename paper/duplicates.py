@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--test", required=True)
     parser.add_argument("--output", required=True, type=pathlib.Path)
     parser.add_argument("--data-dir")
-    parser.add_argument("--distance", type=int, default=MAX_DISTANCE, help="bits of 64, 0 to 15")
+    parser.add_argument("--distance", type=int, default=MAX_DISTANCE, help="bits of 64")
     parser.add_argument("--similarity", type=float, default=LEAST_SIMILARITY)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     given = parser.parse_args(arguments)

@@ -25,11 +25,12 @@ from pretraining import (
     config_of_result,
     pretraining_of,
 )
+from read_results import read_results
 from tables import OURS, PAPER, paper_table
 
 from keras_vit import configs
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.training.evaluation.results import Result, read_results
+from keras_vit.training.evaluation.results import Result
 from keras_vit.utils.files import atomic_write, write_csv
 from keras_vit.utils.plots import new_figure
 
@@ -124,7 +125,7 @@ def result_points(
     result counts. Figure 5 also shows the mean of the paper's five tasks, if all are there.
 
     Args:
-        results: Files and their results, as `find_results` yields them.
+        results: Files and their results, as `read_results` returns them.
 
     Returns:
         The points, and a line for each file and figure that misses fields of the file.

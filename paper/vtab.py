@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import vtab_tasks
+from read_results import read_result
 from tables import paper_table
 from vtab_tasks import GROUPS, TASKS, VtabTask, resolve
 
@@ -37,14 +38,12 @@ from keras_vit.training import FineTuning, finetune, recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.evaluation.features import extract
 from keras_vit.training.evaluation.intervals import accuracy_text
-from keras_vit.training.evaluation.predictions import build_evaluated
+from keras_vit.training.evaluation.predictions import build_evaluated, extract
 from keras_vit.training.evaluation.results import (
     Result,
     check_same_settings,
     pretraining_fields,
-    read_result,
 )
 from keras_vit.utils.report import align_columns
 
@@ -160,7 +159,7 @@ class Vtab:
         whole, test = features(False, "train"), features(False, "test")
 
         def accuracy(fitted, judged, l2):
-            fit = few_shot.LinearMap(fitted.values, fitted.labels, l2=l2, dtype="float64")
+            fit = few_shot.LinearMap(fitted.values.astype("float64"), fitted.labels, l2=l2)
             return float(np.mean(fit.predict(judged.values) == judged.labels))
 
         scores = {l2: accuracy(train, validation, l2) for l2 in L2_CHOICES}

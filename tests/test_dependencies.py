@@ -28,11 +28,6 @@ OF_AN_EXTRA = {
     "matplotlib": "plots",
     "playwright": "web",
 }
-# A file of PyTorch is read with the PyTorch that wrote it.
-OF_NO_EXTRA = {"torch"}
-
-# Functions that import, the place of the extra among their arguments, and their usual extra.
-IMPORTERS = {"import_export_package": (1, "export"), "import_optional": (2, None)}
 
 
 @functools.cache
@@ -79,19 +74,6 @@ def test_an_import_statement_is_of_what_every_installation_has():
         for module in (name for node in of_file for name in statements(node)):
             extra = OF_AN_EXTRA.get(module)
             assert module in always or module in declared().get(extra, ()), f"{path}: {module}"
-
-
-def test_an_optional_import_names_the_extra_that_installs_it():
-    for path, of_file in nodes():
-        for node in (node for node in of_file if isinstance(node, ast.Call) and node.args):
-            name = getattr(node.func, "attr", getattr(node.func, "id", None))
-            if name not in IMPORTERS or (module := text_of(node.args[0])) is None:
-                continue
-            place, usual = IMPORTERS[name]
-            given = [*node.args[place:], *(word.value for word in node.keywords)]
-            extra = text_of(given[0]) if given else usual
-            module = module.split(".")[0]
-            assert extra is None or module in declared()[extra] | OF_NO_EXTRA, f"{path}: {module}"
 
 
 def test_what_is_declared_is_used():

@@ -7,12 +7,14 @@ import dataclasses
 
 import pytest
 
+from keras_vit.configs import ViTConfig
+from keras_vit.training.settings import FineTuning
 from keras_vit.utils.fields import (
     AT_LEAST_1,
     REQUIRED,
     add_arguments,
     changed,
-    flat_fields,
+    check_fields,
     from_arguments,
     part,
     setting,
@@ -35,6 +37,9 @@ class Blur:
     names: tuple[str, ...] = setting((), "of results", unit="NAME", flag="name")
     limit: int | None = setting(None, "of bytes", unit="N", parse=len, absent="none")
     filter: Filter = part(Filter, group="the filter")
+
+    def __post_init__(self):
+        check_fields(self)
 
 
 def blur(*words, settings_type=Blur):
@@ -78,8 +83,8 @@ def test_a_part_may_hold_what_was_given_alone():
     assert blur("--radius", "2", settings_type=Sharpen).filter == {"radius": 2.0}
 
 
-def test_a_value_beyond_the_limits_is_reported_by_its_flag():
-    with pytest.raises(ValueError, match=r"^--count must be at least 1. Received: --count 0$"):
+def test_a_value_beyond_the_limits_is_an_error():
+    with pytest.raises(ValueError, match=r"^count must be at least 1. Received: count=0$"):
         blur("a.png", "--output", "out", "--count", "0")
 
 
@@ -106,7 +111,14 @@ def test_another_dataclass_has_a_field_with_another_text_and_default():
     assert "--radius PIXELS in pixels (default: 2.0) --count N (default: 5)" in text
 
 
-def test_the_fields_of_parts_are_found():
-    names = [field.name for field, *_ in flat_fields(Blur)]
-    assert names[:2] == ["images", "output"]
-    assert names[-4:] == ["limit", "radius", "colours", "sizes"]
+@pytest.mark.parametrize(
+    ("settings_type", "name", "ours"),
+    [(ViTConfig, "embed_dim", "width"), (FineTuning, "lr", "learning_rate")],
+)
+def test_an_argument_of_another_library_is_named_as_it_is_here(settings_type, name, ours):
+    with pytest.raises(
+        TypeError, match=f"{settings_type.__name__} has no {name}, here it is {ours}"
+    ):
+        settings_type(**{name: 1})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        settings_type(colour=1)

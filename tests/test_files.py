@@ -7,19 +7,23 @@ import signal
 
 import pytest
 
+from keras_vit.checkpoints.repositories import classifier_folder
 from keras_vit.utils.files import (
     DiskError,
     atomic_folder,
     atomic_write,
     check_file,
     check_folder,
-    check_output_file,
     check_space,
     check_writable,
     named_disk_errors,
+    path_inside,
     write_csv,
     write_text,
 )
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LEADING_OUT = ("../x", "a/../../x", "..", "/x", "//x", "a/./../../x", "..\\x", "C:x", "a\0b", "a/")
 
 
 def files_of(folder):
@@ -30,48 +34,36 @@ def files_of(folder):
     }
 
 
-def test_a_file_or_folder_appears_at_the_end_of_the_block_with_its_parents(tmp_path):
-    path = tmp_path / "scores.csv"
-    with atomic_write(path) as partial:
-        assert (partial.parent, partial.suffix) == (tmp_path, ".csv")
-        partial.write_text("new")
-        assert not path.exists()
-    folder = tmp_path / "runs" / "pets"
-    with atomic_folder(folder) as partial:
-        (partial / "model.keras").write_text("new")
-        assert not folder.exists()
-    assert files_of(tmp_path) == {"scores.csv": "new", "runs/pets/model.keras": "new"}
+def test_a_file_or_folder_appears_whole_with_its_parents_or_the_old_one_stays(tmp_path):
+    file, folder = tmp_path / "new" / "scores.csv", tmp_path / "runs" / "pets"
+
+    def write(text, fails=False):
+        with atomic_write(file) as partial:
+            assert (partial.parent, partial.suffix) == (file.parent, ".csv")
+            partial.write_text(text)
+            if fails:
+                raise RuntimeError("half way")
+
+    def fill(text, fails=False):
+        with atomic_folder(folder, marker="model.keras", overwrite=True) as partial:
+            (partial / "model.keras").write_text(text)
+            if fails:
+                raise RuntimeError("half way")
+
+    write("old")
+    fill("old")
+    (folder / "left over").write_text("old")
     (tmp_path / "usual").mkdir()
     assert folder.stat().st_mode == (tmp_path / "usual").stat().st_mode
-
-
-def test_what_fails_leaves_the_old_one_and_nothing_else_and_what_does_not_replaces_it(tmp_path):
-    file, folder = tmp_path / "scores.csv", tmp_path / "pets"
-    folder.mkdir()
-    for path in (file, folder / "model.keras", folder / "left over"):
-        path.write_text("old")
     before = files_of(tmp_path)
-
-    def write(fails):
-        with atomic_write(file) as partial:
-            partial.write_text("new")
-            if fails:
-                raise RuntimeError("half way")
-
-    def fill(fails):
-        with atomic_folder(folder, marker="model.keras", overwrite=True) as partial:
-            (partial / "model.keras").write_text("new")
-            if fails:
-                raise RuntimeError("half way")
-
     for replace in (write, fill):
         with pytest.raises(RuntimeError, match="half way"):
-            replace(True)
+            replace("new", fails=True)
         assert files_of(tmp_path) == before
-    write(False)
-    fill(False)
-    assert files_of(tmp_path) == {"scores.csv": "new", "pets/model.keras": "new"}
-    assert sorted(os.listdir(tmp_path)) == ["pets", "scores.csv"]
+    write("new")
+    fill("new")
+    assert files_of(tmp_path) == {"new/scores.csv": "new", "runs/pets/model.keras": "new"}
+    assert [os.listdir(path.parent) for path in (file, folder)] == [["scores.csv"], ["pets"]]
 
 
 def test_a_folder_that_was_filled_meanwhile_is_kept(tmp_path):
@@ -88,7 +80,7 @@ def test_a_folder_that_was_filled_meanwhile_is_kept(tmp_path):
     assert os.listdir(tmp_path) == ["pets"]
 
 
-def test_a_folder_of_another_kind_is_never_replaced(tmp_path):
+def test_what_exists_is_replaced_on_request_alone_and_never_a_folder_of_another_kind(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ValueError, match=r"new or empty.*--overwrite"):
         check_folder(tmp_path, marker="model.keras")
@@ -98,9 +90,6 @@ def test_a_folder_of_another_kind_is_never_replaced(tmp_path):
         check_folder(tmp_path, overwrite=True)
     with pytest.raises(ValueError, match="must be a folder"):
         check_folder(tmp_path / "thesis.tex", overwrite=True)
-
-
-def test_an_existing_file_is_replaced_only_on_request(tmp_path):
     path = tmp_path / "pets.onnx"
     check_file(path, ".onnx")
     path.touch()
@@ -109,9 +98,6 @@ def test_an_existing_file_is_replaced_only_on_request(tmp_path):
     check_file(path, ".onnx", overwrite=True)
     with pytest.raises(ValueError, match=r"must end with \.tflite"):
         check_file(path, ".tflite", overwrite=True)
-    (tmp_path / "folder.onnx").mkdir()
-    with pytest.raises(ValueError, match="must be a file"):
-        check_file(tmp_path / "folder.onnx", ".onnx", overwrite=True)
 
 
 @pytest.mark.parametrize(
@@ -147,29 +133,22 @@ def test_the_error_behind_an_error_counts():
         write()
     message = "runs/a.partial cannot be written: No space left on device. Go on with: B"
     assert str(caught.value) == message
-
-
-def test_other_errors_stay_as_they_are(tmp_path):
-    with pytest.raises(PermissionError), named_disk_errors(tmp_path):
+    with pytest.raises(PermissionError), named_disk_errors("runs"):  # Other errors are not changed.
         raise PermissionError(errno.EACCES, "Permission denied", "photos")
 
 
 def test_an_output_is_checked_before_the_work(tmp_path, monkeypatch):
     check_writable(tmp_path / "new" / "file.csv")
-    check_output_file(tmp_path / "features.npz")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=f"Not a directory: {tmp_path}/file. Received"):
+    check_writable(tmp_path / "file")
+    with pytest.raises(ValueError, match=f"{tmp_path}/file is no folder"):
         check_writable(tmp_path / "file" / "report" / "numbers.csv")
-    with pytest.raises(ValueError, match=f"in a folder that exists. .* no {tmp_path}/new"):
-        check_output_file(tmp_path / "new" / "features.npz")
-    with pytest.raises(ValueError, match="must be a file. Received a folder"):
-        check_output_file(tmp_path)
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # The test may be root.
     with pytest.raises(ValueError, match=f"{tmp_path} is read-only"):
         check_writable(tmp_path / "new" / "file.csv")
 
 
-def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path):
+def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_any_path_is_written(tmp_path):
     formulas = ["=1+1", "+a", "-a!", "@SUM(1)", "  =1"]
     plain = ["cat", "-1.5", "+1e-3", "-", "", "a=b", -2, 0.5, None, "-inf"]
     write_csv(tmp_path / "a.csv", [formulas, plain])
@@ -177,9 +156,7 @@ def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path):
         written = list(csv.reader(file))
     assert written[0] == [f"'{cell}" for cell in formulas]
     assert written[1] == ["" if cell is None else str(cell) for cell in plain]
-
-
-def test_paths_that_are_no_utf_8_are_written(tmp_path):
+    # Bytes of paths that are no UTF-8.
     write_text(tmp_path / "a.txt", "caf\udce9")
     write_csv(tmp_path / "a.csv", [["caf\udce9"]])
     assert (tmp_path / "a.txt").read_text() == "caf\\udce9"
@@ -198,3 +175,28 @@ def test_space_is_taken_and_given_back(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("name", LEADING_OUT)
+def test_a_name_that_leads_out_of_its_folder_is_refused(name, hub, tmp_path):
+    with pytest.raises(ValueError, match="must lie in its folder"):
+        path_inside(tmp_path, name)
+    hub.add("owner/outside", {"config.json": b"{}", "model.safetensors": b"", name: b"1"})
+    with pytest.raises(ValueError, match="must lie in its folder"):
+        classifier_folder("hf:owner/outside")
+    assert not hub.fetched()
+
+
+def test_every_place_that_makes_paths_of_such_names_is_tested_here():
+    code = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for folder in ("keras_vit", "training", "export")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    callers = {path for path, text in code.items() if "path_inside(" in text}
+    assert callers == {"keras_vit/utils/files.py", "keras_vit/hub/downloads.py"}
+    for name in ("a", "a/b.c", "..a", "a..b/...", "12:30 – ä.png"):
+        assert path_inside(ROOT, name) == ROOT / name
+    # Archives are read, and never unpacked.
+    unpack = ("extractall(", ".extract(", "unpack_archive(", "tarfile")
+    assert not [path for path, text in code.items() if any(word in text for word in unpack)]

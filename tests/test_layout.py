@@ -102,35 +102,6 @@ def modules():
     return {name_of(path): path for path in sources()}
 
 
-@functools.cache
-def names_in(module):
-    """The names at the top of a module of this package."""
-    path = modules()[module]
-    files = [file for file in (path, path.with_suffix(".pyi")) if file.exists()]
-    found = {name.rpartition(".")[2] for name in modules()}  # Modules are names too.
-    for node in [node for file in files for node in nodes_of(file)]:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return found
-
-
-def test_every_import_of_this_package_finds_its_name():
-    # Imports inside functions would fail only when they are reached.
-    for path in [*sources(), *sorted((ROOT / "tests").rglob("*.py"))]:
-        for node in nodes_of(path):
-            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-            if module.partition(".")[0] == "keras_vit":
-                assert module in modules(), f"{path}:{node.lineno}: no module {module}"
-                missing = {alias.name for alias in node.names} - names_in(module)
-                assert not missing, f"{path}:{node.lineno}: {module} has no {missing}"
-        for name in imports(path):
-            assert name.split(".")[0] not in ("training", "export"), f"{path} imports {name}"
-
-
 def test_training_and_export_never_import_each_other():
     for path in sources():
         part = path.relative_to(ROOT).parts[0]

@@ -35,11 +35,9 @@ def folder_of(model, tmp_path, to):
     ("card", "expected"),
     [
         ("---\nlicense: cc-by-nc-4.0\ntags:\n- vision\n---\n# A model\n", "cc-by-nc-4.0"),
-        ("---\r\nlicense: 'mit'\r\n---\r\n", "mit"),
         ("---\nlicense: other\nlicense_name: dinov3-license\n---\n", "dinov3-license"),
         ("---\nlicense:\n- mit\n- other\n---\n", None),
         ("# A model\n\nlicense: mit\n", None),
-        ("", None),
     ],
 )
 def test_a_model_card_states_its_licence(card, expected, tmp_path):

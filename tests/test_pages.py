@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from keras_vit.images.pages import (
-    MAX_WIDTH,
     GridPicture,
     facts_table,
     heading,
@@ -56,12 +55,6 @@ def test_a_page_loads_nothing_from_elsewhere(tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert not re.search(r"https?:|<link|<script|@import|url\(", page)
     assert [kind for kind, _ in pictures_of(page)] == ["png", "jpeg"]
-
-
-@pytest.mark.parametrize(("width", "expected"), [(MAX_WIDTH, (1600, 40)), (4000, (1600, 16))])
-def test_wide_pictures_are_made_smaller(width, expected):
-    ((kind, image),) = pictures_of(wide_picture(red((width, 40)), "a", "b"))
-    assert (kind, image.size) == ("png", expected)
 
 
 def test_a_thumbnail_is_upright_and_has_no_metadata():

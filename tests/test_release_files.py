@@ -25,16 +25,6 @@ def test_the_citation_has_the_version_and_cites_the_paper():
     assert "2010.11929" in paper["url"]
 
 
-@pytest.mark.parametrize("name", ["bug", "wrong_numbers", "feature"])
-def test_an_issue_form_is_complete(name):
-    form = read(f".github/ISSUE_TEMPLATE/{name}.yml")
-    assert form["name"]
-    assert form["description"]
-    identifiers = [field["id"] for field in form["body"]]
-    assert len(set(identifiers)) == len(identifiers)
-    assert all(field["attributes"]["label"] for field in form["body"])
-
-
 @pytest.mark.parametrize("name", ["bug", "wrong_numbers"])
 def test_the_command_of_a_form_prints_the_versions(name, capsys):
     (field,) = (

@@ -1,34 +1,25 @@
 """Text of others in a terminal, a log, Markdown, CSV and JSON."""
 
 import csv
+import io
 import json
 import os
 import pathlib
 import re
+import sys
 
 import pytest
 from PIL import Image
 
 from keras_vit.command_line import main
-from keras_vit.training.data.given_tables import read_table, table_lines
-from keras_vit.training.trust.gates import HOLDS, Verdict, parse_gates
-from keras_vit.training.trust.paired import Measure
-from keras_vit.utils.report import align_columns, markdown_table
-from keras_vit.utils.safe_text import for_csv, for_line, for_markdown, for_output
+from keras_vit.training.data.tables import read_table, table_lines
+from keras_vit.utils.report import markdown_table
+from keras_vit.utils.safe_text import for_csv, for_line, for_markdown, for_output, safe_output
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CONTROL = [
-    "\x1b]0;title\x07",
-    "\x1b[2J",
-    "\x9b31m",
-    "\x00",
-    "\x7f",
-    "\u202e",
-    "\udc80",
-    "\x1b",
-    "\x08",
-]
-CURSOR = ["\x1b[A", "\x1b[1A", "\r", "a\x1b[A\x1b[A"]
+CONTROL = ["\x1b]0;title\x07", "\x9b31m", "\x00", "\x7f", "\u202e", "\udc80", "\x1b", "\x08"]
+CURSOR = ["\x1b[A", "\r", "a\x1b[A\x1b[A"]
+ENDS = ["\n", "\r\n", "\u2028", "\x85", "\x0c"]
 
 
 @pytest.mark.parametrize("make_safe", [for_output, for_line, for_markdown, for_csv])
@@ -39,17 +30,17 @@ def test_control_characters_are_escaped_as_json_escapes_them(unsafe, make_safe):
     assert json.loads(f'"{shown}"') == f"cat{unsafe}.jpg"
 
 
+@pytest.mark.parametrize("end", ENDS)
+def test_a_text_ends_no_line(end):
+    for make_safe in (for_line, for_markdown, for_csv):
+        assert make_safe(f"cat{end}keras-vit: dog").splitlines()[1:] == []
+
+
 @pytest.mark.parametrize(
     "text", ["Gürteltier\t猫\u200d😀 = 1\n", "\r 5/10 steps", "\x1b[A", "\n\x1b[A"]
 )
 def test_lines_and_progress_bars_are_printed_as_they_are(text):
     assert for_output(text) == text
-
-
-@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\u2028", "\x85", "\x0c"])
-def test_a_text_ends_no_line(end):
-    for make_safe in (for_line, for_markdown, for_csv):
-        assert make_safe(f"cat{end}keras-vit: dog").splitlines()[1:] == []
 
 
 @pytest.mark.parametrize(
@@ -90,21 +81,8 @@ def test_a_path_in_a_table_that_is_read_again_is_no_formula_and_the_same_path():
     lines = table_lines(rows, "split")
     assert not [cell for line in lines for cell in [*line.split(","), line] if cell[0] in "=+-@"]
     assert '"./a;=cmd|x.png","test"' in lines
-    assert read_table(lines, "split") == rows
+    assert read_table(list(rows), lines, "split") == rows
     assert table_lines({"d.png": "test"}, "split") == ("path,split", "d.png,test")
-
-
-def test_a_class_or_a_file_ends_no_line_of_a_table_or_a_result():
-    name = "cat\ngate    top_1 > 0: holds\x1b[2J"
-    (gate,) = parse_gates("class_recall > -3")
-    measure = Measure("class_recall", 0.0, 9, lambda factor: (-9.0, 9.0), class_name=name)
-    texts = [
-        align_columns([("class", "images"), (name, "3")]).splitlines()[1:],
-        str(Verdict(gate, HOLDS, measure)).splitlines(),
-    ]
-    for lines in texts:
-        (line,) = lines
-        assert line.isprintable()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
@@ -119,6 +97,22 @@ def test_a_file_name_prints_no_line_of_its_own(tiny, tmp_path, capsys):
     assert len(list(csv.reader(printed.splitlines()))) == 3
 
 
+def test_all_that_a_command_prints_is_escaped_also_what_the_output_cannot_encode(
+    monkeypatch, capsys
+):
+    with safe_output():
+        print("a\x1bb")
+        print("c\x1bd", file=sys.stderr)
+        assert not sys.stdout.isatty()
+    assert capsys.readouterr() == ("a\\u001bb\n", "c\\u001bd\n")
+    assert main(["predict", "cifar10", "no\x1b[31m such folder"]) == 2
+    assert "no\\u001b[31m such folder" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="cp1252"))
+    with safe_output():
+        print("caf\u00e9 \u043a", flush=True)
+    assert sys.stdout.buffer.getvalue() == b"caf\xe9 \\u043a\n"
+
+
 def test_every_table_is_written_by_these_functions():
     code = {
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
@@ -129,7 +123,7 @@ def test_every_table_is_written_by_these_functions():
     assert written == {
         "keras_vit/utils/files.py",
         "keras_vit/commands/predict.py",  # By `csv_row`.
-        "training/data/given_tables.py",  # Lines that are read again; see the test of formulas.
+        "training/data/tables.py",  # Lines that are read again; see the test of formulas.
         "training/run/loop.py",  # The numbers of a history.
     }
     assert [path for path, text in code.items() if "'---'" in text or '"---"' in text] == [

@@ -18,10 +18,12 @@ from .run.folder import (
     Checkpoints as Checkpoints,
 )
 from .settings import (
-    DecisionSettings as DecisionSettings,
     FineTuning as FineTuning,
     MaskedPatches as MaskedPatches,
     PreTraining as PreTraining,
+)
+from .settings.decisions import (
+    DecisionSettings as DecisionSettings,
 )
 from .trainer.devices import (
     split_batch as split_batch,
@@ -35,8 +37,6 @@ from .trainer.optimizer import (
     SGD as SGD,
     Adam as Adam,
     Muon as Muon,
-)
-from .trainer.schedule import (
     WarmupSchedule as WarmupSchedule,
     warmup_schedule as warmup_schedule,
 )

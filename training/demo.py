@@ -19,7 +19,7 @@ import tensorflow as tf
 from keras_vit._installation import import_optional
 from keras_vit.classifier import Classifier
 from keras_vit.configs import ViTConfig
-from keras_vit.training.evaluation.features import extract
+from keras_vit.training.evaluation.predictions import extract
 from keras_vit.training.run.finetune import build_model, evaluate_images, finetune, pretrain
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions

@@ -19,13 +19,7 @@ from keras_vit.description.description_texts import APACHE
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import check_holds_one_model
 
-# Server of all official files; a mirror can replace it.
-BASE_URL = "https://storage.googleapis.com"
-
 NAMES = ("imagenet", "imagenet21k")
-
-# Ends of the names of files of weights.
-_SUFFIXES = (".npz", ".h5", ".keras", ".safetensors", ".bin", ".pth", ".pt")
 
 TIMEOUT = 60.0  # Seconds without a byte from the server.
 _FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
@@ -45,7 +39,7 @@ class OfficialWeights:
         note: Remarks of the official README.
         imagenet_top1_percent: Accuracy that the official README gives, or None.
         sha256: Hash of the file; "" where it is unknown, and then not checked.
-        path: Path below `BASE_URL`.
+        url: Address of the file.
     """
 
     key: str
@@ -57,12 +51,7 @@ class OfficialWeights:
     note: str
     imagenet_top1_percent: float | None
     sha256: str
-    path: str
-
-    @property
-    def url(self) -> str:
-        """Address of the file."""
-        return f"{BASE_URL}/{self.path}"
+    url: str
 
     @property
     def name(self) -> str:
@@ -83,7 +72,6 @@ def rows() -> tuple[OfficialWeights, ...]:
         fields: dict[str, Any] = dict(row)
         fields |= {name: int(row[name]) for name in ("resolution", "classes")}
         fields["imagenet_top1_percent"] = float(row["imagenet_top1_percent"] or 0) or None
-        fields["path"] = fields.pop("url").removeprefix(f"{BASE_URL}/")
         found.append(OfficialWeights(**fields))
     return tuple(found)
 
@@ -103,8 +91,8 @@ def list_weights(model: str | None = None) -> list[str]:
     """
     if model is None:
         return [row.key for row in rows()] + [*RELEASED_NAMES]
-    official = [row.key for row in rows() if row.model == model]
-    return names_of(model) + official + [row.key for row in RELEASED if row.model == model]
+    all_rows: list[Any] = [*rows(), *RELEASED]
+    return names_of(model) + [row.key for row in all_rows if row.model == model]
 
 
 def names_of(model: str) -> list[str]:
@@ -114,9 +102,9 @@ def names_of(model: str) -> list[str]:
         ValueError: If the model is unknown.
     """
     configs.resolve(model)
-    of_model = {row.name for row in rows() if row.model == model}
-    released = [row.name for row in RELEASED if row.model == model]
-    return [name for name in NAMES if name in of_model] + released
+    all_rows: list[Any] = [*rows(), *RELEASED]
+    of_model = {row.name for row in all_rows if row.model == model}
+    return [name for name in (*NAMES, *RELEASED_NAMES) if name in of_model]
 
 
 def find(
@@ -139,16 +127,7 @@ def find(
     Raises:
         ValueError: If there is no such file for the model; the message lists the known ones.
     """
-    for row in rows():
-        if row.key != weights:
-            continue
-        if row.model != model:
-            raise ValueError(
-                f"weights must be of the model {model}: {known_weights(model)}. "
-                f"Received: weights={weights!r}, of {row.model}"
-            )
-        return row
-    candidates = [row for row in rows() if row.model == model and row.name == weights]
+    candidates = [row for row in rows() if row.model == model and weights in (row.name, row.key)]
     if not candidates:
         raise ValueError(
             f"weights must be None, a path, or official ones of {model}: {known_weights(model)}. "
@@ -226,29 +205,13 @@ def find_released(
     ]
 
 
-def is_official(weights: object) -> bool:
-    """Returns whether weights are a name or a key of the catalogue.
-
-    Raises:
-        ValueError: If there is also a file or folder of that name.
-    """
-    if weights not in NAMES and all(row.key != weights for row in rows()):
-        return False
-    check_unambiguous(str(weights), "a key of keras_vit.list_weights() for the official weights")
-    return True
-
-
-def check_unambiguous(name: str, otherwise: str) -> None:
-    """Raises ValueError if a file or folder also has this name.
-
-    Args:
-        name: A name that means something in this package.
-        otherwise: How to write what the name means.
-    """
-    if os.path.exists(name):
+def check_unambiguous(name: object) -> None:
+    """Raises ValueError if a file or folder also has a name that means something here."""
+    if os.path.exists(str(name)):
         raise ValueError(
             f"{name!r} is a name of this package, and there is a file or folder of that name: "
-            f"write {os.path.join(os.curdir, name)} for the latter, {otherwise}. Received: {name}"
+            f"write {os.path.join(os.curdir, str(name))} for the latter, or rename it. "
+            f"Received: {name}"
         )
 
 
@@ -268,10 +231,8 @@ def released_folder(
     released = find_released(folder_or_name, model) or find_released(folder_or_name)
     if not released:
         return pathlib.Path(folder_or_name)
-    row = released[0]
-    other = row.folder if os.path.exists(row.key) else row.key
-    check_unambiguous(str(folder_or_name), f"{other} for the package's classifier")
-    return row.folder
+    check_unambiguous(folder_or_name)
+    return released[0].folder
 
 
 def find_weights(
@@ -290,29 +251,27 @@ def find_weights(
 
     Raises:
         ValueError: If there are no such weights, or none for the model.
-        FileNotFoundError: If a path ends as a file of weights does, and there is none.
     """
     if not isinstance(weights, (str, os.PathLike)):
         raise ValueError(
             "weights must be None, a path, or a name of keras_vit.list_weights(). "
             f"Received: weights={weights!r}"
         )
-    if is_official(weights):
-        key = os.fspath(weights)
-        usual = next((row.model for row in rows() if row.key == key), "ViT-B/16")
-        return find(usual if model is None else _name_of(model, key), key, image_size)
+    official = {**dict.fromkeys(NAMES, "ViT-B/16"), **{row.key: row.model for row in rows()}}
+    if isinstance(weights, str) and weights in official:
+        check_unambiguous(weights)
+        named = official[weights] if model is None else _name_of(model, weights)
+        return find(named, weights, image_size)
     if (released := find_released(weights)) and not find_released(weights, model):
         models = " or ".join(row.model for row in released)
         raise ValueError(f"weights={weights!r} are of {models}. Received: {model}")
     path = released_folder(weights, model)
     if not path.exists():
-        known = f"for {model}: {known_weights(model)}" if isinstance(model, str) else ""
-        error = FileNotFoundError if path.suffix in _SUFFIXES else ValueError
-        raise error(
+        known = f" ({model}: {known_weights(model)})" if isinstance(model, str) else ""
+        raise ValueError(
             f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
             f"file of weights, an export, hf:OWNER/NAME, {', '.join(RELEASED_NAMES)}, "
-            "imagenet21k, a name of keras_vit.list_weights(), or a model's name with its weights"
-            + (f" ({known}). Received: weights={weights!r}" if known else "")
+            f"imagenet21k, or a name of keras_vit.list_weights(){known}"
         )
     check_holds_one_model(path)
     return path
@@ -369,21 +328,19 @@ def download(weights: OfficialWeights) -> pathlib.Path:
     socket.setdefaulttimeout(TIMEOUT)  # `get_file` has none.
     try:
         for _ in range(2):
-            path = pathlib.Path(
-                keras.utils.get_file(
-                    name,
-                    weights.url,
-                    cache_subdir="models",
-                    file_hash=weights.sha256 or None,
-                    cache_dir=os.environ.get("KERAS_HOME"),
-                )
+            path = keras.utils.get_file(
+                name,
+                weights.url,
+                cache_subdir="models",
+                file_hash=weights.sha256 or None,
+                cache_dir=os.environ.get("KERAS_HOME"),
             )
             try:
                 check_npz(path)
-                return path
+                return pathlib.Path(path)
             except ValueError as error:
                 reason = str(error)
-                path.unlink()
+                os.unlink(path)
     except Exception as error:  # `get_file` raises bare ones.
         reason = str(error)
     finally:

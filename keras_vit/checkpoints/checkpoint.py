@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 import os
 import pathlib
 import re
-
-import numpy as np
+from typing import Any
 
 from keras_vit.checkpoints import formats
 from keras_vit.checkpoints.code_bases import (
@@ -29,29 +27,21 @@ from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, WEIGHTS
 
 # In the order in which a file is compared with them.
 LAYOUTS = (
-    official.OFFICIAL, official.BIT, hugging_face.HUGGING_FACE_DINOV2, hugging_face.HUGGING_FACE,
+    official.OFFICIAL, official.BIT, hugging_face.HUGGING_FACE,
     hugging_face.HUGGING_FACE_CLIP, hugging_face.HUGGING_FACE_DINOV3,
-    timm.TIMM_DINOV3, timm.TIMM, timm.TIMM_BIT,
-    torchvision.TORCHVISION, keras_hub.KERAS_HUB, vit_keras.VIT_KERAS,
+    timm.TIMM,torchvision.TORCHVISION, keras_hub.KERAS_HUB, vit_keras.VIT_KERAS,
 )  # fmt: skip
 
 # The same for HDF5 files of Keras 3; in Keras 2 only vit-keras has any.
 _KERAS_3 = (keras_hub.KERAS_HUB, vit_keras.VIT_KERAS, official.KERAS)
 
-# Axes of arrays that show the sizes of a model.
-_RANKS = {
-    "patch_embedding": 4, "root_conv": 4, "registers": 3, "pre_logits": 2, "predictions": 2,
-    "encoder_block_0/mlp/dense_1": 2, "encoder_block_0/mlp/dense_2": 2,
-}  # fmt: skip
-
 # A folder holds one of these: Hugging Face's and timm's, KerasHub's, which has the head in another
 # file, or a classifier's.
 _FOLDER_FILES = (SAFETENSORS, "pytorch_model.bin", WEIGHTS, MODEL)
 
-# Names of the weights of adapters.
-_ADAPTED = re.compile(r"\.(?:lora|ia3|hada|lokr|oft|vera)_|\.base_layer\.")
-
-# Names that torch.compile and FSDP put in front of the names of a module's weights.
+# Names that frameworks for training put in front of the names of a module's weights; torch.compile
+# and FSDP also within them.
+_PREFIX = re.compile(r"^(?:(?:module|model|backbone|net|network|vit)[./])+")
 _WRAPPERS = re.compile(
     r"(?:(?<=[./])|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
@@ -72,32 +62,22 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         ImportError: If reading it needs a package that is not installed.
     """
     path = pathlib.Path(path)
-    beside = read_json((path if path.is_dir() else path.parent) / CONFIG)
-    hugging_face.check_model_type(beside, path)
-    keras_hub.check_family(beside, path)
+    beside = read_config(path if path.is_dir() else path.parent)
     content = _read(path)
     stored, config = content.arrays, content.config or beside
-    if any(_ADAPTED.search(name) for name in stored):
-        raise ValueError(
-            "An adapter (LoRA) has no weights of a model: merge it first, with PEFT's "
-            f"merge_and_unload(), and save the merged model. Received: {path}"
-        )
     layouts = {2: (vit_keras.VIT_KERAS,), 3: _KERAS_3}.get(content.keras_version, LAYOUTS)
-    for (arrays, taken), layout in itertools.product(_without_prefixes(stored), layouts):
+    for (arrays, notes), layout in itertools.product(_without_prefixes(stored), layouts):
         names = layout.canonical_names(arrays)
         if names is None:
             continue
-        notes = []
-        if taken:
-            notes.append(f"{' and '.join(taken)} was taken off the names of the arrays")
         if outside := len(arrays) - len(names):
-            notes.append(f"{outside} arrays other than the weights were not read")
+            notes += (f"{outside} arrays other than the weights were not read",)
         for pattern, what in layout.left_out:
             left_out = {name for name, canonical in names.items() if re.search(pattern, canonical)}
             if left_out:
-                notes.append(f"{what} was left out")
+                notes += (f"{what} was left out",)
                 names = {name: names[name] for name in names.keys() - left_out}
-        renamed = _joined(path, layout, _unstacked(path, layout, _renamed(path, arrays, names)))
+        renamed = _unstacked(path, layout, _renamed(path, arrays, names))
         checkpoint = Checkpoint(
             path=path,
             layout=layout,
@@ -105,85 +85,58 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             config=config,
             # big_vision adds positions before it adds the class token, and has this name then.
             class_token_has_row=not any(f"{p}pos_embedding" in names for p in layout.prefixes),
-            notes=tuple(notes),
+            notes=notes,
         )
-        _check_ranks(path, checkpoint.shapes)
         return _with_facts(checkpoint, content.note)
-    some = ", ".join(sorted(stored)[:3])
     raise ValueError(
         f"A checkpoint must have the names of {', '.join(layout.name for layout in LAYOUTS)} or "
-        f"Keras. Received: {path} with {len(stored)} arrays such as {some}"
+        f"Keras. Received: {path} with {len(stored)} arrays such as {sorted(stored)[:3]}"
     )
+
+
+def read_config(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the `config.json` of a folder, {} without one.
+
+    Raises:
+        ValueError: If it is of a model that no model here equals.
+    """
+    config = read_json(folder / CONFIG)
+    hugging_face.check_model_type(config, folder)
+    keras_hub.check_family(config, folder)
+    return config
 
 
 def _without_prefixes(arrays):
-    """Yields the arrays by name, and the prefixes that were taken off the names.
-
-    Frameworks for training put names in front of all others, such as "model.module.", and the
-    words of `_WRAPPERS` also within them. The names themselves come first, then the names without
-    the shortest prefix that most of them have, and so on.
-    """
-    bare = {_WRAPPERS.sub("", name): name for name in arrays}
-    if len(bare) < len(arrays):
-        bare = {name: name for name in arrays}
-    counts = collections.Counter(
-        name[: sign.end()] for name in bare for sign in re.finditer(r"[./]", name)
-    )
-    common = sorted((text for text, count in counts.items() if 2 * count > len(bare)), key=len)
-    for number in range(len(common) + 1):
-        found, taken = {}, set()
-        for name, original in bare.items():
-            # A head beside the backbone has only the first part of the backbone's prefix.
-            prefix = max(filter(name.startswith, common[:number]), key=len, default="")
-            found[name.removeprefix(prefix)] = arrays[original]
-            rest = original.removesuffix(name.removeprefix(prefix))
-            taken.add(rest if rest != original else "".join(_WRAPPERS.findall(original)))
-        if len(found) == len(arrays):
-            yield found, sorted(taken - {""})
+    """Yields the arrays by name, then without names of training; and sentences for a report."""
+    yield arrays, ()
+    bare = {_PREFIX.sub("", _WRAPPERS.sub("", name)): array for name, array in arrays.items()}
+    if len(bare) == len(arrays) and bare.keys() != arrays.keys():
+        yield bare, ("prefixes of training were taken off the names of the arrays",)
 
 
 def _with_facts(checkpoint, note):
     """The checkpoint with what its code base, the files beside it and our note state."""
     layout = checkpoint.layout
     with readable_files(checkpoint):
-        fields, stated = layout.stated(checkpoint)
-    if shows_swiglu(checkpoint.shapes):
-        fields["gelu"] = "swiglu"
-    if note is not None:
-        known = vars(note.config) if note.config else {}
-        fields |= {name: known[name] for name in UNSEEN_FIELDS if name in known}
-        stated = note
+        fields, stated = layout.stated(checkpoint) if note is None else ({}, note)
+        if shows_swiglu(checkpoint.shapes):
+            fields["gelu"] = "swiglu"
+    known = vars(stated.config) if stated.config else {}
+    fields |= {name: known[name] for name in UNSEEN_FIELDS if name in known}
     usual = {"gelu": layout.gelu, "norm_epsilon": layout.norm_epsilon}
     assumed = tuple(usual.keys() - fields.keys()) if layout.models_vary else ()
     fields = {**usual, "position_resize": layout.position_resize, **fields}
     try:
         fields = checked_fields({k: v for k, v in fields.items() if v is not None})
-        epsilon, heads = fields.get("norm_epsilon"), fields.get("num_heads")
-        if not (epsilon is None or 0 < epsilon < 1):
-            raise ValueError(f"norm_epsilon must be between 0 and 1. Received: {epsilon}")
-        if not (heads is None or 0 < heads < 2**31):
-            raise ValueError(f"num_heads must be positive. Received: num_heads={heads}")
+        epsilon, heads = fields.get("norm_epsilon", 0.5), fields.get("num_heads", 1)
+        if not (0 < epsilon < 1 and 0 < heads < 2**31):
+            raise ValueError(
+                "norm_epsilon must be between 0 and 1, and num_heads must be positive. "
+                f"Received: {epsilon}, {heads}"
+            )
     except ValueError as error:
         raise ValueError(f"{error} in {checkpoint.path}") from error
-    if layout.needed and layout.needed not in fields:
-        raise ValueError(
-            f"Files of {layout.name} must have their config.json beside them, which shows "
-            f"{layout.needed}. Received: {checkpoint.path}"
-        )
-    return dataclasses.replace(
-        checkpoint, fields=fields, stated=stated, is_noted=note is not None, assumed=assumed
-    )
-
-
-def _check_ranks(path, shapes):
-    """Sizes of the model are read from these arrays."""
-    for layer, rank in _RANKS.items():
-        shape = shapes.get(layer)
-        if shape is not None and (len(shape) != rank or min(shape) < 1):
-            raise ValueError(
-                f"The weights of {layer} must have {rank} axes, none of them empty. "
-                f"Received: {path} with {shape}"
-            )
+    return dataclasses.replace(checkpoint, fields=fields, stated=stated, assumed=assumed)
 
 
 def _read(path):
@@ -192,24 +145,16 @@ def _read(path):
         raise FileNotFoundError(f"A checkpoint must be a file that exists. Received: {path}")
     if not path.is_dir():
         return _read_file(path)
-    held = sorted(entry.name for entry in path.iterdir() if entry.is_file())
-    files = [name for name in _FOLDER_FILES if name in held][:1]
-    if files != [SAFETENSORS]:
-        files = hugging_face.weight_parts(held) or files
-    if files == [WEIGHTS] and keras_hub.HEAD in held:
-        files.append(keras_hub.HEAD)
-    if not files:
+    file = next((name for name in _FOLDER_FILES if (path / name).is_file()), None)
+    if file is None:
         raise ValueError(
-            f"A folder must hold one of {_FOLDER_FILES}, or all its parts. Received: {path}"
+            f"A folder must hold one of {_FOLDER_FILES}; weights in parts are not read. "
+            f"Received: {path}"
         )
-    content, *others = (_read_file(path / file) for file in files)
-    for file, other in zip(files[1:], others, strict=True):
-        if twice := sorted(content.arrays.keys() & other.arrays.keys()):
-            raise ValueError(
-                "The files of a checkpoint must hold every array once. "
-                f"Received: {twice[0]} in {path / file} and in {files[0]}"
-            )
-        content = content._replace(arrays=content.arrays | other.arrays)
+    content = _read_file(path / file)
+    if file == WEIGHTS and (path / keras_hub.HEAD).is_file():
+        head = _read_file(path / keras_hub.HEAD)
+        content = content._replace(arrays=head.arrays | content.arrays)
     return content
 
 
@@ -238,6 +183,7 @@ def _read_file(path) -> formats.FileContent:
 
 
 def _renamed(path, arrays, names):
+    """The arrays by canonical name; empty ones are left out, as of no registers."""
     renamed: dict[str, formats.StoredArray] = {}
     for name, canonical in names.items():
         if canonical in renamed:
@@ -245,7 +191,8 @@ def _renamed(path, arrays, names):
                 "A checkpoint must hold every weight once. "
                 f"Received: {path} with {name} and {renamed[canonical].name}"
             )
-        renamed[canonical] = arrays[name]
+        if 0 not in arrays[name].shape:
+            renamed[canonical] = arrays[name]
     return renamed
 
 
@@ -256,25 +203,6 @@ def _with_unread_tokens(layout, arrays):
     others = {stored(REGISTERS), stored("distillation_token_head/kernel")}
     if {token, head} <= arrays.keys() and not others & arrays.keys():
         arrays[stored(REGISTERS)] = arrays.pop(token)
-    return arrays
-
-
-def _joined(path, layout, arrays):
-    """Joins arrays that a file holds in two parts; empty arrays are left out."""
-    arrays = {name: array for name, array in arrays.items() if 0 not in array.shape}
-    for first, second in layout.parts_of_arrays(arrays):
-        parts = [arrays.pop(first), arrays.pop(second, None)]
-        if parts[1] is None or parts[0].shape != parts[1].shape:
-            raise ValueError(
-                f"The parts {first} and {second} of an array must be in the file and of one "
-                f"shape. Received: {path}"
-            )
-        rows, *rest = parts[0].shape
-
-        def join(parts=parts):
-            return np.concatenate(list(formats.read_values(parts)))
-
-        arrays[second] = formats.computed_array(second, (2 * rows, *rest), join)
     return arrays
 
 

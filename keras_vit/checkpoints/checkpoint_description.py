@@ -13,7 +13,7 @@ from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name
 from keras_vit.configs.recognition import config_of_shapes, num_classes
 from keras_vit.description import Description, Labels
-from keras_vit.description.description_texts import licence_in_card, licence_name
+from keras_vit.description.description_texts import licence_in_card
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 
@@ -48,32 +48,33 @@ def describe_checkpoint(
         ValueError: If the weights are not of the model, or a fact about their architecture is in
             no file and was not given, or is not the one given.
     """
-    if is_given:
-        shown = Description(
-            input_shape=(None, None, checkpoint.channels) if checkpoint.channels else None,
-            position_grid=checkpoint.stated.position_grid,
-            classes=num_classes(checkpoint.shapes),
-        )
-    else:
-        given = None if model is None else configs.resolve(model)
-        if given is not None and checkpoint.width not in (0, given.width):
-            check_agrees(given, checkpoint.path, None)
-        heads = num_heads or getattr(given, "num_heads", None)
-        shown = _of_arrays(checkpoint, heads, gelu, source_size, image_size)
-        if given is not None:
-            check_agrees(given, checkpoint.path, shown.config)
+    with readable_files(checkpoint):
+        if is_given:
+            shown = Description(
+                input_shape=(None, None, checkpoint.channels) if checkpoint.channels else None,
+                position_grid=checkpoint.stated.position_grid,
+                classes=num_classes(checkpoint.shapes),
+            )
+        else:
+            given = None if model is None else configs.resolve(model)
+            if given is not None and checkpoint.width not in (0, given.width):
+                check_agrees(given, checkpoint.path, None)
+            heads = num_heads or getattr(given, "num_heads", None)
+            shown = _of_arrays(checkpoint, heads, gelu, source_size, image_size)
+            if given is not None:
+                check_agrees(given, checkpoint.path, shown.config)
     height, width = image_size
     size = shown.image_size or (height or DEFAULT_IMAGE_SIZE, width or DEFAULT_IMAGE_SIZE)
-    try:
-        beside = read_images(checkpoint, size, shown.classes)
-    except ValueError as error:
-        if not is_given:
-            raise
-        # The weights are right also where images are prepared otherwise.
-        beside = Description(origins={"pixels": str(error)})
+    beside = read_images(checkpoint, size, shown.classes)
     if is_given and shown.channels not in (None, 3):
         beside = dataclasses.replace(beside, preprocessing=None)
-    origins = {**beside.origins, **_origins(checkpoint)}
+    layout, file = checkpoint.layout, checkpoint.path.name
+    numerics = "config.json" if checkpoint.config else f"usual for {layout.name}"
+    positions = "assumed" if layout.numbered else f"the rule of {layout.name}"
+    if checkpoint.stated.config is not None:
+        numerics = positions = file
+    origins = {**beside.origins, **dict.fromkeys(("gelu", "norm_epsilon"), numerics)}
+    origins["position_resize"] = positions
     if gelu is not None and not checkpoint.states("gelu"):
         origins["gelu"] = "--gelu"
     return dataclasses.replace(
@@ -103,20 +104,17 @@ def read_images(
     Raises:
         ValueError: If no `Preprocessing` prepares images in the same way.
     """
-    stated, layout = checkpoint.stated, checkpoint.layout
-    is_prepared = stated.preprocessing is not None
-    if checkpoint.is_noted and not layout.numbered and (is_prepared or "pixels" in stated.origins):
-        return _noted(checkpoint, classes)
+    stated = checkpoint.stated
     with readable_files(checkpoint):
-        beside = layout.images(checkpoint, image_size, classes)
-    if beside.preprocessing is None and is_prepared:
+        beside = checkpoint.layout.images(checkpoint, image_size, classes)
+    is_prepared = stated.preprocessing is not None or "pixels" in stated.origins
+    is_beside = checkpoint.layout.numbered and beside.preprocessing is not None
+    if is_prepared and not is_beside:
         return _noted(checkpoint, classes)
-    if checkpoint.is_noted and stated.labels.is_multilabel:
+    if stated.labels.is_multilabel:
         labels = dataclasses.replace(beside.labels, task=stated.labels.task)
         beside = dataclasses.replace(beside, labels=labels)
-    places = (checkpoint.config.get("pretrained_cfg"), checkpoint.config)
-    named = (licence_name(place.get("license")) for place in places if isinstance(place, dict))
-    licence = licence_in_card(checkpoint.folder) or next(filter(None, named), None)
+    licence = licence_in_card(checkpoint.folder)
     return beside if licence is None else dataclasses.replace(beside, licence=licence)
 
 
@@ -129,16 +127,6 @@ def _noted(checkpoint, classes):
         labels = Labels(task=labels.task)
     origins = found(f"noted in {checkpoint.path.name}").origins
     return dataclasses.replace(stated, labels=labels, origins=origins, notes=())
-
-
-def _origins(checkpoint):
-    """Where the numerics and the rule of positions are from."""
-    layout, file = checkpoint.layout, checkpoint.path.name
-    numerics = "config.json" if checkpoint.config else f"usual for {layout.name}"
-    positions = "assumed" if layout.numbered else f"the rule of {layout.name}"
-    if checkpoint.stated.config is not None:
-        numerics = positions = file
-    return {"gelu": numerics, "norm_epsilon": numerics, "position_resize": positions}
 
 
 def _of_arrays(checkpoint, num_heads, gelu, source_size, image_size):
@@ -155,15 +143,8 @@ def _of_arrays(checkpoint, num_heads, gelu, source_size, image_size):
     if stated.config is not None:
         _check_size(checkpoint)
         return dataclasses.replace(stated, classes=num_classes(shapes), notes=())
-    try:
-        config, notes = config_of_shapes(
-            shapes,
-            fields,
-            has_paper_sizes=not checkpoint.layout.models_vary,
-            epsilon_in=checkpoint.layout.epsilon_in,
-        )
-    except ValueError as error:
-        raise ValueError(f"{error} in {checkpoint.path}") from error
+    has_paper_sizes = not checkpoint.layout.models_vary
+    config, notes = config_of_shapes(shapes, fields, has_paper_sizes=has_paper_sizes)
     if not isinstance(config, ViTConfig):
         size, grid = stated.image_size or DEFAULT_SIZE, None
     else:
@@ -211,24 +192,21 @@ def _image_size(checkpoint, config, image_size):
     """
     table, grid = checkpoint.shapes.get("position_embedding"), checkpoint.stated.position_grid
     has_table = config.position_embedding != "none"
-    if image_size is not None and (not has_table or checkpoint.has_fixed_positions):
+    if image_size is not None and not has_table:
         return image_size
-    if has_table and table is not None and len(table) == 3:
-        known = config.grid(image_size) if image_size else grid
-        try:
-            _, grid = find_grid(table[1], checkpoint.prefix_row_counts, known)
-        except ValueError as error:
-            raise ValueError(
-                "The image size (image_size, --image-size) must be given where the position "
-                "embeddings have no square grid and the file does not hold it, and must match the "
-                f"file. Received: {checkpoint.path}: {error}"
-            ) from error
-    elif has_table or grid is None:
+    known = config.grid(image_size) if image_size else grid
+    try:
+        if has_table:
+            rows = table[1] if table else 0
+            _, grid = find_grid(rows, checkpoint.prefix_row_counts, known)
+        elif grid is None:
+            raise ValueError("no table of positions (1, rows, D) and no config.json")
+    except (ValueError, IndexError) as error:
         raise ValueError(
-            "The image size (image_size, --image-size) must be given where no table of positions "
-            f"(1, rows, D) and no config.json shows it. Received: {checkpoint.path} with "
-            f"{table or 'no table'}"
-        )
+            "The image size (image_size, --image-size) must be given where no square grid of "
+            "positions and no config.json shows it, and must match the file. "
+            f"Received: {checkpoint.path}: {error}"
+        ) from error
     stated = checkpoint.stated.image_size
     if image_size is not None or (stated is not None and config.grid(stated) == tuple(grid)):
         return image_size or stated

@@ -108,18 +108,15 @@ _MAX_EXPANSION = 64
 _BOOKKEEPING = re.compile(r"(?:^|\.)(?:num_batches_tracked|position_ids|relative_position_index)$")
 
 
-def check_declared_size(path, declared: int, file_bytes: int) -> None:
+def check_declared_size(path, arrays: Iterable[Any], file_bytes: int | None = None) -> None:
     """Raises ValueError if arrays declare far more bytes than their file can hold."""
+    declared = sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays)
+    file_bytes = os.path.getsize(path) if file_bytes is None else file_bytes
     if declared > _FREE_BYTES + _MAX_EXPANSION * file_bytes:
         raise ValueError(
             "A checkpoint must hold the bytes that its arrays declare. "
             f"Received: {path} of {file_bytes:,} bytes, which declares {declared:,}"
         )
-
-
-def _check_arrays(path, arrays):
-    declared = sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays.values())
-    check_declared_size(path, declared, os.path.getsize(path))
 
 
 # Names of dtypes in files that are not NumPy's.
@@ -202,10 +199,10 @@ def read_npz(path) -> FileContent:
 
     arrays = {}
     with open_zip(path) as archive:
-        for name, (shape, stored) in _npz_headers(path, archive).items():
-            dtype = weight_dtype(path, name, stored)
-            arrays[name] = StoredArray(name, shape, dtype, reader, (name, dtype))
-    _check_arrays(path, arrays)
+        for name, stored in _npz_headers(path, archive).items():
+            dtype = weight_dtype(path, name, stored.dtype)
+            arrays[name] = StoredArray(name, stored.shape, dtype, reader, (name, dtype))
+    check_declared_size(path, arrays.values())
     return FileContent(arrays, _note(path, archive.comment))
 
 
@@ -222,10 +219,9 @@ def load_arrays(path, bytes_beside: int = 0) -> dict[str, np.ndarray]:
     """
     with open_zip(path) as archive:
         headers = _npz_headers(path, archive)
-        declared = sum(math.prod(shape) * dtype.itemsize for shape, dtype in headers.values())
-        check_declared_size(path, declared, os.path.getsize(path) + bytes_beside)
+        check_declared_size(path, headers.values(), os.path.getsize(path) + bytes_beside)
         return {
-            name: _npz_value(path, archive, name, dtype) for name, (_, dtype) in headers.items()
+            name: _npz_value(path, archive, name, header.dtype) for name, header in headers.items()
         }
 
 
@@ -233,11 +229,15 @@ def check_npz(path) -> None:
     """Reads an archive of arrays to its end, with the checksums of the values.
 
     Raises:
-        ValueError: As `read_npz`, or if a checksum differs.
+        ValueError: If it is no archive, or a checksum differs.
     """
-    read_npz(path)
     with open_zip(path) as archive:
-        _check_sums(path, archive, _NPZ)
+        try:
+            damaged: object = archive.testzip()
+        except Exception as error:  # zipfile raises nearly anything on a damaged archive.
+            damaged = error
+    if damaged is not None:
+        raise damaged_file(_NPZ, path, f"another checksum: {damaged}")
 
 
 def write_npz(path, arrays: dict[str, np.ndarray], note: Description | None = None) -> None:
@@ -274,45 +274,41 @@ def open_zip(path) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def _npz_headers(path, archive):
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+def _npz_headers(path, archive) -> dict[str, _Header]:
     """The shape and the dtype of each array by name."""
-    headers: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
+    headers: dict[str, _Header] = {}
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
         if name in headers:
             raise damaged_file(_NPZ, path, "two arrays have the same name")
-        if name != info.filename:
-            headers[name] = _npz_header(path, archive, info, name)
+        if name == info.filename:
+            continue
+        try:
+            with archive.open(info) as stream:
+                read_header = _HEADERS[np.lib.format.read_magic(stream)]
+                # NumPy's own headers have 118 characters for a plain array.
+                shape, _, dtype = read_header(stream, max_header_size=1000)
+                header_bytes = stream.tell()
+        except Exception as error:  # NumPy's parser of headers raises any kind.
+            raise damaged_file(_NPZ, path, f"{name}: {error}") from error
+        if dtype.hasobject:
+            raise ValueError(
+                "A checkpoint must hold plain arrays; pickled objects are never opened. "
+                f"Received: {name} of dtype {dtype} in {path}"
+            )
+        declared = header_bytes + math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or declared != info.file_size:
+            reason = f"{name} of shape {shape} in an entry of {info.file_size:,} bytes"
+            raise damaged_file(_NPZ, path, reason)
+        headers[name] = _Header(tuple(shape), dtype)
     if not headers:
         raise damaged_file(_NPZ, path, "it holds no array")
     return headers
-
-
-def _npz_header(path, archive, info, name):
-    """The shape and the dtype of an array."""
-    try:
-        with archive.open(info) as stream:
-            version = np.lib.format.read_magic(stream)
-            if version not in _HEADERS:
-                raise ValueError(f"format version {version} is unknown")
-            # NumPy's own headers have 118 characters for a plain array.
-            shape, _, dtype = _HEADERS[version](stream, max_header_size=1000)
-            header_bytes = stream.tell()
-    except Exception as error:  # NumPy's parser of headers raises any kind.
-        raise damaged_file(_NPZ, path, f"{name}: {error}") from error
-    if dtype.hasobject:
-        raise ValueError(
-            "A checkpoint must hold plain arrays; pickled objects are never opened. "
-            f"Received: {name} of dtype {dtype} in {path}"
-        )
-    declared = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or header_bytes + declared != info.file_size:
-        reason = (
-            f"{name} declares shape {shape}, {declared:,} bytes, in an entry of "
-            f"{info.file_size:,} bytes"
-        )
-        raise damaged_file(_NPZ, path, reason)
-    return tuple(shape), dtype
 
 
 def _npz_value(path, archive, name, dtype):
@@ -356,7 +352,7 @@ def read_safetensors(path) -> FileContent:
             note = (file.metadata() or {}).get(_NOTE)
     except safetensors.SafetensorError as error:
         raise damaged_file("A .safetensors file", path, error) from error
-    _check_arrays(path, arrays)
+    check_declared_size(path, arrays.values())
     return FileContent(arrays, note and _note(path, f'{{"{_NOTE}": {note}}}'))
 
 
@@ -393,13 +389,27 @@ def read_torch(path) -> FileContent:
             numbers.
         ImportError: If PyTorch is not installed.
     """
-    torch, state = _load_state_dict(path)
+    purpose = "Reading a PyTorch file, unlike a .safetensors file of the same weights,"
+    torch = import_optional("torch", purpose, extra="")
+    if zipfile.is_zipfile(path):  # Not the form before PyTorch 1.6.
+        with open_zip(path) as archive:
+            # PyTorch compresses nothing: an entry that is may hold far more than the file.
+            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+                raise damaged_file("A PyTorch file", path, "its entries are compressed")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # Any, from unpickling a damaged or hostile file.
+        raise ValueError(
+            "A PyTorch file must be a whole state dict that weights-only loading takes. "
+            f"Received: {path} ({str(error).splitlines()[0] if str(error) else error!r})"
+        ) from error
+    state = state if isinstance(state, dict) else {"": state}
+    inner = next((w for w in _WRAPPERS if isinstance(state.get(w), dict)), None)
+    state = state if inner is None else state[inner]
 
     def value(name):
-        tensor = state[name].detach().resolve_neg().contiguous()
-        if tensor.dtype == torch.bfloat16:  # NumPy does not know it; the bytes are the same.
-            return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-        return tensor.numpy()
+        tensor = state[name].detach().resolve_neg()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
     def reader():
         return contextlib.nullcontext(value)
@@ -416,43 +426,5 @@ def read_torch(path) -> FileContent:
             )
         dtype = weight_dtype(path, name, str(tensor.dtype))
         arrays[name] = StoredArray(name, tuple(tensor.shape), dtype, reader, name)
-    _check_arrays(path, arrays)
+    check_declared_size(path, arrays.values())
     return FileContent(arrays)
-
-
-def _check_sums(path, archive, kind):
-    """Compares the checksums of all entries of an archive."""
-    try:
-        damaged = archive.testzip()
-    except Exception as error:  # zipfile raises nearly anything on a damaged archive.
-        raise damaged_file(kind, path, error) from error
-    if damaged is not None:
-        raise damaged_file(kind, path, f"{damaged} has another checksum")
-
-
-def _load_state_dict(path):
-    """The module torch, and the tensors of a file by name."""
-    purpose = "Reading a PyTorch file, unlike a .safetensors file of the same weights,"
-    torch = import_optional("torch", purpose, extra="")
-    if zipfile.is_zipfile(path):  # Not the form before PyTorch 1.6.
-        with open_zip(path) as archive:
-            # PyTorch compresses nothing: an entry that is may hold far more than the file.
-            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-                raise damaged_file("A PyTorch file", path, "its entries are compressed")
-            _check_sums(path, archive, "A PyTorch file")  # PyTorch does not.
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # Any, from unpickling a damaged or hostile file.
-        raise ValueError(
-            "A PyTorch file must be a whole state dict that weights-only loading takes. "
-            f"Received: {path} ({str(error).splitlines()[0] if str(error) else error!r})"
-        ) from error
-    for wrapper in _WRAPPERS:
-        if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
-            state = state[wrapper]
-            break
-    if not isinstance(state, dict):
-        raise ValueError(
-            f"A PyTorch file must hold a state dict. Received: {path} with {type(state)}"
-        )
-    return torch, state

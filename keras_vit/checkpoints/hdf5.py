@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import json
 import os
 import zipfile
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from typing import Any
 
 import h5py
 import keras
-import ml_dtypes
 import numpy as np
 
 from keras_vit.checkpoints.code_bases.keras_hub import check_family
@@ -33,12 +31,10 @@ from keras_vit.checkpoints.formats import (
 from keras_vit.description import Description
 from keras_vit.keras_private import load_keras_model, safe_get_h5_dataset
 from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS
-from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.json_files import parse_json, read_json
 
-# Bytes that the entries of an archive may declare beyond the file's size; Keras does not
-# compress.
+# Bytes that an entry of an archive may declare beyond the file's size; Keras does not compress.
 _FREE_BYTES = 2**20
-_MAX_CONFIG_BYTES = 16 * 2**20
 
 # Numbers that a model may have in addition to twice as many as its file: the seeds of layers, and
 # LoRA's factors, which Keras adds to the kernel when it saves.
@@ -67,23 +63,21 @@ def read_keras_h5(path, content: bytes | None = None) -> FileContent:
     @contextlib.contextmanager
     def reader():
         with _opened(path, content) as file:
-            yield lambda key: _value(path, file, *key)
+            yield lambda key: file[key[0]][...].view(key[1])
 
-    note = None
-    arrays: dict[str, StoredArray] = {}
+    note, stored = None, {}
     with _opened(path, content) as file:
-        with _one_error(path):
-            version, named = _named_arrays(file, _arrays(path, file, content))
+        version, named = _named_arrays(file, _arrays(path, file, content))
         for name, array in named.items():
             if name.endswith(f"/{ENTRY}"):
-                text = _value(path, file, array.name, np.dtype("uint8")).tobytes()
-                with _one_error(path):
-                    note = Description.from_json(parse_json(text, name), name)
-                continue
-            is_bfloat16 = array.dtype.itemsize == 2 and array.attrs.get("dtype") == "bfloat16"
-            stored = np.dtype(ml_dtypes.bfloat16) if is_bfloat16 else array.dtype
-            dtype = weight_dtype(path, name, stored)
-            arrays[name] = StoredArray(name, array.shape, dtype, reader, (array.name, dtype))
+                note = Description.from_json(parse_json(array[...].tobytes(), name), name)
+            else:
+                dtype = array.attrs.get("dtype", array.dtype)  # "bfloat16", of two bytes.
+                stored[name] = array.name, array.shape, dtype
+    arrays = {}
+    for name, (place, shape, dtype) in stored.items():
+        dtype = weight_dtype(path, name, dtype)
+        arrays[name] = StoredArray(name, shape, dtype, reader, (place, dtype))
     if not arrays:
         raise ValueError(
             "A .weights.h5 must be written by `save_weights` of a functional model in Keras. "
@@ -98,8 +92,7 @@ def read_keras_archive(path) -> FileContent:
     Raises:
         ValueError: If the file is damaged, or of another model of KerasHub than its ViT.
     """
-    with _one_error(path, "A .keras file"):
-        config, content = _entries(path)
+    config, content = _entries(path)
     check_family(config, path)
     return read_keras_h5(path, content)._replace(config=config)
 
@@ -114,11 +107,10 @@ def read_model(path: str | os.PathLike) -> keras.Model:
     try:
         config, weights, stored = check_keras_archive(path)
         # What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
-        is_trainer = config.get("registered_name") == "keras_vit>Trainer"
-        if is_trainer:  # By name, as training/ is built on this file.
-            importlib.import_module("keras_vit.training.trainer.trainer")
+        if config.get("registered_name") == "keras_vit>Trainer":
+            importlib.import_module("keras_vit.training.trainer.trainer")  # Built on this file.
         model = load_keras_model(config, weights, 2 * stored + _FREE_NUMBERS)
-        model = model.model if is_trainer else model
+        model = getattr(model, "model", model)
     except Exception as error:  # Keras raises errors of many types for a damaged file.
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{path} cannot be read as a Keras model: {reason[0]}") from error
@@ -140,27 +132,21 @@ def check_keras_archive(path) -> tuple[dict[str, Any], str | io.BytesIO, int]:
 
     Raises:
         ValueError: If the archive is damaged, has other entries than Keras writes (such as
-            paths that lead elsewhere), declares far more bytes than it holds, has far more objects
-            than arrays, or its weights lie in other files.
+            paths that lead elsewhere), declares far more bytes than it holds, or its weights lie
+            in other files.
     """
-    with _one_error(path, "A .keras file"):
-        config, content = _entries(path, UNPACKED_MODEL)
-        file_of_weights = os.path.join(path, WEIGHTS) if content is None else path
-        with _opened(file_of_weights, content) as file:
-            arrays = _arrays(path, file, content)
-            numbers = sum(array.size for array in arrays.values())
-        objects = json.dumps(config).count('"class_name"')
-        # Layers, with their initialisers, and some without weights.
-        if objects > 1000 + 16 * len(arrays):
-            raise ValueError(f"it has {objects:,} objects and {len(arrays):,} arrays")
-    return config, file_of_weights if content is None else io.BytesIO(content), numbers
+    config, content = _entries(path, UNPACKED_MODEL)
+    weights = os.path.join(path, WEIGHTS) if content is None else path
+    with _opened(weights, content) as file:
+        numbers = sum(array.size for array in _arrays(weights, file, content).values())
+    return config, weights if content is None else io.BytesIO(content), numbers
 
 
 def has_own_layers(path) -> bool:
     """Returns whether a file is a `.keras` file with layers of this package, at any depth."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return b'"keras_vit>' in _entry(archive, CONFIG, _MAX_CONFIG_BYTES)
+            return b'"keras_vit>' in _entry(path, archive, CONFIG)
     except Exception:  # zipfile raises nearly anything on other files.
         return False
 
@@ -170,44 +156,33 @@ def _entries(path, names=()) -> tuple[dict[str, Any], bytes | None]:
 
     The entries must have the names, if there are any.
     """
-    content = None
     if os.path.isdir(path):
-        with open(os.path.join(path, CONFIG), "rb") as stream:
-            text = stream.read(_MAX_CONFIG_BYTES)
-    else:
+        return read_json(os.path.join(path, CONFIG)), None
+    try:
         with zipfile.ZipFile(path) as archive:
             if names and sorted(archive.namelist()) != sorted(names):
                 raise ValueError(f"it must hold {names} alone, not {archive.namelist()[:5]}")
-            text = _entry(archive, CONFIG, _MAX_CONFIG_BYTES)
-            content = _entry(archive, WEIGHTS, os.path.getsize(path) + _FREE_BYTES)
-    config = parse_json(text, CONFIG)
-    if not isinstance(config, dict):
-        raise ValueError(f"{CONFIG} must hold one JSON object")
-    return config, content
+            config = dict(parse_json(_entry(path, archive, CONFIG), CONFIG))
+            return config, _entry(path, archive, WEIGHTS)
+    except Exception as error:  # zipfile raises nearly anything on a damaged archive.
+        raise damaged_file("A .keras file", path, error) from error
 
 
-def _entry(archive, name, max_bytes):
+def _entry(path, archive, name):
     entry = archive.getinfo(name)
-    if entry.file_size > max_bytes:
+    if entry.file_size > os.path.getsize(path) + _FREE_BYTES:
         raise ValueError(f"{name} declares {entry.file_size:,} bytes")
     return archive.read(entry)
 
 
 @contextlib.contextmanager
-def _one_error(path, kind="A .weights.h5"):
-    """Turns the errors of h5py and zipfile, which may be of any kind, into one."""
-    try:
-        yield
-    except Exception as error:
-        raise damaged_file(kind, path, error) from error
-
-
-@contextlib.contextmanager
 def _opened(path, content: bytes | None) -> Iterator[h5py.File]:
-    with _one_error(path):
-        file = h5py.File(path if content is None else io.BytesIO(content), "r")
-    with file:
-        yield file
+    """Opens a file; turns the errors of h5py within, which may be of any kind, into one."""
+    try:
+        with h5py.File(path if content is None else io.BytesIO(content), "r") as file:
+            yield file
+    except Exception as error:
+        raise damaged_file("A .weights.h5", path, error) from error
 
 
 def _arrays(path, file: h5py.File, content: bytes | None) -> dict[str, h5py.Dataset]:
@@ -219,15 +194,8 @@ def _arrays(path, file: h5py.File, content: bytes | None) -> dict[str, h5py.Data
         for name, link in links.items()
         if not isinstance(link, h5py.HardLink) or not isinstance(file[name], h5py.Group)
     }
-    declared = sum(array.size * array.dtype.itemsize for array in arrays.values())
-    size = os.path.getsize(file.filename) if content is None else len(content)
-    check_declared_size(path, declared, size)
+    check_declared_size(path, arrays.values(), None if content is None else len(content))
     return arrays
-
-
-def _value(path, file, name, dtype):
-    with _one_error(path):
-        return file[name][...].view(dtype)
 
 
 def _named_arrays(file, arrays):
@@ -255,8 +223,5 @@ def _named_arrays(file, arrays):
         # States of dropout's random numbers and of the optimizers of inner models are no weights.
         is_weight = keys[-2:-1] == ["vars"] and not {"seed_generator", "optimizer"} & set(keys)
         if keys[0] == "layers" and len(keys) > 2 and is_weight:
-            name = name_of(keys[:-2]) + keys[-1]
-            if name in named:
-                raise ValueError(f"two layers have an array {name}")
-            named[name] = array
+            named[name_of(keys[:-2]) + keys[-1]] = array
     return 3, named

@@ -9,10 +9,9 @@ import collections
 import dataclasses
 import fnmatch
 import os
-import pathlib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -25,9 +24,9 @@ from keras_vit.checkpoints.formats import StoredArray, computed_array, read_valu
 from keras_vit.checkpoints.resize import (
     Grid,
     adapt_input_channels,
-    complete,
     find_grid,
     resize_positions,
+    with_folded_registers,
 )
 from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
 from keras_vit.configs.blocks import UNSEEN_BLOCK_FIELDS
@@ -91,27 +90,10 @@ class Assignment:
     note: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Match:
-    """Which array goes to which variable.
-
-    Args:
-        path: The checkpoint, for messages.
-        assignments: In the order of the model's variables.
-        skipped: Names of arrays that `skip` leaves in the file.
-        kept: Paths of variables that `skip` leaves unchanged.
-        notes: Sentences for a report.
-    """
-
-    path: pathlib.Path
-    assignments: Sequence[Assignment]
-    skipped: Sequence[str]
-    kept: Sequence[str]
-    notes: Sequence[str] = ()
-
-
-def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOptions) -> Match:
-    """Returns which array of a checkpoint goes to which variable of a model.
+def match_checkpoint(
+    checkpoint: Checkpoint, model: keras.Model, options: LoadOptions
+) -> tuple[list[Assignment], dict[str, Any]]:
+    """Returns which array of a checkpoint goes to which variable, and fields of the report.
 
     Raises:
         ValueError: If an array is missing, unused or misshapen; one error lists all of them.
@@ -122,7 +104,7 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
         stated = dataclasses.replace(checkpoint.stated, position_grid=(down, across))
         checkpoint = dataclasses.replace(checkpoint, stated=stated)
     if POSITIONS in variables:
-        checkpoint = complete(checkpoint, layer_of(model, POSITIONS).grid)
+        checkpoint = with_folded_registers(checkpoint, layer_of(model, POSITIONS).grid)
     layout, arrays = checkpoint.layout, checkpoint.arrays
     rules = layout.rules_of_model(variables)
     absent = layout.absent_paths(arrays, variables)
@@ -147,14 +129,13 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
                 name = arrays[rule.stored].name if rule.stored in arrays else rule.stored
                 misshapen.append(f"{name}: {error}")
 
-    paths_of = {rule.stored: rule.paths for rule in rules.values()}
+    rules_by_name = {rule.stored: rule for rule in rules.values()}
     skipped: list[str] = []
     unused: list[str] = []
     for name, array in arrays.items():
         if name not in used:
-            rule = layout.rule_of_array(name)
-            paths = paths_of.get(name, rule.paths if rule else ())
-            is_skipped = options.skips([name, array.name, *paths])
+            rule = rules_by_name.get(name) or layout.rule_of_array(name)
+            is_skipped = options.skips([name, array.name, *(rule.paths if rule else ())])
             (skipped if is_skipped else unused).append(array.name)
     problems = [
         f"{title} ({len(names)}): {'; '.join(names[:MAX_LISTED])}"
@@ -175,38 +156,30 @@ def match_checkpoint(checkpoint: Checkpoint, model: keras.Model, options: LoadOp
     if absent:
         layers = sorted({re.sub(r"_\d+/", "_*/", path) for path in absent})
         notes.append(f"not in the file, so zeros: {', '.join(layers)}")
-    return Match(checkpoint.path, assignments, skipped, kept, notes)
+    notes += [f"{a.rule.paths[0]}: {a.note}" for a in assignments if a.note]
+    return assignments, {"skipped": tuple(skipped), "kept": tuple(kept), "notes": tuple(notes)}
 
 
-def read_match(match: Match, dtypes: Mapping[str, np.dtype]) -> dict[str, np.ndarray]:
-    """Returns the new value of each variable by its path.
-
-    Args:
-        match: The match.
-        dtypes: The dtype of each variable by its path.
-
-    Raises:
-        ValueError: If a file is damaged, or holds NaN, infinity or a number that is infinite
-            in the variable's dtype.
-    """
+def _read(path, assignments, variables):
+    """Returns the new value of each variable by its path; all are finite numbers."""
     values: dict[str, np.ndarray] = {}
-    arrays = [assignment.array for assignment in match.assignments]
-    for assignment, value in zip(match.assignments, read_values(arrays), strict=True):
+    arrays = [assignment.array for assignment in assignments]
+    for assignment, value in zip(assignments, read_values(arrays), strict=True):
         parts = assignment.rule.transform.ours(value, assignment.shapes)
         if assignment.adapt is not None:
             parts = [assignment.adapt(part) for part in parts]
         with np.errstate(over="ignore"):  # Infinity is an error below.
             parts = [
-                part.astype(dtypes[path])
-                for path, part in zip(assignment.rule.paths, parts, strict=True)
+                part.astype(variables[name].dtype)
+                for name, part in zip(assignment.rule.paths, parts, strict=True)
             ]
         values.update(zip(assignment.rule.paths, parts, strict=True))
-    bad = [path for path, value in values.items() if not np.isfinite(value).all()]
+    bad = [name for name, value in values.items() if not np.isfinite(value).all()]
     if bad:
         raise ValueError(
             "Weights must be finite numbers. "
-            f"Received: {match.path} with NaN or infinity, or a number beyond "
-            f"{dtypes[bad[0]]}, in {', '.join(bad[:MAX_LISTED])}"
+            f"Received: {path} with NaN or infinity, or a number beyond "
+            f"{variables[bad[0]].dtype}, in {', '.join(bad[:MAX_LISTED])}"
         )
     return values
 
@@ -290,16 +263,16 @@ def _assign(checkpoint, rule, model, variables, options):
         adapted = None
         if path.endswith("/embedding") and hasattr(layer, "grid"):
             adapted = _adapt_table(checkpoint, stored, variables[path], layer, options)
-        elif path.endswith(("/x_embedding", "/y_embedding")):
-            adapted = _adapt_axis(checkpoint, stored, wanted[0], options)
-        elif path.endswith("/offset_embedding"):
-            adapted = _adapt_offsets(checkpoint, stored, wanted[0], layer, options)
         elif path in ("patch_embedding/kernel", "root_conv/kernel"):
             adapted = _adapt_kernel(stored, wanted[0], options)
         if adapted is not None:
             return Assignment(array, rule, [stored], **adapted)
-    if not rule.transform.accepts(array.shape, wanted):
-        raise ValueError(f"file {array.shape}, model {rule.transform.stored_shape(wanted)}")
+    is_other_grid = False
+    if path.endswith("/offset_embedding") and (grid := tuple(layer_of(model, path).grid))[0] > 1:
+        is_other_grid = checkpoint.stated.position_grid not in (None, grid)
+    if is_other_grid or not rule.transform.accepts(array.shape, wanted):
+        only = "; only learned_1d positions are resized" * path.endswith("_embedding")
+        raise ValueError(f"file {array.shape}, model {rule.transform.stored_shape(wanted)}{only}")
     return Assignment(array, rule, wanted)
 
 
@@ -329,8 +302,9 @@ def _adapt_table(checkpoint, stored, variable, layer, options):
     if stored[0] != 1 or stored[2] != variable.shape[2]:
         return None
     new, num_prefix = tuple(layer.grid), layer.num_prefix_tokens
-    count, old = _grid_in_file(checkpoint, stored[1], checkpoint.prefix_row_counts, new)
-    rule = checkpoint.position_rule(options.position_resize)
+    known = checkpoint.stated.position_grid
+    count, old = find_grid(stored[1], checkpoint.prefix_row_counts, known, new)
+    rule = options.position_resize or checkpoint.position_rule
 
     def adapt(table):
         patches = resize_positions(table[0, count:], old, new, rule)
@@ -342,35 +316,6 @@ def _adapt_table(checkpoint, stored, variable, layer, options):
 
     note = "the row of the class token was left out" if count > num_prefix else ""
     return {"adapt": adapt, "grids": (old, new), "note": note}
-
-
-def _adapt_axis(checkpoint, stored, wanted, options):
-    """Positions of one axis, `(length, D / 2)`, for another length."""
-    if stored[1] != wanted[1]:
-        return None
-    old, new = (1, stored[0]), (1, wanted[0])
-    rule = checkpoint.position_rule(options.position_resize)
-    return {
-        "adapt": lambda table: resize_positions(table, old, new, rule), "grids": (old, new),
-    }  # fmt: skip
-
-
-def _adapt_offsets(checkpoint, stored, wanted, layer, options):
-    """Relative positions `(2 N - 1, k, D_h)` for another grid of N patches."""
-    if stored[1:] != wanted[1:] or stored[0] % 2 == 0:
-        return None
-    patches, new = (stored[0] + 1) // 2, tuple(layer.grid)
-    old = (1, patches)
-    if new[0] != 1:  # The patches of a line can only lie in a line.
-        _, old = _grid_in_file(checkpoint, patches, (0,), new)
-    rule = checkpoint.position_rule(options.position_resize)
-    if old != new and rule != "official":
-        raise ValueError(
-            f'relative positions are resized with position_resize="official" only, not "{rule}"'
-        )
-    if old == new:
-        return {"grids": (old, new)}
-    return {"adapt": lambda table: np.asarray(layer.resized(table, old)), "grids": (old, new)}
 
 
 def _adapt_kernel(stored, wanted, options):
@@ -385,16 +330,6 @@ def _adapt_kernel(stored, wanted, options):
         "adapt": lambda kernel: adapt_input_channels(kernel, wanted[2]),
         "note": f"from {stored[2]} to {wanted[2]} channels",
     }
-
-
-def _grid_in_file(checkpoint, rows, prefix_counts, model_grid):
-    """The rows in front and the grid of a table; see `find_grid`."""
-    known = checkpoint.stated.position_grid
-    try:
-        return find_grid(rows, prefix_counts, known, model_grid)
-    except ValueError as error:
-        hint = "" if known is not None else "; give position_grid=(down, across)"
-        raise ValueError(f"{error}{hint}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -429,10 +364,9 @@ class LoadReport:
             f"resized: {path} from {old[0]}x{old[1]} to {new[0]}x{new[1]} patches"
             for path, (old, new) in self.resized.items()
         ]
-        if self.skipped:
-            lines.append(f"not loaded: {', '.join(self.skipped)}")
-        if self.kept:
-            lines.append(f"not changed: {', '.join(self.kept)}")
+        for title, names in (("not loaded", self.skipped), ("not changed", self.kept)):
+            if names:
+                lines.append(f"{title}: {', '.join(names)}")
         if self.zero_head:
             lines.append("the head is all zeros; fine-tune before predicting")
         return "\n  ".join([*lines, *self.notes])
@@ -459,8 +393,8 @@ def load_checkpoint(
     rule for its own resizes. The grid of the file is
     the one stored in it (by `save_checkpoint` and Hugging Face); else it is square, as in the
     official code; else it is the model's, if the number of patches is the same. If this is
-    ambiguous, as with 144 patches for a model of 24x6, it must be given. Tables of relative
-    positions are resized as `keras_vit.layers.RelativeSelfAttention` does.
+    ambiguous, as with 144 patches for a model of 24x6, it must be given. Positions in two
+    dimensions and relative ones are of one grid: another one is an error.
 
     Args:
         model: A model of `keras_vit.build`, or one that was saved and loaded again.
@@ -497,31 +431,23 @@ def load_opened(
 ) -> LoadReport:
     """Loads an opened checkpoint into a model; raises the errors of `load_checkpoint`."""
     options = options or LoadOptions()
-    match = match_checkpoint(checkpoint, model, options)
+    assignments, found = match_checkpoint(checkpoint, model, options)
     variables = weights_by_path(model)
-    dtypes = {path: np.dtype(variable.dtype) for path, variable in variables.items()}
-    values = read_match(match, dtypes)
+    values = _read(checkpoint.path, assignments, variables)
     for path, value in values.items():
         variables[path].assign(value)
     tables = {weight.path for layer in position_layers(model) for weight in layer.weights}
-    if tables.isdisjoint(match.kept):
-        set_position_rule(model, checkpoint.position_rule(options.position_resize))
+    if tables.isdisjoint(found["kept"]):
+        set_position_rule(model, options.position_resize or checkpoint.position_rule)
     report = LoadReport(
         path=str(checkpoint.path),
         layout=checkpoint.layout.name,
         loaded=tuple(values),
         resized={
-            assignment.rule.paths[0]: assignment.grids
-            for assignment in match.assignments
-            if assignment.grids and assignment.grids[0] != assignment.grids[1]
+            a.rule.paths[0]: a.grids for a in assignments if a.grids and a.grids[0] != a.grids[1]
         },
-        skipped=tuple(match.skipped),
-        kept=tuple(match.kept),
         zero_head=not values.get("predictions/kernel", np.ones(1)).any(),
-        notes=(
-            *match.notes,
-            *(f"{a.rule.paths[0]}: {a.note}" for a in match.assignments if a.note),
-        ),
+        **found,
     )
     _warn(report, checkpoint, model)
     return report
@@ -535,11 +461,6 @@ def _warn(report, checkpoint, model):
             f"The head of {checkpoint.path} is all zeros, as in the first official ImageNet-21k "
             "files: the model predicts the same for every image until it is fine-tuned. The "
             "AugReg files have trained heads."
-        )
-    if checkpoint.has_fixed_positions and POSITIONS not in weights_by_path(model):
-        warned.append(
-            f"{checkpoint.path} was trained with the sine and cosine positions of big_vision "
-            '(posemb="sincos2d"), and the model has none.'
         )
     ours, theirs = unseen_fields(model), checkpoint.fields
     differ = [fact for fact in ours if fact in theirs and theirs[fact] != ours[fact]]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_vit.checkpoints.catalogue import check_unambiguous, released_folder
+from keras_vit.checkpoints.checkpoint import read_config
 from keras_vit.checkpoints.code_bases import hugging_face, keras_hub
-from keras_vit.checkpoints.code_bases.files_beside import read_json
 from keras_vit.description.description_texts import TEXTS
 from keras_vit.hub import downloads
 from keras_vit.hub.downloads import RepositoryName
@@ -82,7 +82,7 @@ def cached_name(name: Any) -> str | None:
 def _parsed(name):
     repository = RepositoryName.parse(name)
     if repository is not None:
-        check_unambiguous(str(name), "and rename it for the repository")
+        check_unambiguous(name)
     return repository
 
 
@@ -90,14 +90,7 @@ def _parsed(name):
 def _downloaded(name):
     """The name of a repository with its commit, and its folder."""
     choose = functools.partial(choose_files, repository=name)
-    return downloads.download(_parsed(name), choose, READ_FILES, _check_config)
-
-
-def _check_config(folder):
-    """Raises ValueError if the config is of a model that is not known, before its weights come."""
-    config = read_json(folder / CONFIG)
-    hugging_face.check_model_type(config, folder)
-    keras_hub.check_family(config, folder)
+    return downloads.download(_parsed(name), choose, READ_FILES, read_config)
 
 
 def choose_files(names: Sequence[str], repository: str = "") -> tuple[list[str], list[str]]:
@@ -112,8 +105,6 @@ def choose_files(names: Sequence[str], repository: str = "") -> tuple[list[str],
     """
     beside = [name for name in _BESIDE if name in names]
     weights = next((name for name in _WEIGHTS if name in names), None)
-    if weights != SAFETENSORS and (parts := hugging_face.weight_parts(names)):
-        return beside, parts
     if weights is None:
         pickles = ", ".join([name for name in names if name.endswith(_PICKLES)][:3])
         raise ValueError(

@@ -39,26 +39,26 @@ def find_grid(
         ValueError: If the rows do not match a known, square or equal grid, or the table may be
             both square and of the model's grid.
     """
+
+    def rows_in_front(grid):
+        return next((n for n in prefix_counts if rows == n + grid[0] * grid[1]), None)
+
     if known is not None:
-        down, across = (int(side) for side in known)
-        for count in prefix_counts:
-            if rows == count + down * across and min(down, across) > 0:
-                return count, (down, across)
-        raise ValueError(f"{rows} rows do not match {down}x{across} patches")
+        grid = (int(known[0]), int(known[1]))
+        if (count := rows_in_front(grid)) is None or min(grid) < 1:
+            raise ValueError(f"{rows} rows do not match {grid[0]}x{grid[1]} patches")
+        return count, grid
     for count in prefix_counts:
         side = math.isqrt(max(rows - count, 0))
-        if side == 0 or side * side != rows - count:
-            continue
-        if model_grid not in (None, (side, side)) and math.prod(model_grid) == side * side:
-            raise ValueError(
-                f"{side * side} patches may be {side}x{side} or the model's "
-                f"{model_grid[0]}x{model_grid[1]}"
-            )
-        return count, (side, side)
-    if model_grid is not None:
-        for count in prefix_counts:
-            if rows - count == math.prod(model_grid):
-                return count, model_grid
+        if side and side * side == rows - count:
+            if model_grid not in (None, (side, side)) and math.prod(model_grid) == side * side:
+                raise ValueError(
+                    f"{side * side} patches may be {side}x{side} or the model's "
+                    f"{model_grid[0]}x{model_grid[1]}; give position_grid=(down, across)"
+                )
+            return count, (side, side)
+    if model_grid is not None and (count := rows_in_front(model_grid)) is not None:
+        return count, model_grid
     raise ValueError(f"{rows} rows, {prefix_counts[0]} of them not of patches, are no square grid")
 
 
@@ -77,25 +77,23 @@ def resize_positions(
 
     Returns:
         A float32 array `(new down * new across, D)`.
-
-    Raises:
-        ValueError: If the rule is unknown.
     """
-    if rule not in RULES:
-        raise ValueError(f"The rule must be one of {tuple(RULES)}. Received: {rule!r}")
     if tuple(old_grid) == tuple(new_grid):
         return np.asarray(table, "float32")
-    down, across = (_weights(rule, old, new) for old, new in zip(old_grid, new_grid, strict=True))
+
+    def places(side):
+        return np.arange(side, dtype="float64")
+
+    down, across = (  # (new, old)
+        resize_weights(
+            rule, float(old), float(new), (places(old), places(new)), RULES[rule].more, np
+        )
+        for old, new in zip(old_grid, new_grid, strict=True)
+    )
     cells = np.asarray(table, "float64").reshape(*old_grid, -1)
     resized = np.einsum("ih,hwd->iwd", down, cells)
     resized = np.einsum("jw,iwd->ijd", across, resized)
     return resized.reshape(new_grid[0] * new_grid[1], -1).astype("float32")
-
-
-def _weights(rule, old, new):
-    """Matrix `(new, old)` of a rule for one side, float64."""
-    points = (np.arange(old, dtype="float64"), np.arange(new, dtype="float64"))
-    return resize_weights(rule, float(old), float(new), points, RULES[rule].more, np)
 
 
 def adapt_input_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
@@ -128,91 +126,40 @@ def adapt_input_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
     return (kernel[:, :, source] / times[source, None]).astype("float32")
 
 
-def complete(checkpoint: Checkpoint, model_grid: Grid) -> Checkpoint:
-    """Returns a checkpoint with the position table of the layers here.
+def with_folded_registers(checkpoint: Checkpoint, model_grid: Grid) -> Checkpoint:
+    """Returns a checkpoint whose position table has no rows of registers.
 
-    big_vision's table of sines and cosines, which its files leave out, is filled in. Rows of
-    registers (timm adds positions to all tokens by default) are added to the registers: a token
-    plus its position is the same number wherever the sum is taken.
+    timm adds positions to all tokens by default. Rows of registers are added to the registers: a
+    token plus its position is the same number wherever the sum is taken.
 
     Args:
         checkpoint: The checkpoint.
         model_grid: Patches (down, across) of the model.
-
-    Raises:
-        ValueError: If the token size has no such sines and cosines.
     """
-    table = checkpoint.layout.stored_name(POSITIONS)
-    if checkpoint.has_fixed_positions:
-        dim = checkpoint.width
-        note = (
-            "the position table is not in the file: big_vision's sines and cosines "
-            '(posemb="sincos2d") were filled in'
-        )
-        filled = computed_array(
-            table,
-            (1, model_grid[0] * model_grid[1], dim),
-            lambda: sine_cosine_positions(model_grid, dim)[None],
-        )
-        return dataclasses.replace(
-            checkpoint,
-            arrays={**checkpoint.arrays, table: filled},
-            class_token_has_row=False,
-            notes=(*checkpoint.notes, note),
-        )
-    tokens = checkpoint.layout.stored_name(REGISTERS)
+    table, tokens = (checkpoint.layout.stored_name(path) for path in (POSITIONS, REGISTERS))
     if not {table, tokens} <= checkpoint.arrays.keys():
         return checkpoint
     positions, registers = checkpoint.arrays[table], checkpoint.arrays[tokens]
-    first = checkpoint.num_class_tokens
-    behind = first + registers.shape[1]
-    known = checkpoint.stated.position_grid
+    first, known = checkpoint.num_class_tokens, checkpoint.stated.position_grid
     try:
-        count, _ = find_grid(positions.shape[1], checkpoint.prefix_row_counts, known, model_grid)
-    except ValueError:
+        behind, rows = first + registers.shape[1], positions.shape[1]
+        count, _ = find_grid(rows, checkpoint.prefix_row_counts, known, model_grid)
+    except (ValueError, IndexError):
         return checkpoint  # Matching reports it.
     if count != behind:
         return checkpoint
 
     def folded():
-        token, rows = read_values([registers, positions])
-        return token + rows[:, first:behind]
+        token, values = read_values([registers, positions])
+        return token + values[:, first:behind]
 
     def without_registers():
-        (rows,) = read_values([positions])
-        return np.delete(rows, slice(first, behind), axis=1)
+        (values,) = read_values([positions])
+        return np.delete(values, slice(first, behind), axis=1)
 
-    rows = (1, positions.shape[1] - registers.shape[1], positions.shape[2])
+    shape = (1, rows - registers.shape[1], *positions.shape[2:])
     more = {
         tokens: computed_array(registers.name, registers.shape, folded),
-        table: computed_array(positions.name, rows, without_registers),
+        table: computed_array(positions.name, shape, without_registers),
     }
     return dataclasses.replace(checkpoint, arrays={**checkpoint.arrays, **more})
-
-
-def sine_cosine_positions(grid: Grid, dim: int) -> np.ndarray:
-    """Returns the fixed positions of MoCo v3 (arXiv 2104.02057) as big_vision computes them.
-
-    A quarter of the values each for sin(x w), cos(x w), sin(y w), cos(y w), with the column x,
-    the row y and frequencies w from 1 down to 1 / 10000 on a logarithmic scale, the last one
-    included.
-
-    Args:
-        grid: Patches (down, across).
-        dim: Token size, D.
-
-    Returns:
-        A float32 array `(down * across, D)`.
-
-    Raises:
-        ValueError: If D is no multiple of 4, or less than 8.
-    """
-    if dim % 4 or dim < 8:
-        raise ValueError(
-            "Sines and cosines need a token size that is a multiple of 4, 8 or more. "
-            f"Received: {dim}"
-        )
-    frequencies = 10_000.0 ** -np.linspace(0, 1, dim // 4)
-    rows, columns = np.divmod(np.arange(grid[0] * grid[1]), grid[1])
-    x, y = (np.outer(places, frequencies) for places in (columns, rows))
-    return np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], 1).astype("float32")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from keras_vit.utils.fields import setting
+from keras_vit.utils.fields import check_fields, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,9 @@ class Command:
     """
 
     called_as: str = setting("", "the whole command, for the files that a run writes", flag="")
+
+    def __post_init__(self):
+        check_fields(self)
 
     # Whether it starts at once: it needs no TensorFlow, or starts processes that import it.
     without_tensorflow: ClassVar[bool] = False

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.few_shot import FewShot
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.settings.decisions import DecisionSettings
-from keras_vit.utils.fields import REQUIRED, changed, part, setting
+from keras_vit.utils.fields import REQUIRED, part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,19 +35,16 @@ class Calibrate(Command):
         None,
         "the data that the run trained on, by which strange images are recognised",
         unit="DATA",
-        absent="the data, or where the run read them",
+        absent="the data",
     )
     unknown: str | None = setting(
         None, "images of none of the classes, to report how many are refused", unit="FOLDER"
     )
     batch_size: int = shared_arguments.batch_size()
-    cache: str | None = changed(FewShot, "cache")
-    no_cache: bool = changed(FewShot, "no_cache")
 
     def run(self) -> int:
         """Calibrates and prints what holds."""
         self.data.check_given()
-        from keras_vit.training.evaluation.features import default_cache
         from keras_vit.training.trust.calibrated_classifier import calibrate
 
         calibrate(
@@ -59,7 +55,6 @@ class Calibrate(Command):
             training_data=self.training_data,
             unknown=self.unknown,
             batch_size=self.batch_size,
-            cache=None if self.no_cache else self.cache or default_cache(),
             progress=True,
         )
         print(f"written {self.model}")

@@ -45,15 +45,9 @@ class Check(Command):
         unit="NAME",
         absent="the model of the weights, or ViT-B/16",
     )
-    image_size: int | None = setting(
-        None, "images of another size", unit="PIXELS", absent="the weights', or 224"
-    )
-    feature: str = shared_arguments.feature()
     batch_size: int = shared_arguments.batch_size()
     output: str = setting("check", "the folder of the files", unit="DIR")
     strict: bool = setting(False, "end with exit code 1 if there are findings above the levels")
-    no_cache: bool = setting(False, "do not store features")
-    seed: int = setting(0, "seed of the split and of permutations", unit="N")
 
     def run(self) -> int:
         """Checks the photos, prints the summary and writes the files."""
@@ -64,12 +58,8 @@ class Check(Command):
             dataclasses.replace(self.data, data=self.photos),
             weights=self.weights,
             model=self.model,
-            image_size=self.image_size,
-            feature=self.feature,
             batch_size=self.batch_size,
             output=self.output,
-            cache=not self.no_cache,
-            seed=self.seed,
             progress=True,
         )
         print(report)

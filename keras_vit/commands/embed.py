@@ -8,7 +8,6 @@ import sys
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
-from keras_vit.utils.files import check_output_file
 from keras_vit.utils.safe_text import for_line
 
 
@@ -39,31 +38,28 @@ class Embed(Command):
         """Computes or reads features; returns 1 if an image could not be read."""
         if not self.output and not self.like:
             raise ValueError("A result must be asked for: --output FILE, --like IMAGE or both.")
-        if self.output:
-            check_output_file(self.output)
         from keras_vit.images.listing import image_files
         from keras_vit.models.rebuild import feature_model
         from keras_vit.training.evaluation.embeddings import (
             SUFFIX,
             check_suffix,
             embed,
+            nearest,
             read_embeddings,
         )
-        from keras_vit.training.evaluation.nearest import nearest
 
         if self.output:
             check_suffix(self.output)
-        known = None
-        if len(self.images) == 1 and self.images[0].lower().endswith(SUFFIX):
-            known = read_embeddings(self.images[0])
-        files = [] if known else image_files(self.images)
+        is_written = len(self.images) == 1 and self.images[0].lower().endswith(SUFFIX)
+        files = [] if is_written else image_files(self.images)
         like = image_files(self.like) if self.like else []
         model = self.model.open()
         print(model.description.facts)
         feature_model(model.model, self.feature)  # An error here comes before images are read.
         options = {"feature": self.feature, "batch_size": self.batch_size}
-        skipped: list[tuple[str, str]] = []
-        if known is None:
+        if is_written:
+            known, skipped = read_embeddings(self.images[0]), []
+        else:
             known, skipped = embed(model, files, **options, progress=True)
         if self.output:
             known.write(self.output)

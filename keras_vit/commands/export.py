@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_vit.commands import Command
 from keras_vit.export.formats import FORMATS, ExportFormat, any_of
-from keras_vit.utils.fields import REQUIRED, check_given, field_info, flag_of, part, setting
+from keras_vit.utils.fields import REQUIRED, field_info, flag_of, part, setting
 
 
 def options() -> dict[str, tuple[dataclasses.Field, tuple[str, ...]]]:
@@ -63,9 +63,7 @@ class Export(Command):
                 raise ValueError(
                     f"{flag_of(field)} is for --to {any_of(formats)}. Received: --to {self.to}"
                 )
-        given = {**self.common, **self.options}
-        check_given(FORMATS[self.to], given)
-        export = FORMATS[self.to](**given)
+        export = FORMATS[self.to](**self.common, **self.options)
 
         from keras_vit.export.publish import write_export
 

@@ -42,10 +42,10 @@ class Finetune(Command):
         from keras_vit.training.run.sweep import finetune_folds
 
         options = self.options
-        if options.overwrite or options.resume or options.changed_data:
+        if options.overwrite or options.resume:
             raise ValueError(
-                "--folds has no --overwrite, --resume and --changed-data: the same command "
-                "continues, and another needs another folder. "
+                "--folds has no --overwrite and --resume: the same command continues, and another "
+                "needs another folder. "
                 f"Received: --output {options.output}"
             )
         check_output(options.output, self.data.data)

@@ -7,8 +7,7 @@ import dataclasses
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.preprocessing import imagenet_classes
-from keras_vit.training.data.spec import check_output
-from keras_vit.utils.fields import REQUIRED, part, setting
+from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,20 +23,12 @@ class Inspect(Command):
         (), "image files and folders of images", unit="IMAGE", positional=True
     )
     output: str = setting(REQUIRED, "a new or empty folder", unit="DIR")
-    figures: tuple[str, ...] | None = setting(
-        None,
-        "filters, position_similarity, attention_distance, rollout, heads",
-        unit="NAME",
-        absent="all that apply",
+    num_images: int = setting(
+        128, "most images for the attention distance", unit="N", limits=AT_LEAST_1
     )
-    query: str | None = setting(
-        None,
-        "attention from the class token, or from the mean over patches",
-        choices=("token", "patches"),
-        absent="the class token if the model has one",
+    num_pictures: int = setting(
+        4, "most images whose attention is drawn", unit="N", limits=AT_LEAST_1
     )
-    num_images: int = setting(128, "most images for the attention distance", unit="N")
-    num_pictures: int = setting(4, "most images whose attention is drawn", unit="N")
     batch_size: int = shared_arguments.batch_size(8)
 
     def run(self) -> None:
@@ -45,11 +36,7 @@ class Inspect(Command):
         from keras_vit.images.listing import image_files
         from keras_vit.inspection import write_report
 
-        for image in self.images:
-            check_output(self.output, image)
-        # Before the model is read, so that a wrong path is reported at once.
-        if self.images:
-            image_files(self.images)
+        image_files(self.images)  # A wrong path is reported before the model is read.
         opened = self.model.open()
         print(opened.description.facts)
         class_names = opened.description.labels.names
@@ -63,8 +50,6 @@ class Inspect(Command):
             class_names=class_names,
             thresholds=opened.description.labels.limits,
             name=opened.name,
-            figures=self.figures,
-            query=self.query,
             num_images=self.num_images,
             num_pictures=self.num_pictures,
             batch_size=self.batch_size,

@@ -6,7 +6,8 @@ import dataclasses
 
 from keras_vit import configs
 from keras_vit.commands import Command
-from keras_vit.utils.fields import POSITIVE, setting
+from keras_vit.utils.fields import setting
+from keras_vit.utils.json_files import changed_fields
 from keras_vit.utils.report import align_columns
 
 
@@ -26,7 +27,6 @@ class Models(Command):
         unit="PIXELS",
         absent="the model's, in general 224",
     )
-    classes: int = setting(1000, "classes of the head", unit="N", limits=POSITIVE)
 
     without_tensorflow = True
 
@@ -34,12 +34,12 @@ class Models(Command):
         """Prints a table of models, or the details of the named ones."""
         shape = (*self.image_size, 3) if self.image_size else None
         if self.names:
-            print("\n\n".join(model_details(name, shape, self.classes) for name in self.names))
+            print("\n\n".join(model_details(name, shape) for name in self.names))
         else:
-            print(model_table(shape, self.classes))
+            print(model_table(shape))
 
 
-def model_table(input_shape=None, classes=1000):
+def model_table(input_shape=None):
     """Returns a line for each model, by default at its own image size."""
     from keras_vit.checkpoints import catalogue
     from keras_vit.description import describe
@@ -51,7 +51,7 @@ def model_table(input_shape=None, classes=1000):
         if input_shape and (input_shape[0] < smallest[0] or input_shape[1] < smallest[1]):
             rows.append((name, "image too small", "-", "-", "-", known))
             continue
-        cost = describe(name, input_shape=input_shape, classes=classes)
+        cost = describe(name, input_shape=input_shape)
         rows.append(
             (
                 name,
@@ -65,19 +65,16 @@ def model_table(input_shape=None, classes=1000):
     return align_columns(rows, left=(0, 5))
 
 
-def model_details(name, input_shape=None, classes=1000):
+def model_details(name, input_shape=None):
     """Returns a model's costs, its config and its official weights."""
     from keras_vit.checkpoints import catalogue
     from keras_vit.description import describe
 
-    lines = [str(describe(name, input_shape=input_shape, classes=classes)), "  config"]
-    for field in dataclasses.fields(configs.MODELS[name]):
-        value = getattr(configs.MODELS[name], field.name)
-        if value != field.default:
-            lines.append(f"    {field.name} = {value}")
+    lines = [str(describe(name, input_shape=input_shape)), "  config"]
+    config = configs.MODELS[name]
+    lines += [f"    {field} = {getattr(config, field)}" for field in changed_fields(config)]
     lines.append("  weights")
-    weights = [row for row in catalogue.rows() if row.model == name]
-    for row in weights:
+    for row in [row for row in catalogue.rows() if row.model == name]:
         top1 = f", {row.imagenet_top1_percent}% on ImageNet" if row.imagenet_top1_percent else ""
         lines.append(f"    {row.key}: {row.resolution} pixels, {row.classes} classes{top1}")
     for released in catalogue.RELEASED:

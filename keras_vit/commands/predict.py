@@ -56,12 +56,11 @@ def _write_csv(predictions, column):
     last = [column] if column else []
     writer.writerow(["path", "rank", "class", "probability", "error", *last])
     for prediction in predictions:
-        if column:
-            last = [SEPARATOR.join(prediction.labels)]
-        if prediction.error is not None:
-            writer.writerow(csv_row([prediction.path, "", "", "", prediction.error, *last]))
-        for rank, (name, value) in enumerate(prediction.top, 1):
-            writer.writerow(csv_row([prediction.path, rank, name, f"{value:.6f}", "", *last]))
+        last = [SEPARATOR.join(prediction.labels)] if column else []
+        top = enumerate(prediction.top, 1)
+        rows: list = [(rank, name, f"{value:.6f}", "") for rank, (name, value) in top]
+        for row in rows or [("", "", "", prediction.error)]:
+            writer.writerow(csv_row([prediction.path, *row, *last]))
 
 
 WRITERS = {"text": _write_text, "json": _write_json, "csv": _write_csv}

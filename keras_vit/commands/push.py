@@ -10,6 +10,7 @@ import tempfile
 import zipfile
 
 from keras_vit.commands import Command
+from keras_vit.utils import files
 from keras_vit.utils.fields import REQUIRED, setting
 
 
@@ -32,29 +33,23 @@ class Push(Command):
         positional=True,
     )  # fmt: skip
     private: bool = setting(False, "let nobody else see it")
-    dataset: tuple[str, ...] = setting((), "the Hub's names of the data sets", unit="NAME")
-    samples: bool = setting(False, "push the photos in the classifier's folder too")
     dry_run: bool = setting(False, "print every file and its size, and push nothing")
 
     def run(self) -> None:
         """Writes the files to a temporary folder, prints them, and pushes them."""
         from keras_vit.checkpoints.repositories import READ_FILES
-        from keras_vit.hub.uploads import Upload, check_name, check_token, upload
-        from keras_vit.utils.files import named_disk_errors
+        from keras_vit.hub.uploads import check_name, list_files, upload
 
         check_name(self.repository)
-        if not self.dry_run:
-            check_token()  # Before the work.
-        advice = "Free space there, or set TMPDIR to another folder."
-        with (
-            named_disk_errors(tempfile.gettempdir(), lambda: advice),
-            tempfile.TemporaryDirectory() as scratch,
-        ):
+        with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch)
             self._write(folder)
-            pushed = Upload(self.repository, folder, private=self.private, replaced=READ_FILES)
-            print(pushed)
-            print("Nothing was pushed (--dry-run)." if self.dry_run else f"pushed {upload(pushed)}")
+            print(list_files(self.repository, folder, self.private))
+            if self.dry_run:
+                print("Nothing was pushed (--dry-run).")
+                return
+            place = upload(self.repository, folder, private=self.private, replaced=READ_FILES)
+            print(f"pushed {place}")
 
     def _write(self, folder):
         """Writes the classifier with its card; Keras reads `model.keras` from the Hub unpacked.
@@ -66,50 +61,28 @@ class Push(Command):
         from keras_vit.checkpoints.repositories import classifier_folder
         from keras_vit.description.description_texts import TEXTS, description_of_folder
         from keras_vit.description.without_paths import without_paths
-        from keras_vit.images.listing import image_files
         from keras_vit.training.run.card import hub_card
-        from keras_vit.utils.files import (
-            CARD,
-            CLASSES,
-            HISTORY,
-            RECIPE,
-            SAMPLES,
-            UNPACKED_MODEL,
-            model_in,
-        )
         from keras_vit.utils.json_files import read_json
 
         classifier = classifier_folder(self.folder)
-        model = model_in(classifier)
-        if model is None or not (classifier / CLASSES).is_file():
+        model = classifier / files.MODEL
+        if not (model.is_file() and (classifier / files.CLASSES).is_file()):
             raise ValueError(f"A classifier's folder must be pushed. Received: {self.folder}")
         check_keras_archive(model)
-        if model.is_dir():
-            for name in UNPACKED_MODEL:
-                shutil.copyfile(model / name, folder / name)
-        else:
-            with zipfile.ZipFile(model) as archive:
-                for name in UNPACKED_MODEL:
-                    with archive.open(name) as entry, (folder / name).open("wb") as file:
-                        shutil.copyfileobj(entry, file)
-        for name in (*TEXTS, HISTORY):
+        with zipfile.ZipFile(model) as archive:
+            for name in files.UNPACKED_MODEL:
+                (folder / name).write_bytes(archive.read(name))
+        for name in (*TEXTS, files.HISTORY):
             if (classifier / name).is_file():
                 shutil.copyfile(classifier / name, folder / name)
-        recipe = {}
-        if (classifier / RECIPE).is_file():
-            recipe = without_paths(read_json(classifier / RECIPE))
+        if (classifier / files.RECIPE).is_file():
+            recipe = without_paths(read_json(classifier / files.RECIPE))
             text = json.dumps(recipe, indent=2) + "\n"
-            (folder / RECIPE).write_text(text, encoding="utf-8")
-        if self.samples and (classifier / SAMPLES).is_dir():
-            (folder / SAMPLES).mkdir()
-            for photo in image_files(classifier / SAMPLES):
-                shutil.copyfile(photo, folder / SAMPLES / pathlib.Path(photo).name)
-        card = classifier / CARD
+            (folder / files.RECIPE).write_text(text, encoding="utf-8")
+        card = classifier / files.CARD
         text = hub_card(
             description_of_folder(classifier),
-            recipe,
             card.read_text(encoding="utf-8") if card.is_file() else "",
             repository=self.repository,
-            datasets=self.dataset,
         )
-        (folder / CARD).write_text(text, encoding="utf-8")
+        (folder / files.CARD).write_text(text, encoding="utf-8")

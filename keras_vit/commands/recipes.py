@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from keras_vit.commands import Command
 from keras_vit.training.recipes import (
     FINETUNING,
-    HYPER_RULE,
     HYPER_RULE_NAME,
     MASKED_PATCHES,
     PRETRAINING,
@@ -16,7 +14,7 @@ from keras_vit.training.recipes import (
     find_recipe,
 )
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining, Settings
-from keras_vit.utils.fields import changed, field_info, setting
+from keras_vit.utils.fields import field_info, setting
 from keras_vit.utils.report import align_columns
 
 # The settings by the command that takes them.
@@ -40,25 +38,20 @@ class Recipes(Command):
         unit="NAME",
         positional=True,
     )
-    scale: float = changed(
-        Settings,
-        "scale",
-        help="of the recipe's images, in (0, 1], as keras-vit pretrain and finetune take it",
-    )
 
     without_tensorflow = True
 
     def run(self) -> None:
         """Prints the tables, or all values of the named recipes."""
         if self.names:
-            print("\n\n".join(recipe_details(name, self.scale) for name in self.names))
+            print("\n\n".join(map(recipe_details, self.names)))
             return
         for title, recipes in TABLES.items():
-            print(f"{title}\n\n{recipe_table(recipes.values(), self.scale)}\n")
-        print(f"{HYPER_RULE_NAME}, for keras-vit finetune of a ResNet: {_rule()}")
+            print(f"{title}\n\n{recipe_table(recipes.values())}\n")
+        print(f"{HYPER_RULE_NAME}, for keras-vit finetune of a ResNet: by the number of images")
 
 
-def recipe_table(recipes, scale=1.0):
+def recipe_table(recipes):
     """Returns a line for each recipe; the columns are settings with a `column`."""
     columns = {
         field.name: column
@@ -67,8 +60,8 @@ def recipe_table(recipes, scale=1.0):
     }
     rows = [("recipe", *columns.values())]
     for recipe in recipes:
-        values = {name: getattr(_settings(recipe, scale), name) for name in columns}
-        if scale == 1 and recipe.learning_rates:
+        values = {name: getattr(_settings(recipe), name) for name in columns}
+        if recipe.learning_rates:
             values["learning_rate"] = recipe.learning_rates
         rows.append((recipe.name, *(_text(value) for value in values.values())))
     is_text = [isinstance(value, str | tuple) for value in values.values()]
@@ -76,22 +69,20 @@ def recipe_table(recipes, scale=1.0):
     return align_columns(rows, left)
 
 
-def recipe_details(name, scale=1.0):
+def recipe_details(name):
     """Returns every value of a recipe."""
-    if name.lower() == HYPER_RULE_NAME.lower():
-        return f"{HYPER_RULE_NAME}\n  {_rule()}"
     recipe = find_recipe(name)
     facts = {name: getattr(recipe, name) for name in ("source", "data", "epochs", "learning_rates")}
     values = {name: value for name, value in facts.items() if value}
-    values |= _settings(recipe, scale).in_use()
+    values |= _settings(recipe).in_use()
     for name in ("recipe", "recipe_source"):
         del values[name]
     lines = (f"  {name} = {value}" for name, value in values.items())
     return "\n".join([f"{recipe.name}, for keras-vit {recipe.command}", *lines])
 
 
-def _settings(recipe, scale):
-    return SETTINGS[recipe.command].from_recipe(recipe.name, scale)
+def _settings(recipe):
+    return SETTINGS[recipe.command].from_recipe(recipe.name)
 
 
 def _text(value):
@@ -101,14 +92,3 @@ def _text(value):
     if isinstance(value, float):
         return f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _rule():
-    parts = []
-    for most, steps, boundaries, warmup_steps, mixup in HYPER_RULE:
-        images = "more" if most == math.inf else f"fewer than {most:,}"
-        parts.append(
-            f"{steps:,} steps with {images} (warm-up {warmup_steps}, a tenth after each of "
-            f"{boundaries}, mixup {mixup})"
-        )
-    return "; ".join(parts)

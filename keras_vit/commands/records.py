@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 
 from keras_vit.commands import Command
 from keras_vit.training.data.spec import DataSpec, check_output
-from keras_vit.utils.fields import NOT_NEGATIVE, REQUIRED, part, setting
-from keras_vit.utils.files import write_skipped
+from keras_vit.utils.fields import NOT_NEGATIVE, POSITIVE, REQUIRED, part, setting
+from keras_vit.utils.files import SKIPPED, write_csv
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,7 +17,7 @@ class RecordsCommand(Command):
 
     data: DataSpec = part(DataSpec, without=("split_seed",))
     output: str = setting(REQUIRED, "a new folder to write", unit="DIR")
-    shard_size: float = setting(128, "size in MiB at which a file is closed", unit="MIB")
+    shard_size: float = setting(128, "MiB at which a file is closed", unit="MIB", limits=POSITIVE)
     seed: int = setting(0, "seed of the order and of the test images", limits=NOT_NEGATIVE)
 
     def run(self) -> None:
@@ -36,7 +37,9 @@ class RecordsCommand(Command):
             progress=True,
         )
         if source.skipped:
-            print(f"all skipped files are in {write_skipped(self.output, source.skipped)}")
+            path = pathlib.Path(self.output, SKIPPED)
+            write_csv(path, [("path", "reason"), *source.skipped])
+            print(f"all skipped files are in {path}")
         for split, (images, files) in written.items():
             print(f"{split}: {images} images in {files} files")
         print(f"written {self.output}")

@@ -12,19 +12,15 @@ from typing import Any
 from keras_vit.configs import FEATURES
 from keras_vit.training.settings import UNKNOWN_FACTS, FineTuning
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
-from keras_vit.utils.files import RECIPE, named_disk_errors
+from keras_vit.utils.files import named_disk_errors
 
 
-def classifier(more: str = "") -> Any:
-    """Returns the field of MODEL, which `open_classifier` opens.
-
-    Args:
-        more: What else it may be, for the help text.
-    """
+def classifier() -> Any:
+    """Returns the field of MODEL, which `open_classifier` opens."""
     return setting(
         REQUIRED,
         "a classifier's folder, or an export of one: a folder of SavedModel or OpenVINO, a "
-        f".tflite or an .onnx file{more}",
+        ".tflite or an .onnx file",
         unit="MODEL",
         positional=True,
     )
@@ -66,7 +62,7 @@ class ModelArguments:
 
     model: str = setting(
         REQUIRED,
-        "a classifier's folder, other weights, or a name of keras-vit models",
+        "a classifier's folder or export, other weights, or a name of keras-vit models",
         unit="MODEL",
         positional=True,
     )
@@ -126,13 +122,8 @@ def run_job(job: Any, *, dry_run: bool) -> int:
     from keras_vit.training.run.finetune import run
 
     output = os.fspath(job.options.output)
-    command = shlex.join(["keras-vit", *job.settings.command.split(), "--output", output])
-
-    def again():
-        known = (job.folder.path / RECIPE).is_file()
-        return f"{command} --resume" if known else "the same command"
-
-    return _with_advice(job.folder.path, again, lambda: run(job))
+    words = ["keras-vit", *job.settings.command.split(), "--output", output, "--resume"]
+    return run_advised(job.folder.path, shlex.join(words), lambda: run(job))
 
 
 def run_several(output: str | os.PathLike, command: str, run: Callable[[], Any]) -> int:
@@ -148,17 +139,23 @@ def run_several(output: str | os.PathLike, command: str, run: Callable[[], Any])
         done = run()
         print(f"\n{done}\n\nwritten {done.folder}")
 
-    return _with_advice(output, lambda: command, run_and_print)
+    return run_advised(output, command, run_and_print)
 
 
-def _with_advice(output, again, run):
-    """Runs; a full disk and a signal print the command that continues."""
+def run_advised(output: str | os.PathLike, again: str, run: Callable[[], Any]) -> int:
+    """Runs; a full disk and a signal print the command that continues.
+
+    Args:
+        output: What is written.
+        again: The command.
+        run: Trains.
+    """
     from keras_vit.training.run.loop import Interrupted
 
     try:
-        with named_disk_errors(output, lambda: f"Free space there, and go on with: {again()}"):
+        with named_disk_errors(output, lambda: f"Free space there, and go on with: {again}"):
             run()
     except Interrupted as stop:
-        print(f"{stop} Go on with: {again()}", file=sys.stderr)
+        print(f"{stop} Go on with: {again}", file=sys.stderr)
         return 128 + stop.signal_number
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_vit.commands import Command, shared_arguments
+from keras_vit.commands import Command
 from keras_vit.commands.shared_arguments import SETTINGS_GROUP, run_several
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.recipes import SWEEP_RATES, SWEEP_SEEDS
@@ -29,10 +29,6 @@ class Sweep(Command):
         absent=f"the recipe's, else {' '.join(map(str, SWEEP_RATES))}",
     )
     seeds: tuple[int, ...] = setting(SWEEP_SEEDS, "seeds of the final runs", unit="SEED")
-    folds: int | None = shared_arguments.folds(
-        "choose the rate by K trainings of each, without another K-th of the training images, "
-        "which is tested, in place of one with a development split"
-    )
     settings: FineTuning = part(
         FineTuning,
         make=FineTuning.from_options,
@@ -53,7 +49,6 @@ class Sweep(Command):
                 self.settings,
                 learning_rates=self.learning_rates,
                 seeds=self.seeds,
-                folds=self.folds,
                 command=self.called_as,
             ),
         )

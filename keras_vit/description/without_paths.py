@@ -15,7 +15,7 @@ from typing import Any
 from keras_vit.configs import MODELS
 
 # Fields of a recipe that may be a path.
-PATHS = ("data", "data_dir", "weights", "replay", "teacher", "class_weights", "samples")
+PATHS = ("data", "data_dir", "weights", "replay", "teacher", "samples")
 _PATTERN = "--group-by"  # A flag whose value is no path.
 DATA_PLACE = "data_place"  # In a recipe without paths: the hash of the path to the data.
 # Names with a scheme; the first is followed by a path.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
 import functools
 import hashlib
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from keras_vit._installation import import_optional
-from keras_vit.utils.files import disk_error, named_disk_errors, path_inside
+from keras_vit.utils.files import disk_error, named_disk_errors
 from keras_vit.utils.safe_text import for_line
 
 HUGGING_FACE = "hf:"
@@ -26,20 +25,18 @@ _FORM = re.compile(rf"({NAME})(?:@([\w.-]+(?:/[\w.-]+)*))?")
 COMMIT = re.compile("[0-9a-f]{40}")
 _HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
-_LIBRARY = {"library_name": "keras-vit"}
-_MAIN = "main"
+_NAME = "keras-vit"
+_LIBRARY = {"library_name": _NAME}
 _LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 _REASONS = {
+    "GatedRepoError": f"its owner lets only chosen users in: ask on its page, then {_LOG_IN}",
+    "RevisionNotFoundError": "there is no such revision any more; write one that is there",
     401: f"the server knows no such repository of a model, or it is private; {_LOG_IN}",
     403: f"the token has no rights for this; {_LOG_IN}",
     404: "there is no such repository of a model, or it is private",
-    429: "the server is asked too often; try again later",
-    507: "the account has no space left there",
 }
 
 _MAX_ANSWER = 8 * 2**20  # Bytes; a list of 10,000 files has one million.
-# What the answers of a server are: "" if nothing is checked, "list", or "content" of a file.
-_ANSWERS = contextvars.ContextVar("_ANSWERS", default="")
 
 # Returns, out of the names in a repository, the files beside the weights and the weights.
 Choose = Callable[[Sequence[str]], tuple[list[str], list[str]]]
@@ -81,10 +78,6 @@ class RepositoryName:
         """Whether the revision always means the same files: a commit."""
         return self.revision is not None and COMMIT.fullmatch(self.revision) is not None
 
-    def at(self, revision: str) -> Self:
-        """Returns the name with another revision."""
-        return dataclasses.replace(self, revision=revision)
-
     def __str__(self) -> str:
         """The text that `parse` reads."""
         return HUGGING_FACE + self.name + (f"@{self.revision}" if self.revision else "")
@@ -95,15 +88,25 @@ class RepositoryError(OSError):
 
 
 def import_hugging_face() -> Any:
-    """Returns the package of the Hugging Face Hub; see `import_optional`."""
-    return import_optional("huggingface_hub", "A repository (hf:)", "hub")
+    """Returns the package of the Hugging Face Hub; see `import_optional`.
+
+    What a server answers to this package is checked before huggingface_hub makes paths of it.
+    huggingface_hub makes a new client after an error, so the check belongs to what makes clients:
+    its own function, or the user's for a proxy, for which there is no public name.
+    """
+    hub = import_optional("huggingface_hub", "A repository (hf:)", "hub")
+    from huggingface_hub.utils._http import _GLOBAL_CLIENT_FACTORY as make
+
+    if getattr(make, "func", None) is not _client:
+        hub.set_client_factory(functools.partial(_client, make))
+    return hub
 
 
 def download(
     repository: RepositoryName,
     choose: Choose,
     known: Sequence[str],
-    check: Callable[[pathlib.Path], None],
+    check: Callable[[pathlib.Path], object],
 ) -> tuple[RepositoryName, pathlib.Path]:
     """Returns a repository with its commit, and the folder in the cache with its files.
 
@@ -120,17 +123,16 @@ def download(
         check: Raises ValueError if the folder, without its weights yet, is of no model here.
 
     Raises:
-        ValueError: If the repository has nothing that is read, or a name that leads outside.
+        ValueError: If the repository has nothing that is read.
         OSError: If it cannot be downloaded.
         ImportError: If huggingface_hub is not installed.
     """
     hub = import_hugging_face()
-    name, revision = repository.name, repository.revision or _MAIN
+    name, revision = repository.name, repository.revision or "main"
     held = cached(repository, choose, known)
     if repository.is_fixed and held is not None:
         return held
-    failed, cache = f"{repository} cannot be downloaded", hub.constants.HF_HUB_CACHE
-    with one_line_errors(failed, cache), _checked(hub, "list"):
+    with one_line_errors(f"{repository} cannot be downloaded", hub.constants.HF_HUB_CACHE):
         try:
             found = hub.HfApi(**_LIBRARY).model_info(name, revision=revision)
         except Exception as error:
@@ -140,10 +142,7 @@ def download(
             print(for_line(f"{line}, as cached."), file=sys.stderr)
             return held
         _check_commit(found.sha, revision if repository.is_fixed else None)
-        names = [file.rfilename for file in found.siblings or ()]
-        for inside in names:
-            path_inside(str(repository), inside)
-        beside, weights = choose(names)
+        beside, weights = choose([file.rfilename for file in found.siblings or ()])
         for file in beside:
             folder = _fetched(hub, name, found.sha, file)
         if beside:
@@ -152,25 +151,7 @@ def download(
             folder = _fetched(hub, name, found.sha, file)
         if revision != found.sha:  # Notes in the cache which commit the branch or tag is.
             _path_of(hub, name, weights[0], revision)
-    return repository.at(found.sha), folder
-
-
-@contextlib.contextmanager
-def _checked(hub, answers):
-    """Within it, what a server answers is checked before huggingface_hub makes paths of it.
-
-    huggingface_hub makes a new client after an error, so the check belongs to what makes clients:
-    its own function, or the user's for a proxy, for which there is no public name.
-    """
-    from huggingface_hub.utils._http import _GLOBAL_CLIENT_FACTORY as make
-
-    if getattr(make, "func", None) is not _client:
-        hub.set_client_factory(functools.partial(_client, make))
-    token = _ANSWERS.set(answers)
-    try:
-        yield
-    finally:
-        _ANSWERS.reset(token)
+    return dataclasses.replace(repository, revision=found.sha), folder
 
 
 def _client(make):
@@ -184,7 +165,7 @@ def _check_answer(answer):
 
     Commit and ETag become names of files. Only the content of a file is streamed to the disk.
     """
-    if not (answers := _ANSWERS.get()):
+    if _NAME not in answer.request.headers.get("User-Agent", ""):
         return
     commit = answer.headers.get("X-Repo-Commit")
     if commit is not None:
@@ -195,7 +176,7 @@ def _check_answer(answer):
         raise RepositoryError(
             f"the server's ETag must be 40 or 64 hex digits. Received: {etag!r:.80}"
         )
-    if answer.is_success and answers == "content":
+    if answer.is_success and not answer.request.url.path.startswith("/api/"):
         return
     content = bytearray()
     for piece in answer.iter_bytes():
@@ -213,8 +194,7 @@ def _check_commit(sha, wanted=None):
 
 
 def _path_of(hub, name, file, revision):
-    with _checked(hub, "content"):
-        return pathlib.Path(hub.hf_hub_download(name, file, revision=revision, **_LIBRARY))
+    return pathlib.Path(hub.hf_hub_download(name, file, revision=revision, **_LIBRARY))
 
 
 def cached(
@@ -225,7 +205,7 @@ def cached(
     A branch is its newest cached commit. Nothing is asked of the Hub.
     """
     hub = import_hugging_face()
-    name, revision = repository.name, repository.revision or _MAIN
+    name, revision = repository.name, repository.revision or "main"
     paths = (hub.try_to_load_from_cache(name, file, revision=revision) for file in known)
     found = next((path for path in paths if isinstance(path, str)), None)
     if found is None:
@@ -233,7 +213,7 @@ def cached(
     folder = pathlib.Path(found).parent
     with contextlib.suppress(ValueError):  # Without weights yet.
         choose(os.listdir(folder))
-        return repository.at(folder.name), folder
+        return dataclasses.replace(repository, revision=folder.name), folder
     return None
 
 
@@ -284,22 +264,25 @@ def one_line_errors(action: str, cache: str = "") -> Iterator[None]:
 
 def _reason(error: BaseException, cache: str) -> str:
     """What a user can do about an error, in one line."""
-    kinds = {base.__name__ for base in type(error).__mro__}
     status = getattr(getattr(error, "response", None), "status_code", None)
-    line = " ".join(str(error).split())[:200] or type(error).__name__
-    if "GatedRepoError" in kinds:
-        return f"its owner lets only chosen users in: ask on its page, then {_LOG_IN}"
-    if "RevisionNotFoundError" in kinds:
-        return "there is no such revision any more; write a branch, a tag or a commit that is there"
     if _is_offline(error):
         missing = ", and it is not in the cache" if cache else ""
-        return f"Hugging Face cannot be reached or broke off{missing}: {line}"
+        return f"Hugging Face cannot be reached or broke off{missing}: {_line(error)}"
     if error.__cause__ is not None and status is None:
         return _reason(error.__cause__, cache)
-    return _REASONS.get(status or 0, line)
+    keys = (*_kinds(error), status)  # The Hub's own errors have a status, too.
+    return next((_REASONS[key] for key in keys if key in _REASONS), _line(error))
+
+
+def _line(error):
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _kinds(error):
+    return [base.__name__ for base in type(error).__mro__]
 
 
 def _is_offline(error):
     """Whether an error says that the server was not reached or broke off."""
-    kinds = {base.__name__ for base in type(error).__mro__}
-    return bool(kinds & {"ConnectionError", "TransportError", "OfflineModeIsEnabled", "Timeout"})
+    offline = {"ConnectionError", "TransportError", "OfflineModeIsEnabled", "Timeout"}
+    return not offline.isdisjoint(_kinds(error))

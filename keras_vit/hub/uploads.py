@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 import re
 from collections.abc import Collection
 
-from keras_vit.hub.downloads import NAME, RepositoryError, import_hugging_face, one_line_errors
+from keras_vit.hub.downloads import NAME, import_hugging_face, one_line_errors
 from keras_vit.utils.report import align_columns
 
 
-@dataclasses.dataclass(frozen=True)
-class Upload:
-    """What is pushed to a repository.
-
-    Args:
-        name: "owner/name".
-        folder: The folder with all files, and nothing else.
-        private: Whether only its owner may see the repository.
-        replaced: Names of files that are removed from the repository unless the folder has them.
-    """
-
-    name: str
-    folder: pathlib.Path
-    private: bool = False
-    replaced: Collection[str] = ()
-
-    @property
-    def files(self) -> dict[str, int]:
-        """The bytes of each file, by its path in the repository."""
-        paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
-        return {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in paths}
-
-    def __str__(self) -> str:
-        """The files with their sizes, human-readable."""
-        visible = "private" if self.private else "public"
-        rows = [(name, f"{size:,} bytes") for name, size in self.files.items()]
-        rows.append((f"{len(rows)} files", f"{sum(self.files.values()):,} bytes"))
-        return f"{self.name} ({visible})\n{align_columns(rows)}"
+def list_files(name: str, folder: pathlib.Path, private: bool) -> str:
+    """Returns the repository and all files of a folder with their sizes, human-readable."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
+    rows = [*sizes.items(), (f"{len(sizes)} files", sum(sizes.values()))]
+    visible = "private" if private else "public"
+    return f"{name} ({visible})\n" + align_columns([(file, f"{n:,} bytes") for file, n in rows])
 
 
 def check_name(name: str) -> None:
@@ -47,40 +25,36 @@ def check_name(name: str) -> None:
         raise ValueError(f"The repository must be OWNER/NAME. Received: {name}")
 
 
-def check_token() -> None:
-    """Raises RepositoryError without a token of the Hub."""
-    if not import_hugging_face().get_token():
-        raise RepositoryError(
-            "A push needs a token with the right to write: log in with `hf auth login`, or set "
-            "HF_TOKEN; the tokens are on https://huggingface.co/settings/tokens"
-        )
-
-
-def upload(given: Upload) -> str:
-    """Pushes the files in one commit and returns its address.
+def upload(name: str, folder: pathlib.Path, *, private: bool, replaced: Collection[str]) -> str:
+    """Pushes the files of a folder in one commit and returns its address.
 
     The repository is made if it is missing. Until the commit nothing of it changes; what was
     uploaded by a call that broke off is not uploaded again.
+
+    Args:
+        name: "owner/name".
+        folder: The folder with all files, and nothing else.
+        private: Whether only its owner may see the repository.
+        replaced: Names of files that are removed from the repository unless the folder has them.
 
     Raises:
         OSError: If there is no token, or it has no rights.
         ValueError: If the repository is public and a private one is asked for.
     """
-    check_token()
     hub = import_hugging_face()
     api = hub.HfApi(library_name="keras-vit")
-    with one_line_errors(f"{given.name} cannot be pushed"):
-        api.create_repo(given.name, private=given.private or None, exist_ok=True)
-        found = api.repo_info(given.name)
-        if given.private and not found.private:
+    with one_line_errors(f"{name} cannot be pushed"):
+        api.create_repo(name, private=private or None, exist_ok=True)
+        found = api.repo_info(name)
+        if private and not found.private:
             raise ValueError(
                 "The repository must be private: change it in its settings, or push without "
-                f"--private. Received: {given.name}, which everybody may see"
+                f"--private. Received: {name}, which everybody may see"
             )
         commit = api.upload_folder(
-            repo_id=given.name,
-            folder_path=given.folder,
-            delete_patterns=list(given.replaced),
+            repo_id=name,
+            folder_path=folder,
+            delete_patterns=list(replaced),
             commit_message="Push of keras-vit",
             parent_commit=found.sha,
         )

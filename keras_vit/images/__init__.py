@@ -5,4 +5,4 @@ A file is loaded at first use: decoding needs TensorFlow, also where Keras runs 
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submodules=["decoding", "headers"])
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submodules=["decoding"])

@@ -49,10 +49,11 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
             files += sorted(inside)
         elif path.is_file():
             files.append(str(path))
-        elif path.exists():  # Opening a pipe would wait for ever.
-            raise ValueError(f"An image must be a regular file. Received: {path}. {NO_FILE}")
-        else:
-            raise ValueError(f"An image must be an existing file or folder. Received: {path}")
+        else:  # Opening a pipe would wait for ever.
+            reason = f". {NO_FILE}" if path.exists() else ""
+            raise ValueError(
+                f"An image must be an existing file or folder. Received: {path}{reason}"
+            )
     return files
 
 

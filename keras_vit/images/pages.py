@@ -22,12 +22,10 @@ from keras_vit.images.transcoding import to_rgb, transcoded
 from keras_vit.utils.files import write_text
 
 MAX_THUMBNAIL = 160  # Pixels of the longer side.
-MAX_WIDTH = 1600  # Pixels of a wide picture.
 
 _WIDTH, _HEIGHT = 480, 260  # A chart, in SVG's units.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 12, 38  # Margins with the numbers.
 _COLORS = ("#3b76c4", "#d9772b", "#3f9a55", "#b04a9a")
-MAX_POINTS = 1000  # Longer lines are thinned evenly.
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -108,14 +106,10 @@ def wide_picture(png: bytes, name: str, caption: str) -> str:
     """Returns a picture in its own size, at most as wide as the page, with a caption.
 
     Args:
-        png: A PNG file's bytes. Pictures wider than `MAX_WIDTH` are made smaller.
+        png: A PNG file's bytes.
         name: The text in place of the picture, for screen readers.
         caption: The text below it.
     """
-    with Image.open(io.BytesIO(png)) as image:
-        if image.width > MAX_WIDTH:
-            size = (MAX_WIDTH, round(image.height * MAX_WIDTH / image.width))
-            png = _encoded(image.resize(size), "PNG")
     return _figure(png, "png", name, escape(caption))
 
 
@@ -147,18 +141,14 @@ def thumbnail(encoded: bytes, side: int = MAX_THUMBNAIL, quality: int = 85) -> b
     with Image.open(io.BytesIO(transcoded(encoded))) as image:
         small = to_rgb(ImageOps.exif_transpose(image))
     small.thumbnail((side, side))
-    return _encoded(small, "JPEG", quality=quality)
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()
 
 
 def data_address(encoded: bytes, file_format: str) -> str:
     """Returns the address of a picture that is embedded in a page."""
     return f"data:image/{file_format};base64,{base64.b64encode(encoded).decode()}"
-
-
-def _encoded(image, file_format, **options):
-    buffer = io.BytesIO()
-    image.save(buffer, file_format, **options)
-    return buffer.getvalue()
 
 
 def _figure(encoded, file_format, name, caption):
@@ -180,7 +170,8 @@ def line_chart(
         x_label: What x is.
         y_label: What y is.
     """
-    known = {name: _finite(points) for name, points in lines.items()}
+    arrays = {name: np.array(list(points), float) for name, points in lines.items() if points}
+    known = {name: points[np.isfinite(points).all(axis=1)] for name, points in arrays.items()}
     known = {name: points for name, points in known.items() if len(points)}
     if not known:
         return ""
@@ -194,13 +185,12 @@ def line_chart(
         color = _COLORS[number % len(_COLORS)]
         places = (points - low) / spans * inner
         places = places * (1, -1) + (_LEFT, _HEIGHT - _BOTTOM)
-        text = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        if len(points) == 1:
-            x, y = places[0]
-            drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>')
-        else:
-            shape = f'<polyline points="{text}" fill="none" stroke="{color}" stroke-width="1.6"/>'
-            drawn.append(shape)
+        text = [f"{x:.1f},{y:.1f}" for x, y in places]
+        # The last point again: one point alone is a dot.
+        drawn.append(
+            f'<polyline points="{" ".join([*text, text[-1]])}" fill="none" stroke="{color}" '
+            'stroke-width="1.6" stroke-linecap="round"/>'
+        )
         legend.append(f'<b style="color:{color}">{escape(name)}</b>')
     frame = (
         f'<path d="M{_LEFT} {_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}" '
@@ -213,15 +203,6 @@ def line_chart(
         f"<figcaption>{', '.join(legend)}: {escape(y_label)} by {escape(x_label)}</figcaption>"
         "</figure>\n"
     )
-
-
-def _finite(points):
-    """The finite points, `(N, 2)`, at most `MAX_POINTS`."""
-    array = np.array(list(points), float).reshape(-1, 2)
-    array = array[np.isfinite(array).all(axis=1)]
-    if len(array) <= MAX_POINTS:
-        return array
-    return array[np.unique(np.linspace(0, len(array) - 1, MAX_POINTS).astype(int))]
 
 
 def _ticks(low, high):

@@ -137,9 +137,7 @@ def _small_geometry(sides, size, resize_size=None):
     """The short side becomes a little more than the size; the aspect ratio stays."""
     cropped = [tf.minimum(side, _MAX_ASPECT * tf.minimum(*sides)) for side in sides]
     lengths = [tf.cast(side, tf.float32) for side in cropped]
-    factor = tf.maximum(
-        *(small_side(side) / length for side, length in zip(size, lengths, strict=True))
-    )
+    factor = tf.maximum(*(small_side(side) / n for side, n in zip(size, lengths, strict=True)))
     resized = [tf.cast(tf.round(length * factor), tf.int32) for length in lengths]
     return Geometry(cropped, resized, _middle(resized, size))
 
@@ -271,33 +269,29 @@ def _resize_as_pillow(image, geometry, preprocessing):
         geometry: Sizes before and after the crop.
         preprocessing: Image size and filter.
     """
-    size = preprocessing.image_size
+    size, interpolation = preprocessing.image_size, preprocessing.interpolation
     # The loop takes a side by a tensor.
-    shape, resized, starts = (
-        tf.stack([tf.cast(side, tf.int64) for side in sides])
-        for sides in (_sides(image), geometry.resized, geometry.starts)
+    windows = tf.stack(
+        [
+            tf.stack([tf.cast(side, tf.int64) for side in sides])
+            for sides in (_sides(image), geometry.resized, geometry.starts, size)
+        ],
+        axis=1,
     )
-    sizes = tf.constant(size, tf.int64)
-    first = tf.where(rows_first(tf.unstack(shape), tf.unstack(resized)), 0, 1)
+    first = tf.where(rows_first(tf.unstack(windows[:, 0]), tf.unstack(windows[:, 1])), 0, 1)
     dtype = tf.int32 if image.dtype.is_integer else tf.float32
     for side in (first, 1 - first):
-        weights = _pillow_weights(
-            shape[side],
-            resized[side],
-            starts[side],
-            sizes[side],
-            preprocessing.interpolation,
-            dtype,
-        )
+        length, resized, start, kept = tf.unstack(windows[side])
+        weights = _pillow_weights(length, resized, start, kept, interpolation, dtype)
         order = tf.where(tf.equal(side, 0), [0, 1, 2], [1, 0, 2])
         lines = tf.transpose(image, order)
         others = tf.shape(lines)[1:]
-        lines = tf.cast(tf.reshape(lines, (shape[side], -1)), dtype)
+        lines = tf.cast(tf.reshape(lines, (length, -1)), dtype)
         lines = tf.sparse.sparse_dense_matmul(weights, lines)
         if dtype == tf.int32:  # Rounded to whole pixels after each side, halves up.
             lines = tf.bitwise.right_shift(lines + 2 ** (_PILLOW_BITS - 1), _PILLOW_BITS)
             lines = tf.clip_by_value(lines, 0, 255)
-        lines = tf.reshape(lines, tf.concat([[tf.cast(sizes[side], tf.int32)], others], axis=0))
+        lines = tf.reshape(lines, tf.concat([[tf.cast(kept, tf.int32)], others], axis=0))
         image = tf.transpose(tf.cast(lines, image.dtype), order)
     return tf.ensure_shape(image, [*size, None])
 
@@ -331,11 +325,8 @@ def _pillow_weights(length, resized, start, size, interpolation, dtype):
         weights *= 2**_PILLOW_BITS
         weights = tf.sign(weights) * tf.floor(tf.abs(weights) + 0.5)
     places = tf.where(is_inside)
-    return tf.SparseTensor(
-        indices=tf.stack([places[:, 0], tf.gather_nd(taps, places)], axis=1),
-        values=tf.cast(tf.gather_nd(weights, places), dtype),
-        dense_shape=[size, length],
-    )
+    indices = tf.stack([places[:, 0], tf.gather_nd(taps, places)], axis=1)
+    return tf.SparseTensor(indices, tf.cast(tf.gather_nd(weights, places), dtype), [size, length])
 
 
 def _triangle(x):

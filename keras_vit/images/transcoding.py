@@ -12,14 +12,7 @@ import re
 from typing import Any
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
-from PIL.AvifImagePlugin import AvifImageFile
-from PIL.BmpImagePlugin import BmpImageFile
-from PIL.GifImagePlugin import GifImageFile
-from PIL.JpegImagePlugin import JpegImageFile
-from PIL.PngImagePlugin import PngImageFile
-from PIL.TiffImagePlugin import TiffImageFile
-from PIL.WebPImagePlugin import WebPImageFile
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from keras_vit._installation import import_optional
 from keras_vit.preprocessing import MAX_PIXELS
@@ -39,21 +32,6 @@ _SIGNATURES = (
 SIGNATURE_BYTES = 12
 
 IN_GRAPHS = ("JPEG", "PNG")  # What TensorFlow's graphs decode.
-_READERS: dict[str, Any] = {
-    "JPEG": JpegImageFile, "PNG": PngImageFile, "GIF": GifImageFile, "BMP": BmpImageFile,
-    "WEBP": WebPImageFile, "TIFF": TiffImageFile, "AVIF": AvifImageFile,
-}  # fmt: skip
-
-# By EXIF's orientation.
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 # Tags of TIFF: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
 _NEW_SUBFILE_TYPE, _BITS_PER_SAMPLE, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706
@@ -86,8 +64,8 @@ def transcoded(encoded: bytes, *, small: bool = False) -> bytes:
     if kind is None or kind in IN_GRAPHS:
         return encoded
     written = io.BytesIO()
-    level = {} if small else {"compress_level": 0}
-    _upright_rgb(encoded, kind, MAX_PIXELS).save(written, "PNG", **level)
+    level = 6 if small else 0
+    _upright_rgb(encoded, kind, MAX_PIXELS).save(written, "PNG", compress_level=level)
     return written.getvalue()
 
 
@@ -149,9 +127,9 @@ def transcoded_file(path: str | os.PathLike, folder: str | os.PathLike) -> str:
 def _upright_rgb(encoded, kind, max_pixels):
     """A Pillow image of a file's content, of what `kind_of` returns."""
     try:
-        # Image.open knows HEIF only once it is registered for the whole program.
-        heif = None if kind in _READERS else import_optional("pillow_heif", "A HEIC image", "heif")
-        image = (heif.HeifImageFile if heif else _READERS[kind])(io.BytesIO(encoded))
+        if kind == "HEIF":
+            import_optional("pillow_heif", "A HEIC image", "heif").register_heif_opener()
+        image: Any = Image.open(io.BytesIO(encoded), formats=[kind])
         if image.width * image.height > max_pixels:  # Read from the header.
             raise ValueError(
                 f"An image may have at most {max_pixels} pixels. Received: height and width "
@@ -167,19 +145,14 @@ def _upright_rgb(encoded, kind, max_pixels):
         image = to_rgb(image)
         image.load()
         return image
-    except SyntaxError as error:  # Pillow's word for a file of another kind.
-        raise ValueError(
-            f"The file is damaged, or its pixels are of a kind that Pillow cannot read ({kind})."
-        ) from error
-    except Image.DecompressionBombError as error:
-        raise ValueError(f"An image may have at most {max_pixels} pixels.") from error
-    except ImportError as error:
+    except (ImportError, ValueError) as error:
         raise ValueError(str(error)) from error
-    except ValueError:
-        raise
     except Exception as error:  # Pillow raises nearly anything on damaged data.
-        reason = " ".join(str(error).split())
-        raise ValueError(f"The file is damaged or cut short: {reason}") from error
+        reason = "" if isinstance(error, UnidentifiedImageError) else f" {error}"
+        raise ValueError(
+            f"The file is damaged or cut short, too large, or {kind} that Pillow cannot read."
+            + " ".join(reason.split("\n"))
+        ) from error
 
 
 def check_range(image: Image.Image, received: str) -> None:
@@ -219,10 +192,14 @@ def _turned(rgb, content):
     exif = Image.Exif()
     try:
         exif.load(content)
-        turn = _TURNS.get(exif.get(ExifTags.Base.Orientation, 1))
+        orientation = exif.get(ExifTags.Base.Orientation, 1)
     except Exception:  # Pillow raises nearly anything on damaged data, which count as none.
-        turn = None
-    return rgb if turn is None else rgb.transpose(turn)
+        return rgb
+    if orientation == 1:
+        return rgb
+    turned = Image.fromarray(np.asarray(rgb))
+    turned.getexif()[ExifTags.Base.Orientation] = orientation
+    return ImageOps.exif_transpose(turned)
 
 
 def _tiff_to_rgb(image: Any, encoded: bytes) -> Image.Image:

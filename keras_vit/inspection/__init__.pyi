@@ -9,24 +9,17 @@ from .distance import (
     draw_attention_distance as draw_attention_distance,
     mean_attention_distance as mean_attention_distance,
 )
-from .filters import (
+from .embedding_weights import (
     draw_filters as draw_filters,
-    filter_components as filter_components,
-)
-from .heads import (
-    draw_heads as draw_heads,
-    head_maps as head_maps,
-)
-from .html_report import (
-    FIGURES as FIGURES,
-    write_report as write_report,
-)
-from .position_embeddings import (
     draw_position_similarity as draw_position_similarity,
+    filter_components as filter_components,
     position_similarity as position_similarity,
 )
+from .html_report import write_report as write_report
 from .rollouts import (
     attention_rollout as attention_rollout,
+    draw_heads as draw_heads,
     draw_rollout as draw_rollout,
+    head_maps as head_maps,
     rollout as rollout,
 )

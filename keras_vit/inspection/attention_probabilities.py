@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.configs import AxialResNetConfig, ViTConfig
+from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.layers import EncoderBlock, SplitLines
 
@@ -83,11 +83,19 @@ def has_rollout(model: keras.Model) -> bool:
     return any(issubclass(kind, EncoderBlock) for kind in kinds) and SplitLines not in kinds
 
 
-def batches(images: Any, batch_size: int) -> Iterator[Any]:
-    """Yields images a few at a time.
+def attention_of_batches(
+    model: Any, images: Any, batch_size: int
+) -> Iterator[tuple[TokenLayout, Iterator[np.ndarray]]]:
+    """Yields the layout of the tokens and the attention of each layer, for a few images at a time.
+
+    Args:
+        model: A functional `keras.Model` of the package, or a `Classifier`.
+        images: `(B, H, W, C)`, preprocessed.
+        batch_size: Images that run at once.
 
     Raises:
-        ValueError: If there are no images, or the batch size is not positive.
+        ValueError: As `attention_by_layer`; if there are no images, or the batch size is not
+            positive.
     """
     if batch_size < 1 or not len(images):
         raise ValueError(
@@ -95,7 +103,9 @@ def batches(images: Any, batch_size: int) -> Iterator[Any]:
             f"Received: {len(images)} images, batch_size={batch_size}"
         )
     for start in range(0, len(images), batch_size):
-        yield images[start : start + batch_size]
+        batch = images[start : start + batch_size]
+        layout = token_layout(model, np.shape(batch)[1:3])
+        yield layout, (attention for _, attention in attention_by_layer(model, batch))
 
 
 def check_images(model: Any, images: Any) -> tuple[int, int]:
@@ -141,11 +151,10 @@ class TokenLayout:
         """
         if name is None:
             return "token" if self.has_class_token else "patches"
-        if name not in QUERIES:
-            raise ValueError(f"query must be one of {QUERIES}. Received: query={name!r}")
-        if name == "token" and not self.has_class_token:
+        allowed = QUERIES if self.has_class_token else QUERIES[1:]
+        if name not in allowed:
             raise ValueError(
-                'query="token" needs a model with a class token; use "patches" here. '
+                f"query must be one of {allowed}: token is of models with a class token. "
                 f"Received: query={name!r}"
             )
         return name
@@ -182,10 +191,9 @@ def token_layout(model: Any, image_size: tuple[int, int] | None = None) -> Token
     model = keras_model(model)
     config = config_of(model)
     if not isinstance(config, ViTConfig):
-        kind = "an Axial-ResNet" if isinstance(config, AxialResNetConfig) else "a ResNet"
         raise ValueError(
             "Tokens need a Vision Transformer, a hybrid or an Axial-ViT. "
-            f"Received: {model.name}, {kind}"
+            f"Received: {model.name}, a model of {type(config).__name__}"
         )
     if image_size is None:
         image_size = model.input_shape[1:3]

@@ -6,12 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.inspection.attention_probabilities import (
-    attention_by_layer,
-    batches,
-    keras_model,
-    token_layout,
-)
+from keras_vit.inspection.attention_probabilities import attention_of_batches
 from keras_vit.utils.plots import new_figure
 
 
@@ -66,11 +61,9 @@ def mean_attention_distance(model: Any, images: Any, *, batch_size: int = 8) -> 
         ValueError: If the model has no attention, or the images do not have its size.
     """
     distances = []
-    for batch in batches(images, batch_size):
-        layout = token_layout(keras_model(model), np.shape(batch)[1:3])
+    for layout, by_layer in attention_of_batches(model, images, batch_size):
         shape = layout.grid, layout.patch_size, layout.num_prefix_tokens
-        by_layer = attention_by_layer(model, batch)
-        distances.append(np.stack([attention_distance(found, *shape) for _, found in by_layer]))
+        distances.append(np.stack([attention_distance(found, *shape) for found in by_layer]))
     return np.concatenate(distances, axis=1).mean(axis=1)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,19 +17,17 @@ from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.images.transcoding import read_image
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
-from keras_vit.inspection.filters import draw_filters, filter_components
-from keras_vit.inspection.heads import draw_heads, head_maps
-from keras_vit.inspection.position_embeddings import draw_position_similarity, position_similarity
-from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
+from keras_vit.inspection.embedding_weights import (
+    draw_filters,
+    draw_position_similarity,
+    filter_components,
+    position_similarity,
+)
+from keras_vit.inspection.rollouts import attention_rollout, draw_heads, draw_rollout, head_maps
 from keras_vit.prediction import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import atomic_folder, check_folder
 from keras_vit.utils.plots import evenly_spread, new_figure
-
-SEEN_BY = {
-    "token": "from the class token",
-    "patches": "from the mean over patches, which the head classifies",
-}
 
 
 @dataclasses.dataclass
@@ -38,7 +36,6 @@ class _Inspected:
 
     model: Any
     image_size: tuple[int, int]
-    query: str | None
     batch_size: int
     images: Any = ()
     originals: Sequence[np.ndarray] = ()
@@ -51,19 +48,8 @@ class _Inspected:
 
     @property
     def seen_by(self):
-        layout = token_layout(self.model, self.image_size)
-        return SEEN_BY[layout.query(self.query)]
-
-    def by_image(self, name, caption, draw):
-        """Yields the name, the drawing and the caption of the picture of each of the first images.
-
-        Args:
-            name: The name of the figure.
-            caption: Text behind the title.
-            draw: Function from the number of an image, from 0, to its drawing.
-        """
-        for number, title in enumerate(self.titles):
-            yield f"{name}_{number + 1}", draw(number), f"{title}. {caption}"
+        has_token = token_layout(self.model, self.image_size).has_class_token
+        return "the class token" if has_token else "the mean over patches"
 
 
 # Arrays by name, and the name, the drawing and the caption of each picture.
@@ -103,56 +89,44 @@ def _distance(inspected) -> _Made:
 
 
 def _rollout(inspected) -> _Made:
-    options = {"query": inspected.query, "batch_size": inspected.batch_size}
-    maps = attention_rollout(inspected.model, inspected.first_images, **options)
-
-    def draw(number):
-        title, region = inspected.titles[number], inspected.regions[number]
-        return draw_rollout(inspected.originals[number], maps[number], title=title, region=region)
-
-    caption = (
-        f"Attention Rollout, {inspected.seen_by}. Colours are from violet, the least attention of "
-        "a patch, to yellow, the most."
+    maps = attention_rollout(
+        inspected.model, inspected.first_images, batch_size=inspected.batch_size
     )
-    arrays = {"rollout": maps, "titles": np.array(inspected.titles)}
-    return arrays, inspected.by_image("rollout", caption, draw)
+    caption = (
+        f"Attention Rollout, from {inspected.seen_by}. Colours are from violet, the least "
+        "attention of a patch, to yellow, the most."
+    )
+    shown = zip(inspected.originals, maps, inspected.titles, inspected.regions, strict=True)
+    pictures = (
+        (
+            f"rollout_{number}",
+            draw_rollout(image, attention, title=title, region=region),
+            f"{title}. {caption}",
+        )
+        for number, (image, attention, title, region) in enumerate(shown, 1)
+    )
+    return {"rollout": maps, "titles": np.array(inspected.titles)}, pictures
 
 
 def _heads(inspected) -> _Made:
-    options = {"query": inspected.query, "batch_size": inspected.batch_size}
-    maps = head_maps(inspected.model, inspected.first_images, **options)
-
-    def draw(number):
-        image, title = inspected.first_images[number], inspected.titles[number]
-        return draw_heads(image, maps[number], title=title)
-
-    caption = f"Heads by layer, {inspected.seen_by}; each tile has its own scale."
-    arrays = {"heads": maps, "titles": np.array(inspected.titles)}
-    return arrays, inspected.by_image("heads", caption, draw)
+    maps = head_maps(inspected.model, inspected.first_images, batch_size=inspected.batch_size)
+    caption = f"Heads by layer, from {inspected.seen_by}; each tile has its own scale."
+    shown = zip(inspected.first_images, maps, inspected.titles, strict=True)
+    pictures = (
+        (f"heads_{number}", draw_heads(image, attention, title=title), f"{title}. {caption}")
+        for number, (image, attention, title) in enumerate(shown, 1)
+    )
+    return {"heads": maps, "titles": np.array(inspected.titles)}, pictures
 
 
-class ReportFigure(NamedTuple):
-    """A row of `FIGURES`.
-
-    Args:
-        heading: Heading on the page.
-        needs_images: Whether the figure needs images.
-        make: Function that returns arrays by name, and pictures; it raises ValueError if the model
-            lacks the part that is shown.
-    """
-
-    heading: str
-    needs_images: bool
-    make: Callable[[_Inspected], _Made]
-
-
-# By the name of the .npz file.
-FIGURES = {
-    "filters": ReportFigure("Filters of the embedding", False, _filters),
-    "position_similarity": ReportFigure("Position embeddings", False, _positions),
-    "attention_distance": ReportFigure("Attention distance", True, _distance),
-    "rollout": ReportFigure("Attention Rollout", True, _rollout),
-    "heads": ReportFigure("Attention of single heads", True, _heads),
+# The heading and the function of each figure, by the name of its .npz file. It returns arrays by
+# name, and pictures; it raises ValueError without the part of the model, or images, that it shows.
+_FIGURES = {
+    "filters": ("Filters of the embedding", _filters),
+    "position_similarity": ("Position embeddings", _positions),
+    "attention_distance": ("Attention distance", _distance),
+    "rollout": ("Attention Rollout", _rollout),
+    "heads": ("Attention of single heads", _heads),
 }
 
 
@@ -165,8 +139,6 @@ def write_report(
     class_names: Sequence[str] | None = None,
     thresholds: Sequence[float] | None = None,
     name: str | None = None,
-    figures: Sequence[str] | None = None,
-    query: str | None = None,
     num_images: int = 128,
     num_pictures: int = 4,
     batch_size: int = 8,
@@ -178,15 +150,13 @@ def write_report(
         folder: New or empty. It appears at the end, in one rename.
         model: A functional `keras.Model` of the package, or a `Classifier`.
         preprocessing: The preprocessing from an image to the model's input.
-        images: Image files and folders of images.
+        images: Image files and folders of images; without any, only weights are drawn.
         class_names: Names of the model's classes, for predictions in the titles, or None.
         thresholds: For a multi-label model, the probability of each label above which an image has
             it; None for other models.
         name: The heading of the page; by default the model's name.
-        figures: Names of `FIGURES`; by default all that the model and the images allow.
-        query: See `attention_rollout`.
-        num_images: Most images for the attention distance; evenly spread ones of more.
-        num_pictures: Most images whose attention is drawn.
+        num_images: Most images for the attention distance, at least 1; evenly spread ones of more.
+        num_pictures: Most images whose attention is drawn, at least 1.
         batch_size: Images that run at once.
         progress: Function that is called with a line of text for each figure.
 
@@ -194,24 +164,15 @@ def write_report(
         Names of the files written.
 
     Raises:
-        ValueError: If the folder is not empty, an image cannot be read, or a figure in
-            `figures` needs a part that the model lacks.
+        ValueError: If the folder is not empty, or an image cannot be read.
         ImportError: Without matplotlib.
         OSError: If a file cannot be read or written.
     """
     new_figure((1, 1))  # Raises at once without matplotlib.
-    folder = pathlib.Path(folder)
+    folder, images = pathlib.Path(folder), list(images)
     check_folder(folder)
-    if min(num_images, num_pictures, batch_size) < 1:
-        raise ValueError(
-            "Numbers of images must be at least 1. Received: "
-            f"num_images={num_images}, num_pictures={num_pictures}, batch_size={batch_size}"
-        )
-    if unknown := sorted(set(figures or ()) - set(FIGURES)):
-        raise ValueError(f"figures must be of {', '.join(FIGURES)}. Received: {', '.join(unknown)}")
-    inspected = _Inspected(keras_model(model), preprocessing.image_size, query, batch_size)
-    names, images = figures or list(FIGURES), list(images)
-    if images and any(FIGURES[figure].needs_images for figure in names):
+    inspected = _Inspected(keras_model(model), preprocessing.image_size, batch_size)
+    if images:
         _read_images(
             inspected, images, preprocessing, class_names, thresholds, num_images, num_pictures
         )
@@ -219,29 +180,21 @@ def write_report(
         "image size (height x width)": "{} x {}".format(*preprocessing.image_size),
         "images": len(inspected.images),
     }
-    parts, left_out = [], []
+    parts, left_out = [facts_table(facts.items())], []
     with atomic_folder(folder) as scratch:
-        for figure in names:
-            row = FIGURES[figure]
+        for figure, (title, make) in _FIGURES.items():
             if progress:
-                progress(f"{row.heading} ...")
+                progress(f"{title} ...")
             try:
-                if row.needs_images and not images:
-                    raise ValueError("Images are needed. Received: none")
-                arrays, pictures = row.make(inspected)
+                arrays, pictures = make(inspected)
             except ValueError as error:
-                if figures is not None or (query is not None and figure in ("rollout", "heads")):
-                    raise ValueError(f"{row.heading}: {error}") from error
-                left_out.append(f"{row.heading} is left out. {error}")
+                left_out.append(f"{title} is left out. {error}")
                 continue
             np.savez(scratch / f"{figure}.npz", **arrays)
-            parts += [heading(row.heading), *_save(scratch, pictures)]
-        if not parts:
-            raise ValueError(f"No figure applies to this model. {' '.join(left_out)}")
-        parts = [facts_table(facts.items()), *parts, *map(paragraph, left_out)]
+            parts += [heading(title), *_save(scratch, pictures)]
+        parts += map(paragraph, left_out)
         write_page(scratch / "index.html", name or inspected.model.name, *parts)
-        written = sorted(path.name for path in scratch.iterdir())
-    return written
+        return sorted(path.name for path in scratch.iterdir())
 
 
 def _read_images(

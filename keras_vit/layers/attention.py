@@ -248,10 +248,6 @@ class RelativeSelfAttention(SelfAttention):
             name="offset_embedding",
         )
 
-    def resized(self, table, grid):
-        """Returns a table of another grid (down, across), resized to the layer's grid."""
-        return resize_offsets(ops.convert_to_tensor(table), tuple(grid), self.grid)
-
     def add_position_logits(self, logits, query, patches):
         prefix, grid = self.num_prefix_tokens, self.grid
         if patches is not None:

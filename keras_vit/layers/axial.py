@@ -31,12 +31,9 @@ class AxialAttention(keras.layers.Layer):
 
     Call arguments:
         x: `(B, H, W, C)`; H and W may be unknown.
-        return_attention: Whether to return the probabilities too.
 
     Output shape:
-        `(B, ceil(H / strides), ceil(W / strides), C)`; with `return_attention` a pair, the
-        second the probabilities of the rows `(B, H, k, W, W)` and of the columns
-        `(B, W, k, H, H)`, whose lines sum to one.
+        `(B, ceil(H / strides), ceil(W / strides), C)`.
 
     Raises:
         ValueError: On build, if `num_heads` does not divide C.
@@ -64,16 +61,14 @@ class AxialAttention(keras.layers.Layer):
         for axis in (self.row, self.column):
             axis.build((None, None, input_shape[-1]))
 
-    def call(self, x, return_attention=False):
-        x, rows = _along_rows(self.row, x, return_attention)
-        x = ops.transpose(x, (0, 2, 1, 3))
-        x, columns = _along_rows(self.column, x, return_attention)
-        x = ops.transpose(x, (0, 2, 1, 3))
+    def call(self, x):
+        x = ops.transpose(_along_rows(self.row, x), (0, 2, 1, 3))
+        x = ops.transpose(_along_rows(self.column, x), (0, 2, 1, 3))
         if self.strides != 1:
             x = ops.average_pool(
                 x, self.strides, self.strides, padding="same", data_format="channels_last"
             )
-        return (x, (rows, columns)) if return_attention else x
+        return x
 
     def get_config(self):
         return {
@@ -105,11 +100,9 @@ class AxialUnit(CompositeLayer, PreActivationUnit):
 
     Call arguments:
         x: `(B, H, W, C)`.
-        return_attention: Whether to return the probabilities too, see `AxialAttention`.
 
     Output shape:
-        `(B, ceil(H / strides), ceil(W / strides), 4 * filters)`; with `return_attention` a
-        pair.
+        `(B, ceil(H / strides), ceil(W / strides), 4 * filters)`.
 
     Example:
     >>> unit = AxialUnit(filters=64, num_heads=8, grid=(57, 56), strides=2)
@@ -121,13 +114,6 @@ class AxialUnit(CompositeLayer, PreActivationUnit):
         super().__init__(filters, strides, **kwargs)
         self.num_heads = num_heads
         self.grid = tuple(grid)
-
-    def call(self, x, return_attention=False):
-        if not return_attention:
-            return super().call(x)
-        shortcut, y = self.narrow(x)
-        y, attention = self.attention(y, return_attention=True)
-        return shortcut + self.widen(y), attention
 
     @property
     def attention(self):
@@ -143,15 +129,11 @@ class AxialUnit(CompositeLayer, PreActivationUnit):
         return {**super().get_config(), "num_heads": self.num_heads, "grid": self.grid}
 
 
-def _along_rows(attention, x, return_attention):
-    """Returns the outputs of attention along rows, and its probabilities `(B, H, k, W, W)`."""
+def _along_rows(attention, x):
+    """Returns the outputs of attention along rows."""
     _, down, across, dim = ops.shape(x)
     rows = ops.reshape(x, (-1, across, dim))
-    if not return_attention:
-        return ops.reshape(attention(rows), (-1, down, across, dim)), None
-    rows, probabilities = attention(rows, return_attention=True)
-    probabilities = ops.reshape(probabilities, (-1, down, attention.num_heads, across, across))
-    return ops.reshape(rows, (-1, down, across, dim)), probabilities
+    return ops.reshape(attention(rows), (-1, down, across, dim))
 
 
 class Lines(keras.layers.Layer):

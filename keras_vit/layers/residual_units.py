@@ -344,18 +344,11 @@ class PreActivationUnit(BottleneckUnit):
             self.conv_projection.build(input_shape)
 
     def call(self, x):
-        shortcut, y = self.narrow(x)
-        return shortcut + self.widen(self.conv_2(y))
-
-    def narrow(self, x):
-        """Returns the shortcut, and the input of the spatial layer."""
-        activated = keras.ops.relu(self.norm_1(x))
+        relu = keras.ops.relu
+        activated = relu(self.norm_1(x))
         shortcut = self.conv_projection(activated) if self.projects else x
-        return shortcut, keras.ops.relu(self.norm_2(self.conv_1(activated)))
-
-    def widen(self, y):
-        """Returns the summand of the shortcut from the output of the spatial layer."""
-        return self.conv_3(keras.ops.relu(self.norm_3(y)))
+        y = self.conv_2(relu(self.norm_2(self.conv_1(activated))))
+        return shortcut + self.conv_3(relu(self.norm_3(y)))
 
     def make_spatial_layer(self):
         """Returns the only layer that mixes positions; `AxialUnit` has another one."""

@@ -164,7 +164,7 @@ def build(
     is_kept = weights == "imagenet" or num_classes(checkpoint.shapes) == classes
     skip = _skipped_heads(checkpoint.shapes, config, include_top, pooling, is_kept)
     rule = changes.get("position_resize")
-    loading = LoadOptions(skip, checkpoint.position_rule(rule), known.position_grid)
+    loading = LoadOptions(skip, rule or checkpoint.position_rule, known.position_grid)
     logging.getLogger("keras_vit").info("%s", load_opened(checkpoint, model, loading))
     if rule:
         known = dataclasses.replace(known, origins={**known.origins, "position_resize": "given"})
@@ -182,7 +182,7 @@ def _grid_of_free_sizes(checkpoint, known):
     if checkpoint is None:
         return None
     table = checkpoint.shapes.get("position_embedding")
-    if checkpoint.position_rule() == ViTConfig.position_resize or len(table or ()) != 3:
+    if checkpoint.position_rule == ViTConfig.position_resize or len(table or ()) != 3:
         return None
     return find_grid(table[1], checkpoint.prefix_row_counts, known.position_grid)[1]
 

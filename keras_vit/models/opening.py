@@ -99,7 +99,7 @@ def open_model(
     repository = fixed_name(anything)
     name = repository or os.fspath(anything)
     if anything == "random":
-        catalogue.check_unambiguous(name, "and rename it for random weights")
+        catalogue.check_unambiguous(name)
         opened = _random(model or "ViT-B/16", given)
     else:
         source = repository_folder(repository) or anything
@@ -178,11 +178,10 @@ def _with_position_resize(opened, given):
             f"position_resize must be one of {tuple(RULES)}, for a model with a table of positions."
             f" Received: position_resize={given!r} for {opened.source}"
         )
-    rule = given if opened.checkpoint is None else opened.checkpoint.position_rule(given)
     if isinstance(opened.model, keras.Model):
-        set_position_rule(opened.model, rule)
+        set_position_rule(opened.model, given)
     return opened.described(
-        config=dataclasses.replace(known.config, position_resize=rule),
+        config=dataclasses.replace(known.config, position_resize=given),
         origins={**known.origins, "position_resize": "--position-resize"},
     )
 

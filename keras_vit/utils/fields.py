@@ -29,7 +29,6 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from keras_vit.utils import json_files
 from keras_vit.utils.nearest_names import Class, with_hints
 
 REQUIRED: Any = dataclasses.MISSING  # In place of a default: the value must be given.
@@ -118,10 +117,7 @@ def setting(default: Any, help: str, **info: Any) -> Any:
     return dataclasses.field(default=default, metadata={"info": FieldInfo(help, **info)})
 
 
-_UNCHANGED: Any = object()
-
-
-def changed(settings_type: Any, name: str, default: Any = _UNCHANGED, **changes: Any) -> Any:
+def changed(settings_type: Any, name: str, default: Any = ..., **changes: Any) -> Any:
     """Returns the field of a setting for another dataclass, with another default or text.
 
     Args:
@@ -132,7 +128,7 @@ def changed(settings_type: Any, name: str, default: Any = _UNCHANGED, **changes:
     """
     field = settings_type.__dataclass_fields__[name]
     known = dataclasses.replace(field_info(field), **changes)
-    default = field.default if default is _UNCHANGED else default
+    default = field.default if default is ... else default
     return dataclasses.field(default=default, metadata={"info": known})
 
 
@@ -193,15 +189,15 @@ def documented(settings_type: Class) -> Class:
 
 
 def check_fields(settings: Any) -> None:
-    """Checks each field of a dataclass of settings, and its `RULES` if it has any.
+    """Checks each setting of a dataclass, and its `RULES` if it has any.
 
     Raises:
         ValueError: If a value is not one of the choices, out of its limits or against a rule.
     """
     for field in dataclasses.fields(settings):
-        name, value, known = field.name, getattr(settings, field.name), field_info(field)
-        if value is None and "None" in str(field.type):
-            continue
+        name, value, known = field.name, getattr(settings, field.name), field.metadata.get("info")
+        if known is None or (value is None and "None" in str(field.type)):
+            continue  # A part checks itself.
         if known.choices and not all(item in known.choices for item in _items(value)):
             raise ValueError(
                 f"{name} must be one of {tuple(known.choices)}. Received: {name}={value!r}"
@@ -259,30 +255,10 @@ def from_arguments(settings_type: Callable[..., Value], arguments: argparse.Name
         arguments: The parsed arguments; attributes without a field are not read.
 
     Raises:
-        ValueError: If a value is out of its limits, or as the dataclass raises it.
+        ValueError: As the dataclass raises it.
         OSError: If a file that lists values cannot be read.
     """
-    given = given_fields(settings_type, arguments)
-    check_given(settings_type, given)
-    return settings_type(**given)
-
-
-def check_given(settings_type: Any, given: Mapping[str, Any]) -> None:
-    """Checks values that were given as flags; an error has the flag.
-
-    Args:
-        settings_type: The dataclass.
-        given: Values by the names of its fields, as `given_fields` returns them.
-
-    Raises:
-        ValueError: If a value is out of its limits.
-    """
-    for field in dataclasses.fields(settings_type):
-        limits = field_info(field).limits if "info" in field.metadata else None
-        value = given.get(field.name)
-        if limits and value is not None and not all(map(limits[1], _items(value))):
-            flag, shown = flag_of(field), " ".join(map(str, _items(value)))
-            raise ValueError(f"{flag} must be {limits[0]}. Received: {flag} {shown}")
+    return settings_type(**given_fields(settings_type, arguments))
 
 
 def check_used(settings: Any, given: Iterable[str]) -> None:
@@ -406,10 +382,6 @@ def _help(field, rules):
     return f"{help} (default: {default}{source})".lstrip()
 
 
-# By a word of a field's annotation, what JSON holds.
-_JSON_TYPES = {"str": str, "int": int, "float": float, "bool": bool, "tuple": list}
-
-
 def check_json(settings_type: Any, values: Mapping[str, Any], source: object) -> None:
     """Checks that values from a JSON file are fields of a dataclass of settings, of their types.
 
@@ -427,17 +399,21 @@ def check_json(settings_type: Any, values: Mapping[str, Any], source: object) ->
             f"Settings must be fields of {settings_type.__name__}. "
             f"Received: {unknown[:5]} in {source}"
         )
-    annotations = {name: text for name, text in annotations.items() if text != "Any"}
-    types = {
-        name: _JSON_TYPES[text.partition("[")[0].split()[0]] for name, text in annotations.items()
-    }
-    json_files.check_fields(values, types, source)
-    for name, text in annotations.items():
-        value = values.get(name, 0)
+    for name, value in values.items():
+        text = annotations[name]
+        outer, _, inner = text.replace("float", "float | int").partition("[")
         items = value if isinstance(value, list) else ()
-        inner = str if "str" in text else int
-        if (value is None and "None" not in text) or not all(type(item) is inner for item in items):
+        fits = _json_type(value) in (text if value is None else outer) and all(
+            _json_type(item) in inner.partition("]")[0] for item in items
+        )
+        if text != "Any" and not fits:
             raise ValueError(f"{name} must be {text} in {source}. Received: {value!r:.80}")
+
+
+def _json_type(value):
+    """The word of an annotation for a value from JSON."""
+    name = type(value).__name__
+    return {"NoneType": "None", "list": "tuple"}.get(name, name)
 
 
 def required(value: Value | None, name: str) -> Value:

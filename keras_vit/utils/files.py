@@ -9,7 +9,6 @@ import os
 import pathlib
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -108,16 +107,12 @@ def check_writable(path: str | os.PathLike) -> None:
         ValueError: If the nearest existing folder is read-only, or a file is in its place.
     """
     path = pathlib.Path(path).absolute()
-    folder = next(parent for parent in (path, *path.parents) if parent.is_dir())
-    for parent in path.parents:
-        if parent.is_file():
-            raise ValueError(
-                f"The output must be in a folder. Not a directory: {parent}. Received: {path}"
-            )
-    if not os.access(folder, os.W_OK | os.X_OK):
+    parents = (path, *path.parents) if path.is_dir() else path.parents
+    folder = next(parent for parent in parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise ValueError(
             f"The output must be in a folder that can be written. Received: {path}, and {folder} "
-            "is read-only"
+            f"is {'read-only' if folder.is_dir() else 'no folder'}"
         )
 
 
@@ -179,34 +174,6 @@ def path_inside(folder: str | os.PathLike, name: str) -> pathlib.Path:
     return pathlib.Path(folder, *parts)
 
 
-def check_output_file(path: str | os.PathLike) -> None:
-    """Raises unless a file can be written where it is wanted; its folder must exist.
-
-    Raises:
-        ValueError: If the folder is missing or read-only, or a folder has the file's name.
-    """
-    check_writable(path)
-    if os.path.isdir(path):
-        raise ValueError(f"The output must be a file. Received a folder: {os.fspath(path)}")
-    if not os.path.isdir(folder := pathlib.Path(path).absolute().parent):
-        raise ValueError(
-            f"The output must be in a folder that exists. Received: {os.fspath(path)}; there is "
-            f"no {folder}"
-        )
-
-
-def write_skipped(folder: str | os.PathLike, skipped: Iterable[tuple[str, str]]) -> pathlib.Path:
-    """Writes the files that were left out, with the reasons, as `skipped.csv`; returns its path.
-
-    Args:
-        folder: The folder.
-        skipped: `(path, reason)`.
-    """
-    path = pathlib.Path(folder) / SKIPPED
-    write_csv(path, [("path", "reason"), *skipped])
-    return path
-
-
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     """Yields a temporary path, which is renamed to `path` at the end of the block.
@@ -214,7 +181,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     If the block raises, the temporary file is removed and an older file keeps its content.
 
     Args:
-        path: The final path of a file; its folder must exist.
+        path: The final path of a file; its folder is made.
 
     Yields:
         A path in the same folder with the same suffixes.
@@ -223,6 +190,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     partial = temporary_sibling(path)
     try:
         with named_disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             yield partial
             os.replace(partial, path)
     finally:
@@ -233,7 +201,7 @@ def check_space(path: str | os.PathLike, size: int) -> None:
     """Raises unless a file of some bytes can be written; for libraries that crash on a full disk.
 
     HDF5 ends the whole process when it closes a file on a full disk. The space is taken, with
-    quotas and limits, and given back.
+    quotas and limits, and given back, where the system can.
 
     Args:
         path: The file, which is made.
@@ -245,9 +213,7 @@ def check_space(path: str | os.PathLike, size: int) -> None:
     with open(path, "wb") as file:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
-        elif shutil.disk_usage(pathlib.Path(path).absolute().parent).free < size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
-        file.truncate(0)
+            file.truncate(0)
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
@@ -364,13 +330,9 @@ def check_folder(
         raise ValueError(f"The output must be a folder. Received a file: {folder}")
     if not any(folder.iterdir()):
         return
-    if marker is None:
-        raise ValueError(f"The output folder must be new or empty. Received: {folder}")
-    if not overwrite:
-        raise ValueError(
-            "The output folder must be new or empty; --overwrite (overwrite=True) replaces an "
-            f"older one. Received: {folder}"
-        )
+    if marker is None or not overwrite:
+        hint = "; --overwrite (overwrite=True) replaces an older one" if marker else ""
+        raise ValueError(f"The output folder must be new or empty{hint}. Received: {folder}")
     if not (folder / marker).is_file():
         raise ValueError(
             f"Only a folder that has the file {marker} is overwritten; remove this one by hand. "
@@ -382,14 +344,11 @@ def check_file(path: str | os.PathLike, suffix: str, *, overwrite: bool = False)
     """Raises unless a file has the right suffix, and is new or may be replaced.
 
     Raises:
-        ValueError: If the suffix is another, if `path` is a folder, or if the file exists
-            and `overwrite` is False.
+        ValueError: If the suffix is another, or if the file exists and `overwrite` is False.
     """
     path = pathlib.Path(path)
     if not path.name.endswith(suffix):
         raise ValueError(f"The file's name must end with {suffix}. Received: {path}")
-    if path.is_dir():
-        raise ValueError(f"The output must be a file. Received a folder: {path}")
     if path.exists() and not overwrite:
         raise ValueError(
             "The output file must be new; --overwrite (overwrite=True) replaces an older one. "
@@ -400,20 +359,15 @@ def check_file(path: str | os.PathLike, suffix: str, *, overwrite: bool = False)
 _LEFTOVER = re.compile(r"\.[0-9a-f]{32}-.")
 
 
-def remove_leftovers(folder: str | os.PathLike, min_age: float = 0.0) -> None:
+def remove_leftovers(folder: str | os.PathLike) -> None:
     """Removes the temporary files of `atomic_write` that killed processes left in a folder.
 
     Args:
-        folder: A folder; its subfolders are cleared too.
-        min_age: Seconds since the last change of a file that is removed. A folder to which other
-            processes write needs more than the pauses in their writing.
+        folder: A folder to which no other process writes; its subfolders are cleared too.
     """
-    now = time.time()
     for path in pathlib.Path(folder).rglob(".*"):
-        if _LEFTOVER.match(path.name):
-            with contextlib.suppress(OSError):  # Another process was faster, or owns the file.
-                if path.is_file() and now - path.stat().st_mtime >= min_age:
-                    path.unlink()
+        if _LEFTOVER.match(path.name) and path.is_file():
+            path.unlink()
 
 
 def temporary_sibling(path: pathlib.Path) -> pathlib.Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -11,20 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_DEPTH = 100  # Lists and objects within each other.
-_MAX_BYTES = 256 * 2**20
-_MAX_DIGITS = 20  # Digits of a whole number: 64 bits.
 
 # What a field may hold: a type, several of them, or the fields of an object.
 Fields = Mapping[str, Any]
-
-_KINDS = {
-    str: "text",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-}
 
 
 def parse_json(text: str | bytes, source: object) -> Any:
@@ -35,25 +25,33 @@ def parse_json(text: str | bytes, source: object) -> Any:
         source: The file, for the message.
 
     Raises:
-        ValueError: If it is not JSON; if it holds NaN, infinity or a number that is infinite
-            as a float64 or larger than 64 bits; or if it is nested deeper than `MAX_DEPTH`.
+        ValueError: If it is not JSON, is nested deeper than `MAX_DEPTH`, or holds NaN, infinity
+            or a number that is infinite as a float64.
     """
+    finite: dict[str, Any] = {
+        "parse_constant": functools.partial(_finite, float),
+        "parse_float": functools.partial(_finite, float),
+        "parse_int": functools.partial(_finite, int),
+    }
     try:
-        value = json.loads(
-            text, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded
-        )
-    except RecursionError:
-        value = None
-        depth = MAX_DEPTH + 1
-    except ValueError as error:
+        value = json.loads(text, **finite)
+        if _depth(value) > MAX_DEPTH:
+            raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other")
+        return value
+    except (RecursionError, ValueError) as error:
         raise ValueError(f"{source} must be JSON with finite numbers. Received: {error}") from error
-    else:
-        depth = _depth(value)
-    if depth > MAX_DEPTH:
-        raise ValueError(
-            f"{source} must be JSON whose lists and objects are nested no deeper than {MAX_DEPTH}."
-        )
-    return value
+
+
+def _finite(kind, text):
+    if not math.isfinite(float(text)):
+        raise ValueError(f"the number {_short(text)}")
+    return kind(text)
+
+
+def _depth(value):
+    if not isinstance(value, (dict, list)):
+        return 0
+    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
 
 
 def read_json(path: str | os.PathLike, fields: Fields | None = None) -> dict[str, Any]:
@@ -67,10 +65,7 @@ def read_json(path: str | os.PathLike, fields: Fields | None = None) -> dict[str
         ValueError: If it holds no JSON object; see `parse_json`.
         OSError: If it cannot be read.
     """
-    path = pathlib.Path(path)
-    if path.stat().st_size > _MAX_BYTES:
-        raise ValueError(f"{path} must be JSON of no more than {_MAX_BYTES:,} bytes.")
-    content = parse_json(path.read_bytes(), path)
+    content = parse_json(pathlib.Path(path).read_bytes(), path)
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold one JSON object. Received: {_short(content)}")
     if fields:
@@ -95,7 +90,7 @@ def check_fields(content: Mapping[str, Any], fields: Fields, source: object) -> 
         kinds = (dict,) if nested else kind if isinstance(kind, tuple) else (kind,)
         if type(value) not in kinds and not (type(value) is int and float in kinds):
             raise ValueError(
-                f"{name} must be {' or '.join(_KINDS[kind] for kind in kinds)} in {source}. "
+                f"{name} must be {' or '.join(kind.__name__ for kind in kinds)} in {source}. "
                 f"Received: {_short(value)}"
             )
         if nested:
@@ -130,35 +125,3 @@ def _plain(value):
 def _short(value):
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}..."
-
-
-def _no_constant(name):
-    raise ValueError(name)
-
-
-def _finite(text):
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {_short(text)}")
-    return value
-
-
-def _bounded(text):
-    if len(text) > _MAX_DIGITS:
-        raise ValueError(f"the number {_short(text)}")
-    return int(text)
-
-
-def _depth(value):
-    """Lists and objects within each other, without recursion."""
-    depth, level = 0, [value]
-    while (level := [item for item in level if isinstance(item, (dict, list))]) and (
-        depth <= MAX_DEPTH
-    ):
-        depth += 1
-        level = [
-            item
-            for outer in level
-            for item in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return depth

@@ -10,56 +10,32 @@ from typing import Any, TypeVar
 
 Class = TypeVar("Class", bound=type)
 
-# Words of timm, Hugging Face, Keras, PyTorch and big_vision, and what they are called here: the
-# first name that the place knows.
+# Words of timm, Hugging Face, Keras and PyTorch that are unlike ours, and what they are called
+# here: the first name that the place knows.
 WORDS_OF_OTHERS = {
-    "num_classes classes num_labels nb_classes": ("classes",),
-    "pretrained checkpoint ckpt pretrained_model model_name_or_path init": ("weights",),
-    "arch architecture backbone model_name": ("model",),
-    "img_size input_size imgsz resolution image_size": ("image_size", "input_shape"),
-    "in_chans in_channels num_channels": ("input_shape",),
-    "global_pool pool": ("pooling",),
-    "activation": ("classifier_activation",),
-    "hidden_size embed_dim hidden_dim": ("width",),
-    "num_hidden_layers num_layers layers": ("depth",),
+    "num_classes num_labels": ("classes",),
+    "pretrained checkpoint model_name_or_path": ("weights",),
+    "arch model_name": ("model",),
+    "img_size input_size resolution image_size": ("image_size", "input_shape"),
+    "in_chans num_channels": ("input_shape",),
+    "hidden_size embed_dim": ("width",),
+    "num_hidden_layers num_layers": ("depth",),
     "num_attention_heads heads": ("num_heads",),
-    "intermediate_size mlp_ratio": ("mlp_dim",),
-    "drop_rate dropout hidden_dropout_prob": ("dropout_rate",),
-    "drop_path drop_path_rate stochastic_depth": ("stochastic_depth_rate",),
-    "lr rate base_lr lr0": ("learning_rate", "learning_rates"),
+    "global_pool": ("pooling",),
+    "intermediate_size": ("mlp_dim",),
+    "drop_rate hidden_dropout_prob": ("dropout_rate",),
+    "drop_path drop_path_rate": ("stochastic_depth_rate",),
+    "lr base_lr": ("learning_rate",),
     "wd": ("weight_decay",),
-    "opt optim": ("optimizer",),
-    "sched scheduler lr_scheduler lr_scheduler_type schedule": ("decay",),
-    "bs batch train_batch_size per_device_train_batch_size": ("batch_size",),
-    "epoch num_epochs num_train_epochs": ("epochs",),
-    "max_steps total_steps iterations max_iter num_steps": ("steps",),
-    "warmup warmup_ratio warmup_epochs": ("warmup_steps",),
-    "gradient_accumulation_steps grad_accum_steps accum": ("accumulate",),
-    "clip_grad max_grad_norm clipnorm gradient_clip_val grad_clip_norm": ("clip_norm",),
-    "smoothing": ("label_smoothing",),
-    "class_weight": ("class_weights",),
-    "aa auto_augment randaugment augment": ("augmentation",),
-    "ema model_ema ema_decay": ("averaging",),
-    "gradient_checkpointing grad_checkpointing": ("remat",),
-    "fp16 bf16 amp mixed_precision half dtype quantize": ("precision",),
-    "val_split validation_split val_size": ("validation",),
-    "test_split test_size": ("holdout",),
-    "early_stopping": ("patience",),
-    "freeze freeze_backbone linear_probe lora": ("train",),
-    "device gpus gpu": ("strategy",),
-    "random_seed random_state": ("seed",),
-    "data_path train_dir dataset dataset_name train_data": ("data",),
-    "output_dir out save_dir project": ("output",),
-    "resume_from_checkpoint": ("resume",),
-    "topk top_k": ("top",),
-    "format": ("to",),
-    # Commands.
-    "train fit fine_tune": ("finetune",),
-    "classify infer inference": ("predict",),
-    "eval val validate test": ("evaluate",),
-    "upload": ("push",),
-    "list": ("models",),
-    "info summary": ("inspect",),
+    "bs per_device_train_batch_size": ("batch_size",),
+    "num_epochs num_train_epochs": ("epochs",),
+    "max_steps num_steps": ("steps",),
+    "gradient_accumulation_steps": ("accumulate",),
+    "clip_grad max_grad_norm": ("clip_norm",),
+    "amp fp16 bf16": ("precision",),
+    "freeze freeze_backbone": ("train",),
+    "train fit": ("finetune",),  # Commands.
+    "eval test": ("evaluate",),
 }
 
 
@@ -97,7 +73,7 @@ def nearest_names(name: str, known: Collection[str], cutoff: float = 0.4) -> str
     """Returns a part of an error: "Nearest: A, B", or "Known: ..." if no name is near.
 
     Args:
-        name: The unknown name. Its case matters only in the order of the names.
+        name: The unknown name.
         known: All names.
         cutoff: How like `name` they must be, from 0 to 1 (equal); see `difflib`.
     """
@@ -107,9 +83,6 @@ def nearest_names(name: str, known: Collection[str], cutoff: float = 0.4) -> str
 
 def near_names(name: str, known: Collection[str], cutoff: float) -> list[str]:
     """Returns at most three names like `name`, the most alike first; see `nearest_names`."""
-    folded: dict[str, list[str]] = {}
-    for other in known:
-        folded.setdefault(other.lower(), []).append(other)  # ViT-b and ViT-B differ in case only.
+    folded = {other.lower(): other for other in sorted(known, reverse=True)}
     close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=cutoff)
-    found = [other for match in close for other in folded[match]]
-    return sorted(found, key=lambda other: -difflib.SequenceMatcher(None, name, other).ratio())
+    return [folded[match] for match in close]

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import logging
 import os
-import re
 import sys
 import tempfile
 
-# Warnings by their logger that users can do nothing about: images of several formats are decoded by
-# several graphs, and data sets are looked for before they are downloaded.
-_REMARKS = {"tensorflow": "tf.function retracing", "absl": "has no dataset_info.json"}
-
-# Log lines that TensorFlow's C++ libraries print before they read TF_CPP_MIN_LOG_LEVEL. The
-# last row is of TensorFlow 2.19, which links GPU libraries twice.
-_GREETING = re.compile(
-    rb"I\d{4} |WARNING: All log messages before absl|To enable the following"
-    rb"|.*(Unable to register cu\w+ factory|computation placer already registered)"
-)
+# Warnings that users can do nothing about: images of several formats are decoded by several graphs,
+# and data sets are looked for before they are downloaded.
+_REMARKS = ("tf.function retracing", "has no dataset_info.json")
 
 
 def import_tensorflow_quietly() -> None:
-    """Imports TensorFlow without its start-up log lines; all other output is printed."""
+    """Imports TensorFlow without the log lines of its start; they are printed if it fails."""
     # Only fatal messages of its C++ code: errors that a user can act on are raised in Python.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
@@ -32,17 +23,17 @@ def import_tensorflow_quietly() -> None:
         os.dup2(held_back.fileno(), 2)
         try:
             importlib.import_module("tensorflow")
+        except BaseException:
+            held_back.seek(0)
+            os.write(stderr, held_back.read())
+            raise
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
-            held_back.seek(0)
-            for line in held_back:
-                if not _GREETING.match(line):
-                    os.write(2, line)
-    for logger, remark in _REMARKS.items():
-        logging.getLogger(logger).addFilter(functools.partial(_lacks, remark))
+    for logger in ("tensorflow", "absl"):
+        logging.getLogger(logger).addFilter(_is_useful)
 
 
-def _lacks(remark: str, record: logging.LogRecord) -> bool:
-    return remark not in record.getMessage()
+def _is_useful(record: logging.LogRecord) -> bool:
+    return not any(remark in record.getMessage() for remark in _REMARKS)

@@ -43,8 +43,7 @@ def for_markdown(text: str) -> str:
 
     It can neither end the cell nor become HTML, a link or an image.
     """
-    text = for_line(text).replace("|", "\\|").replace("<", "&lt;")
-    return text.replace("](", "]\\(")
+    return for_line(text).replace("|", "\\|").replace("<", "&lt;").replace("](", "]\\(")
 
 
 def for_csv(text: str) -> str:
@@ -97,10 +96,6 @@ class _Escaping:
         printable = for_output(text).encode(encoding, "backslashreplace").decode(encoding)
         self._stream.write(printable)
         return len(text)
-
-    def writelines(self, lines: Any) -> None:
-        for line in lines:
-            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -16,22 +16,14 @@ def test_no_hash_is_made_up():
     assert all(row.sha256 == "" or len(row.sha256) == 64 for row in catalogue.rows())
 
 
-def test_spaces_in_names_are_quoted():
-    row = catalogue.find("R50+ViT-B/16", "imagenet21k")
-    assert row.url == "https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz"
-
-
 @pytest.mark.parametrize(
     ("model", "name", "size", "key"),
     [
         ("ViT-B/16", "imagenet", 224, "vit_b16_augreg_imagenet21k_to_imagenet_224"),
-        ("ViT-B/16", "imagenet", 384, "vit_b16_augreg_imagenet21k_to_imagenet_384"),
         ("ViT-B/16", "imagenet", 512, "vit_b16_augreg_imagenet21k_to_imagenet_384"),
         ("ViT-B/16", "imagenet", None, "vit_b16_augreg_imagenet21k_to_imagenet_224"),
-        ("ViT-L/16", "imagenet", 384, "vit_l16_augreg_imagenet21k_to_imagenet_384"),
         ("ViT-L/32", "imagenet", 224, "vit_l32_imagenet21k_to_imagenet_384"),
         ("ViT-S/16", "imagenet21k", 224, "vit_s16_augreg_imagenet21k"),
-        ("ViT-B/32", "imagenet21k", 224, "vit_b32_augreg_imagenet21k"),
         ("ViT-H/14", "imagenet21k", 224, "vit_h14_imagenet21k"),
         ("BiT-R50x1", "imagenet", 480, "bit_r50x1_imagenet21k_to_imagenet_480"),
         ("BiT-R50x1", "imagenet", 224, "bit_r50x1_imagenet"),
@@ -46,10 +38,7 @@ def test_what_there_is_not_lists_what_there_is():
         catalogue.find("ViT-H/14", "imagenet")
     with pytest.raises(ValueError, match="official ones of BiT-R50x2: there are none"):
         catalogue.find("BiT-R50x2", "imagenet")
-
-
-def test_a_key_of_another_model_is_refused():
-    with pytest.raises(ValueError, match=r"of the model ViT-B/16: .*Received.*of ViT-B/32"):
+    with pytest.raises(ValueError, match=r"official ones of ViT-B/16: .*Received: .*'vit_b32_imag"):
         catalogue.find("ViT-B/16", "vit_b32_imagenet21k")
 
 

@@ -1,6 +1,5 @@
 """Weights of other code bases: golden files give the answers of their libraries."""
 
-import dataclasses
 import itertools
 import json
 import pathlib
@@ -15,9 +14,8 @@ import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
-from keras_vit.checkpoints.code_bases.timm import TIMM, TIMM_BIT
+from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.formats import read_values
-from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
 from keras_vit.models.opening import open_model
@@ -41,7 +39,7 @@ SINGLE = {
     "torchvision_vit": {"num_heads": 3},
 }
 HUB_FILES = {"classifier.keras": "expected.npz", "vit_0_29.keras": "vit_0_29.npz"}
-POSITIONS_OF = {TIMM: {"position_resize": "bicubic"}, TIMM_BIT: {}}
+UNREAD = {"hugging_face: DINOv3 with SwiGLU"}
 PLAIN = "timm_features: no biases of queries, keys and values"
 DINOV2 = "hugging_face: DINOv2"
 
@@ -107,7 +105,7 @@ def _check(converted, images, expected):
     np.testing.assert_allclose(answers, expected, atol=2e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", [*MODELS, *SINGLE, *HUB_FILES])
+@pytest.mark.parametrize("name", [*sorted(MODELS.keys() - UNREAD), *SINGLE, *HUB_FILES])
 def test_a_golden_file_gives_the_answers_of_its_library(name, golden, write):
     path = golden("keras_hub").folder / name if name in HUB_FILES else write(name)
     with warnings.catch_warnings():
@@ -118,19 +116,6 @@ def test_a_golden_file_gives_the_answers_of_its_library(name, golden, write):
 
 def test_a_preset_of_keras_hub_is_read_from_both_its_files(preset, golden):
     _check(read(preset), *_expected("classifier.keras", golden))
-
-
-def test_weights_in_parts_are_one_checkpoint(golden, write):
-    folder = write("hf_vit")
-    arrays = safetensors_numpy.load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    for part in (0, 1):
-        held = {name: arrays[name] for name in sorted(arrays)[part::2]}
-        safetensors_numpy.save_file(held, folder / f"model-0000{part + 1}-of-00002.safetensors")
-    _check(read(folder), *_expected("hf_vit", golden))
-    (folder / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(ValueError, match="or all its parts"):
-        open_checkpoint(folder)
 
 
 @pytest.mark.parametrize("file", ["keras_2.h5", "keras_3.weights.h5"])
@@ -197,17 +182,10 @@ def _beside_a_head(name):
 
 
 @pytest.mark.parametrize(
-    ("wrap", "taken"),
-    [
-        ("module.{}", "module."),
-        ("model._orig_mod.module.{}", "model._orig_mod.module."),
-        ("module._fsdp_wrapped_module.backbone.{}", "module._fsdp_wrapped_module.backbone."),
-        (_compiled_blocks, "_orig_mod. and model."),
-        (_beside_a_head, "model. and model.net."),
-    ],
+    "wrap", ["model._orig_mod.module.{}", _compiled_blocks, _beside_a_head, "vit.{}"]
 )
 @pytest.mark.parametrize("name", ["hf_deit", "timm_deit", "torchvision_vit", "vit_token"])
-def test_prefixes_of_training_are_taken_off_and_named(name, wrap, taken, golden, tmp_path):
+def test_prefixes_of_training_are_taken_off_and_noted(name, wrap, golden, tmp_path):
     wrap = wrap.format if isinstance(wrap, str) else wrap
     plain = golden(name).checkpoint()
     if name.startswith("hf"):
@@ -217,8 +195,7 @@ def test_prefixes_of_training_are_taken_off_and_named(name, wrap, taken, golden,
     safetensors_numpy.save_file(wrapped, tmp_path / "wrapped.safetensors")
     expected, found = (open_checkpoint(tmp_path / f"{n}.safetensors") for n in ("plain", "wrapped"))
     assert expected.notes == ()
-    assert found.notes[0].endswith(" taken off the names of the arrays")
-    assert set(found.notes[0].split(" was taken")[0].split(" and ")) <= set(taken.split(" and "))
+    assert found.notes == ("prefixes of training were taken off the names of the arrays",)
     assert (found.layout, found.fields) == (expected.layout, expected.fields)
     assert found.arrays.keys() == expected.arrays.keys()
     values = read_values(found.arrays[key] for key in expected.arrays)
@@ -227,25 +204,6 @@ def test_prefixes_of_training_are_taken_off_and_named(name, wrap, taken, golden,
 
 
 # What files and their config.json state
-
-
-FIELDS = {
-    DINOV2: {"classifier": "token+gap", "layer_scale": True, "norm_epsilon": 1e-6},
-    f"{DINOV2} with registers": {"classifier": "token+gap", "num_registers": 3},
-    f"{DINOV2} with SwiGLU, no head": {"gelu": "swiglu", "mlp_dim": 32},
-    "hugging_face: CLIP": {"embedding_norm": True, "gelu": "quick", "norm_epsilon": 1e-5},
-    "hugging_face: SigLIP": {"classifier": "map", "gelu": "tanh", "norm_epsilon": 1e-6},
-    "hugging_face: I-JEPA": {"classifier": "gap", "norm_epsilon": 1e-12},
-    "hugging_face: DeiT, one head": {"classifier": "token", "num_registers": 1},
-    "hugging_face: DINOv3": {"rotary": 100.0, "position_embedding": "none", "norm_epsilon": 1e-5},
-    "hugging_face: DINOv3 with SwiGLU": {"rotary": 100.0, "gelu": "swiglu", "num_registers": 2},
-}
-
-
-@pytest.mark.parametrize("name", FIELDS)
-def test_features_are_fields_of_the_config(name, write):
-    config = describe_checkpoint(open_checkpoint(write(name))).config
-    assert {field: getattr(config, field) for field in FIELDS[name]} == FIELDS[name]
 
 
 @pytest.mark.parametrize("model_type", ["vit", "vit_mae", "vit_msn", "ijepa"])
@@ -258,20 +216,18 @@ def test_what_a_config_leaves_out_is_the_default_of_transformers(model_type, gol
     assert (found.num_heads, found.norm_epsilon) == (6, 1e-6 if model_type == "vit_msn" else 1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "left_out"),
-    [
-        ("hugging_face: CLIP", "the text tower was left out"),
-        (
-            "hugging_face: CLIP's image tower with projection",
-            "visual_projection.* was left out",
-        ),
-        ("hugging_face: ViTMAE", "the decoder was left out"),
-        (DINOV2, "the mask token was left out"),
-    ],
-)
-def test_what_is_left_out_is_noted(name, left_out, write):
-    assert any(re.search(left_out, note) for note in open_checkpoint(write(name)).notes)
+LEFT_OUT = {
+    "CLIP": "the text tower was left out",
+    "CLIP's image tower with projection": "visual_projection.* was left out",
+    "ViTMAE": "the decoder was left out",
+    "DINOv2": "the mask token was left out",
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_what_is_left_out_is_noted(name, write):
+    notes = open_checkpoint(write(f"hugging_face: {name}")).notes
+    assert any(re.search(LEFT_OUT[name], note) for note in notes)
 
 
 def test_what_a_bare_file_does_not_show_is_asked_for(golden, write):
@@ -284,27 +240,15 @@ def test_what_a_bare_file_does_not_show_is_asked_for(golden, write):
     note = next(note for note in opened.description.notes if "were assumed" in note)
     assert "positions are resized: 1e-06, 'token' and 'bicubic' were assumed" in note
     assert opened.description.origins["gelu"] == "--gelu"
-    images, expected = _expected(PLAIN, golden)
-    answers = np.log(np.asarray(opened.to_model()[0](images), "float64"))
-    expected = expected - expected.mean(axis=1, keepdims=True)
-    answers -= answers.mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(answers, expected, atol=2e-5 * np.abs(expected).max())
+    _check(read(folder, 4, None, (16, 24), "exact"), *_expected(PLAIN, golden))
 
 
-@pytest.mark.parametrize(
-    ("name", "epsilon", "rule"),
-    [
-        (DINOV2, 1e-6, "bicubic_torch"),
-        (f"{DINOV2} with registers", 1e-6, "bicubic"),
-        ("hugging_face: DeiT, one head", 1e-12, "bicubic_torch"),
-        ("hf_vit", 1e-12, "bicubic_torch"),
-    ],
-)
-def test_a_bare_file_of_hugging_face_has_the_epsilon_of_its_names(name, epsilon, rule, write):
-    bare = open_checkpoint(write(name, config=False))
-    found = describe_checkpoint(bare, num_heads=3 if name == "hf_vit" else 2, gelu="exact")
-    assert (found.config.norm_epsilon, found.config.position_resize) == (epsilon, rule)
-    assert any(f"{epsilon}, " in note and f"{rule!r} were assumed" in note for note in found.notes)
+def test_a_bare_file_of_hugging_face_has_the_epsilon_of_its_names(write):
+    found = describe_checkpoint(
+        open_checkpoint(write("hf_vit", config=False)), num_heads=3, gelu="exact"
+    )
+    assert (found.config.norm_epsilon, found.config.position_resize) == (1e-12, "bicubic_torch")
+    assert any("1e-12, 'token' and 'bicubic_torch' were assumed" in note for note in found.notes)
 
 
 def test_facts_that_a_folder_states_are_not_replaced(write):
@@ -343,7 +287,6 @@ def _timm_checkpoint(config, width=768):
         ("vit_giant_patch14_dinov2", 1536, {"num_heads": 24}),
         ("vit_giantopt_patch16_siglip_gap_256", 1536, {"num_heads": 16, "gelu": "tanh"}),
         ("vit_so400m_patch14_siglip_384", 1152, {"num_heads": 16, "gelu": "exact"}),
-        ("vit_7b_patch16_dinov3", 4096, {"num_heads": 32, "rotary": 100.0, "norm_epsilon": 1e-5}),
         ("vit_huge_patch14_clip_quickgelu_224", 1280, {"gelu": "quick", "norm_epsilon": 1e-5}),
     ],
 )
@@ -353,73 +296,20 @@ def test_the_name_in_timm_gives_heads_gelu_and_epsilon(name, width, facts):
 
 
 @pytest.mark.parametrize(
-    ("layout", "name", "config", "array"),
+    ("layout", "labels", "names", "note"),
     [
-        (
-            TIMM,
-            "vit_base_r50_s16_224",
-            keras_vit.ViTConfig(
-                1, 64, 1, 32, 1, gelu="exact",
-                resnet=keras_vit.ResNetStem((1, 2), 0.5, epsilon_in="variance"),
-            ),
-            "patch_embed.backbone.stages.1.blocks.0.downsample.norm.weight",
-        ),
-        (
-            TIMM_BIT,
-            "resnetv2_50x1_bit",
-            keras_vit.BiTConfig((1, 2), 0.5),
-            "stages.1.blocks.1.conv3.weight",
-        ),
-    ],
-)  # fmt: skip
-def test_hybrids_and_bit_of_timm_are_read(layout, name, config, array, tmp_path):
-    model = keras_vit.build(config, input_shape=(32, 32, 3), classes=3)
-    rng = np.random.default_rng(0)
-    for weight in model.trainable_weights:
-        weight.assign(weight + rng.normal(0, 0.1, weight.shape))
-    arrays = {
-        re.sub(r"(\d+)\.units\.(\d+)", lambda m: f"{int(m[1]) - 1}.blocks.{int(m[2]) - 1}", key): a
-        for key, a in stored_arrays(model, layout).items()
-    }
-    assert array in arrays
-    safetensors_numpy.save_file(arrays, tmp_path / "model.safetensors")
-    described = {"architecture": name, "pretrained_cfg": {"input_size": [3, 32, 32]}}
-    (tmp_path / "config.json").write_text(json.dumps(described))
-    opened = open_model(tmp_path)
-    assert opened.description.config == dataclasses.replace(config, **POSITIONS_OF[layout])
-    assert opened.description.image_size == (32, 32)
-    images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
-    np.testing.assert_allclose(opened.to_model()[0](images), model(images), atol=1e-5)
-    with pytest.raises(ValueError, match="resnet=|BiT"):
-        convert(tmp_path, tmp_path / "a.safetensors", to="timm")
-
-
-@pytest.mark.parametrize(("size", "grid"), [([3, 224, 160], (14, 10)), (None, None)])
-def test_the_grid_follows_from_the_image_size(size, grid):
-    cfg = {"input_size": size} if size else {}
-    config = {"architecture": "vit_base_patch16_224", "pretrained_cfg": cfg}
-    assert TIMM.stated(_timm_checkpoint(config))[1].position_grid == grid
-
-
-@pytest.mark.parametrize(
-    ("labels", "names", "note"),
-    [
-        (["ox", "ox", "cow"], ("ox (0)", "ox (1)", "cow"), "got their numbers: ox (0), ox (1)"),
-        (["ox", "ox", "ox (0)"], None, "have the same name; the names were left out"),
-        ({"0": "a", "1": "b", "2": "c"}, ("a", "b", "c"), None),
-        ({"0": "a", "1": "b"}, None, "class names in config.json: 2, outputs of the head: 3"),
-        ({"1": "a", "2": "b", "3": "c"}, None, "the names were left out"),
-        (None, None, None),
+        ("timm_vit", ["ox", "ox", "cow"], ("ox (0)", "ox (1)", "cow"), "(2): ox (0), ox (1)"),
+        ("hf_vit", ["ox", "ox", "ox (0)"], None, "have the same name; the names were left out"),
+        ("hf_vit", {"0": "a", "1": "b", "2": "c"}, ("a", "b", "c"), ""),
+        ("hf_vit", {"0": "a", "1": "b"}, None, "names in config.json: 2, outputs of the head: 3"),
+        ("timm_vit", None, None, ""),
     ],
 )
-@pytest.mark.parametrize("layout", ["hf_vit", "timm_vit"])
 def test_class_names_are_kept_or_the_reason_is_given(layout, labels, names, note, write):
     head = "classifier" if layout == "hf_vit" else "head"
     config = {"architecture": "vit_small_patch8", "label_names": labels}
     if layout == "hf_vit":
         config = {"model_type": "vit", "id2label": labels}
-    elif isinstance(labels, dict):
-        pytest.skip("timm's names are a list")
 
     def three(arrays):
         shorter = (f"{head}.{kind}" for kind in ("weight", "bias"))
@@ -428,7 +318,7 @@ def test_class_names_are_kept_or_the_reason_is_given(layout, labels, names, note
     given = {} if layout == "hf_vit" else {"num_heads": 3}
     opened = open_model(write(layout, arrays=three, **config), **given)
     assert opened.description.labels.names == names
-    assert [text for text in opened.description.notes if note and note in text] or note is None
+    assert any(note in text for text in (*opened.description.notes, ""))
     if note and names is None:
         with pytest.raises(ValueError, match=re.escape(note)):
             opened.classifier()
@@ -446,32 +336,22 @@ def _halved(arrays):
 
 
 REFUSED = {
-    "an unknown family": ("hf_vit", {"model_type": "llava"}, "must be one of vit, deit, .*'llava'"),
     "BEiT": ("hf_vit", {"model_type": "beit"}, "must be one of vit, deit, .*'beit'"),
     "an activation": ("hf_deit", {"hidden_act": "silu"}, "hidden_act must be one of .*'silu'"),
-    "another gate": (
-        "hugging_face: DINOv3 with SwiGLU", {"hidden_act": "gelu"}, "one of .*'gated gelu'",
-    ),
+    "a gate": ("hugging_face: DINOv3 with SwiGLU", {}, "one of .*'gated silu'"),
     "DINOv3 alone": (
         "hugging_face: DINOv3", {"config": False}, "DINOv3 must have their config.json beside them",
     ),
-    "timm's DINOv3 alone": (
-        "timm_features: DINOv3", {"config": False}, "DINOv3 must have their config.json beside",
-    ),
-    "changed rotary positions": (
-        "timm_features: DINOv3", {"model_args": {"rope_temperature": 50.0}}, "rope_temperature=50",
+    "DINOv2 alone": (DINOV2, {"config": False}, "DINOv2 and DINOv3 must have their config.json"),
+    "no known names": (
+        PLAIN, {"arrays": lambda arrays: _zeros("model.embed_tokens.weight", "x")},
+        "names of official, BiT, Hugging Face.*, timm, torchvision, .* or Keras.*embed_tokens",
     ),
     "another head": (
         "hugging_face: SigLIP", {"arrays": _zeros("classifier.bias")},
         "in the file but not in the model .*classifier.bias",
     ),
-    "another array": (
-        PLAIN, {"arrays": _zeros("blocks.0.attn.lambda_q1")}, "not in the model .*lambda_q1",
-    ),
     "half of an array": (PLAIN, {"arrays": _halved}, r"qkv.weight: file \(36, 24\), model \(72"),
-    "an adapter": (
-        PLAIN, {"arrays": _zeros("blocks.0.attn.qkv.lora_A.weight")}, "An adapter .* merge it fir",
-    ),
     "two poolings": (
         PLAIN, {"global_pool": "avg", "model_args": {"global_pool": "token"}},
         "global_pool must be one of .*='avg' and 'token'",
@@ -485,7 +365,9 @@ REFUSED = {
         name: (PLAIN, {"architecture": name}, f"must be a Vision Transformer.*Received: {name}")
         for name in (
             "eva_giant_patch14_224", "vit_relpos_small_patch16_224", "vit_small_resnet26d_224",
-            "resnetv2_50", "vit_small_patch16_rope_mixed_224", "vit_pe_core_tiny_patch16_384",
+            "resnetv2_50x1_bit", "vit_small_patch16_dinov3",
+            "vit_base_r50_s16_384", "vit_small_patch16_rope_mixed_224",
+            "vit_pe_core_tiny_patch16_384",
         )
     },
 }  # fmt: skip
@@ -497,15 +379,6 @@ def test_what_no_model_here_computes_is_refused_by_its_name(case, write):
     folder = write(name, **changes)
     with pytest.raises(ValueError, match=message):
         open_model(folder, source_size=None).to_model()
-
-
-def test_names_of_no_layout_are_shown(tmp_path):
-    names = ("model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight")
-    arrays = {name: np.zeros((2, 2), "float32") for name in names}
-    safetensors_numpy.save_file(arrays, tmp_path / "model.safetensors")
-    known = "names of official, BiT, Hugging Face.*, timm.*, torchvision, .* or Keras.*embed_tokens"
-    with pytest.raises(ValueError, match=known):
-        open_checkpoint(tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -523,17 +396,13 @@ def test_other_models_of_keras_hub_are_refused(file, changes, message, preset):
         open_checkpoint(preset)
 
 
-@pytest.mark.parametrize("layout", ["hf_vit", "torchvision_vit"])
-def test_a_head_of_one_class_is_refused(layout, write):
-    head = {"hf_vit": "classifier", "torchvision_vit": "heads.head"}[layout]
-
+def test_a_head_of_one_class_is_refused(write):
     def one(arrays):
-        shorter = (f"{head}.{kind}" for kind in ("weight", "bias"))
+        shorter = (f"classifier.{kind}" for kind in ("weight", "bias"))
         return {**arrays, **{name: arrays[name][:1] for name in shorter}}
 
-    opened = open_model(write(layout, arrays=one), **SINGLE[layout])
     with pytest.raises(ValueError, match="two classes or more: .* over one is 1 .* and 1 o"):
-        opened.to_model()
+        open_model(write("hf_vit", arrays=one)).to_model()
 
 
 # Writing

@@ -6,7 +6,6 @@ import hashlib
 import http.server
 import threading
 import time
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ class _Server(http.server.ThreadingHTTPServer):
     content = b""
     behaviour = "serve"
     requests = 0
-    headers: ClassVar[dict[str, str]] = {}
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -30,13 +28,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(404)
             return
         half = len(server.content) // 2
-        length = {"shorter": half, "longer": 2 * len(server.content), "unknown": None}
-        length = length.get(server.behaviour, len(server.content))
+        length = half if server.behaviour == "shorter" else len(server.content)
         self.send_response(200)
-        for name, value in server.headers.items():
-            self.send_header(name, value)
-        if length is not None:
-            self.send_header("Content-Length", str(length))
+        self.send_header("Content-Length", str(length))
         self.end_headers()
         with contextlib.suppress(ConnectionError):
             if server.behaviour == "stall":
@@ -62,8 +56,6 @@ def server(monkeypatch, tmp_path, write_npz):
     server.content = write_npz({"head/kernel": weights}).read_bytes()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    catalogue.rows()  # Their paths are below the real address.
-    monkeypatch.setattr(catalogue, "BASE_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     (tmp_path / "keras").mkdir()
     monkeypatch.setattr(catalogue, "TIMEOUT", 0.5)
@@ -75,29 +67,22 @@ def server(monkeypatch, tmp_path, write_npz):
 
 
 @pytest.fixture
-def row():
-    return catalogue.find("ViT-B/16", "imagenet21k")
+def row(server):
+    url = f"http://127.0.0.1:{server.server_port}/a.npz"
+    return dataclasses.replace(catalogue.find("ViT-B/16", "imagenet21k"), url=url)
 
 
-def _cache(tmp_path):
-    return sorted(path.name for path in (tmp_path / "keras" / "models").iterdir())
-
-
-@pytest.mark.parametrize("behaviour", ["serve", "unknown"])
-def test_a_file_comes_whole_and_once(behaviour, server, row, tmp_path, capsys):
-    server.behaviour = behaviour
+def test_a_file_comes_whole_and_once(server, row, tmp_path, capsys):
     path = catalogue.download(row)
     assert path == tmp_path / "keras" / "models" / "vit_b16_augreg_imagenet21k.npz"
     assert path.read_bytes() == server.content
     assert row.url in capsys.readouterr().out
     assert catalogue.download(row) == path
     assert server.requests == 1
-    assert _cache(tmp_path) == [path.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize(
-    "behaviour", ["stall", "break off", "shorter", "longer", "missing", "error page"]
-)
+@pytest.mark.parametrize("behaviour", ["stall", "break off", "shorter", "missing", "error page"])
 def test_what_did_not_come_whole_is_not_kept(behaviour, server, row, tmp_path):
     server.behaviour = behaviour
     start = time.monotonic()
@@ -106,17 +91,9 @@ def test_what_did_not_come_whole_is_not_kept(behaviour, server, row, tmp_path):
     assert time.monotonic() - start < 15
     assert f"fetch {row.url} by other means and put it at ~/.keras/models/" in str(error.value)
     assert "\n" not in str(error.value)
-    assert _cache(tmp_path) == []
+    assert not any((tmp_path / "keras" / "models").iterdir())
     server.behaviour = "serve"
     assert catalogue.download(row).read_bytes() == server.content
-
-
-def test_a_file_put_there_by_hand_is_taken(monkeypatch, server, row, tmp_path):
-    folder = tmp_path / "keras" / "models"
-    folder.mkdir()
-    (folder / f"{row.key}.npz").write_bytes(server.content)
-    assert catalogue.download(row) == folder / f"{row.key}.npz"
-    assert server.requests == 0
 
 
 def test_a_copy_that_was_cut_off_or_has_a_flipped_bit_is_fetched_once_more(server, row, tmp_path):
@@ -127,17 +104,6 @@ def test_a_copy_that_was_cut_off_or_has_a_flipped_bit_is_fetched_once_more(serve
         path.write_bytes(content)
         assert catalogue.download(row).read_bytes() == server.content
     assert server.requests == 3
-
-
-def test_a_flipped_bit_on_the_way_is_not_kept(server, row, tmp_path):
-    good, changed = server.content, bytearray(server.content)
-    changed[len(changed) // 2] ^= 1
-    server.content = bytes(changed)
-    with pytest.raises(OSError, match="could not be downloaded.*another checksum"):
-        catalogue.download(row)
-    assert _cache(tmp_path) == []
-    server.content = good
-    assert catalogue.download(row).read_bytes() == good
 
 
 def test_a_known_hash_is_compared(server, row, tmp_path):

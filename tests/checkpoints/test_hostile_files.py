@@ -1,6 +1,5 @@
 """Files that were made to crash, hang, fill the memory, or be read as something they are not."""
 
-import contextlib
 import json
 import shutil
 import zipfile
@@ -11,7 +10,7 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.formats import read_torch, read_values, write_npz
+from keras_vit.checkpoints.formats import read_torch, write_npz
 from keras_vit.checkpoints.hdf5 import read_model
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.models.opening import open_model
@@ -26,16 +25,12 @@ def keras_3(golden, tmp_path):
     return tmp_path / "a.weights.h5"
 
 
-def _vit():
-    config = tiny_config(width=8)
-    return keras_vit.build(config, input_shape=(8, 8, 3), classes=3)
-
-
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
     """The folder of a tiny classifier."""
+    model = keras_vit.build(tiny_config(width=8), input_shape=(8, 8, 3), classes=3)
     folder = tmp_path_factory.mktemp("classifier") / "tiny"
-    save_classifier(folder, _vit(), ["a", "b", "c"], Preprocessing((8, 8)))
+    save_classifier(folder, model, ["a", "b", "c"], Preprocessing((8, 8)))
     return folder
 
 
@@ -73,16 +68,9 @@ def test_groups_that_are_linked_twice_are_read_at_once(keras_3):
     open_checkpoint(keras_3)
 
 
-def test_compressed_arrays_are_read(keras_3):
-    with h5py.File(keras_3, "a") as file:
-        values = file["layers/dense/vars/0"][...]
-        del file["layers/dense/vars/0"]
-        file.create_dataset("layers/dense/vars/0", data=values, compression="gzip")
-    assert len(list(read_values(open_checkpoint(keras_3).arrays.values())))
-
-
-@pytest.mark.parametrize("place", ["layers/dense", "beside"])
-@pytest.mark.parametrize("kind", ["external", "soft"])
+@pytest.mark.parametrize(
+    ("kind", "place"), [("external", "layers/dense"), ("external", "beside"), ("soft", "beside")]
+)
 def test_a_link_anywhere_is_refused(place, kind, keras_3, tmp_path):
     shutil.copy(keras_3, tmp_path / "other.h5")
     with h5py.File(keras_3, "a") as file:
@@ -115,26 +103,14 @@ def test_an_array_of_another_file_is_refused(kind, keras_3, tmp_path):
 # Configs in `.keras` files
 
 
-def _head(config):
-    return next(x for x in config["config"]["layers"] if x["name"] == "predictions")["config"]
-
-
 def test_a_config_that_asks_for_more_than_the_archive_holds_is_refused(edited):
     def many_classes(config):
-        _head(config)["units"] = 30_000_000_000  # 1 TB.
+        head = next(x for x in config["config"]["layers"] if x["name"] == "predictions")
+        head["config"]["units"] = 30_000_000_000  # 1 TB.
         return config
 
     with pytest.raises(ValueError, match="a model of 240,000,00[01],.* numbers or more, which"):
         load_classifier(edited(many_classes))
-
-
-def test_a_config_with_far_more_layers_than_arrays_is_refused(edited):
-    def many_layers(config):
-        config["config"]["layers"] += [{"class_name": "Identity"}] * 2000
-        return config
-
-    with pytest.raises(ValueError, match=r"it has 2,\d\d\d objects and \d+ arrays"):
-        load_classifier(edited(many_layers))
 
 
 @pytest.mark.parametrize(
@@ -154,15 +130,6 @@ def test_a_config_with_a_wrong_number_is_refused(value, message, edited):
         load_classifier(edited(change))
 
 
-def test_a_model_with_dropout_is_read(tmp_path):
-    """Its seeds are variables, and in no file."""
-    config = tiny_config(patch_size=8, mlp_dim=32, dropout_rate=0.1, attention_dropout_rate=0.1)
-    model = keras_vit.build(config, input_shape=(16, 16, 3), classes=2)
-    assert len(model.variables) > len(model.weights)
-    model.save(tmp_path / "model.keras")
-    assert len(read_model(tmp_path / "model.keras").weights) == len(model.weights)
-
-
 def test_a_classifier_with_weights_that_are_no_numbers_is_refused(tmp_path, model_of):
     model = model_of("vit_gap")
     gamma = model.get_layer("encoder_norm").gamma
@@ -175,57 +142,7 @@ def test_a_classifier_with_weights_that_are_no_numbers_is_refused(tmp_path, mode
         keras_vit.load_checkpoint(model_of("vit_gap"), tmp_path / "model.weights.h5")
 
 
-# Files beside a model
-
-
-def test_many_equal_class_names_are_a_short_error(classifier, tmp_path):
-    shutil.copytree(classifier, tmp_path / "many")
-    path = tmp_path / "many" / "description.json"
-    names = [f"name {index // 2}" for index in range(80_000)]
-    path.write_text(json.dumps({**json.loads(path.read_text()), "labels": {"names": names}}))
-    (tmp_path / "many" / "classes.txt").write_text("\n".join(names) + "\n")
-    with pytest.raises(ValueError, match="differ from each other") as error:
-        load_classifier(tmp_path / "many")
-    assert len(str(error.value)) < 300
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("value_range", [[-1.0] * 5, [1.0] * 5], "5 channels .*a model of 3 channels"),
-        ("value_range", [-1.0, float("inf")], "must be JSON with finite"),
-        ("image_size", [10**9, 10**9], "from 1 to"),
-        ("evaluation", ["resize"], "evaluation must be one of"),
-    ],
-)
-def test_a_preprocessing_that_cannot_be_is_refused(field, value, message, classifier, tmp_path):
-    shutil.copytree(classifier, tmp_path / "wrong")
-    path = tmp_path / "wrong" / "description.json"
-    described = json.loads(path.read_text())
-    described["preprocessing"][field] = value
-    path.write_text(json.dumps(described))
-    with pytest.raises(ValueError, match=message):
-        load_classifier(tmp_path / "wrong")
-
-
 # Numbers
-
-
-@pytest.mark.parametrize(
-    "note",
-    [
-        '"config": {"type": "ViTConfig", "norm_epsilon": NaN}',
-        '"position_grid": [-4, -4]',
-        '"position_grid": [Infinity, 4]',
-    ],
-)
-def test_a_note_with_a_number_out_of_range_is_refused(note, golden, checkpoint_of):
-    path = checkpoint_of("vit_token")
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.comment = f'{{"keras_vit": {{{note}}}}}'.encode()
-    with pytest.raises(ValueError, match=r"note of keras-vit|must be (between|positive)") as error:
-        open_checkpoint(path)
-    assert "\n" not in str(error.value)
 
 
 def test_a_number_that_is_infinite_in_the_model_is_refused(model_of, checkpoint_of, tmp_path):
@@ -240,34 +157,6 @@ def test_a_number_that_is_infinite_in_the_model_is_refused(model_of, checkpoint_
 
 
 # Files beside weights of other code bases
-
-
-@pytest.mark.parametrize(
-    ("folder", "file", "change", "message"),
-    [
-        ("hf_vit", "config.json", {"hidden_act": ["gelu"]}, "must be as Hugging Face writes them"),
-        ("hf_vit", "config.json", {"image_size": {}}, "must have height and width"),
-        ("hf_vit", "config.json", {"layer_norm_eps": -1.0}, "norm_epsilon must be between"),
-        ("hf_vit", "config.json", {"num_attention_heads": 10**400}, "must be JSON with finite"),
-        (
-            "timm_vit",
-            "config.json",
-            {"architecture": "vit_x", "model_args": ["x"]},
-            "be as timm",
-        ),
-        ("hf_vit", "preprocessor_config.json", {"image_mean": "x"}, "must be as|could not convert"),
-    ],
-)
-def test_fields_of_another_type_are_one_line(folder, file, change, message, golden, tmp_path):
-    safetensors_numpy = pytest.importorskip("safetensors.numpy")
-    safetensors_numpy.save_file(golden(folder).checkpoint(), tmp_path / "model.safetensors")
-    shutil.copy(golden(folder).folder / "config.json", tmp_path)
-    path = tmp_path / file
-    known = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps({**known, **change}))
-    with pytest.raises(ValueError, match=message) as error:
-        open_model(tmp_path)
-    assert "\n" not in str(error.value)
 
 
 _WRONG = ([], {"a": 1}, "x", -1, True)
@@ -309,17 +198,18 @@ def test_no_field_of_another_type_is_more_than_a_value_error(folder, golden, tmp
     files = {"config.json": {**golden(folder).config, **_CONFIGS[folder]}}
     if folder == "hf_vit":
         files["preprocessor_config.json"] = _PROCESSOR
-    refused = 0
+    refused = []
     for name, content in files.items():
         for other, unchanged in files.items():
             (tmp_path / other).write_text(json.dumps(unchanged))
         for wrong in _with_each_field_wrong(content):
             (tmp_path / name).write_text(json.dumps(wrong))
-            with contextlib.suppress(ValueError):
-                refused += 1
+            try:
                 open_model(tmp_path)
-                refused -= 1
-    assert refused > 20
+            except ValueError as error:
+                refused.append(str(error))
+    assert len(refused) > 20
+    assert not any("\n" in message for message in refused)
 
 
 # PyTorch files
@@ -334,34 +224,16 @@ def test_tensors_that_are_no_named_arrays_are_one_line(tmp_path):
         "sparse_coo": {"a": tensor.to_sparse()},
         "meta": {"a": tensor.to("meta")},
         "must hold the bytes": {"a": torch.zeros(1).expand(2**20, 2**20)},
+        "its entries are compressed": {"a": tensor},
     }
     for message, state in states.items():
         torch.save(state, tmp_path / "a.bin")
+        if "compressed" in message:
+            with zipfile.ZipFile(tmp_path / "a.bin") as old:
+                entries = {name: old.read(name) for name in old.namelist()}
+            with zipfile.ZipFile(tmp_path / "a.bin", "w", zipfile.ZIP_DEFLATED) as new:
+                for name, content in entries.items():
+                    new.writestr(name, content + b"\0" * 2**20 * name.endswith(".pkl"))
         with pytest.raises(ValueError, match=message) as error:
             read_torch(tmp_path / "a.bin")
         assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow  # As above.
-def test_checksums_of_pytorch_files_are_compared(tmp_path):
-    torch = pytest.importorskip("torch")
-    torch.save({"a": torch.arange(6.0)}, tmp_path / "a.bin")
-    content = bytearray((tmp_path / "a.bin").read_bytes())
-    content[content.index(np.float32(5).tobytes())] ^= 1
-    (tmp_path / "a.bin").write_bytes(content)
-    with pytest.raises(ValueError, match="truncated or damaged.*another checksum"):
-        read_torch(tmp_path / "a.bin")
-
-
-@pytest.mark.slow  # As above.
-def test_pytorch_files_with_compressed_entries_are_refused(tmp_path):
-    torch = pytest.importorskip("torch")
-    torch.save({"a": torch.arange(6.0)}, tmp_path / "a.bin")
-    with (
-        zipfile.ZipFile(tmp_path / "a.bin") as old,
-        zipfile.ZipFile(tmp_path / "b.bin", "w", zipfile.ZIP_DEFLATED) as new,
-    ):
-        for name in old.namelist():
-            new.writestr(name, old.read(name) + b"\0" * 2**20 * name.endswith(".pkl"))
-    with pytest.raises(ValueError, match="its entries are compressed"):
-        read_torch(tmp_path / "b.bin")

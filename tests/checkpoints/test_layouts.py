@@ -1,15 +1,15 @@
 """Every spelling of the official names means the same weights."""
 
 import re
+import warnings
 
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import LAYOUTS
-
-# float32, depth 3; the official code's logits.
-TOLERANCE = 1e-4
+from keras_vit.command_line import main
+from keras_vit.export.conversion import read
 
 
 def _prefixed(prefix):
@@ -55,6 +55,18 @@ def _beside_optimizer_state(arrays):
     return {**_prefixed("opt/target/")(arrays), **state}
 
 
+def _without_ones(arrays):
+    assert arrays["gn_root/scale"].shape == (1, 1, 1, 32)
+    return {k: v.reshape(-1) if "/gn" in k or k[:2] == "gn" else v for k, v in arrays.items()}
+
+
+def _counted(arrays):
+    return {
+        re.sub(r"(standardized_conv2d|group_norm)\b", rf"\g<1>_{index}", name): array
+        for index, (name, array) in enumerate(arrays.items())
+    }
+
+
 VARIANTS = {
     "published": lambda arrays: arrays,
     "opt/target": _prefixed("opt/target/"),
@@ -65,23 +77,33 @@ VARIANTS = {
     "stacked": _stacked,
     "optimizer state": _beside_optimizer_state,
     "float64": lambda arrays: {name: array.astype("float64") for name, array in arrays.items()},
+    "without ones": _without_ones,
+    "counted": _counted,
 }
+GOLDEN = (
+    "vit_token_representation", "vit_gap", "vit_non_square", "hybrid_root_only", "hybrid_3_stages",
+    "hybrid_4_stages", "bit_r14x1",
+)  # fmt: skip
+CASES = [
+    *((name, "published") for name in GOLDEN),
+    *(("vit_token", variant) for variant in list(VARIANTS)[:-2]),
+    ("hybrid_3_stages", "without ones"),
+    ("bit_r14x1", "counted"),
+]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_spelling_gives_the_official_logits(variant, golden, model_of, write_npz):
-    expected = golden("vit_token").load()
-    path = write_npz(VARIANTS[variant](golden("vit_token").checkpoint()))
-    model = model_of("vit_token")
-    report = keras_vit.load_checkpoint(model, path)
-    assert len(report.loaded) == len(model.weights)
-    np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=TOLERANCE)
-
-
-def test_what_lies_beside_the_weights_is_reported(golden, model_of, write_npz):
-    path = write_npz(_beside_optimizer_state(golden("vit_token").checkpoint()))
-    report = keras_vit.load_checkpoint(model_of("vit_token"), path)
-    assert "56 arrays other than the weights were not read" in str(report)
+@pytest.mark.parametrize(("name", "variant"), CASES)
+def test_official_files_in_every_spelling_give_the_official_logits(
+    name, variant, golden, model_of, write_npz
+):
+    expected, model = golden(name).load(), model_of(name)
+    path = write_npz(VARIANTS[variant](golden(name).checkpoint()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        report = keras_vit.load_checkpoint(model, path)
+    assert set(report.loaded) == {weight.path for weight in model.weights}
+    # float32, depth 3 at most; the official code's logits.
+    np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=1e-4)
 
 
 @pytest.mark.parametrize("stored_as", ["V2", "uint16"])
@@ -97,29 +119,6 @@ def test_bfloat16_is_read_from_two_bytes(stored_as, golden, model_of, write_npz)
     np.testing.assert_array_equal(model.get_layer("predictions").kernel, expected)
 
 
-def test_group_norm_arrays_may_have_leading_ones_or_not(golden, model_of, write_npz):
-    arrays = golden("hybrid_3_stages").checkpoint()
-    assert arrays["gn_root/scale"].shape == (1, 1, 1, 32)
-    expected = golden("hybrid_3_stages").load()
-    flat = {k: v.reshape(-1) if "/gn" in k or k[:2] == "gn" else v for k, v in arrays.items()}
-    for variant in (arrays, flat):
-        model = model_of("hybrid_3_stages")
-        keras_vit.load_checkpoint(model, write_npz(variant))
-        np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=TOLERANCE)
-
-
-def test_counters_in_bit_names_are_passed_over(golden, model_of, write_npz):
-    arrays = golden("bit_r14x1").checkpoint()
-    counted = {
-        re.sub(r"(standardized_conv2d|group_norm)\b", rf"\g<1>_{index}", name): array
-        for index, (name, array) in enumerate(arrays.items())
-    }
-    expected = golden("bit_r14x1").load()
-    model = model_of("bit_r14x1")
-    keras_vit.load_checkpoint(model, write_npz(counted))
-    np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=TOLERANCE)
-
-
 def test_two_spellings_of_one_weight_are_refused(golden, model_of, write_npz):
     arrays = golden("vit_token").checkpoint()
     name = "Transformer/encoderblock_0/LayerNorm_2/scale"
@@ -133,3 +132,43 @@ def test_rows_have_the_same_numbers_on_both_sides():
         for rule in layout.rules:
             fields = set(re.findall(r"{(\w+)", rule.stored))
             assert all(set(re.findall(r"{(\w+)", path)) == fields for path in rule.paths), rule
+
+
+# Image towers of big_vision
+
+CONFIG = keras_vit.ViTConfig(8, 16, 2, 32, 2, classifier="map")
+IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+
+
+@pytest.mark.parametrize("inlined", [False, True])
+def test_a_tower_without_a_head_gives_its_pooled_features(inlined, tmp_path, capsys):
+    """As big_vision names it, beside a tower of texts, and with the pooling as a module or not."""
+    model = keras_vit.build(CONFIG, include_top=False, pooling="map", input_shape=(16, 24, 3))
+    rng = np.random.default_rng(1)
+    model.set_weights([rng.normal(size=weight.shape) / 3 for weight in model.weights])
+    keras_vit.save_checkpoint(model, tmp_path / "ours.npz")
+    arrays = {"params/t": np.ones(1), "params/txt/Embed_0/embedding": np.ones((4, 16))}
+    with np.load(tmp_path / "ours.npz") as ours:
+        for name, array in ours.items():
+            for official, theirs in (
+                ("Transformer/posembed_input/", ""),
+                ("MultiHeadDotProductAttention_1", "MultiHeadDotProductAttention_0"),
+                ("LayerNorm_2", "LayerNorm_1"),
+                ("MlpBlock_3", "MlpBlock_0"),
+                *([("MAPHead_0/", "")] if inlined else []),
+            ):
+                name = name.replace(official, theirs)
+            arrays[f"params/img/{name}"] = array
+    path = tmp_path / "tower.npz"
+    np.savez(path, **arrays)
+    assert main(["convert", str(path), str(tmp_path / "out.weights.h5")]) == 2
+    assert "image size (image_size, --image-size) must be given" in capsys.readouterr().err
+    converted = read(path, image_size=(16, 24))
+    assert converted.class_names is None
+    assert converted.description.config.classifier == "map"
+    np.testing.assert_allclose(converted.model(IMAGES), model(IMAGES), atol=1e-5)  # float32.
+    assert "2 arrays other than the weights were not read" in converted.notes
+    shape = {"input_shape": (16, 24, 3), "include_top": False}
+    built = keras_vit.build(CONFIG, weights=path, pooling="map", **shape)
+    np.testing.assert_allclose(built(IMAGES), model(IMAGES), atol=1e-5)
+    assert keras_vit.build(CONFIG, weights=path, **shape)(IMAGES).shape == (2, 2, 3, 16)

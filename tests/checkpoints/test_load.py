@@ -1,43 +1,8 @@
-import re
-import warnings
-
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
-
-GOLDEN = (
-    "vit_token",
-    "vit_token_representation",
-    "vit_gap",
-    "vit_non_square",
-    "hybrid_root_only",
-    "hybrid_3_stages",
-    "hybrid_4_stages",
-    "bit_r14x1",
-)
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_official_checkpoints_give_the_official_logits(name, golden, model_of, checkpoint_of):
-    expected = golden(name).load()
-    model = model_of(name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        report = keras_vit.load_checkpoint(model, checkpoint_of(name))
-    assert set(report.loaded) == {weight.path for weight in model.weights}
-    # float32, depth 3 at most.
-    np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=1e-4)
-
-
-def test_a_reloaded_model_of_another_name_loads_too(golden, model_of, checkpoint_of, tmp_path):
-    expected = golden("vit_token").load()
-    model = model_of("vit_token")
-    keras.Model(model.input, model.output, name="mine").save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    keras_vit.load_checkpoint(again, checkpoint_of("vit_token"))
-    np.testing.assert_allclose(again(expected["images"]), expected["logits"], atol=1e-4)
 
 
 def test_one_error_lists_all_that_is_missing_unused_and_misshapen(golden, model_of, write_npz):
@@ -54,6 +19,7 @@ def test_one_error_lists_all_that_is_missing_unused_and_misshapen(golden, model_
     assert "in the file but not in the model (1): extra/kernel" in message
     assert "head/kernel: file (48, 7), model (48, 10)" in message
     assert "embedding/bias: file (1, 48), model (48,)" in message
+    assert len(message.splitlines()) == 4
 
 
 def test_a_model_is_unchanged_if_anything_fails(golden, model_of, write_npz):
@@ -98,15 +64,6 @@ def test_a_model_may_be_a_layer_of_another(model_of, checkpoint_of):
     assert report.resized == {"position_embedding/embedding": ((4, 4), (6, 6))}
 
 
-def test_a_representation_layer_is_never_left_out_in_silence(model_of, checkpoint_of):
-    model = model_of("vit_token_representation", representation_size=None)
-    with pytest.raises(ValueError, match="not in the model.*: pre_logits/bias; pre_logits/kernel"):
-        keras_vit.load_checkpoint(model, checkpoint_of("vit_token_representation"))
-    keras_vit.load_checkpoint(
-        model, checkpoint_of("vit_token_representation"), skip=("pre_logits/*", "head/*")
-    )
-
-
 def test_a_head_of_zeros_is_loaded_and_reported(golden, model_of, write_npz):
     arrays = golden("vit_token").checkpoint()
     arrays["head/kernel"] *= 0
@@ -117,11 +74,6 @@ def test_a_head_of_zeros_is_loaded_and_reported(golden, model_of, write_npz):
     assert warned[0].filename == __file__  # The line that loads them.
     assert "the head is all zeros" in str(report)
     assert "predictions/kernel" in report.loaded
-
-
-def test_another_form_of_gelu_gives_a_warning(model_of, checkpoint_of):
-    with pytest.warns(UserWarning, match="trained with gelu='tanh'; the model has gelu='exact'"):
-        keras_vit.load_checkpoint(model_of("vit_token", gelu="exact"), checkpoint_of("vit_token"))
 
 
 def test_an_unknown_resize_names_the_known_ones(model_of, checkpoint_of):
@@ -143,13 +95,3 @@ def test_mixed_precision_models_keep_float32_weights(golden, checkpoint_of, tmp_
     with np.load(tmp_path / "again.npz") as arrays:
         for name, array in golden("vit_token").checkpoint().items():
             np.testing.assert_array_equal(arrays[name], array)
-
-
-def test_a_file_of_another_model_answers_in_ten_lines(checkpoint_of):
-    model = keras_vit.build("ViT-B/16", classes=10)
-    with pytest.raises(ValueError, match=r"unused|in the file but not in the model") as raised:
-        keras_vit.load_checkpoint(model, checkpoint_of("bit_r14x1"))
-    message = str(raised.value)
-    assert len(message.splitlines()) <= 10
-    assert len(message) < 2000
-    assert re.search(r"missing in the file \(\d{3}\): [^;]+; [^;]+; [^;]+; \.\.\.", message)

@@ -63,22 +63,17 @@ def test_a_flipped_bit_is_found_by_the_checksum(whole, path):
     ],
 )
 def test_other_files_are_refused_with_the_reason(content, message, path):
+    with pytest.raises(FileNotFoundError, match="weights.npz"):
+        open_checkpoint(path)
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
         open_checkpoint(path)
-
-
-def test_pickled_objects_are_never_opened(path):
-    np.savez(path, weights=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(ValueError, match="plain arrays; pickled objects are never opened"):
-        read_npz(path)
 
 
 @pytest.mark.parametrize(
     "header",
     [
         "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1000000), }",
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -2), }",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (2,) ",
         "{'descr': '<f4', 'fortran_order': False, 'shape': " + "(" * 300 + "), }",
         "__import__('os').system('true')",
@@ -90,10 +85,16 @@ def test_wrong_headers_are_refused_before_memory_is_taken(header, path):
         read_npz(path)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "bool", "complex64", "<U3", "f4,f4", "M8[s]"])
-def test_other_than_real_numbers_are_refused(dtype, path):
-    np.savez(path, weights=np.zeros(3, dtype))
-    with pytest.raises(ValueError, match=r"float16, bfloat16, float32 or float64.*weights of dty"):
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        *((np.zeros(3, dtype), "float16, bfloat16, float32 or") for dtype in ("i8", "c8", "<U3")),
+        (np.array([{"a": 1}], dtype=object), "plain arrays; pickled objects are never opened"),
+    ],
+)
+def test_other_than_real_numbers_are_refused(array, message, path):
+    np.savez(path, weights=array)
+    with pytest.raises(ValueError, match=message):
         read_npz(path)
 
 
@@ -102,16 +103,6 @@ def test_a_zip_bomb_is_refused_unread(path):
     np.save(zeros, np.zeros(2**26, "float32"))  # 256 MiB, 256 kB when packed.
     _archive(path, a=zeros.getvalue(), b=zeros.getvalue())
     with pytest.raises(ValueError, match="must hold the bytes that its arrays declare"):
-        read_npz(path)
-
-
-def test_two_arrays_of_one_name_are_refused(path):
-    empty = _npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }")
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a.npy", empty)
-        with pytest.warns(UserWarning, match="Duplicate name"):
-            archive.writestr("a.npy", empty)
-    with pytest.raises(ValueError, match="two arrays have the same name"):
         read_npz(path)
 
 
@@ -128,18 +119,6 @@ def test_equal_weights_give_equal_files(path, tmp_path):
     for file in (path, tmp_path / "again.npz"):
         write_npz(file, {"a": np.ones(3, "float32")}, Description(position_grid=(1, 2)))
     assert path.read_bytes() == (tmp_path / "again.npz").read_bytes()
-
-
-def test_fortran_order_is_kept(path):
-    array = np.asfortranarray(np.arange(6, dtype="float32").reshape(2, 3))
-    np.savez(path, a=array)
-    [value] = read_values(read_npz(path)[0].values())
-    np.testing.assert_array_equal(value, array)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="none.npz"):
-        open_checkpoint(tmp_path / "none.npz")
 
 
 def test_the_weights_of_a_whole_model_of_ours_are_read(model_of, tmp_path):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 
 import keras
 import numpy as np
@@ -18,7 +17,7 @@ from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.description import held_description
 from keras_vit.models.opening import open_model
-from keras_vit.models.rebuild import copy_weights, inference_model, resized_model
+from keras_vit.models.rebuild import copy_weights
 from makers import tiny_config
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
@@ -67,19 +66,12 @@ def _rule_of(folder, arrays, config=None):
     return open_checkpoint(folder).fields["position_resize"]
 
 
-def _renamed(arrays, *changes):
-    for pattern, replacement in changes:
-        arrays = {re.sub(pattern, replacement, name): array for name, array in arrays.items()}
-    return arrays
-
-
 @pytest.mark.parametrize(
     ("layout", "fields", "config", "rule"),
     [
         (TIMM, {}, None, "bicubic"),
         (TORCHVISION, {}, None, "bicubic_corners"),
         (HUGGING_FACE, {}, None, "bicubic_torch"),
-        (HUGGING_FACE, {}, {"model_type": "vit"}, "bicubic_torch"),
         (HUGGING_FACE, {"layer_scale": True}, {"model_type": "dinov2"}, "bicubic_torch"),
         (
             HUGGING_FACE,
@@ -94,92 +86,27 @@ def test_files_of_each_code_base_have_its_rule(layout, fields, config, rule, tmp
     assert _rule_of(tmp_path, arrays, config) == rule
 
 
-def test_a_file_of_the_official_code_has_its_rule(tmp_path):
-    keras_vit.save_checkpoint(_source(), tmp_path / "a.npz")
-    with np.load(tmp_path / "a.npz") as arrays:
-        np.savez(tmp_path / "b.npz", **arrays)  # Without the note of this package.
-    assert open_checkpoint(tmp_path / "b.npz").fields["position_resize"] == "official"
-
-
 # Building with weights warns of pixels that are not in [-1, 1].
 pytestmark = pytest.mark.filterwarnings("ignore:.* needs pixels of:UserWarning")
 
 
-@pytest.mark.parametrize(("registers", "rule"), [(0, "bicubic_dinov2"), (4, "bicubic")])
-def test_a_file_of_metas_dinov2_has_its_rule(registers, rule, tmp_path):
-    model = _source(dataclasses.replace(CONFIG, layer_scale=True, num_registers=registers))
-    arrays = _renamed(stored_arrays(model, TIMM), (r"^reg_token$", "register_tokens"))
-    arrays = _renamed(arrays, (r"^blocks\.(\d+)\.", r"blocks.0.\1."))  # `block_chunks=1`.
-    table = arrays["pos_embed"]
-    assert _rule_of(tmp_path, {**arrays, "mask_token": np.zeros((1, 16), "float32")}) == rule
-    target = keras_vit.build(model_config(model), input_shape=(48, 32, 3), classes=2)
-    keras_vit.load_checkpoint(target, tmp_path, position_resize=None)
-    np.testing.assert_array_equal(
-        _table(target)[1:], resize_positions(table[0, 1:], (4, 4), (6, 4), rule)
-    )
-
-
-def model_config(model):
-    return held_description(model).config
-
-
-@pytest.mark.parametrize("given", [None, "official"])
-def test_build_resizes_by_the_rule_of_the_weights_or_the_given_one(given, timm):
+@pytest.mark.parametrize("given", [None, "bilinear"])
+def test_a_model_resizes_by_the_rule_of_its_weights_or_the_given_one(given, timm):
     folder, source = timm
     changes = {"position_resize": given} if given else {}
     model = keras_vit.build(CONFIG, weights=folder, input_shape=(48, 32, 3), classes=2, **changes)
     rule = given or "bicubic"
     np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), rule))
-    assert model_config(model).position_resize == position_layers(model)[0].resize == rule
-
-
-@pytest.mark.parametrize("given", [None, "bilinear"])
-def test_an_opened_model_resizes_by_its_rule_or_the_given_one_and_says_so(given, timm):
-    folder, source = timm
+    assert (
+        held_description(model).config.position_resize == position_layers(model)[0].resize == rule
+    )
     opened = open_model(folder, position_resize=given)
     origin = "bilinear (--position-resize)" if given else "bicubic (the rule of timm)"
     assert f"positions {origin}" in opened.description.facts
     model, _ = opened.to_model((48, 32))
-    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), given or "bicubic"))
-
-
-def test_an_unknown_rule_is_refused(timm):
-    with pytest.raises(ValueError, match="position_resize must be one of .*Received: .*'nearest'"):
-        open_model(timm[0], position_resize="nearest")
-
-
-def test_load_checkpoint_resizes_by_the_official_rule_by_default(timm):
-    folder, source = timm
-    model = keras_vit.build(CONFIG, input_shape=(48, 32, 3), classes=2)
-    keras_vit.load_checkpoint(model, folder)
+    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), rule))
+    keras_vit.load_checkpoint(model, folder)  # By the official rule by default.
     np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "official"))
-
-
-@pytest.mark.parametrize("rule", [None, "bicubic"])
-def test_bicubic_is_hugging_faces_for_its_files(rule, tmp_path):
-    source = _source()
-    arrays = stored_arrays(source, HUGGING_FACE)
-    assert _rule_of(tmp_path, arrays) == "bicubic_torch"
-    model = keras_vit.build(CONFIG, input_shape=(48, 32, 3), classes=2)
-    keras_vit.load_checkpoint(model, tmp_path, position_resize=rule)
-    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "bicubic_torch"))
-
-
-@pytest.mark.parametrize("change", [lambda model: model, inference_model])
-def test_a_resized_model_keeps_the_rule(change, timm):
-    folder, source = timm
-    model = keras_vit.build(CONFIG, weights=folder, input_shape=(32, 32, 3), classes=2)
-    resized = resized_model(change(model), (48, 32))
-    np.testing.assert_array_equal(_table(resized)[1:], _resized(source, (6, 4), "bicubic"))
-    assert position_layers(resized)[0].resize == "bicubic"
-
-
-def test_copied_weights_are_resized_by_the_rule_of_their_source(timm):
-    folder, source = timm
-    model = keras_vit.build(CONFIG, weights=folder, input_shape=(32, 32, 3), classes=2)
-    target = keras_vit.build(CONFIG, input_shape=(48, 32, 3), classes=2)
-    copy_weights(model, target)
-    np.testing.assert_array_equal(_table(target)[1:], _resized(source, (6, 4), "bicubic"))
 
 
 @pytest.mark.parametrize("file", ["a.npz", "a.weights.h5", "a.keras"])
@@ -196,15 +123,10 @@ def test_files_keep_the_rule(file, timm, tmp_path):
     assert opened.description.position_resize == "bicubic"
     resized, _ = opened.to_model((48, 32))
     np.testing.assert_array_equal(_table(resized)[1:], _resized(source, (6, 4), "bicubic"))
-
-
-def test_a_given_rule_holds_for_a_saved_model_too(timm, tmp_path):
-    folder, source = timm
-    keras_vit.build(CONFIG, weights=folder, input_shape=(32, 32, 3), classes=2).save(
-        tmp_path / "a.keras"
-    )
-    resized, _ = open_model(tmp_path / "a.keras", position_resize="bilinear").to_model((48, 32))
-    np.testing.assert_array_equal(_table(resized)[1:], _resized(source, (6, 4), "bilinear"))
+    assert position_layers(resized)[0].resize == "bicubic"
+    target = keras_vit.build(CONFIG, input_shape=(48, 32, 3), classes=2)
+    copy_weights(model, target)
+    np.testing.assert_array_equal(_table(target)[1:], _table(resized)[1:])
 
 
 def test_the_rule_holds_in_the_graph_of_a_free_image_size(timm):

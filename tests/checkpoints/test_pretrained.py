@@ -7,7 +7,6 @@ import pytest
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.checkpoints import catalogue
 
 TINY = configs.ViTConfig(8, 48, 3, 96, 3)
 
@@ -22,33 +21,23 @@ def _build(weights, config=TINY, size=32, **arguments):
     return keras_vit.build(config, weights=weights, input_shape=(size, size, 3), **arguments)
 
 
-def test_a_path_gives_the_official_logits(weights, golden):
+def test_a_path_gives_the_official_logits(weights, golden, tmp_path):
     expected = golden("vit_token").load()
-    np.testing.assert_allclose(_build(weights)(expected["images"]), expected["logits"], atol=1e-4)
-
-
-def test_weights_of_keras_are_a_path_too(weights, golden, tmp_path):
-    _build(weights).save_weights(tmp_path / "a.weights.h5")
-    expected = golden("vit_token").load()
-    model = _build(tmp_path / "a.weights.h5")
+    model = _build(weights)
     np.testing.assert_allclose(model(expected["images"]), expected["logits"], atol=1e-4)
-    changed = _build(tmp_path / "a.weights.h5", classes=3, size=48)
-    assert not np.any(changed.get_layer("predictions").kernel)
+    model.save_weights(tmp_path / "a.weights.h5")
+    again = _build(tmp_path / "a.weights.h5")
+    np.testing.assert_allclose(again(expected["images"]), expected["logits"], atol=1e-4)
 
 
 def test_other_classes_get_a_new_head_of_zeros(weights, golden, caplog):
     with caplog.at_level(logging.INFO, "keras_vit"):
-        model = _build(weights, classes=7)
+        model = _build(weights, classes=7, size=48)
     assert not np.any(model.get_layer("predictions").kernel)
     np.testing.assert_array_equal(
         model.get_layer("class_token").token, golden("vit_token").checkpoint()["cls"]
     )
     assert "not changed: predictions/kernel, predictions/bias" in caplog.text
-
-
-def test_another_size_resizes_the_positions(weights, caplog):
-    with caplog.at_level(logging.INFO, "keras_vit"):
-        _build(weights, size=48)
     assert "resized: position_embedding/embedding from 4x4 to 6x6 patches" in caplog.text
 
 
@@ -83,11 +72,11 @@ def test_other_channels_are_refused(weights):
 
 
 def test_unknown_weights_list_the_known_ones():
-    with pytest.raises(ValueError, match=r"ViT-Ti/16: imagenet, imagenet21k, vit_ti16.*'imagnet'"):
+    with pytest.raises(ValueError, match=r"file: imagnet.* \(ViT-Ti/16: imagenet, imagenet21k, "):
         keras_vit.build("ViT-Ti/16", weights="imagnet", depth=1)
     with pytest.raises(ValueError, match="another config needs a path"):
         _build("imagenet21k")
-    with pytest.raises(FileNotFoundError, match="none.npz"):
+    with pytest.raises(ValueError, match="No such folder or file: none.npz"):
         _build("none.npz")
     with pytest.raises(ValueError, match="None, a path, or a name.*Received: weights=True"):
         _build(True)
@@ -97,7 +86,7 @@ def test_names_resolve_through_the_catalogue(golden, monkeypatch, tmp_path):
     """The file has the name of the catalogue's key, in Keras's cache."""
     monkeypatch.setitem(configs.MODELS, "ViT-Ti/16", TINY)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    monkeypatch.setattr(catalogue, "BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     (tmp_path / "models").mkdir()
     key = "vit_ti16_augreg_imagenet21k"
     np.savez(tmp_path / "models" / f"{key}.npz", **golden("vit_token").checkpoint())

@@ -105,6 +105,7 @@ def test_a_models_name_selects_among_the_classifiers():
 
 
 def test_other_classes_and_sizes_are_a_transfer():
+    assert keras_vit.build("ViT-Mini/4", weights="cifar10").output_shape == (None, 10)
     model = keras_vit.build("ViT-Mini/4", weights="cifar10", classes=3, input_shape=(48, 40, 3))
     assert not keras.ops.convert_to_numpy(model.get_layer("predictions").kernel).any()
     assert model.get_layer("position_embedding").grid == (12, 10)
@@ -112,14 +113,10 @@ def test_other_classes_and_sizes_are_a_transfer():
     assert features.output_shape == (None, 128)
 
 
-@pytest.mark.parametrize(
-    ("weights", "models"),
-    [("cifar10", [row.model for row in RELEASED]), (PLAIN.key, [PLAIN.model])],
-)
-def test_the_weights_are_of_these_models(weights, models):
-    known = re.escape(" or ".join(models))
+def test_the_weights_are_of_these_models():
+    known = re.escape(" or ".join(row.model for row in RELEASED))
     with pytest.raises(ValueError, match=rf"are of {known}\. Received: ViT-Ti/16"):
-        keras_vit.build("ViT-Ti/16", weights=weights, classes=10)
+        keras_vit.build("ViT-Ti/16", weights="cifar10", classes=10)
 
 
 def test_a_name_that_is_a_folder_too_is_refused(tmp_path, monkeypatch):
@@ -130,17 +127,8 @@ def test_a_name_that_is_a_folder_too_is_refused(tmp_path, monkeypatch):
         open_model,
         lambda name: keras_vit.build("ViT-Mini/4", weights=name),
     ):
-        with pytest.raises(
-            ValueError, match=r"write \./cifar10 for the latter, (r7_vit_nano8|vit_mini4)_"
-        ):
+        with pytest.raises(ValueError, match=r"write \./cifar10 for the latter"):
             use("cifar10")
     assert released_folder(pathlib.Path("cifar10")) == pathlib.Path("cifar10")
     assert open_model("./cifar10").description.name == PLAIN.model
     assert released_folder("runs/cifar10") == pathlib.Path("runs/cifar10")
-
-
-def test_classes_that_are_given_are_kept():
-    assert keras_vit.build("ViT-Mini/4", weights="cifar10").output_shape == (None, 10)
-    given = keras_vit.build("ViT-Mini/4", weights="cifar10", classes=1000)
-    assert given.output_shape == (None, 1000)
-    assert not given.get_layer("predictions").kernel.numpy().any()

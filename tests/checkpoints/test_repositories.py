@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from keras_vit.checkpoints.repositories import choose_files, classifier_folder, fixed_name
-from keras_vit.command_line import main
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import imagenet_classes
 
@@ -45,6 +44,7 @@ def test_a_model_of_transformers_is_opened_by_its_name(hub, golden, of_transform
     commit = hub.add(NAME, of_transformers)
     opened = open_model(f"hf:{NAME}")
     assert opened.source == opened.description.origins["weights"] == f"hf:{NAME}@{commit}"
+    assert open_model(f"hf://{NAME}").source == opened.source  # As other libraries write it.
     assert opened.description.licence == "mit"
     known = golden("hf_vit").load()
     expected = keras.ops.softmax(known["logits"])
@@ -128,10 +128,6 @@ def test_each_refusal_of_the_hub_is_a_line(hub, of_transformers, monkeypatch):
             open_model(name)
         assert "\n" not in str(caught.value)
     assert not {"model.safetensors", "pytorch_model.bin"} & hub.fetched().keys()
-    some = ("model.safetensors", "pytorch_model.bin")
-    hub.add("owner/alone", {name: of_transformers[name] for name in some})
-    fixed_name("hf:owner/alone")
-    assert "pytorch_model.bin" not in hub.fetched()
     open_model("hf:owner/secret")
     hub.forget()
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
@@ -187,16 +183,11 @@ def test_a_commit_that_was_asked_for_is_the_one_that_is_read(hub, of_transformer
         open_model(f"hf:{NAME}@{first}")
 
 
-def test_the_address_of_other_libraries_is_the_same_name(hub, of_transformers):
-    commit = hub.add(NAME, of_transformers)
-    assert open_model(f"hf://{NAME}").source == f"hf:{NAME}@{commit}"
-
-
-def test_predictions_have_the_names_of_imagenet(hub, golden, of_transformers, tmp_path, capsys):
-    known = golden("hf_vit")
-    arrays = known.checkpoint()
-    rows = np.random.default_rng(0).normal(size=(1000, arrays["classifier.weight"].shape[1]))
-    arrays |= {"classifier.weight": rows.astype("float32"), "classifier.bias": np.zeros(1000, "f4")}
+def test_models_of_imagenet_have_its_names(hub, golden, of_transformers):
+    arrays = golden("hf_vit").checkpoint()
+    width = arrays["classifier.weight"].shape[1]
+    arrays |= {"classifier.weight": np.zeros((1000, width), "f4")}
+    arrays |= {"classifier.bias": np.zeros(1000, "f4")}
     labels = [name for _, name in imagenet_classes()]
     assert len(set(labels)) == 998
     config = {**json.loads(of_transformers["config.json"]), "id2label": dict(enumerate(labels))}
@@ -205,30 +196,18 @@ def test_predictions_have_the_names_of_imagenet(hub, golden, of_transformers, tm
         "model.safetensors": safetensors_numpy.save(arrays, {"format": "pt"}),
     }
     hub.add(NAME, {**of_transformers, **changed})
-    keras.utils.save_img(tmp_path / "cat.png", np.full((32, 32, 3), 90.0))
-    assert main(["predict", f"hf:{NAME}", str(tmp_path / "cat.png"), "--format", "json"]) == 0
-    (line,) = json.loads(capsys.readouterr().out)
-    opened = open_model(f"hf:{NAME}")
-    names = opened.description.labels.names
-    pixels = np.full((1, 32, 32, 3), 90 / 127.5 - 1, "float32")
-    best = int(np.argmax(opened.to_model()[0](pixels)))
-    assert line["top"][0]["class"] == names[best]
-    assert {134: names[134], 517: names[517]} == {134: "crane (134)", 517: "crane (517)"}
-    twins = {134, 517, 638, 639}
+    described = open_model(f"hf:{NAME}").description
+    names, twins = described.labels.names, {134, 517, 638, 639}
     assert all(name == labels[i] for i, name in enumerate(names) if i not in twins)
-    (note,) = (note for note in opened.description.notes if "crane" in note)
-    assert note == (
-        "classes of the same name got their numbers: crane (134), crane (517), maillot (638), "
+    assert (
+        "classes of the same name got their numbers (4): crane (134), crane (517), maillot (638), "
         "maillot (639)"
-    )
+    ) in described.notes
 
 
 def test_one_kind_of_weights_is_chosen():
     names = ["config.json", "model.weights.h5", "task.weights.h5", "assets/a"]
     assert choose_files(names) == (["config.json"], ["task.weights.h5", "model.weights.h5"])
     assert choose_files(["x.bin", "model.safetensors"])[1] == ["model.safetensors"]
-    parts = [f"model-0000{part}-of-00002.safetensors" for part in (1, 2)]
-    assert choose_files(["config.json", *parts, "pytorch_model.bin"]) == (["config.json"], parts)
-    assert choose_files([*parts, "model.safetensors"])[1] == ["model.safetensors"]
     with pytest.raises(ValueError, match="must have one of model.keras, model.safetensors"):
-        choose_files(parts[:1])
+        choose_files(["model-00001-of-00002.safetensors"])

@@ -1,9 +1,15 @@
+import json
+import zipfile
+
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.configs import ResNetStem
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.code_bases.timm import TIMM
+from keras_vit.checkpoints.formats import write_safetensors
+from keras_vit.checkpoints.save import note_of, stored_arrays
 from makers import tiny_config
 
 
@@ -20,26 +26,6 @@ def test_there_and_back_is_equal_to_the_bit(name, golden, model_of, checkpoint_o
         for array in expected:
             assert arrays[array].dtype == expected[array].dtype
             np.testing.assert_array_equal(arrays[array], expected[array], err_msg=array)
-
-
-def test_bfloat16_weights_keep_their_bits(tmp_path):
-    config = tiny_config(patch_size=8, num_heads=1)
-    model = keras_vit.build(config, input_shape=(16, 16, 3), classes=2)
-    bfloat16 = keras_vit.layers.ClassToken(dtype="bfloat16")
-    bfloat16.build((None, 4, 16))
-    bfloat16.token.assign(np.full((1, 1, 16), 1 / 3))
-    keras_vit.save_checkpoint(model, tmp_path / "a.npz")
-    # The two upper bytes of 1/3 as float32, rounded.
-    np.savez(tmp_path / "b.npz", cls=np.array(bfloat16.token))
-    with np.load(tmp_path / "b.npz") as arrays:
-        assert set(arrays["cls"].view("uint16").ravel()) == {0x3EAB}
-    with np.load(tmp_path / "a.npz") as arrays:
-        np.savez(tmp_path / "c.npz", **{**arrays, "cls": np.array(bfloat16.token)})
-    with pytest.warns(UserWarning, match="zeros"):
-        keras_vit.load_checkpoint(model, tmp_path / "c.npz")
-    np.testing.assert_array_equal(
-        model.get_layer("class_token").token, np.array(bfloat16.token, "float32")
-    )
 
 
 def test_the_form_of_gelu_is_kept(model_of, checkpoint_of, tmp_path):
@@ -61,15 +47,6 @@ def test_positions_that_all_blocks_share_are_kept(tmp_path):
         keras_vit.load_checkpoint(other, tmp_path / "a.npz", skip="head/*")
 
 
-@pytest.mark.parametrize("epsilon_in", ["deviation", "variance"])
-def test_how_a_stem_standardises_its_kernels_is_kept(epsilon_in, tmp_path):
-    config = tiny_config(patch_size=1, resnet=ResNetStem((1,), 0.5, epsilon_in))
-    model = keras_vit.build(config, input_shape=(16, 16, 3), classes=2)
-    keras_vit.save_checkpoint(model, tmp_path / "a.npz")
-    opened = keras_vit.open_model(tmp_path / "a.npz").description
-    assert opened.config.resnet.epsilon_in == epsilon_in
-
-
 def test_variables_without_an_official_name_are_refused(model_of, tmp_path):
     body = model_of("vit_token")
     model = keras.Model(body.input, keras.layers.Dense(2, name="mine")(body.output))
@@ -81,3 +58,39 @@ def test_variables_without_an_official_name_are_refused(model_of, tmp_path):
 def test_only_npz_is_written(model_of, tmp_path):
     with pytest.raises(ValueError, match=r"must end in .npz. Received: .*a.h5"):
         keras_vit.save_checkpoint(model_of("vit_gap"), tmp_path / "a.h5")
+
+
+# Notes in files
+
+
+PLAIN = {"patch_size": 4, "width": 16, "depth": 1, "mlp_dim": 32, "num_heads": 2}
+
+
+def test_what_this_package_noted_counts_more_than_the_config_beside_it(tmp_path):
+    pytest.importorskip("safetensors")
+    config = tiny_config(patch_size=4, width=16, num_heads=2, norm_epsilon=1e-3)
+    model = keras_vit.build(config, input_shape=(8, 12, 3), classes=3)
+    write_safetensors(tmp_path / "model.safetensors", stored_arrays(model, TIMM), note_of(model))
+    content = {"architecture": "vit_base_patch16_224", "model_args": {"num_heads": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    opened = open_checkpoint(tmp_path)
+    assert (opened.fields["norm_epsilon"], opened.fields["num_heads"]) == (1e-3, 2)
+    assert opened.stated.position_grid == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"gelu": "silu"}, "gelu must be"),
+        ({"num_heads": "two"}, "fields must match"),
+        ({"position_resize": "nearest"}, "position_resize must be"),
+        ({"norm_epsilon": float("nan")}, "JSON with finite numbers"),
+    ],
+)
+def test_a_wrong_value_in_a_note_is_refused(config, message, tmp_path):
+    note = {"config": {"type": "ViTConfig", **PLAIN, **config}}
+    np.savez(tmp_path / "a.npz", a=np.zeros(3, "float32"))
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.comment = json.dumps({"keras_vit": note}).encode()
+    with pytest.raises(ValueError, match=f"note of keras-vit.*{message}"):
+        open_checkpoint(tmp_path / "a.npz")

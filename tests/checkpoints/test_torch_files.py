@@ -1,11 +1,15 @@
-"""Files of `.safetensors` and of PyTorch."""
+"""Files of `.safetensors` and of PyTorch, and the arrays that they leave out."""
+
+import re
+import sys
+import zipfile
 
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.formats import read_values
+from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -34,37 +38,24 @@ def test_a_body_without_prefix_has_its_pooler_as_pre_logits(golden, model_of, wr
     np.testing.assert_array_equal(model.get_layer("pre_logits").kernel, pooler.T)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_files_keep_their_values(dtype, golden, model_of, write_safetensors):
+def test_half_precision_files_keep_their_values_and_counters_are_no_weights(
+    golden, model_of, write_safetensors
+):
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
-    arrays = {k: v.astype(dtype) for k, v in golden("timm_vit").checkpoint().items()}
-    model = model_of("timm_vit")
-    keras_vit.load_checkpoint(model, write_safetensors(arrays))
-    np.testing.assert_array_equal(
-        model.get_layer("predictions").kernel, arrays["head.weight"].T.astype("float32")
-    )
-
-
-def test_damaged_safetensors_are_refused(golden, write_safetensors, tmp_path):
-    content = write_safetensors(golden("timm_vit").checkpoint()).read_bytes()
-    rng = np.random.default_rng(0)
-    path = tmp_path / "damaged.safetensors"
-    header = 8 + int.from_bytes(content[:8], "little")
-    for index in range(200):
-        mutated = bytearray(content)
-        if index % 2:
-            mutated = mutated[: rng.integers(len(mutated))]
-        else:
-            mutated[rng.integers(header)] ^= 1 << rng.integers(8)
-        path.write_bytes(mutated)
-        try:
-            arrays = open_checkpoint(path).arrays.values()
-            values = list(read_values(arrays))
-            assert [value.shape for value in values] == [array.shape for array in arrays]
-            assert index % 2 == 0  # A letter of a name.
-        except ValueError:
-            pass
+    for dtype in (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)):
+        arrays = {k: v.astype(dtype) for k, v in golden("timm_vit").checkpoint().items()}
+        counters = {
+            "norm.num_batches_tracked": np.asarray(7),
+            "embeddings.position_ids": np.arange(17)[None],
+        }
+        model = model_of("timm_vit")
+        keras_vit.load_checkpoint(model, write_safetensors(arrays | counters))
+        np.testing.assert_array_equal(
+            model.get_layer("predictions").kernel, arrays["head.weight"].T.astype("float32")
+        )
+    arrays["head.bias"] = arrays["head.bias"].astype("int8")
+    with pytest.raises(ValueError, match="head.bias of dtype I8"):
+        open_checkpoint(write_safetensors(arrays))
 
 
 def test_pytorch_files_are_loaded_as_weights_alone(golden, model_of, tmp_path):
@@ -98,21 +89,77 @@ class _Malicious:
         return (type(self.path).touch, (self.path,))
 
 
-def test_without_pytorch_its_files_say_what_to_install(monkeypatch, tmp_path):
-    import sys
-    import zipfile
-
-    monkeypatch.setitem(sys.modules, "torch", None)
+def test_without_a_package_that_reads_them_files_say_what_to_install(
+    monkeypatch, tmp_path, write_safetensors
+):
+    path = write_safetensors({"a": np.zeros(2, "float32")})
     with zipfile.ZipFile(tmp_path / "model.bin", "w") as archive:
         archive.writestr("archive/data.pkl", b"")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(ImportError, match=r"unlike a \.safetensors file .* needs .* torch"):
         open_checkpoint(tmp_path / "model.bin")
-
-
-def test_without_the_package_safetensors_the_error_names_it(monkeypatch, write_safetensors):
-    import sys
-
-    path = write_safetensors({"a": np.zeros(2, "float32")})
-    monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(ImportError, match=r'needs .* safetensors: pip install -e ".\[convert\]"'):
         open_checkpoint(path)
+
+
+# Position rows of registers, and arrays that files leave out
+
+
+@pytest.mark.parametrize("rows", ["of all tokens", "of the class token", "of patches"])
+def test_position_rows_of_registers_are_added_to_them(rows, golden, model_of, write_safetensors):
+    """The same sums of tokens and positions as in each form of timm's table."""
+    arrays = golden("timm_vit").checkpoint()
+    rng = np.random.default_rng(0)
+    registers, offsets = rng.normal(size=(2, 1, 3, 48)).astype("float32")
+    table = arrays["pos_embed"]
+    arrays["reg_token"] = registers
+    if rows == "of all tokens":
+        arrays["reg_token"] = registers - offsets
+        arrays["pos_embed"] = np.concatenate([table[:, :1], offsets, table[:, 1:]], 1)
+    elif rows == "of patches":
+        arrays["cls_token"] = arrays["cls_token"] + table[:, :1]
+        arrays["pos_embed"] = table[:, 1:]
+    model = model_of("timm_vit", num_registers=3)
+    keras_vit.load_checkpoint(model, write_safetensors(arrays))
+    # float32: a number is taken off and added again.
+    np.testing.assert_allclose(model.get_layer("registers").tokens, registers, atol=1e-6)
+    loaded = np.array(model.get_layer("position_embedding").embedding)
+    loaded[:, :1] += model.get_layer("class_token").token
+    expected = table.copy()
+    expected[:, :1] += golden("timm_vit").checkpoint()["cls_token"]
+    np.testing.assert_allclose(loaded, expected, atol=1e-6)
+    inferred = describe_checkpoint(
+        open_checkpoint(write_safetensors(arrays)), num_heads=3, gelu="exact"
+    )
+    assert (inferred.image_size, inferred.config.num_registers) == ((32, 32), 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "biases"),
+    [
+        ("timm_vit", r"attn\.qkv\.bias"),
+        ("hf_vit", r"attention\.(query|key|value)\.bias"),
+    ],
+)
+def test_biases_that_a_model_may_lack_are_zeros(name, biases, golden, model_of, write_safetensors):
+    arrays = golden(name).checkpoint()
+    absent = {key for key in arrays if re.search(biases, key)}
+    assert absent
+    zeros = model_of(name)
+    keras_vit.load_checkpoint(
+        zeros,
+        write_safetensors({k: np.zeros_like(v) if k in absent else v for k, v in arrays.items()}),
+    )
+    model = model_of(name)
+    rest = {key: array for key, array in arrays.items() if key not in absent}
+    report = keras_vit.load_checkpoint(model, write_safetensors(rest))
+    assert "not in the file, so zeros: encoder_block_*/attention/key/bias" in str(report)
+    for weight, other in zip(model.weights, zeros.weights, strict=True):
+        np.testing.assert_array_equal(weight, other, err_msg=weight.path)
+
+    one = sorted(absent)[0]
+    with pytest.raises(ValueError, match=r"missing in the file \(\d\): .*\.bias"):
+        keras_vit.load_checkpoint(
+            model, write_safetensors({k: v for k, v in arrays.items() if k != one})
+        )

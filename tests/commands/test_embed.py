@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 
@@ -54,16 +52,3 @@ def test_unreadable_images_are_named_and_left_out(command, tiny, colors, tmp_pat
     assert done.code == 1
     assert f"keras-vit: {bad}: An image must be JPEG" in done.err
     assert len(read_embeddings(path).names) == 2
-
-
-def test_wrong_input_is_refused_in_one_line(refused, tiny, colors, tmp_path):
-    images = colors / "test"
-    assert "--output FILE, --like IMAGE" in refused("embed", tiny, images)
-    assert "must end in .npz" in refused("embed", tiny, images, "--output", tmp_path / "b.csv")
-    other = tmp_path / "other.npz"
-    facts = {"model": "x", "weights_sha256": "y", "feature": "pre_logits"}
-    np.savez(other, names=["a"], features=np.zeros((1, 4), "float32"), **facts)
-    like = images / "red" / "1.png"
-    assert "must be of this model" in refused("embed", tiny, other, "--like", like)
-    other.write_text(json.dumps(facts))
-    assert "that keras-vit embed wrote" in refused("embed", tiny, other, "--like", like)

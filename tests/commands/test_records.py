@@ -29,14 +29,3 @@ def test_an_image_that_cannot_be_read_is_named(command, refused, colors, tmp_pat
     assert "cut.png" in (tmp_path / "out" / "skipped.csv").read_text()
     assert len(open_source(tmp_path / "out").splits["train"]) == 12
     assert "cut.png" in refused("records", "--data", data, "--output", tmp_path / "a", "--strict")
-
-
-def test_wrong_input_is_one_line(refused, colors, tmp_path):
-    (tmp_path / "full" / "inside").mkdir(parents=True)
-    assert "new or empty" in refused("records", "--data", colors, "--output", tmp_path / "full")
-    assert "folder" in refused("records", "--data", tmp_path / "no", "--output", tmp_path / "a")
-    wrong = ("--output", tmp_path / "a", "--shard-size", "0")
-    assert "positive size" in refused("records", "--data", colors, *wrong)
-    wrong = ("--output", tmp_path / "a", "--seed", "-1")
-    assert "--seed must be at least 0" in refused("records", "--data", colors, *wrong)
-    assert not (tmp_path / "a").exists()

@@ -188,14 +188,17 @@ def test_keras_hub_files_hold_their_preprocessing(golden, tmp_path):
     np.testing.assert_allclose(preprocessing.value_range, IMAGENET_RANGE)
 
 
+CROP = {"resample": 3, "do_center_crop": True}
+SIDES = {"height": 224, "width": 224}
 DINOV2 = {
     "image_processor_type": "BitImageProcessor",
     "size": {"shortest_edge": 256},
-    "crop_size": {"height": 224, "width": 224},
-    "do_center_crop": True,
+    "crop_size": SIDES,
+    **CROP,
 }
-DEIT = {"feature_extractor_type": "DeiTFeatureExtractor", "size": 256, "crop_size": 224}
-CLIP = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224}
+DEIT = {"feature_extractor_type": "DeiTFeatureExtractor", "size": 256, "crop_size": 224, **CROP}
+CLIP = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224, **CROP}
+SIGLIP = {"image_processor_type": "SiglipImageProcessor", "resample": 3, "size": SIDES}
 
 
 @pytest.mark.parametrize(
@@ -203,7 +206,7 @@ CLIP = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_siz
     [
         ({"size": 224}, "bilinear", None),  # As transformers 4.0 wrote it.
         ({"image_processor_type": "ViTImageProcessor"}, "bilinear", None),
-        ({"image_processor_type": "SiglipImageProcessor"}, "bicubic", None),
+        (SIGLIP, "bicubic", None),
         ({"resample": 1}, "lanczos", None),
         (DEIT, "bicubic", (256, 256)),
         (CLIP, "bicubic", 224),

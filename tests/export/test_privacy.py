@@ -25,7 +25,7 @@ from keras_vit.export.html import HTML
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.run.chosen_samples import choose_samples
+from keras_vit.training.run.plan import choose_samples
 from makers import COLORS, encode, tiny_config
 
 MARKERS = (b"Jane Q", b"marker", b"acme", b"home", b"gpsplace", b"Exif\0\0", b"secret")
@@ -210,15 +210,6 @@ def test_photos_are_trained_on_only_if_a_number_says_so(data):
     asked = choose_samples("2", source, (8, 8))
     assert len(list(asked.images())) == 2
     assert asked.line.startswith("2 photos that are trained on, 8x8, without metadata, travel")
-
-
-def test_a_folder_of_other_photos_travels_under_its_name(data, tmp_path):
-    source = DataSpec(data).open(0.0)
-    chosen = choose_samples(str(data / "test" / "red"), source, (8, 8))
-    assert len(list(chosen.images())) == 4
-    assert chosen.line.startswith("4 photos of red, 8x8")
-    with pytest.raises(ValueError, match="must be an existing file or folder"):
-        choose_samples(str(tmp_path / "missing"), source, (8, 8))
 
 
 def test_a_converted_folder_keeps_samples_of_its_source_encoded_anew(photographed, tmp_path):

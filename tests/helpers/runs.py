@@ -1,8 +1,34 @@
 """Plans of training runs, for all tests."""
 
+import os
+import signal
+
+import keras
+
 from keras_vit.training.data.spec import data_spec
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
+from keras_vit.training.settings import FineTuning
+from makers import tiny_config
+
+
+def tiny_settings(**changes):
+    """Settings of a run of a few steps from random weights."""
+    few = {"image_size": (12, 8), "steps": 12, "batch_size": 6, "accumulate": 1, "validation": 0.2}
+    given = {"model": tiny_config(), "weights": None, "learning_rate": 0.1, **few, **changes}
+    return FineTuning(**given)
+
+
+class SignalAt(keras.callbacks.Callback):
+    """Sends this process a signal before a step."""
+
+    def __init__(self, step, number=signal.SIGINT):
+        super().__init__()
+        self.step, self.number = step, number
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch + 1 == self.step:
+            os.kill(os.getpid(), self.number)
 
 
 def silent(text):

@@ -1,5 +1,6 @@
 import contextlib
 import pathlib
+import re
 import struct
 import zlib
 
@@ -16,13 +17,12 @@ from keras_vit.images.decoding import (
     decode_image,
     decode_or_mark,
     decode_region,
+    read_header,
     upright_size,
 )
-from keras_vit.images.headers import read_header
 from keras_vit.images.resizing import EVALUATION_STEPS, resize
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
-from keras_vit.training.machine import peak_memory
-from makers import encode
+from makers import encode, smooth_picture
 
 STRING = [tf.TensorSpec([], tf.string)]
 decode = tf.function(decode_image, STRING)
@@ -35,10 +35,9 @@ region_of = tf.function(
 
 def photo(height=37, width=50, seed=0):
     """Smooth colours with some noise, so that a JPEG's half-size colours matter."""
-    rng = np.random.RandomState(seed)
-    small = Image.fromarray(rng.randint(0, 256, (6, 6, 3), dtype="uint8"))
-    smooth = np.asarray(small.resize((width, height)), "int32")
-    noisy = smooth + rng.randint(-20, 21, (height, width, 3))
+    rng = np.random.default_rng(seed)
+    smooth = np.asarray(smooth_picture(rng, (height, width), (6, 6)), "int32")
+    noisy = smooth + rng.integers(-20, 21, (height, width, 3))
     return Image.fromarray(noisy.clip(0, 255).astype("uint8"))
 
 
@@ -85,16 +84,12 @@ def test_all_orientations_equal_pillows(kind, order):
         assert tuple(upright_size(header_of(encoded)).numpy()) == expected.shape[:2]
 
 
-@pytest.mark.parametrize("value", [0, 9, 65535])
-def test_an_orientation_that_does_not_exist_is_ignored(value):
-    encoded = encode(photo(), "PNG", exif=exif(value, "big"))
-    np.testing.assert_array_equal(decode(encoded), photo())
-
-
-@pytest.mark.parametrize("cut", range(0, 50, 3))
+@pytest.mark.parametrize("cut", range(0, 50, 4))
 def test_a_damaged_exif_block_is_ignored(cut):
     encoded = encode(photo(), "PNG", exif=exif(6, "little")[:cut] or b"Exif\0\0")
     assert decode(encoded).shape in ((37, 50, 3), (50, 37, 3))
+    encoded = encode(photo(), "PNG", exif=exif((0, 9, 65535)[cut % 3], "big"))
+    np.testing.assert_array_equal(decode(encoded), photo())
 
 
 def test_exif_is_found_behind_other_segments():
@@ -107,26 +102,27 @@ def test_exif_is_found_behind_other_segments():
     )
 
 
-@pytest.mark.parametrize("subsampling", [0, 1, 2])
-@pytest.mark.parametrize("progressive", [False, True])
-def test_a_region_of_a_jpeg_is_the_same_pixels(subsampling, progressive):
-    encoded = encode(photo(), "JPEG", subsampling=subsampling, progressive=progressive)
-    check_regions(encoded)
+REGIONS = {
+    **{
+        f"JPEG {subsampling}, progressive {progressive}": (
+            "JPEG",
+            {"subsampling": subsampling, "progressive": progressive},
+        )
+        for subsampling in (0, 1, 2)
+        for progressive in (False, True)
+    },
+    **{f"JPEG turned {n}": ("JPEG", {"exif": exif(n, "big")}) for n in range(1, 9)},
+    "PNG": ("PNG", {}),
+}
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_region_is_of_the_upright_image(orientation):
-    check_regions(encode(photo(), "JPEG", exif=exif(orientation, "big")), count=12)
-
-
-def test_a_region_of_a_png_is_the_same_pixels():
-    check_regions(encode(photo(), "PNG"), count=4)
-
-
-def check_regions(encoded, count=40):
+@pytest.mark.parametrize("name", REGIONS)
+def test_a_region_is_the_same_pixels_of_the_upright_image(name):
+    kind, options = REGIONS[name]
+    encoded = encode(photo(), kind, **options)
     whole = np.asarray(decode(encoded))
     rng = np.random.RandomState(0)
-    for _ in range(count):
+    for _ in range(20):
         height, width = (rng.randint(1, side + 1) for side in whole.shape[:2])
         y, x = rng.randint(whole.shape[0] - height + 1), rng.randint(whole.shape[1] - width + 1)
         expected = whole[y : y + height, x : x + width]
@@ -158,6 +154,11 @@ HUGE = {
 }
 
 
+def peak_memory():
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) // 1024
+
+
 @contextlib.contextmanager
 def memory_growth_below(limit):
     """Checks that the block takes at most so many MiB at any time."""
@@ -172,15 +173,6 @@ def test_an_image_that_claims_too_many_pixels_is_refused(kind):
     content = HUGE[kind]()
     with memory_growth_below(100):
         refuses(content, f"at most {MAX_PIXELS} pixels")
-
-
-def test_the_limit_is_checked_before_memory_is_allocated():
-    content = png_claiming(13_000, 13_000)
-    with (
-        memory_growth_below(100),  # The pixels would be 483 MiB.
-        pytest.raises(tf.errors.InvalidArgumentError, match="at most 100000000 pixels"),
-    ):
-        decode_image(content, max_pixels=10**8)
 
 
 GOLDEN = {
@@ -218,6 +210,14 @@ def pictures():
     ]
 
 
+def resized_by_pillow(picture, size, resample):
+    """An array resized to (width, height) in two steps, as their order changed in Pillow 13."""
+    height, width = picture.shape[:2]
+    loses_rows = height - size[1] > max(0, 2 * (width - size[0]))
+    step = (width, size[1]) if loses_rows else (size[0], height)
+    return Image.fromarray(picture).resize(step, resample).resize(size, resample)
+
+
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos"])
 def test_an_antialiased_resize_is_pillows_to_the_bit(interpolation, pictures):
     resample = Image.Resampling[interpolation.upper()]
@@ -228,11 +228,7 @@ def test_an_antialiased_resize_is_pillows_to_the_bit(interpolation, pictures):
             [tf.TensorSpec([None, None, 3], tf.uint8)],
         )
         for picture in pictures:
-            # In two steps, as their order changed in Pillow 13.
-            height, width = picture.shape[:2]
-            loses_rows = height - size[0] > max(0, 2 * (width - size[1]))
-            step = (width, size[0]) if loses_rows else (size[1], height)
-            expected = Image.fromarray(picture).resize(step, resample).resize(size[::-1], resample)
+            expected = resized_by_pillow(picture, size[::-1], resample)
             np.testing.assert_array_equal(compiled(picture), expected)
 
 
@@ -244,20 +240,17 @@ def test_the_order_of_the_sides_is_pillows(pictures):
         np.testing.assert_array_equal(apply_preprocessing(picture, preprocessing), expected)
 
 
-# What the libraries do by their documentation, with Pillow.
-def short_side(image, pixels, resample):
-    short = min(image.size)
-    return image.resize([pixels * side // short for side in image.size], resample)
-
-
 @pytest.mark.parametrize(
     ("evaluation", "start"),
     [("huggingface", lambda rest: rest // 2), ("torchvision", lambda rest: round(rest / 2))],
 )
 def test_the_short_side_is_resized_and_the_middle_cropped(evaluation, start, pictures):
+    # What the libraries do by their documentation, with Pillow.
     preprocessing = Preprocessing((64, 48), evaluation, (0, 255), "bicubic", 71)
     for picture in pictures:
-        resized = np.asarray(short_side(Image.fromarray(picture), 71, Image.Resampling.BICUBIC))
+        image = Image.fromarray(picture)
+        sides = [71 * side // min(image.size) for side in image.size]
+        resized = np.asarray(image.resize(sides, Image.Resampling.BICUBIC))
         top, left = start(len(resized) - 64), start(resized.shape[1] - 48)
         np.testing.assert_array_equal(
             apply_preprocessing(picture, preprocessing),
@@ -276,16 +269,8 @@ def test_a_padded_image_is_that_of_pillow(size, pictures):
         lambda image: resize(image, preprocessing), [tf.TensorSpec([None, None, 3], tf.uint8)]
     )
     for picture in pictures:
-        height, width = picture.shape[:2]
         inner = ImageOps.contain(Image.fromarray(picture), size[::-1], Image.Resampling.BICUBIC)
-        # In two steps, as their order changed in Pillow 13.
-        loses_rows = height - inner.height > max(0, 2 * (width - inner.width))
-        step = (width, inner.height) if loses_rows else (inner.width, height)
-        inner = (
-            Image.fromarray(picture)
-            .resize(step, Image.Resampling.BICUBIC)
-            .resize(inner.size, Image.Resampling.BICUBIC)
-        )
+        inner = resized_by_pillow(picture, inner.size, Image.Resampling.BICUBIC)
         expected = ImageOps.pad(inner, size[::-1], color=preprocessing.fill)
         np.testing.assert_array_equal(compiled(picture), expected)
 
@@ -341,29 +326,11 @@ def test_a_damaged_image_does_not_affect_its_batch():
         np.testing.assert_array_equal(images[index], expected)
 
 
-def test_a_batch_may_be_empty_or_all_damaged_or_a_single_image():
+def test_a_batch_may_be_empty_or_all_damaged():
     for batch in ([], [b""], [b"", b"?"]):
         images, ok = decode_or_mark(tf.constant(batch, tf.string), Preprocessing((4, 4)))
         assert images.shape == (len(batch), 4, 4, 3)
         assert ok.numpy().tolist() == [False] * len(batch)
-    images, ok = decode_or_mark(tf.constant(encode(photo(), "PNG")), Preprocessing((4, 6)))
-    assert images.shape == (4, 6, 3)
-    assert bool(ok)
-
-
-@pytest.mark.parametrize("evaluation", ["resize", "huggingface"])
-def test_marking_is_saved_in_a_saved_model(evaluation, tmp_path):
-    preprocessing = Preprocessing((8, 8), evaluation)
-    module = tf.Module()
-    module.serve = tf.function(
-        lambda batch: decode_or_mark(batch, preprocessing), [tf.TensorSpec([None], tf.string)]
-    )
-    tf.saved_model.save(module, str(tmp_path))
-    batch = tf.constant([encode(photo(), "JPEG", exif=exif(6, "big")), b"no"])
-    loaded = tf.saved_model.load(str(tmp_path))
-    images, ok = loaded.serve(batch)
-    assert ok.numpy().tolist() == [True, False]
-    np.testing.assert_array_equal(images, module.serve(batch)[0])
 
 
 def test_every_evaluation_has_its_steps():

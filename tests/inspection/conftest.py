@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 
@@ -28,15 +27,3 @@ def random_images():
         return np.random.default_rng(1).normal(size=(count, *shape)).astype("float32")
 
     return draw
-
-
-@pytest.fixture(scope="session")
-def inputs_of_blocks():
-    """Returns a function that computes the inputs of some blocks of a model."""
-
-    def compute(model, batch, names):
-        ends = [model.get_layer(name).input for name in names]
-        values = keras.Model(model.input, ends).predict_on_batch(batch)
-        return [np.array(value) for value in values]
-
-    return compute

@@ -7,6 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit import inspection
+from keras_vit.inspection import attention_probabilities
 from makers import tiny_config
 
 TINY = tiny_config(depth=2)
@@ -52,12 +53,11 @@ def attention_by_loops(block, tokens, num_prefix=0, relative=False):
         tiny_config(depth=2, position_embedding_at="every_block_shared", gelu="exact"),
     ],
 )
-def test_attention_equals_loops_over_heads_queries_and_keys(
-    random_model, random_images, inputs_of_blocks, config
-):
+def test_attention_equals_loops_over_heads_queries_and_keys(random_model, random_images, config):
     model, batch = random_model(config), random_images()
     names = ["encoder_block_0", "encoder_block_1"]
-    tokens = inputs_of_blocks(model, batch, names)
+    ends = [model.get_layer(name).input for name in names]
+    tokens = map(np.array, keras.Model(model.input, ends).predict_on_batch(batch))
     maps = inspection.attention_maps(model, batch)
     assert len(maps) == 2
     for name, inputs, attention in zip(names, tokens, maps, strict=True):
@@ -107,26 +107,33 @@ def test_a_saved_model_gives_the_same_and_is_not_changed(random_model, random_im
         np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("figure", ["distance", "rollout", "heads"])
+@pytest.mark.parametrize(
+    "function",
+    [inspection.mean_attention_distance, inspection.attention_rollout, inspection.head_maps],
+)
 def test_one_layers_attention_is_in_memory_at_a_time(
-    random_model, random_images, figure, monkeypatch
+    random_model, random_images, function, monkeypatch
 ):
     deep = random_model(tiny_config(depth=6))
-    function, module = {
-        "distance": (inspection.mean_attention_distance, inspection.distance),
-        "rollout": (inspection.attention_rollout, inspection.rollouts),
-        "heads": (inspection.head_maps, inspection.heads),
-    }[figure]
+    by_layer = inspection.attention_by_layer
     references, alive = [], []
 
     def watched(*arguments):
-        for name, attention in inspection.attention_by_layer(*arguments):
+        for name, attention in by_layer(*arguments):
             references.append(weakref.ref(attention))
             yield name, attention
             del attention
             alive.append(sum(reference() is not None for reference in references))
 
-    monkeypatch.setattr(module, "attention_by_layer", watched)
+    monkeypatch.setattr(attention_probabilities, "attention_by_layer", watched)
     function(deep, random_images(count=3), batch_size=2)
     assert len(references) == 6 * 2  # Layers by batches.
     assert max(alive) <= 1  # That which the caller looks at.
+
+
+def test_head_maps_are_the_class_tokens_rows(random_model, random_images):
+    model, batch = random_model(TINY), random_images()
+    found = inspection.head_maps(model, batch, batch_size=1)
+    assert found.shape == (2, 2, 2, 2, 3)
+    expected = inspection.attention_maps(model, batch)[1][:, :, 0, 1:].reshape(2, 2, 2, 3)
+    np.testing.assert_allclose(found[:, 1], expected, atol=1e-6)

@@ -1,27 +1,9 @@
 import math
 
 import numpy as np
-import pytest
 
 from keras_vit import inspection
 from makers import tiny_config
-
-TINY = tiny_config(depth=2)
-
-
-def test_a_head_that_attends_one_patch_to_the_right_has_the_distance_of_a_patch():
-    down, across, patch = 2, 4, 16
-    attention = np.zeros((1, 1, 9, 9))
-    attention[..., 0] = 0.5  # Half of the weight is the class token's: it must not count.
-    for row in range(down):
-        for column in range(across):
-            # At the edge to the left.
-            other = column + 1 if column < across - 1 else column - 1
-            attention[0, 0, 1 + row * across + column, 1 + row * across + other] = 0.5
-    found = inspection.attention_distance(attention, (down, across), (patch, patch), 1)
-    assert found == pytest.approx(patch, abs=1e-12)
-    taller = inspection.attention_distance(attention, (down, across), (99, 7), 1)
-    assert taller == pytest.approx(7, abs=1e-12)
 
 
 def test_attention_distance_equals_loops():
@@ -43,12 +25,12 @@ def test_attention_distance_equals_loops():
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_mean_attention_distance_does_not_depend_on_the_batch_size(random_model, random_images):
-    model, batch = random_model(TINY), random_images(count=3)
-    whole = inspection.mean_attention_distance(model, batch, batch_size=3)
-    assert whole.shape == (2, 2)
-    parts = inspection.mean_attention_distance(model, batch, batch_size=2)
-    np.testing.assert_allclose(whole, parts, rtol=1e-5)
+def test_the_mean_is_over_images_of_each_head(random_model, random_images):
+    model, batch = random_model(tiny_config(depth=2)), random_images(count=3)
+    found = inspection.mean_attention_distance(model, batch, batch_size=2)
+    maps = inspection.attention_maps(model, batch)
+    expected = [inspection.attention_distance(m, (2, 3), (4, 4), 1).mean(0) for m in maps]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_a_head_that_attends_to_no_patch_has_no_distance():

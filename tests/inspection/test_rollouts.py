@@ -10,16 +10,6 @@ from makers import tiny_config
 TINY = tiny_config(depth=2)
 
 
-def test_identity_rolls_out_to_identity_and_uniform_to_uniform():
-    identity = np.broadcast_to(np.eye(5), (1, 2, 5, 5))
-    np.testing.assert_array_equal(inspection.rollout([identity] * 3)[0], np.eye(5))
-    uniform = np.full((1, 2, 5, 5), 0.2)
-    found = inspection.rollout([uniform] * 60)[0]
-    np.testing.assert_allclose(found, 0.2, atol=1e-12)
-    # One layer: half is the token's own.
-    np.testing.assert_allclose(inspection.rollout([uniform])[0], 0.1 + 0.5 * np.eye(5))
-
-
 def test_rollout_equals_loops():
     rng = np.random.default_rng(3)
     layers = rng.random((3, 2, 4, 5, 5))
@@ -62,17 +52,6 @@ def test_a_map_covers_the_region_that_the_model_received():
     # Patch centres at 4 and 8; pixel centres at 4.5, 5.5, 6.5 and 7.5 between them.
     np.testing.assert_allclose(found[0, 4:8], [0.125, 0.375, 0.625, 0.875])
     np.testing.assert_allclose(found[1], found[0])
-
-
-def test_a_drawn_rollout_has_the_images_own_resolution():
-    image = np.zeros((400, 600, 3), "uint8")
-    drawing = inspection.draw_rollout(image, np.ones((2, 3)), title="a cat 99.0%")
-    width, height = drawing.get_size_inches() * drawing.dpi
-    assert len(drawing.axes) == 3
-    for axes in drawing.axes:
-        box = axes.get_position()
-        assert (box.width * width, box.height * height) == pytest.approx((600, 400))
-    assert [text.get_text() for text in drawing.texts] == ["a cat 99.0%"]
 
 
 def test_a_drawn_rollout_shows_attention_on_black_images_and_nothing_outside_the_region():

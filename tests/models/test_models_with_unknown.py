@@ -163,8 +163,10 @@ def test_training_goes_on_from_the_model_within(plain, folder, head, tmp_path):
         weights=str(folder), head=head, steps=1, batch_size=4, accumulate=1,
         learning_rate=1e-9, validation=0, evaluation="resize",
     )  # fmt: skip
-    finished = finetune(DataSpec(data), tmp_path / "run", settings, log=lambda line: None)
+    lines: list[str] = []
+    finished = finetune(DataSpec(data), tmp_path / "run", settings, log=lines.append)
     classifier = finished.classifier
+    assert "dropped (the bound of the weights does not hold for other weights" in lines[0]
     assert classifier.class_names == tuple(names)
     assert not classifier.description.labels.abstains
     logits = (np.log(answers(model))[:, :3] for model in (classifier.model, plain))

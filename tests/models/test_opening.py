@@ -270,6 +270,8 @@ def dinov2(tmp_path):
         "image_processor_type": "BitImageProcessor",
         "size": {"shortest_edge": 20},
         "crop_size": {"height": 16, "width": 16},
+        "do_center_crop": True,
+        "resample": 3,
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return folder

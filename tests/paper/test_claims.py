@@ -101,8 +101,6 @@ def test_every_kind_of_training_runs(module, tmp_path):
     assert 0 <= result["few_shot"] <= 1
     higher = train(start=upstream, classes=[1, 3], image_size=32, optimizer="sgd")
     assert higher[1]["validation"] in (0, 0.25, 0.5, 0.75, 1)  # Two images of each class.
-    again = train(start=upstream, classes=[1, 3], image_size=32, optimizer="sgd")
-    assert higher[1] | {"cpu_seconds": 0} == again[1] | {"cpu_seconds": 0}
     units = {"num_blocks": [1], "width_factor": 0.5}
     train(**units)
     train(resnet=units, patch_size=2)

@@ -49,12 +49,3 @@ def test_copies_are_listed_paired_and_drawn(folders, capsys):
     upper, lower = (np.asarray(picture.crop((8, y, 104, y + 96)), float) for y in (8, 104))
     assert np.abs(upper - lower).mean() < 12  # The least similar pair, which is one.
     assert upper.std() > 10
-
-
-def test_several_processes_find_the_same_pairs_in_the_same_order(folders):
-    images = duplicates.open_images(str(folders / "train"), "train")
-    alone = list(duplicates.fingerprints(images, 1, {}))
-    for (name, found), (expected, one) in zip(
-        duplicates.fingerprints(images, 2, {}), alone, strict=True
-    ):
-        assert (name, found.digest) == (expected, one.digest)

@@ -3,8 +3,9 @@ import json
 
 import pytest
 import tables
+from read_results import find_results, read_result
 
-from keras_vit.training.evaluation.results import Result, find_results, read_result, task_of
+from keras_vit.training.evaluation.results import Result, task_of
 
 
 def result(task="CIFAR-10", top_1=0.99, seed=0, protocol="classification", **changes):
@@ -26,46 +27,10 @@ def test_cells_are_mean_and_sample_deviation_over_seeds():
     assert lines["CIFAR-10", "ours"][column] == "99.00±1.00 (94.6 to 99.8%)"
 
 
-def test_the_same_seed_counts_once_and_other_cells_are_empty():
-    found = table([result(top_1=0.5), result(top_1=0.75)], 5)
-    cell = found.ours[("ImageNet-21k", "CIFAR-10"), "ViT-L/16"]
-    assert (cell.mean, cell.deviation, cell.count) == (75.0, None, 1)
-    ours = [line for line in found.lines()[1:] if line[2] == "ours"]
-    assert sum(bool(cell) for line in ours for cell in line[3:]) == 1
-
-
-def test_models_that_are_not_in_the_paper_get_a_column():
-    found = table([result(model={"name": "ViT-S/16"})], 5)
-    assert found.columns[-1] == "ViT-S/16"
-    assert found.paper[("ImageNet-21k", "CIFAR-10"), "ViT-L/16"] == "99.16"
-
-
-def test_what_was_not_pretrained_on_jft_is_a_row_of_its_own_in_the_scaling_study():
-    found = table([result()], 6)
-    assert found.rows[-1] == ("ViT-L/16, ImageNet-21k", "")
-    jft = table([result(model={"pretraining": "JFT-300M", "pretraining_epochs": 14})], 6)
-    assert (("ViT-L/16", "14"), "CIFAR-10") in jft.ours
-    assert len(jft.rows) == 18
-
-
 def test_resnets_go_by_their_optimizer():
     model = {"name": "BiT-R50x1", "pretraining_optimizer": "SGD", "pretraining": "JFT-300M"}
     found = table([result(model=model)], 7)
     assert found.ours.keys() == {(("CIFAR-10",), "BiT-R50x1, SGD")}
-
-
-def test_five_shot_imagenet_goes_by_its_position_embedding():
-    config = {"position_embedding": "learned_2d", "position_embedding_at": "every_block"}
-    given = {"protocol": "few-shot", "task": "ImageNet", "top_1": 0.6401}
-    results = [
-        result(**given, recipe={"shots": shots}, model={"name": "ViT-B/16", "config": config})
-        for shots in (1, 5)
-    ]
-    found = table(results, 8)
-    assert [line for line in found.lines() if "0.64010 (54.2 to 72.7%)" in line] == [
-        ["learned_2d", "ours", "", "0.64010 (54.2 to 72.7%)", ""]
-    ]
-    assert found.lines()[5][2:] == ["0.64001", "0.64046", "0.64022"]
 
 
 def vtab(tasks, **arguments):
@@ -73,17 +38,6 @@ def vtab(tasks, **arguments):
 
 
 VTAB_TASKS = tables.paper_table("9")[0][1:-1]
-
-
-def test_vtab_tasks_are_the_median_of_seeds():
-    results = [
-        result("DTD", top_1=top_1, seed=seed, protocol="vtab")
-        for seed, top_1 in enumerate((0.5, 0.6, 0.9))
-    ]
-    found = table(results, 9)
-    cell = found.ours[("ViT-L/16, ImageNet-21k",), "DTD"]
-    assert cell.mean == pytest.approx(60)
-    assert cell.interval == "50.2 to 69.1"  # By Wilson, 60 of 100 images.
 
 
 def test_the_vtab_mean_needs_all_19_tasks():
@@ -183,15 +137,6 @@ def test_pretraining_is_read_from_the_first_run(tmp_path):
     assert (("CIFAR-10",), "BiT-R50x1, Adam, photographs") in table([found], 7).ours
     row = ("BiT-R50x1, photographs", "14")
     assert table([found], 6).ours[row, "CIFAR-10"].mean == 90.0
-
-
-def test_unknown_pretraining_stays_empty(tmp_path):
-    lost = write_run(tmp_path / "a", "tfds:cifar10", weights=str(tmp_path / "gone"))
-    scratch = write_run(tmp_path / "b", "tfds:cifar10")
-    for folder, pretraining in ((lost, str(tmp_path / "gone")), (scratch, "from scratch")):
-        found = read_result(folder / "recipe.json")
-        assert found.pretraining == pretraining
-        assert not [key for key in found.model if key.startswith("pretraining_")]
 
 
 def test_what_is_no_result_is_an_error(tmp_path):

@@ -7,7 +7,6 @@ object: by stage the names of what has changed.
 """
 
 import atexit
-import decimal
 import gc
 import json
 import locale
@@ -16,7 +15,6 @@ import os
 import pathlib
 import random
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -25,12 +23,11 @@ import warnings
 import keras
 import numpy as np
 import PIL.Image
+import PIL.ImageFile
 import tensorflow as tf
 
-CHILDREN = {
-    *("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.startfile"),
-    *("os.exec", "os.system", "pty.spawn"),
-}
+CHILDREN = {"subprocess.Popen", "os.fork", "os.posix_spawn", "os.spawn", "os.exec", "os.system"}
+KERAS_SETTINGS = ("dtype_policy", "epsilon", "floatx", "image_data_format", "backend")
 
 
 def forbid_children(event, arguments):
@@ -41,56 +38,31 @@ def forbid_children(event, arguments):
 def state():
     """Returns what a program has once, as values that can be compared."""
     name, keys, *position = np.random.get_state()
-    keras_settings = ("backend", "dtype_policy", "epsilon", "floatx", "image_data_format")
     return {
-        "filters of warnings": list(warnings.filters),
-        "warnings.showwarning": warnings.showwarning,
-        "sys.meta_path": list(sys.meta_path),
-        "sys.path": list(sys.path),
-        "sys.path_hooks": list(sys.path_hooks),
-        "hooks of sys": (sys.excepthook, sys.unraisablehook, threading.excepthook),
+        "warnings": (list(warnings.filters), warnings.showwarning),
+        "sys": (list(sys.meta_path), list(sys.path), list(sys.path_hooks), sys.excepthook),
         "standard streams": (sys.stdin, sys.stdout, sys.stderr),
-        "limits of sys": (sys.getrecursionlimit(), sys.getswitchinterval()),
-        "profiling": (sys.gettrace(), sys.getprofile()),
         "garbage collection": (gc.isenabled(), gc.get_threshold()),
         "functions at exit": atexit._ncallbacks(),
         "environment": dict(os.environ),
-        "working directory": os.getcwd(),
-        "files in the working directory": sorted(os.listdir()),
+        "working directory": (os.getcwd(), sorted(os.listdir())),
         "temporary files": (tempfile.tempdir, sorted(os.listdir(os.environ["TMPDIR"]))),
         "locale": locale.setlocale(locale.LC_ALL),
         "signals": {number: signal.getsignal(number) for number in signal.valid_signals()},
-        "logging": (
-            logging.root.level,
-            list(logging.root.handlers),
-            logging.root.manager.disable,
-            logging.getLoggerClass(),
-        ),
+        "logging": (logging.root.level, list(logging.root.handlers), logging.root.manager.disable),
         "threads": {thread.name for thread in threading.enumerate()},
-        "socket timeout": socket.getdefaulttimeout(),
-        "decimal": str(decimal.getcontext()),
         "random": random.getstate(),
         "numpy.random": (name, keys.tobytes(), position),
         "numpy": (np.geterr(), np.get_printoptions()),
-        "Keras": [
-            str(getattr(keras.config, what)()) for what in keras_settings if what != "backend"
-        ],
-        "Keras's backend and session": (keras.backend.backend(), keras.config.is_nnx_enabled()),
+        "Keras": [str(getattr(keras.config, what)()) for what in KERAS_SETTINGS],
         "TensorFlow": (
             tf.config.functions_run_eagerly(),
-            tf.config.get_soft_device_placement(),
             tf.config.get_visible_devices(),
             tf.config.optimizer.get_jit(),
-            tf.config.threading.get_intra_op_parallelism_threads(),
             tf.get_logger().level,
             tf.distribute.has_strategy(),
         ),
-        "Pillow": (
-            sorted(PIL.Image.OPEN),
-            sorted(PIL.Image.SAVE),
-            PIL.Image.MAX_IMAGE_PIXELS,
-            PIL.ImageFile.LOAD_TRUNCATED_IMAGES,
-        ),
+        "Pillow": (PIL.Image.MAX_IMAGE_PIXELS, PIL.ImageFile.LOAD_TRUNCATED_IMAGES),
         "loader of Keras": (keras.__spec__.loader, vars(keras.__spec__.loader).copy()),
     }
 

@@ -25,59 +25,44 @@ def tiny(**changes):
     return ViTConfig(**{**sizes, **changes})
 
 
-# Each field of a config that is not the default in one of them; (height, width) of the images.
+# Each field of a config that is not the default in one of them.
 DROPPED = {"stochastic_depth_rate": 0.2, "dropout_rate": 0.1, "attention_dropout_rate": 0.1}
-MODELS = {
-    "plain": (tiny(), (16, 16)),
-    "qk_norm": (tiny(qk_norm=True, layer_scale=True, num_registers=2), (8, 16)),
-    "swiglu": (
-        tiny(gelu="swiglu", final_norm="pooled", classifier="gap", head_bias=-1.0),
-        (16, 16),
+CONFIGS = {
+    "plain": tiny(),
+    "qk_norm": tiny(qk_norm=True, layer_scale=True, num_registers=2),
+    "swiglu": tiny(gelu="swiglu", final_norm="pooled", classifier="gap", head_bias=-1.0),
+    "rotary": tiny(rotary=100.0, position_embedding="none", gelu="exact", norm_epsilon=1e-5),
+    "relative": tiny(position_embedding="relative", gelu="quick", classifier="max"),
+    "learned_2d": tiny(position_embedding="learned_2d", position_embedding_at="every_block"),
+    "shared_positions": tiny(
+        position_embedding_at="every_block_shared",
+        embedding_norm=True,
+        classifier="token+gap",
+        representation_size=12,
+        remat=True,
+        **DROPPED,
     ),
-    "rotary": (
-        tiny(rotary=100.0, position_embedding="none", gelu="exact", norm_epsilon=1e-5),
-        (8, 16),
+    "map": tiny(
+        classifier="map",
+        map_num_heads=4,
+        map_mlp_dim=12,
+        unread_class_token=True,
+        final_norm="none",
+        gelu="relu",
+        position_resize="bicubic",
     ),
-    "relative": (tiny(position_embedding="relative", gelu="quick", classifier="max"), (8, 16)),
-    "learned_2d": (
-        tiny(position_embedding="learned_2d", position_embedding_at="every_block"),
-        (12, 20),
+    "distillation": tiny(patch_size=(4, 8), classifier="token+distillation"),
+    "hybrid": tiny(
+        patch_size=1, classifier="gap", resnet=ResNetStem((1,), 0.5, epsilon_in="variance")
     ),
-    "shared_positions": (
-        tiny(
-            position_embedding_at="every_block_shared",
-            embedding_norm=True,
-            classifier="token+gap",
-            representation_size=12,
-            remat=True,
-            **DROPPED,
-        ),
-        (16, 16),
-    ),
-    "map": (
-        tiny(
-            classifier="map",
-            map_num_heads=4,
-            map_mlp_dim=12,
-            unread_class_token=True,
-            final_norm="none",
-            gelu="relu",
-            position_resize="bicubic",
-        ),
-        (16, 16),
-    ),
-    "distillation": (tiny(patch_size=(4, 8), classifier="token+distillation"), (8, 16)),
-    "hybrid": (
-        tiny(patch_size=1, classifier="gap", resnet=ResNetStem((1,), 0.5, epsilon_in="variance")),
-        (16, 24),
-    ),
-    "bit": (BiTConfig((1,), 0.5, head_bias=-2.0), (16, 16)),
-    "axial_vit": (
-        AxialConfig(4, 16, 2, 16, 2, classifier="token", position_embedding="learned_2d"),
-        (8, 16),
-    ),
-    "axial_resnet": (AxialResNetConfig((1,), 0.5, num_heads=4), (16, 16)),
+    "bit": BiTConfig((1,), 0.5, head_bias=-2.0),
+    "axial_vit": AxialConfig(4, 16, 2, 16, 2, classifier="token", position_embedding="learned_2d"),
+    "axial_resnet": AxialResNetConfig((1,), 0.5, num_heads=4),
 }
+# (height, width) of the images.
+SIZES = dict.fromkeys(("qk_norm", "rotary", "relative", "distillation", "axial_vit"), (8, 16))
+SIZES |= {"learned_2d": (12, 20), "hybrid": (16, 24)}
+MODELS = {name: (config, SIZES.get(name, (16, 16))) for name, config in CONFIGS.items()}
 
 
 def random_model(config, image_size):

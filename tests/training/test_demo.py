@@ -20,34 +20,17 @@ def images(tmp_path_factory):
     return folder
 
 
-def files(folder):
-    return {int(path.stem): path for path in folder.rglob("*.png")}
-
-
-def test_every_digit_is_written_once_in_its_class(images):
-    digits = load_digits()
-    written = files(images)
+def test_every_digit_is_written_once_and_a_third_of_each_is_held_out(images):
+    digits, written = load_digits(), {int(path.stem): path for path in images.rglob("*.png")}
     assert sorted(written) == list(range(1797))
     assert all(path.parent.name == str(digits.target[n]) for n, path in written.items())
-    first = {path.name for path in (images / "0-4" / "train").iterdir()}
-    assert first == set("01234")
-
-
-def test_a_third_of_every_digit_is_held_out(images):
-    for group in images.iterdir():
-        for digit in (group / "test").iterdir():
-            held_out = len(list(digit.iterdir()))
-            trained_on = len(list((group / "train" / digit.name).iterdir()))
-            assert held_out == (held_out + trained_on) // 3
-
-
-def test_the_pixels_are_those_of_scikit_learn(images):
-    number, path = sorted(files(images).items())[100]
-    expected = np.round(load_digits().images[number] * 255 / 16).astype("uint8")
-    pixels = read_image(path)
-    assert pixels.shape == (8, 8, 3)
-    for channel in range(3):
-        np.testing.assert_array_equal(pixels[..., channel], expected)
+    assert {path.name for path in (images / "0-4" / "train").iterdir()} == set("01234")
+    for held_out in images.glob("*/test/*"):
+        count = len(list(held_out.iterdir()))
+        trained_on = len(list((held_out.parents[1] / "train" / held_out.name).iterdir()))
+        assert count == (count + trained_on) // 3
+    expected = np.round(digits.images[100] * 255 / 16).astype("uint8")
+    np.testing.assert_array_equal(read_image(written[100]), np.stack([expected] * 3, -1))
 
 
 def test_a_folder_that_is_no_demonstration_is_not_cleared(tmp_path):

@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 
-from keras_vit.training.trainer import devices
 from keras_vit.training.trainer.devices import Place
 from makers import write_classes
 
@@ -98,10 +97,3 @@ def test_one_device_is_one_replica_of_one_worker(name, capsys):
     place = Place(name)
     assert (place.replicas, place.workers, place.worker) == (1, 1, 0)
     assert ("strategy: cpu" in capsys.readouterr().out) == (name is not None)
-
-
-@pytest.mark.parametrize("name", [None, "cpu"])
-def test_one_worker_gets_whole_batches(name, monkeypatch):
-    monkeypatch.setattr(devices, "training_batches", lambda examples, **options: options)
-    options = {"batch_size": 8, "augmentation": "inception_crop", "mixup": None}
-    assert Place(name).batches(None, **options) == options

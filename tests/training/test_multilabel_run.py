@@ -5,12 +5,12 @@ import dataclasses
 import json
 import pathlib
 import re
-import types
 import zipfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from runs import tiny_settings
 
 import keras_vit.export
 from keras_vit.classifier import Classifier
@@ -21,29 +21,16 @@ from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.evaluation import multilabel
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.evaluation.results import read_result
-from keras_vit.training.run import finetune as page
+from keras_vit.training.evaluation.results import Result
 from keras_vit.training.run.finetune import finetune
-from keras_vit.training.settings import FineTuning
-from makers import tiny_config, write_picture
+from makers import write_picture
 
 CHANNELS = ("red", "green", "blue")
-SETTINGS = FineTuning(
-    model=tiny_config(),
-    weights=None,
-    image_size=(8, 8),
-    steps=40,
-    batch_size=8,
-    accumulate=1,
-    learning_rate=3e-3,
-    optimizer="adam",
-    evaluate_every=20,
-    validation=0.25,
-    augmentation="none",
-    mixup=0.1,
-)
+SETTINGS = tiny_settings(
+    image_size=(8, 8), steps=40, batch_size=8, learning_rate=3e-3, optimizer="adam",
+    evaluate_every=20, validation=0.25, augmentation="none", mixup=0.1,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -114,25 +101,6 @@ def test_thresholds_are_those_of_the_validation_images(done, data):
         assert f1_score(label, scores > threshold) == pytest.approx(best)
 
 
-@pytest.mark.parametrize(
-    ("present", "absent", "warned"), [(9, 30, 1), (30, 9, 1), (10, 10, 0), (0, 40, 1)]
-)
-def test_thresholds_of_few_validation_images_are_printed_with_a_warning(
-    present, absent, warned, monkeypatch
-):
-    labels = np.repeat([[1, 1], [0, 1]], [present, absent], axis=0).astype("uint8")
-    labels[:10, 1] = 0
-    report = multilabel.report_of(labels, np.linspace(0.9, 0.1, labels.size).reshape(-1, 2), "ab")
-    monkeypatch.setattr(page, "evaluate_images", lambda *given: report)
-    source = types.SimpleNamespace(class_names=("a", "b"), task="multilabel")
-    plan, lines = types.SimpleNamespace(source=source, validation=labels), []
-    thresholds = page.choose_thresholds(plan, None, lines.append)
-    assert thresholds == report.best_thresholds
-    assert (thresholds[0] == 0.5) == (present == 0)
-    found = [line for line in lines if f"a {present} with, {absent} without" in line]
-    assert len(found) == warned
-
-
 def test_evaluation_uses_the_thresholds_of_the_folder(done, data):
     finished, output, _ = done
     report = evaluate_classifier(load_classifier(output), data)
@@ -151,7 +119,7 @@ def test_the_model_card_and_the_result_have_the_numbers(done):
         ".labels)",
     ):
         assert fact in card
-    result = read_result(output / "recipe.json")
+    result = Result.of_run(output)
     assert (result.protocol, result.images) == ("multilabel", 16)
     assert result.metrics["mAP"] == finished.report.score
 
@@ -216,7 +184,7 @@ def test_exports_give_the_probability_of_each_label_and_hold_the_task(done, data
     assert given[-1] == set()  # It is not valid.
 
 
-def test_predict_and_inspect_show_the_labels(done, data, tmp_path, capsys):
+def test_predict_shows_the_labels(done, data, capsys):
     _, output, _ = done
     files = [str(data.parent / name) for name in ("5.png", "8.png")]
     assert main(["predict", str(output), *files, "--top", "1"]) == 0
@@ -228,13 +196,6 @@ def test_predict_and_inspect_show_the_labels(done, data, tmp_path, capsys):
     assert set(rows[0]["labels"].split(";")) == {"red", "blue"}
     assert main(["predict", str(output), *files, "--format", "json"]) == 0
     assert [len(entry["labels"]) for entry in json.loads(capsys.readouterr().out)] == [2, 0]
-    page = tmp_path / "page"
-    assert (
-        main(["inspect", str(output), *files, "--output", str(page), "--figures", "rollout"]) == 0
-    )
-    inspected = (page / "index.html").read_text()
-    assert "8.png: no label" in inspected
-    assert re.search(r"5.png: (red|blue) \d+.\d%, (red|blue) \d+.\d%", inspected)
 
 
 @pytest.mark.parametrize("to", ["huggingface", "official", "timm"])
@@ -254,26 +215,3 @@ def test_converters_keep_several_labels(done, tmp_path, to):
     assert (back.task, back.thresholds) == ("multilabel", (0.5, 0.5, 0.5))
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
     np.testing.assert_allclose(back.model(images), finished.classifier.model(images), atol=1e-6)
-
-
-@pytest.mark.slow
-def test_transformers_gives_the_same_probabilities(done, tmp_path):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    finished, output, _ = done
-    convert(output, tmp_path / "there", to="huggingface")
-    theirs = transformers.ViTForImageClassification.from_pretrained(tmp_path / "there").eval()
-    assert theirs.config.problem_type == "multi_label_classification"
-    images = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype("float32")
-    with torch.no_grad():
-        logits = theirs(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).logits
-    expected = finished.classifier.model(images)
-    np.testing.assert_allclose(torch.sigmoid(logits).numpy(), expected, atol=1e-5)
-    # What transformers itself writes.
-    theirs.save_pretrained(tmp_path / "theirs")
-    opened = open_model(tmp_path / "theirs", normalization="half")
-    assert (opened.description.labels.task, opened.description.labels.names) == (
-        "multilabel",
-        finished.classifier.class_names,
-    )
-    np.testing.assert_allclose(opened.to_model()[0](images), expected, atol=1e-5)

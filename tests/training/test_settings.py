@@ -1,13 +1,11 @@
 """Settings of the jobs and the recipes that they come from."""
 
-import dataclasses
 import json
 
 import pytest
 
 from keras_vit.training import recipes
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
-from makers import tiny_config
 
 SETTINGS = {kind.command: kind for kind in (PreTraining, MaskedPatches, FineTuning)}
 
@@ -25,27 +23,6 @@ def test_every_recipe_resolves_to_settings_with_its_values(recipe):
     assert 0 <= settings.warmup_steps < settings.steps
     text = json.dumps(settings.to_json())
     assert type(settings).from_json(json.loads(text)) == settings
-
-
-def test_given_values_win_over_the_recipe():
-    settings = FineTuning.from_recipe("CIFAR-10", learning_rate=0.03, batch_size=64, clip_norm=None)
-    assert (settings.learning_rate, settings.batch_size, settings.clip_norm) == (0.03, 64, None)
-    assert settings.steps == 10_000
-
-
-def test_a_recipe_is_its_settings_by_hand():
-    by_name = FineTuning.from_recipe("Oxford Flowers-102", 0.001, weights=None)
-    by_hand = FineTuning(
-        weights=None,
-        image_size=384,
-        steps=16,
-        batch_size=16,
-        learning_rate=0.01 / 32,
-        warmup_steps=3,
-        validation=0.1,
-    )
-    nameless = dataclasses.replace(by_name, recipe=None, recipe_source=None, scale=1.0)
-    assert nameless == by_hand
 
 
 def test_with_other_steps_the_warm_up_keeps_its_share():
@@ -112,17 +89,12 @@ def test_the_hyper_rule_can_be_scaled():
     ("settings", "fields"),
     [
         (FineTuning, {"optimizer": "lamb"}),
-        (FineTuning, {"loss": "hinge"}),
-        (FineTuning, {"precision": "float8"}),
-        (FineTuning, {"strategy": "cluster"}),
-        (FineTuning, {"patience": 0}),
         (FineTuning, {"steps": 0}),
         (FineTuning, {"mixup": -0.1}),
         (FineTuning, {"learning_rate": float("nan")}),
         (FineTuning, {"validation": 1.0}),
         (FineTuning, {"image_size": (0, 8)}),
-        (FineTuning, {"timescale": 0}),
-        (FineTuning, {"seed": -1}),
+        (FineTuning, {"samples": "photos"}),
         (FineTuning, {"replay": "old", "replay_share": 1.0}),
         (MaskedPatches, {"target": "shape"}),
         (MaskedPatches, {"corruption": 1.0}),
@@ -147,12 +119,11 @@ def test_a_setting_out_of_range_is_refused(settings, fields):
             {"resize": 300, "image_size": 384, "augmentation": "resize_random_crop"},
             "no less than the image size",
         ),
-        (FineTuning, {"steps": 5, "warmup_steps": 5}, "warmup_steps must be fewer"),
         (FineTuning, {"teacher": "a", "loss": "sigmoid"}, 'teacher needs loss="softmax"'),
         (FineTuning, {"train": "head", "layer_decay": 0.8}, "needs more than one layer"),
         (FineTuning, {"replay": "old", "head": "new"}, "replay needs weights and extends"),
         (FineTuning, {"replay": "old", "class_weights": "balanced"}, "without class_weights"),
-        (MaskedPatches, {"sampling": "classes"}, "sampling need classes"),
+        (MaskedPatches, {"class_weights": "balanced"}, "class_weights need classes"),
         (MaskedPatches, {"samples": 3}, "samples need classes"),
     ],
     ids=str,
@@ -168,18 +139,6 @@ def test_steps_per_execution_divide_the_steps():
     assert settings.evaluate_every == 4
     with pytest.raises(ValueError, match="steps_per_execution must divide"):
         FineTuning(steps=10, steps_per_execution=4).resolve(10)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        FineTuning(model="ViT-S/16"),
-        PreTraining(model=tiny_config(), boundaries=(2,)),
-        MaskedPatches(model=tiny_config()),
-    ],
-)
-def test_settings_survive_json(settings):
-    assert type(settings).from_json(json.loads(json.dumps(settings.to_json()))) == settings
 
 
 @pytest.mark.parametrize("settings_type", [FineTuning, PreTraining, MaskedPatches])

@@ -13,10 +13,10 @@ from keras_vit.images.decoding import (
     apply_preprocessing,
     decode_image,
     decode_region,
+    read_header,
     scale,
     upright_size,
 )
-from keras_vit.images.headers import read_header
 from keras_vit.images.resizing import resize_small
 from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.settings import FLIPS

@@ -1,4 +1,4 @@
-"""Labelled images on disk, with seeded shuffling, splitting and hashing."""
+"""Labelled images on disk: their labels, order, parts and mixes."""
 
 from __future__ import annotations
 
@@ -6,26 +6,38 @@ import abc
 import copy
 import dataclasses
 import hashlib
+import importlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_vit import images as image_formats
-from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR
 from keras_vit.images.transcoding import decode_file
 
-from . import lazy_tensorflow as tf
-from .labels import (
-    class_counts,
-    class_numbers,
-    first_names,
-    label_array,
-    relabelled,
-    task_of,
-)
 from .split_record import fingerprint
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+else:
+
+    class _Lazy:
+        """A module that is imported when a name of it is first used.
+
+        Image files are listed, split and evaluated on an export without TensorFlow.
+        """
+
+        def __init__(self, name):
+            self._name = name
+
+        def __getattr__(self, name):
+            return getattr(importlib.import_module(self._name), name)
+
+    tf, tfds = map(_Lazy, ("tensorflow", "tensorflow_datasets"))
 
 _AHEAD = 16  # Encoded images.
 # More than the cores of any machine. TensorFlow limits it to their number; its default is 16.
@@ -64,14 +76,6 @@ class Examples(abc.ABC):
     @abc.abstractmethod
     def relabelled(self, numbers: np.ndarray, num_classes: int | None = None) -> Examples:
         """Returns the examples with other labels; see `labels.relabelled`."""
-
-    @abc.abstractmethod
-    def repeated(self, times: np.ndarray) -> Examples:
-        """Returns the examples, each so many times in a row.
-
-        Args:
-            times: How often each occurs, int `(N,)`; 0 leaves it out.
-        """
 
     @abc.abstractmethod
     def ordered(self) -> tf.data.Dataset:
@@ -167,10 +171,8 @@ class RandomAccessExamples(Examples):
         return self._labels
 
     def take(self, indices: Iterable[int]) -> Self:
-        return self._at(ascending_places(indices, len(self)))
-
-    def repeated(self, times: np.ndarray) -> Self:
-        return self._at(np.repeat(np.arange(len(self)), times))
+        places = ascending_places(indices, len(self))
+        return self._with(self.keys[places], self._labels[places])
 
     def relabelled(self, numbers: np.ndarray, num_classes: int | None = None) -> Self:
         return self._with(self.keys, relabelled(self._labels, numbers, num_classes))
@@ -195,9 +197,6 @@ class RandomAccessExamples(Examples):
         slices = tf.data.Dataset.from_tensor_slices
         epochs = tf.data.Dataset.from_tensors(epoch).repeat()
         return tf.data.Dataset.zip(slices((keys, labels)), epochs, slices(tf.cast(order, tf.int64)))
-
-    def _at(self, places):
-        return self._with(self.keys[places], self._labels[places])
 
     def _with(self, keys, labels):
         changed = copy.copy(self)
@@ -334,3 +333,181 @@ def typical_size(examples: Examples, count: int = 100) -> tuple[int, int]:
     sizes = [decode_file(encoded).shape[:2] for encoded, _ in chosen.encoded()]
     height, width = sorted(sizes, key=math.prod)[(count - 1) // 2]
     return height, width
+
+
+class MixedExamples(Examples):
+    """The examples of two data sets, of the same classes.
+
+    In order, the second data set follows the first. In training every run of 1 / share examples
+    has one of the second, whatever the batch size; each data set is shuffled in its own epochs.
+
+    Args:
+        first: Examples.
+        second: Examples.
+        share: Share of the second in training, in (0, 1).
+    """
+
+    def __init__(self, first: Examples, second: Examples, share: float):
+        self._parts = (first, second)
+        self._share = share
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    @property
+    def labels(self) -> np.ndarray:
+        return np.concatenate([part.labels for part in self._parts])
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [name for part in self._parts for name in part.names]
+
+    def take(self, indices: Iterable[int]) -> Examples:
+        chosen = ascending_places(indices, len(self))
+        first, second = self._parts
+        border = int(np.searchsorted(chosen, len(first)))
+        taken = (first.take(chosen[:border]), second.take(chosen[border:] - len(first)))
+        kept = [part for part in taken if len(part)]
+        return MixedExamples(*taken, self._share) if len(kept) == 2 else (kept or taken)[0]
+
+    def relabelled(self, numbers: np.ndarray, num_classes: int | None = None) -> MixedExamples:
+        first, second = (part.relabelled(numbers, num_classes) for part in self._parts)
+        return MixedExamples(first, second, self._share)
+
+    def ordered(self) -> tf.data.Dataset:
+        first, second = (self._encoded(number, self._parts[number].ordered()) for number in (0, 1))
+        return first.concatenate(second)
+
+    def shuffled(self, seed: int, start: int = 0) -> tf.data.Dataset:
+        before = math.floor(start * self._share)  # Examples of the second drawn before `start`.
+        streams = [
+            self._encoded(number, part.shuffled(seed, done))
+            for number, (part, done) in enumerate(
+                zip(self._parts, (start - before, before), strict=True)
+            )
+        ]
+        # float64 holds the products exactly enough for any number of steps.
+        counts = tf.data.Dataset.range(start, tf.int64.max).map(
+            lambda place: tf.floor(
+                tf.cast(place + [0, 1], tf.float64) * tf.constant(self._share, tf.float64)
+            )
+        )
+        choices = counts.map(lambda ends: tf.cast(ends[1] - ends[0], tf.int64))
+        return tf.data.Dataset.choose_from_datasets(streams, choices)
+
+    def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
+        raise ValueError("Two data sets that are mixed have no epochs in common.")
+
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        return handle
+
+    def _encoded(self, number, elements):
+        """Elements whose handle is the encoded image with its label, of either data set."""
+        part = self._parts[number]
+        offset = len(self._parts[0]) if number else 0
+        return elements.map(
+            lambda handle, epoch, index: (part.read(handle), epoch, index + offset),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+
+
+def task_of(labels: np.ndarray) -> str:
+    """Returns the task of labels: int32 `(N,)` class numbers, or uint8 `(N, K)`."""
+    return MULTILABEL if labels.ndim == 2 else MULTICLASS
+
+
+def label_array(labels: npt.ArrayLike) -> np.ndarray:
+    """Returns labels as int32 `(N,)` or uint8 `(N, K)`."""
+    array = np.asarray(labels)
+    return array.astype("uint8" if array.ndim == 2 else "int32", copy=False)
+
+
+def multi_hot(numbers: Sequence[Iterable[int]], num_classes: int) -> np.ndarray:
+    """Returns the class numbers of each image as zeros and ones, uint8 `(N, K)`."""
+    labels = np.zeros((len(numbers), num_classes), "uint8")
+    for row, of_image in zip(labels, numbers, strict=True):
+        row[list(of_image)] = 1
+    return labels
+
+
+def relabelled(
+    labels: np.ndarray, numbers: np.ndarray, num_classes: int | None = None
+) -> np.ndarray:
+    """Returns labels with other class numbers, or as multi-label zeros and ones.
+
+    Args:
+        labels: As `Examples.labels`, of K classes.
+        numbers: The new number of each class, int32 `(K,)`, each once.
+        num_classes: M, for multi-label zeros and ones: the result has the shape `(N, M)`. None for
+            class numbers; each row of zeros and ones has one 1 then.
+    """
+    if num_classes is None:
+        labels = labels.argmax(axis=1) if labels.ndim == 2 else labels
+        return label_array(numbers[labels])
+    hot = np.zeros((len(labels), num_classes), "uint8")
+    if labels.ndim == 2:
+        hot[:, numbers] = labels
+    else:
+        hot[np.arange(len(labels)), numbers[labels]] = 1
+    return hot
+
+
+def class_numbers(label: npt.ArrayLike) -> list[int]:
+    """Returns the class numbers of one image's label, ascending."""
+    array = np.asarray(label)
+    return np.flatnonzero(array).tolist() if array.ndim else [int(array)]
+
+
+def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Returns the images of each class, int `(K,)`."""
+    if labels.ndim == 2:
+        return labels.sum(axis=0, dtype="int64")
+    return np.bincount(labels, minlength=num_classes)
+
+
+def first_names(names: Sequence[str], count: int = 5) -> str:
+    """Returns the first of some names, and how many more there are."""
+    more = f" and {len(names) - count:,} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more
+
+
+def places_by_class(labels: np.ndarray) -> list[np.ndarray]:
+    """Returns the places of each class number that occurs, ascending, by ascending number.
+
+    Args:
+        labels: Class numbers `(N,)`.
+    """
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.diff(labels[order])) + 1
+    return np.split(order, starts)
+
+
+def class_weights(labels: np.ndarray, class_names: Sequence[str]) -> tuple[float, ...]:
+    """Returns the weight of each class in the loss, with which classes weigh the same.
+
+    With n_k of the N images in class k of K, N / (K n_k) as in scikit-learn, whose mean over all
+    images is 1; and for multi-label images (N - n_k) / n_k, so that images with a label weigh as
+    much as those without.
+
+    Args:
+        labels: Labels of the training images, as `Examples.labels`.
+        class_names: The K names.
+
+    Raises:
+        ValueError: If a class has no image, or every image has a label.
+    """
+    counts = class_counts(labels, len(class_names))
+    if not counts.all():
+        raise ValueError(
+            "Every class must have a training image. "
+            f"Received: none of {class_names[int(np.argmin(counts))]}"
+        )
+    if task_of(labels) == MULTICLASS:
+        return tuple((len(labels) / (len(class_names) * counts)).tolist())
+    if (counts == len(labels)).any():
+        raise ValueError(
+            "For balanced class weights no label may be on every image. "
+            f"Received: {class_names[int(np.argmax(counts))]}"
+        )
+    return tuple(((len(labels) - counts) / counts).tolist())

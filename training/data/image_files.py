@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit import images as image_formats
+from keras_vit.description.class_labels import composed
 from keras_vit.images.listing import (
     NO_FILE,
     images_below,
@@ -22,9 +23,7 @@ from keras_vit.images.listing import (
 from keras_vit.images.transcoding import IN_GRAPHS, decode_file, kind_of
 from keras_vit.training.machine import usable_cores
 
-from . import lazy_tensorflow as tf
-from .examples import RandomAccessExamples, without_autotune
-from .labels import first_names
+from .examples import RandomAccessExamples, first_names, tf, without_autotune
 from .parts import SPLITS, folder_parts, says_no_class
 from .split_record import file_fingerprints
 from .tables import (
@@ -34,8 +33,6 @@ from .tables import (
     listed_files,
     read_label_table,
     sorted_classes,
-    table_folder_files,
-    tables_beside,
 )
 
 NOT_UTF_8 = "The name is not UTF-8."  # The reason why a file cannot be opened.
@@ -87,8 +84,7 @@ def list_files(
     if data.is_file():
         if data.suffix.lower() not in TABLE_SUFFIXES:
             raise ValueError(
-                "Data in a file must be a CSV file, ending in .csv or .tsv, or JSON, ending in "
-                f".jsonl or .json. Received: {data}"
+                f"Data in a file must be a table ({', '.join(TABLE_SUFFIXES)}). Received: {data}"
             )
         return listed_files(read_label_table(data, reading.notes), str(data), root, reading)
     if not data.is_dir():
@@ -105,9 +101,6 @@ def list_files(
             for root, part in roots or [(data, None)]
             for path in _images_in(root, reading)
         ], ("",)
-    if tables := tables_beside(data, parts, spec.label_column):
-        reading.notes.append(f"labels from {', '.join(printable(path) for path, _ in tables)}")
-        return table_folder_files(data, parts, tables, reading)
     return folder_files(data, reading)
 
 
@@ -129,8 +122,7 @@ def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
         if not real.startswith(os.path.join(root, "")):
             raise ValueError(
                 "Images must lie in the folder of the data; --follow-symlinks "
-                f"(DataSpec(follow_symlinks=True)) allows links out of it. Received: {path}, "
-                f"which is {real}"
+                f"(follow_symlinks=True) allows links out of it. Received: {path}, which is {real}"
             )
 
 
@@ -171,7 +163,13 @@ def folder_files(
     files: list[LabelledFile] = []
     empty = []
     for root in inside if parts else [folder]:
-        entered = _entered(root, _is_no_class, reading) if parts else root
+        entered = root
+        if parts:  # Named as the part, or as in train/images.
+            entered = _entered(
+                root,
+                lambda path: path.name == path.parent.name or says_no_class(path.name),
+                reading,
+            )
         _leave_out_images(entered, reading)
         images = {path.name: _images_in(path, reading) for path in _folders(entered)}
         by_name = {name.lower(): of_class for name, of_class in images.items()}
@@ -187,27 +185,19 @@ def folder_files(
         if parts and not images:
             notes.append(f"left out {printable(root)}: no folder of a class in it")
         files += [
-            LabelledFile(path, name, parts.get(root.name))
+            LabelledFile(path, composed(name), parts.get(root.name))
             for name, of_class in images.items()
             for path in of_class
         ]
-    classes = {str(file.label) for file in files} or {path.name for path in empty}
+    classes = {str(file.label) for file in files} or {composed(path.name) for path in empty}
     if not classes:
-        beside = sum(reason == NO_CLASS for _, reason in reading.skipped)
         raise ValueError(
             "A data folder must hold a folder of images for each class, or train and test which "
-            "hold such folders; or the data must be a CSV file path,label. "
-            f"Received: {folder}"
-            + (f", with {beside} images in no folder of a class" if beside else "")
+            f"hold such folders; or the data must be a CSV file path,label. Received: {folder}"
         )
     if files:
         notes += [f"left out {printable(path)}: no images in it" for path in empty]
     return files, sorted_classes(classes)
-
-
-def _is_no_class(path):
-    """Whether a folder in a part is named as it is, or as train/images."""
-    return path.name == path.parent.name or says_no_class(path.name)
 
 
 def _entered(folder, may_enter, reading):

@@ -1,4 +1,4 @@
-"""In-memory data: labelled images as arrays, `tf.data.Dataset`s or data frames."""
+"""In-memory data: labelled images as arrays or data frames."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from . import lazy_tensorflow as tf
-from .examples import Examples, RandomAccessExamples, without_autotune
+from .examples import Examples, RandomAccessExamples, tf
 from .parts import SPLITS
 from .tables import LabelTable, cell_of, sorted_classes
 
-Pairs: TypeAlias = "tuple[npt.ArrayLike, npt.ArrayLike] | tf.data.Dataset"
+Pairs: TypeAlias = "tuple[npt.ArrayLike, npt.ArrayLike]"
 # What `open_source` opens.
 Labelled: TypeAlias = "str | os.PathLike | Pairs | Mapping[str, Pairs] | InMemory"
 
@@ -33,9 +32,7 @@ class InMemory:
             a pair of arrays: images, uint8 `(N, H, W)`, `(N, H, W, 1)` or `(N, H, W, 3)`, and
             labels, which are class numbers `(N,)`, names `(N,)`, or multi-label zeros and ones
             `(N, K)`;
-            a `tf.data.Dataset` of such pairs, in batches or one by one, whose images may
-            differ in size; it is read once, into memory;
-            a mapping of "train", "validation", "calibration" and "test" to either of these;
+            a mapping of "train", "validation", "calibration" and "test" to such pairs;
             a `pandas.DataFrame` with the columns of a CSV file, see `tables.listed_files`.
 
     Raises:
@@ -79,7 +76,7 @@ class InMemory:
     def open(
         self, class_names: Sequence[str] | None = None
     ) -> tuple[tuple[str, ...], dict[str, Examples]]:
-        """Returns the class names and the splits of arrays or Datasets.
+        """Returns the class names and the splits of arrays.
 
         Args:
             class_names: The names, in the order of the class numbers; by default the numbers.
@@ -100,18 +97,15 @@ class InMemory:
         else:
             keys = np.unique(of_all).tolist() if class_names is None else [*range(len(class_names))]
         names = tuple(map(str, keys)) if class_names is None else tuple(class_names)
-        if len(names) != len(keys) or len(set(names)) != len(names):
+        unknown = {*of_all.tolist()} - {*keys} if of_all.ndim == 1 else ()
+        if unknown or len(names) != len(keys) or len({*names}) != len(names):
             raise ValueError(
-                f"There must be a different name for each of the {len(keys)} classes of the "
-                f"labels. Received: {', '.join(names)}"
+                "class_names must have a different name for each class of the labels. Received: "
+                f"{', '.join(names)}"
+                + (f"; labels {', '.join(map(str, sorted(unknown)[:10]))}" if unknown else "")
             )
         if of_all.ndim == 1:
             numbers = {key: number for number, key in enumerate(keys)}
-            if unknown := sorted({*of_all.tolist()} - numbers.keys()):
-                raise ValueError(
-                    f"Labels must be of the classes {', '.join(names)} (class_names=). "
-                    f"Received: {', '.join(map(str, unknown[:10]))}"
-                )
             labels = {
                 split: np.array([numbers[label] for label in array.tolist()], "int32")
                 for split, array in labels.items()
@@ -148,16 +142,13 @@ class ArrayExamples(RandomAccessExamples):
 
 def _images_and_labels(data):
     """Images uint8 `(H, W, C)`, and labels, see `_label_values`."""
-    if isinstance(data, tuple | list) and len(data) == 2:
-        images, labels = list(_image_array(data[0])), _label_values(data[1])
-    elif isinstance(data, tf.data.Dataset):
-        images, labels = _read(data)
-    else:
+    if not isinstance(data, tuple | list) or len(data) != 2:
         raise ValueError(
-            "The data must be a path, a pair (images, labels) of arrays, a tf.data.Dataset of such "
-            'pairs, a pandas.DataFrame, or a mapping of "train", "validation", "calibration" and '
-            f'"test" to pairs or Datasets. Received: {type(data).__name__}'
+            "The data must be a path, a pair (images, labels) of arrays, a pandas.DataFrame, or a "
+            'mapping of "train", "validation", "calibration" and "test" to pairs. '
+            f"Received: {type(data).__name__}"
         )
+    images, labels = list(_image_array(data[0])), _label_values(data[1])
     if len(images) != len(labels) or not len(images):
         raise ValueError(
             "Images and labels must be of the same number, at least one. "
@@ -166,30 +157,9 @@ def _images_and_labels(data):
     return images, labels
 
 
-def _read(dataset):
-    """All images of a Dataset, and their labels."""
-    spec = dataset.element_spec
-    if not isinstance(spec, tuple) or len(spec) != 2:
-        raise ValueError(
-            f"A tf.data.Dataset must be of pairs (image, label). Received: elements {spec}"
-        )
-    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
-        raise ValueError("A tf.data.Dataset must have an end. Received: one that repeats")
-    images, labels = [], []
-    for image, label in without_autotune(dataset).as_numpy_iterator():
-        # Batches of grey images have the rank of a colour image.
-        is_batch = image.ndim == 4 or (image.ndim == 3 and image.shape[-1] not in (1, 3))
-        images += list(_image_array(image if is_batch else image[np.newaxis]))
-        labels += list(label) if is_batch else [label]
-    return images, _label_values(labels)
-
-
 def _image_array(images):
     """Images as uint8 `(N, H, W, C)`."""
-    try:
-        array = np.asarray(images)
-    except ValueError:  # The sizes differ.
-        array = np.zeros(0)
+    array = np.asarray(images)
     if array.ndim == 3:
         array = array[..., np.newaxis]
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[-1] not in (1, 3):
@@ -203,10 +173,7 @@ def _image_array(images):
 
 def _label_values(labels):
     """Labels as class numbers int64 `(N,)`, names object `(N,)` or flags uint8 `(N, K)`."""
-    try:
-        array = np.asarray(labels)
-    except ValueError:  # The sizes differ.
-        array = np.zeros((0, 0, 0))
+    array = np.asarray(labels)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]  # As in keras.datasets.cifar10.
     kind = array.dtype.kind

@@ -1,22 +1,18 @@
-"""The parts of labelled images: given by the data, or drawn from the training images."""
+"""The parts of labelled images: given by the data, or drawn; images of a group stay together."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL
 
-from .groups import assign, class_groups, held_out
-from .labels import class_counts, first_names, task_of
+from .examples import Examples, class_counts, first_names, places_by_class, task_of
 from .split_record import PARTS
-
-if TYPE_CHECKING:
-    from .examples import Examples
-
 
 _WORDS = {
     "train": ("train", "training"),
@@ -73,13 +69,23 @@ def _part_and_rest(name):
     return parts.pop() if len(parts) == 1 else None, rest
 
 
+class Drawing(NamedTuple):
+    """How images are drawn into parts.
+
+    Args:
+        class_names: The classes in the order of their numbers.
+        seed: Seed of the choice.
+        groups: The group of each image by its name: images of a group are in the same part. None:
+            each image is drawn by itself; see `held_out`.
+    """
+
+    class_names: Sequence[str]
+    seed: int = 0
+    groups: Mapping[str, int] | None = None
+
+
 def with_test(
-    splits: dict[str, Examples],
-    class_names: Sequence[str],
-    seed: int,
-    holdout: float,
-    notes: list[str],
-    groups: Mapping[str, int] | None = None,
+    splits: dict[str, Examples], holdout: float, how: Drawing, notes: list[str]
 ) -> dict[str, Examples]:
     """Returns images in parts with a "test" part.
 
@@ -88,11 +94,9 @@ def with_test(
 
     Args:
         splits: The images.
-        class_names: The classes in the order of their numbers.
-        seed: Seed of the choice.
         holdout: The share of every class; with 0 none is drawn.
+        how: The classes, the seed and the groups.
         notes: Receives a line about classes of one image or group.
-        groups: See `draw`.
 
     Raises:
         ValueError: If a class of multi-label data would be missing in a part, or as `draw`.
@@ -102,41 +106,31 @@ def with_test(
         del splits["validation"]
     if "test" in splits or not holdout or "train" not in splits:
         return splits
-    train = splits["train"]
-    counts, unit = class_counts(train.labels, len(class_names)), "image"
-    if groups is not None:
-        unit = "group"
-        counts = class_groups(train.labels, groups_of(train, groups), len(class_names))
+    train, names = splits["train"], how.class_names
+    counts, unit = class_counts(train.labels, len(names)), "image"
+    if how.groups is not None:
+        counts, unit = class_groups(train.labels, groups_of(train, how.groups), len(names)), "group"
     single = np.flatnonzero(counts == 1)
     if len(single):
-        names = _named(class_names, single)
-        notes.append(f"not tested, as there is a single {unit}: {names}")
-    rest, test = draw(train, holdout, seed, "test", groups)
+        notes.append(f"not tested, as there is a single {unit}: {_named(names, single)}")
+    rest, test = draw(train, holdout, "test", how)
     if not len(test):
         return splits
     if task_of(train.labels) == MULTILABEL:  # Nearly stratified: rare labels may share images.
-        check_classes({"train": rest}, class_names)
-        check_classes(
-            {"test": test}, class_names, np.setdiff1d(np.arange(len(class_names)), single)
-        )
+        check_classes({"train": rest}, names)
+        check_classes({"test": test}, names, np.setdiff1d(np.arange(len(names)), single))
     return {**splits, "train": rest, "test": test}
 
 
 def with_calibration(
-    splits: dict[str, Examples],
-    class_names: Sequence[str],
-    share: float,
-    seed: int,
-    groups: Mapping[str, int] | None = None,
+    splits: dict[str, Examples], share: float, how: Drawing
 ) -> dict[str, Examples]:
     """Returns images in parts with a share of the training images for "calibration".
 
     Args:
         splits: The images; their own "calibration" stays.
-        class_names: The classes in the order of their numbers.
         share: The share of every class; with 0 none is drawn.
-        seed: Seed of the choice.
-        groups: See `draw`.
+        how: The classes, the seed and the groups.
 
     Raises:
         ValueError: If there is no class of two training images or more, a class of multi-label
@@ -144,31 +138,21 @@ def with_calibration(
     """
     if not share or "calibration" in splits:
         return splits
-    train, kept = draw(splits["train"], share, seed, "calibration", groups)
+    train, kept = draw(splits["train"], share, "calibration", how)
     if not len(kept):
-        raise ValueError(
-            "A part for calibration needs a class of two training images or more. "
-            f"Received: calibration={share}, {len(train)} training images of {len(class_names)} "
-            "classes"
-        )
+        raise ValueError("A part for calibration needs a class of two training images or more.")
     if task_of(train.labels) == MULTILABEL:
-        check_classes({"train": train}, class_names)
+        check_classes({"train": train}, how.class_names)
     return {**splits, "train": train, "calibration": kept}
 
 
-def with_validation(
-    splits: dict[str, Examples],
-    share: float,
-    seed: int,
-    groups: Mapping[str, int] | None = None,
-) -> dict[str, Examples]:
+def with_validation(splits: dict[str, Examples], share: float, how: Drawing) -> dict[str, Examples]:
     """Returns images in parts with a share of the training images for "validation".
 
     Args:
         splits: The images; their own "validation" stays if the share is not 0.
         share: The share; with 0 there is no "validation".
-        seed: Seed of the choice.
-        groups: See `draw`.
+        how: The seed and the groups.
 
     Raises:
         ValueError: As `draw`.
@@ -177,75 +161,54 @@ def with_validation(
         return {name: examples for name, examples in splits.items() if name != "validation"}
     if "validation" in splits:
         return splits
-    train, kept = draw(splits["train"], share, seed, "validation", groups)
+    train, kept = draw(splits["train"], share, "validation", how)
     return {**splits, "train": train, **({"validation": kept} if len(kept) else {})}
 
 
-def fold_numbers(
-    train: Examples,
-    class_names: Sequence[str],
-    count: int,
-    seed: int,
-    groups: Mapping[str, int] | None = None,
-) -> np.ndarray:
+def fold_numbers(train: Examples, count: int, how: Drawing) -> np.ndarray:
     """Returns the fold of each image, from 1 to K, int64 `(N,)`.
 
     Args:
         train: The images.
-        class_names: The classes in the order of their numbers.
         count: K.
-        seed: Seed of the folds.
-        groups: See `draw`.
+        how: The classes, the seed and the groups.
 
     Raises:
         ValueError: If there are less than two folds, or fewer images or groups than folds, or a
             class would have no image outside of a fold.
     """
-    if count < 2:
-        raise ValueError(f"There must be at least 2 folds. Received: folds={count}")
-    unit = "images" if groups is None else "groups"
-    numbers = np.arange(len(train)) if groups is None else groups_of(train, groups)
+    unit = "images" if how.groups is None else "groups"
+    numbers = np.arange(len(train)) if how.groups is None else groups_of(train, how.groups)
     units = len(np.unique(numbers))
-    if units < count:
-        raise ValueError(f"{count} folds need at least {count} {unit}. Received: {units}")
-    few = np.flatnonzero(class_groups(train.labels, numbers, len(class_names)) < 2)
-    if len(few):
-        names = _named(class_names, few)
+    if not 2 <= count <= units:
         raise ValueError(
-            f"Folds need two {unit} or more of every class. Received: fewer of {names}"
+            f"There must be at least 2 folds, {unit} in each. Received: {count} of {units}"
         )
-    folds = assign(train.labels, numbers, (1 / count,) * count, seed) + 1
+    folds = assign(train.labels, numbers, (1 / count,) * count, how.seed) + 1
+    more = f"; folds need two {unit} or more of every class"
     for number in range(1, count + 1):
         rest = train.take(np.flatnonzero(folds != number))
-        check_classes({"train": rest}, class_names)
+        check_classes({"train": rest}, how.class_names, more=more)
     return folds
 
 
-def draw(
-    examples: Examples,
-    share: float,
-    seed: int,
-    part: str,
-    groups: Mapping[str, int] | None,
-) -> tuple[Examples, Examples]:
+def draw(examples: Examples, share: float, part: str, how: Drawing) -> tuple[Examples, Examples]:
     """Returns images in two parts, the second with about a share of every class.
 
     Args:
         examples: The images.
         share: The share.
-        seed: Seed of the choice.
         part: Name of the second part, for errors.
-        groups: The group of each image by its name: images of a group are in the same part. None:
-            each image is drawn by itself; see `groups.held_out`.
+        how: The seed and the groups.
 
     Raises:
         ValueError: If no class has images of two groups.
     """
-    if groups is None:
-        chosen = held_out(examples.labels, share, np.random.default_rng(seed))
+    if how.groups is None:
+        chosen = held_out(examples.labels, share, np.random.default_rng(how.seed))
     else:
-        numbers = groups_of(examples, groups)
-        chosen = assign(examples.labels, numbers, (1 - share, share), seed) == 1
+        numbers = groups_of(examples, how.groups)
+        chosen = assign(examples.labels, numbers, (1 - share, share), how.seed) == 1
         if not chosen.any() or chosen.all():
             raise ValueError(
                 f"A {part} part by groups needs a class with images of two groups or more. "
@@ -269,35 +232,14 @@ def shared_groups(splits: Mapping[str, Examples], groups: Mapping[str, int]) -> 
 
     Args:
         splits: The images.
-        groups: See `draw`.
+        groups: See `Drawing`.
     """
     found = {part: np.unique(groups_of(examples, groups)) for part, examples in splits.items()}
-    names, lines = [part for part in PARTS if part in found], []
-    for place, second in enumerate(names):
-        for first in names[:place]:
-            count = len(np.intersect1d(found[first], found[second]))
-            if count:
-                lines.append(f"{count} groups have images in {first} and in {second} of the data")
-    return lines
-
-
-def check_trained_classes(splits: Mapping[str, Examples], class_names: Sequence[str]) -> None:
-    """Raises ValueError if a part has images of a class that has no training image.
-
-    Args:
-        splits: The images, with a "train" part.
-        class_names: The classes in the order of their numbers.
-    """
-    untrained = class_counts(splits["train"].labels, len(class_names)) == 0
-    for split, examples in splits.items():
-        counts = class_counts(examples.labels, len(class_names))
-        wrong = np.flatnonzero(untrained & (counts > 0))
-        if len(wrong):
-            names = _named(class_names, wrong)
-            raise ValueError(
-                "Every class must have a training image, or none in the other parts. "
-                f"Received: {split} with {names}, which train is without"
-            )
+    return [
+        f"{count} groups have images in {first} and in {second} of the data"
+        for first, second in itertools.combinations([part for part in PARTS if part in found], 2)
+        if (count := len(np.intersect1d(found[first], found[second])))
+    ]
 
 
 def check_classes(
@@ -327,3 +269,153 @@ def check_classes(
 
 def _named(class_names, numbers):
     return first_names([class_names[number] for number in numbers])
+
+
+_DRAWS = 20  # Multi-label splits drawn until every label is in both parts.
+
+
+def group_of(
+    group_by: str, names: Sequence[str], cells: Mapping[str, str] | None = None
+) -> tuple[np.ndarray, int]:
+    """Returns the group of each image, and how many images lack the information.
+
+    An image without the information is a group of one.
+
+    Args:
+        group_by: Without `cells`, a regular expression that is searched in the names: the group is
+            its first capture group, or the whole match.
+        names: The images; paths relative to the data.
+        cells: The text that names the group, by the image's name; "" for none.
+
+    Returns:
+        Numbers from 0 in the order of their first image, int64 `(N,)`, and the count.
+
+    Raises:
+        ValueError: If the regular expression is wrong, or no image has the information.
+    """
+    reason = ""
+    found: list = []
+    if cells is not None:
+        found = [cells.get(name) or None for name in names]
+    else:
+        try:
+            pattern = re.compile(group_by)
+            matches = [pattern.search(name) for name in names]
+            found = [match and match[1 if pattern.groups else 0] for match in matches]
+        except re.error as error:
+            reason = str(error)
+    alone = sum(key is None for key in found)
+    if alone == len(found):
+        reason = reason or f"none of {len(names)} images has a group, such as {names[0]}"
+        raise ValueError(
+            "--group-by (group_by=) must be a column of the table, or a regular expression that "
+            f"some paths match. Received: {group_by!r}; {reason}"
+        )
+    numbers: dict = {}
+    keys = [("alone", place) if key is None else key for place, key in enumerate(found)]
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], "int64"), alone
+
+
+def assign(
+    labels: np.ndarray, groups: np.ndarray, shares: Sequence[float], seed: int
+) -> np.ndarray:
+    """Returns the part of each image, int64 `(N,)`; images of a group are in the same part.
+
+    Greedy: the largest groups first, ties in random order, each to the part where it brings the
+    images of each class, and of all classes, nearest to the shares (the least sum of squared
+    differences, in units of the images that are wanted). Then a class that a part lacks gets its
+    smallest group from a part with several, where no other class loses its last group in a part.
+
+    Args:
+        labels: As `Examples.labels`.
+        groups: The group of each image, int `(N,)`.
+        shares: Share of each part; their sum is 1.
+        seed: Decides the order of groups of the same size.
+    """
+    groups = np.unique(groups, return_inverse=True)[1]
+    count = int(groups.max()) + 1 if len(groups) else 0
+    rows, classes = (
+        np.nonzero(labels) if labels.ndim == 2 else (np.arange(len(labels)), labels.astype("int64"))
+    )
+    num_classes = (labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1) + 1
+    # The last class has all images, also without a label.
+    rows = np.concatenate([rows, np.arange(len(labels))])
+    classes = np.concatenate([classes, np.full(len(labels), num_classes - 1)])
+    keys, numbers = np.unique(groups[rows] * num_classes + classes, return_counts=True)
+    of_group, classes = np.divmod(keys, num_classes)
+    starts = np.searchsorted(of_group, np.arange(count + 1))
+    wanted = np.outer(shares, np.bincount(classes, numbers, num_classes))
+    filled, parts = np.zeros_like(wanted), np.zeros(count, "int64")
+    order = np.random.default_rng(seed).permutation(count)
+    sizes = np.bincount(groups, minlength=count)
+    for group in order[np.argsort(-sizes[order], kind="stable")]:
+        inside = slice(starts[group], starts[group + 1])
+        present, images = classes[inside], numbers[inside]
+        excess = filled[:, present] - wanted[:, present]
+        cost = (images * (images + 2 * excess) / wanted[:, present]).sum(axis=1)
+        parts[group] = np.argmin(cost)
+        filled[parts[group], present] += images
+    _fill(parts, of_group, classes, sizes, len(shares), num_classes)
+    return parts[groups]
+
+
+def _fill(parts, of_group, classes, sizes, num_parts, num_classes):
+    """Moves groups to parts that lack a class, in place."""
+    present = np.zeros((num_parts, num_classes), "int64")  # Groups of each part with a class.
+    np.add.at(present, (parts[of_group], classes), 1)
+    starts = np.searchsorted(of_group, np.arange(len(parts) + 1))
+    for number in np.argsort(present.sum(axis=0), kind="stable"):
+        for part in np.flatnonzero(present[:, number] == 0):
+            movable = []
+            for group in of_group[classes == number]:
+                inside = classes[starts[group] : starts[group + 1]]
+                if (present[parts[group], inside] >= 2).all():
+                    movable.append((sizes[group], group, inside))
+            if movable:
+                _, group, inside = min(movable, key=lambda found: found[:2])
+                present[parts[group], inside] -= 1
+                present[part, inside] += 1
+                parts[group] = part
+
+
+def held_out(labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Returns which examples a stratified split holds out, bool `(N,)`.
+
+    About `share` of every class, at least one of a class of two images or more and none of a
+    class of one. Multi-label images allow that only nearly: of 20 assignments the first is taken in
+    which every label is in both parts, or else the best.
+
+    Args:
+        labels: As `Examples.labels`.
+        share: Share of each class; more than 0, less than 1.
+        rng: Draws the examples.
+    """
+    chosen = np.zeros(len(labels), bool)
+    if labels.ndim == 1:
+        for of_class in places_by_class(labels):
+            count, places = len(of_class), rng.permutation(of_class)
+            chosen[places[: min(max(round(share * count), 1), count - 1)]] = True
+        return chosen
+    counts = labels.sum(axis=0, dtype="int64")
+    fewest = len(counts) + 1
+    for _ in range(_DRAWS):
+        seed = int(rng.integers(2**31))
+        drawn = assign(labels, np.arange(len(labels)), (1 - share, share), seed) == 1
+        second = labels[drawn].sum(axis=0, dtype="int64")
+        is_missing = ((counts >= 2) & (second == 0)) | ((counts >= 1) & (second == counts))
+        missing = int(is_missing.sum())
+        if missing < fewest:
+            chosen, fewest = drawn, missing
+        if not missing:
+            break
+    return chosen
+
+
+def class_groups(labels: np.ndarray, groups: np.ndarray, num_classes: int) -> np.ndarray:
+    """Returns the number of groups with images of each class, int `(K,)`."""
+    if labels.ndim == 2:
+        rows, classes = np.nonzero(labels)
+    else:
+        rows, classes = np.arange(len(labels)), labels
+    pairs = np.unique(np.stack([groups[rows], classes]), axis=1)
+    return class_counts(pairs[1].astype("int32"), num_classes)

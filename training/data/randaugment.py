@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.images.headers import seldom
+from keras_vit.images.decoding import seldom
 
 _EMPTY = 128  # Grey of uncovered pixels.
 _CUTOUT = 40  # Pixels from the centre of the square to its edge, at magnitude 10.

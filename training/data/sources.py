@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,7 @@ from keras_vit.images.listing import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
 from . import parts
-from .examples import Examples, Source
-from .given_tables import given_labels, given_parts, left_out, relative_names
-from .groups import group_of
+from .examples import Examples, Source, class_counts, first_names, multi_hot, task_of
 from .image_files import (
     NOT_UTF_8,
     FileExamples,
@@ -34,9 +32,16 @@ from .image_files import (
     undecodable,
 )
 from .in_memory import MEMORY, InMemory
-from .labels import first_names, multi_hot, task_of
-from .tables import TABLE_SUFFIXES, Reading, listed_files, sorted_classes
-from .tfrecords import INDEX, open_tfrecords
+from .tables import (
+    TABLE_SUFFIXES,
+    Reading,
+    given_labels,
+    given_parts,
+    left_out,
+    listed_files,
+    relative_names,
+)
+from .tfrecords import INDEX, open_tfds, open_tfrecords
 
 TFDS = "tfds:"
 TFRECORDS = "tfrecords:"
@@ -77,49 +82,47 @@ def read_source(
     elif fold and spec.test:
         spec = dataclasses.replace(spec, holdout=0.0)
     source = _opened(Reading(spec, **how))
-    splits, seed, groups = dict(source.splits), spec.split_seed or 0, source.groups
+    splits, count = dict(source.splits), len(source.class_names)
+    drawing = parts.Drawing(source.class_names, spec.split_seed or 0, source.groups)
     if calibration and not source.class_names:
-        raise ValueError(
-            "Images without labels have no part for calibration. "
-            f"Received: calibration={calibration}"
-        )
+        raise ValueError("Images without labels have no part for calibration.")
     if not spec.test:
         splits.pop("test", None)
-    if (validation is not None or calibration or fold) and "train" not in splits:
+    divided = validation is not None or calibration or fold or not source.class_names
+    if divided and "train" not in splits:
         raise ValueError(f"There must be images to train with. Received: only {', '.join(splits)}")
     if trained:
-        parts.check_trained_classes(splits, source.class_names)
+        present = [np.flatnonzero(class_counts(part.labels, count)) for part in splits.values()]
+        wanted = np.unique(np.concatenate(present))
+        parts.check_classes({"train": splits["train"]}, source.class_names, wanted)
     if fold:
-        train, (number, count) = splits["train"], fold
-        in_fold = parts.fold_numbers(train, source.class_names, count, seed, groups) == number
+        train, (number, folds) = splits["train"], fold
+        in_fold = parts.fold_numbers(train, folds, drawing) == number
         held_out = train.take(np.flatnonzero(in_fold))
         splits |= {"train": train.take(np.flatnonzero(~in_fold)), "test": held_out}
     # Before the validation images, so that they do not change what is held out.
-    splits = parts.with_calibration(splits, source.class_names, calibration, seed, groups)
+    splits = parts.with_calibration(splits, calibration, drawing)
     share = validation(len(splits["train"])) if callable(validation) else validation
     if share is not None:
-        splits = parts.with_validation(splits, share, seed, groups)
+        splits = parts.with_validation(splits, share, drawing)
     return dataclasses.replace(source, splits=splits)
 
 
 def _opened(reading):
     """The images in the parts of the data, and a test part."""
     spec, notes, name = reading.spec, reading.notes, str(reading.spec.data)
-    reader = READERS[kind_of_data(spec.data)]
-    for option, belongs in _BELONGS.items():
-        if getattr(spec, option) and option not in reader.options:
-            raise ValueError(f"{belongs}. Received: {name}, with {option}")
-    class_names, splits = reader.open(reading)
+    open_data, options = READERS[kind_of_data(spec.data)]
+    for option in ("class_names", "data_dir", "split", "labels"):
+        if getattr(spec, option) and option not in options:
+            kinds = [kind for kind, (_, known) in READERS.items() if option in known]
+            raise ValueError(f"{option} goes with {', '.join(kinds)}. Received: {name}")
+    class_names, splits = open_data(reading)
     class_names = tuple(map(composed, class_names))
     notes += [f"classes that look alike: {line}" for line in look_alikes(class_names)]
     if spec.exclude and reading.root is None:  # Files are left out before they are decoded.
         splits = _without(splits, spec)
     if not reading.labelled:
-        if "train" not in splits:
-            raise ValueError(
-                f"There must be images to train with. Received: only {', '.join(splits)}"
-            )
-        splits = {"train": splits["train"]}
+        splits = {"train": splits["train"]} if "train" in splits else splits
         return Source((), splits, reading.skipped, tuple(notes), _groups(splits, reading))
     if len(class_names) < reading.min_classes:
         raise ValueError(
@@ -129,7 +132,8 @@ def _opened(reading):
         )
     splits = _of_task(splits, class_names, spec.task, name, notes)
     groups = _groups(splits, reading)
-    splits = parts.with_test(splits, class_names, spec.split_seed or 0, spec.holdout, notes, groups)
+    drawing = parts.Drawing(class_names, spec.split_seed or 0, groups)
+    splits = parts.with_test(splits, spec.holdout, drawing, notes)
     return Source(class_names, splits, reading.skipped, tuple(notes), groups)
 
 
@@ -137,7 +141,9 @@ def kind_of_data(data: str | InMemory) -> str:
     """Returns the key of `READERS` for `DataSpec.data`."""
     if isinstance(data, InMemory):
         return "arrays" if data.frame is None else "table"
-    for prefix in (MEMORY, TFDS, TFRECORDS):
+    if data.startswith(MEMORY):
+        raise ValueError(f"Data in memory must be passed again by the program. Received: {data}")
+    for prefix in (TFDS, TFRECORDS):
         if data.startswith(prefix):
             return prefix
     if os.path.isfile(os.path.join(data, INDEX)):
@@ -145,25 +151,7 @@ def kind_of_data(data: str | InMemory) -> str:
     return "table" if data.lower().endswith(TABLE_SUFFIXES) else "folder"
 
 
-def is_files(name: str) -> bool:
-    """Returns whether data are image files, in a folder or listed in a table.
-
-    Args:
-        name: The data, as for `open_source`.
-    """
-    return kind_of_data(name) in ("table", "folder")
-
-
-def _refuse_memory(reading):
-    raise ValueError(
-        "Arrays, a tf.data.Dataset and a DataFrame are in memory: the Python program must pass "
-        f"them again. Received: {reading.spec.data}"
-    )
-
-
 def _open_tfds(reading):
-    from .tfds_records import open_tfds  # TensorFlow Datasets takes half a second.
-
     spec = reading.spec
     return open_tfds(spec.data.removeprefix(TFDS), spec.data_dir, download=reading.download)
 
@@ -172,16 +160,12 @@ def _open_files(reading):
     spec, skipped = reading.spec, reading.skipped
     name, is_frame = str(spec.data), isinstance(spec.data, InMemory)
     root = pathlib.Path(spec.data_dir or ("" if is_frame else name))
-    root = root.parent if root.is_file() else root
+    reading.root = root = root.parent if root.is_file() else root
     if is_frame:
         files, class_names = listed_files(spec.data.frame, name, root, reading)
     else:
         files, class_names = list_files(pathlib.Path(name), root, reading)
-    files = [file._replace(label=_composed(file.label)) for file in files]
-    class_names = sorted_classes(map(composed, class_names))
-    files = _with_tables(files, class_names, root, reading)
-    if spec.group_by is not None and any(file.group is not None for file in files):
-        reading.cells = {file.path: file.group for file in files}
+    files = _with_tables(files, class_names, reading)
     if not spec.follow_symlinks and (not is_frame or spec.data_dir is not None):
         check_links(root, (file.path for file in files))
     paths = [file.path for file in files]
@@ -197,9 +181,11 @@ def _open_files(reading):
     files = [file for place, file in enumerate(files) if place not in reasons]
     lines = describe_skipped(skipped, names=3)[:3]
     if not files:
-        reason = only_others(images_below(name)[1]) if os.path.isdir(name) else ""
-        reason = "; " + "; ".join(lines) if skipped else reason
+        others = only_others(images_below(name)[1]) if os.path.isdir(name) else ""
+        reason = "; " + "; ".join(lines) if skipped else others
         raise ValueError(f"There must be images in the data. Received: {name}, none{reason}")
+    if any(file.group is not None for file in files):
+        reading.cells = {file.path: file.group or "" for file in files}
     class_names = tuple(filter(is_utf_8, class_names))
     numbers: dict[Any, int] = {name: number for number, name in enumerate(class_names)}
     splits: dict[str, Examples] = {}
@@ -213,43 +199,21 @@ def _open_files(reading):
         splits[split or "train"] = FileExamples([file.path for file in part], labels)
     if reading.labelled and reading.min_classes:
         parts.check_classes(splits, class_names, more="".join(f"; {line}" for line in lines))
-    reading.root = root
     return class_names, splits
 
 
-class Reader(NamedTuple):
-    """A row of the table of readers.
-
-    Args:
-        open: Function from a `Reading` to the class names and the splits.
-        options: Names of `_BELONGS` that go with such data.
-    """
-
-    open: Callable[[Reading], ClassesAndSplits]
-    options: tuple[str, ...] = ()
-
-
-READERS = {
-    "folder": Reader(_open_files, ("split", "labels")),
-    "table": Reader(_open_files, ("split", "labels", "data_dir")),
-    "arrays": Reader(lambda how: how.spec.data.open(how.spec.class_names), ("class_names",)),
-    TFDS: Reader(_open_tfds, ("data_dir",)),
-    TFRECORDS: Reader(lambda how: open_tfrecords(how.spec.data.removeprefix(TFRECORDS))),
-    MEMORY: Reader(_refuse_memory, ("class_names", "data_dir", "split", "labels")),
-}
-_BELONGS = {
-    "class_names": "class_names go with arrays or a tf.data.Dataset",
-    "data_dir": "data_dir goes with tfds:NAME, a CSV file or a DataFrame",
-    "split": "--split (split=) goes with image files: a folder, a CSV file or a DataFrame",
-    "labels": "--labels (labels=) goes with image files: a folder, a CSV file or a DataFrame",
+# By the kind of data, a function from a `Reading` to the class names and the splits, and the
+# options that go with such data only.
+READERS: dict[str, tuple[Callable[[Reading], ClassesAndSplits], tuple[str, ...]]] = {
+    "folder": (_open_files, ("split", "labels")),
+    "table": (_open_files, ("split", "labels", "data_dir")),
+    "arrays": (lambda how: how.spec.data.open(how.spec.class_names), ("class_names",)),
+    TFDS: (_open_tfds, ("data_dir",)),
+    TFRECORDS: (lambda how: open_tfrecords(how.spec.data.removeprefix(TFRECORDS)), ()),
 }
 
 
-def _composed(label):
-    return composed(label) if isinstance(label, str) else tuple(map(composed, label))
-
-
-def _with_tables(files, class_names, root, reading):
+def _with_tables(files, class_names, reading):
     """The files that are not excluded, with the parts and labels of the tables."""
     spec = reading.spec
     if reading.one_part:
@@ -257,7 +221,7 @@ def _with_tables(files, class_names, root, reading):
     if not (spec.exclude or spec.split or spec.labels):
         return files
     paths = [file.path for file in files]
-    names = relative_names(paths, root)
+    names = relative_names(paths, reading.root)
     is_out = left_out(names, paths, spec.exclude, str(spec.data))
     splits = [file.split for file in files]
     labels = [file.label for file in files]
@@ -293,10 +257,8 @@ def _groups(splits, reading):
     if group_by is None:
         return None
     paths = [path for examples in splits.values() for path in examples.names]
-    names = paths if root is None else relative_names(paths, root)
-    if cells is not None:
-        cells = {name: cells[path] for name, path in zip(names, paths, strict=True)}
-    numbers, alone = group_of(group_by, names, None if root is None else paths, cells)
+    names = paths if root is None or cells is not None else relative_names(paths, root)
+    numbers, alone = parts.group_of(group_by, names, cells)
     groups = dict(zip(paths, numbers.tolist(), strict=True))
     line = f"{len(np.unique(numbers))} groups of {len(paths)} images"
     line += f", {alone} of one image without the information" if alone else ""
@@ -317,9 +279,8 @@ def _of_task(splits, class_names, task, data, notes):
         ]
         if task == MULTICLASS and others:
             raise ValueError(
-                "The task multiclass needs data with one class for each image. Received: "
-                f"{data}, which are multi-label: {len(others)} images have none or several, such "
-                f"as {others[0]}"
+                f"The task multiclass needs one class for each image. Received: {data}, which are "
+                f"multi-label: {len(others)} images have none or several, such as {others[0]}"
             )
         if task is None and not others:
             notes.append(

@@ -73,8 +73,7 @@ class DataSpec:
     strict: bool = setting(False, "stop at an image that cannot be read")
     exclude: tuple[str, ...] = setting(
         (),
-        "images to leave out; the flag takes a file that lists them, one a line, as keras-vit "
-        "deduplicate writes",
+        "images to leave out; the flag takes a file that lists them, one a line",
         unit="LIST",
         from_file=True,
     )
@@ -100,15 +99,14 @@ class DataSpec:
     )
     calibration: float = setting(
         0.0,
-        "share of the training images that is neither trained on nor chosen by, but held out for "
-        "calibration where the data have no such part; 0 for none, or 0.1 with --max-error",
+        "share of the training images that is held out for calibration where the data have no "
+        "such part; 0 for none, or 0.1 with --max-error",
         unit="SHARE",
         limits=SHARE,
     )
     split: tuple[str, ...] = setting(
         (),
-        "a CSV file path,split with the part of each image, in place of the data's own parts: "
-        "train, validation, calibration or test; paths are relative to the data",
+        "a CSV file path,split with the part of each image, by its path relative to the data",
         unit="TABLE",
         from_file=True,
     )
@@ -120,10 +118,10 @@ class DataSpec:
     )
     group_by: str | None = setting(
         None,
-        "keep images of a group in the same part: exif (one camera within seconds), a column of "
-        "the CSV file, or a regular expression whose first capture group, or match, in "
-        "the path relative to the data is the group",
-        unit="exif|COLUMN|REGEX",
+        "keep images of a group in the same part: a column of the CSV file, or a regular "
+        "expression whose first capture group, or match, in the path relative to the data is the "
+        "group",
+        unit="COLUMN|REGEX",
     )
     path_column: str | None = setting(
         None,
@@ -145,15 +143,13 @@ class DataSpec:
     )
     folders: str | None = setting(
         None,
-        "what the folders in the data folder are: classes, even if one is called train; or parts "
-        "such as train and test, with a folder for each class",
+        "what the folders in the data folder are: classes, even one called train; or parts",
         choices=FOLDERS,
         absent="as their names show it",
     )
     fold: tuple[int, int] | None = setting(
         None,
-        "k and K: the k-th of K parts of the training images is the test part, from 1; no image is "
-        "held out before, unless the data's test part is left out too",
+        "k and K: the k-th of K parts of the training images is the test part, from 1",
         flag="",
     )
 
@@ -167,15 +163,13 @@ class DataSpec:
 
             data = self.data if isinstance(self.data, InMemory) else InMemory(self.data)
             object.__setattr__(self, "data", data)
-        from .given_tables import table_lines  # Imports NumPy, which --help does not need.
+        from .tables import table_lines  # Imports NumPy, which --help does not need.
 
-        object.__setattr__(self, "exclude", tuple(self.exclude))
-        if self.fold is not None:
-            object.__setattr__(self, "fold", tuple(self.fold))
         for table in ("split", "labels"):
             object.__setattr__(self, table, table_lines(getattr(self, table), table))
-        if self.class_names is not None:
-            object.__setattr__(self, "class_names", tuple(self.class_names))
+        for name in ("exclude", "fold", "class_names"):
+            if (values := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(values))
         check_fields(self)
 
     @property
@@ -194,7 +188,7 @@ class DataSpec:
 
     def relative_names(self, paths: Iterable[str]) -> list[str]:
         """Returns the path of each of all images, as tables of the data have it."""
-        from .given_tables import relative_names
+        from .tables import relative_names
 
         of_data = self.data if isinstance(self.data, str) else ""
         root = os.path.abspath(self.data_dir or of_data)
@@ -250,8 +244,7 @@ class DataSpec:
         if given is not None and not isinstance(given.data, str | None):
             if given.name != values["data"]:
                 raise ValueError(
-                    f"The data must match the run's, {values['data']}. Received: {given.name}, "
-                    f"{given.data}"
+                    f"The data must match the run's, {values['data']}. Received: {given.name}"
                 )
             values["data"] = given.data
         return cls(**values)
@@ -286,9 +279,6 @@ def data_spec(data: Data, **options: Any) -> DataSpec:
         TypeError: If an option is no field of `DataSpec`.
         ValueError: If a `DataSpec` and other options are given.
     """
-    names = [field.name for field in dataclasses.fields(DataSpec) if field.name != "data"]
-    if unknown := sorted(set(options) - set(names)):
-        raise TypeError(f"Data options must be {', '.join(names)}. Received: {', '.join(unknown)}")
     spec = DataSpec(None, **options)
     if not isinstance(data, DataSpec):
         return dataclasses.replace(spec, data=data)
@@ -316,7 +306,7 @@ def open_source(
             the names of the classes, or a table of another tool; see `listed_files`;
             a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
-            arrays, a `tf.data.Dataset` or a `pandas.DataFrame`; see `InMemory`.
+            arrays or a `pandas.DataFrame`; see `InMemory`.
         seed: Seed of the choice of test images where the data have no test split; by default 0.
         verify: See `tables.Reading`.
         labelled: See `tables.Reading`.

@@ -7,7 +7,7 @@ import hashlib
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,18 +35,14 @@ def file_fingerprints(paths: Sequence[str]) -> np.ndarray:
     The number of a file that cannot be read is `UNKNOWN`.
     """
 
-    def read(start):
-        found = []
-        for path in paths[start : start + _FILES_AT_ONCE]:
-            try:
-                found.append(fingerprint(pathlib.Path(path).read_bytes()))
-            except OSError:
-                found.append(UNKNOWN)
-        return found
+    def read(path):
+        try:
+            return fingerprint(pathlib.Path(path).read_bytes())
+        except OSError:
+            return UNKNOWN
 
-    with ThreadPoolExecutor(4 * usable_cores()) as pool:  # They mostly wait for the disk.
-        groups = pool.map(read, range(0, len(paths), _FILES_AT_ONCE))
-        return np.array([number for group in groups for number in group], "uint64")
+    with ThreadPool(4 * usable_cores()) as pool:  # They mostly wait for the disk.
+        return np.array(pool.map(read, paths, _FILES_AT_ONCE), "uint64")
 
 
 Fingerprints: TypeAlias = Mapping[str, "np.ndarray | None"]
@@ -114,11 +110,6 @@ class SplitRecord:
         with atomic_write(folder / SPLIT) as partial:
             np.savez(partial, **self.parts)  # type: ignore[arg-type]
 
-    def with_parts(self, other: SplitRecord) -> SplitRecord:
-        """Returns a record of the images of both, for a run that continues on changed data."""
-        both = {name: np.union1d(self.parts[name], other.parts[name]) for name in PARTS}
-        return SplitRecord(both)
-
     def differences(self, splits: Mapping[str, Any]) -> list[str]:
         """Returns how the content of present images differs from the recorded one, a line each.
 
@@ -138,8 +129,7 @@ class SplitRecord:
         lines = []
         for how, names in (("new", new), ("in another part of the data", moved)):
             if names:
-                shown = "; ".join(map(for_line, names[:3])) + ("; ..." if len(names) > 3 else "")
-                lines.append(f"{len(names)} {how} ({shown})")
+                lines.append(f"{len(names)} {how} ({'; '.join(map(for_line, names[:3]))})")
         return [*lines, f"{len(gone)} gone"] if len(gone) else lines
 
     def has(self, part: str, fingerprints: np.ndarray) -> np.ndarray:

@@ -1,29 +1,29 @@
-"""Tables of images and labels: our CSV files, and tables of labelling tools and libraries."""
+"""Tables of images: of labels, ours and other tools', and tables and lists that change the data."""
 
 from __future__ import annotations
 
 import ast
 import collections
-import contextlib
 import csv
 import dataclasses
 import io
 import os
 import pathlib
+import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed
 from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.safe_text import for_csv
 
-from .labels import first_names
+from .examples import first_names
 from .parts import SPLITS
+from .split_record import PARTS
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
-# Names of tables that lie beside the images: Hugging Face's ImageFolder, Roboflow.
-NAMES = ("metadata.csv", "metadata.jsonl", "_classes.csv")
 # Columns with the path of an image and with its label, the clearest name first.
 _PATHS = ["path", "file_name", "filename", "filepath", "file_path", "image_path", "file", "image"]
 _PATHS += ["image_name", "image_id", "img", "id"]
@@ -117,7 +117,6 @@ def csv_table(text: str, title: str) -> LabelTable:
     Raises:
         ValueError: If a row has more cells than there are columns.
     """
-    text = text.removeprefix("\ufeff")
     # What the first line has most of; a comma in a tie.
     delimiter = max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
@@ -128,19 +127,16 @@ def csv_table(text: str, title: str) -> LabelTable:
     for number, row in enumerate(reader, 2):
         if any(more := row.pop(None, ())):
             raise ValueError(
-                f"{title}, row {number}: a cell with the separator in it must be in quotes. "
-                f"Received: {len(more)} more cells than columns, {more}"
+                f"{title}, row {number}: cells with a separator must be in quotes. Received: {more}"
             )
         rows.append({name: cell or "" for name, cell in row.items()})
     return LabelTable(columns, rows, 2)
 
 
-@contextlib.contextmanager
-def named_csv_errors(path: str | os.PathLike) -> Iterator[None]:
-    """Raises ValueError with the path where the block reads a file that is no CSV in UTF-8."""
+def _text_of(path: str | os.PathLike) -> str:
     try:
-        yield
-    except (UnicodeDecodeError, csv.Error) as error:
+        return pathlib.Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
         raise ValueError(f"{os.fspath(path)} must be a CSV file in UTF-8. {error}") from error
 
 
@@ -154,24 +150,19 @@ def read_label_table(path: pathlib.Path, notes: list[str]) -> LabelTable:
     Raises:
         ValueError: If the file is damaged.
     """
-    with named_csv_errors(path):
-        text = path.read_bytes().decode("utf-8-sig")
-        suffix = path.suffix.lower()
-        if suffix not in (".jsonl", ".json"):
-            return csv_table(text, str(path))
+    text, suffix = _text_of(path), path.suffix.lower()
+    if suffix not in (".jsonl", ".json"):
+        return csv_table(text, str(path))
     if suffix == ".jsonl":
-        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-        found = [(parse_json(line, f"{path}, line {n}"), f"{path}, line {n}") for n, line in lines]
+        lines = enumerate(text.split("\n"), 1)
+        found = [parse_json(line, f"{path}, line {n}") for n, line in lines if line.strip()]
     else:
         content = parse_json(text, str(path))
-        if isinstance(content, dict):
-            content = _coco_rows(content, path, notes)
-        found = [(row, f"{path}, entry {n}") for n, row in enumerate(content, 1)]
-    for row, place in found:
-        if not isinstance(row, dict):
-            raise ValueError(f"{place} must be a JSON object. Received: {str(row):.80}")
-    columns = list(dict.fromkeys(name for row, _ in found for name in row))
-    rows = [{name: cell_of(row.get(name)) for name in columns} for row, _ in found]
+        found = _coco_rows(content, path, notes) if isinstance(content, dict) else content
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise ValueError(f"{path} must have JSON objects. Received: {str(found):.80}")
+    columns = list(dict.fromkeys(name for row in found for name in row))
+    rows = [{name: cell_of(row.get(name)) for name in columns} for row in found]
     return LabelTable(columns, rows, 1)
 
 
@@ -188,74 +179,13 @@ def _coco_rows(content, path, notes):
         ]
     except (KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} must be a list of objects with path and label, or a COCO file: images with id "
-            "and file_name, categories with id and name, annotations with image_id and category_id."
-            f" Received: one without {error}"
+            f"{path} must be a list of objects with path and label, or a COCO file: images, "
+            f"categories and annotations. Received: one without {error}"
         ) from error
     if any("bbox" in annotation for annotation in content["annotations"]):
         notes.append(f"the labels in {path.name} are the categories of an image's boxes")
     one = all(len(of_image) == 1 for _, of_image in rows)
     return [{"path": name, "label": found[0] if one else found} for name, found in rows]
-
-
-def tables_beside(
-    folder: pathlib.Path, parts: Mapping[str, str], label: str | None
-) -> list[tuple[pathlib.Path, str | None]]:
-    """Returns the tables in a folder of images, or in all its folders of parts, with their parts.
-
-    Empty where there are none with labels: the folders are the classes then.
-
-    Args:
-        folder: The folder.
-        parts: The part of each folder in it, by its name; {} if it has no parts.
-        label: Name of the column of labels, or None.
-    """
-    of_parts = [(folder / name, part) for name, part in sorted(parts.items())]
-    for roots in ([(folder, None)], of_parts):
-        paths = [next((root / n for n in NAMES if (root / n).is_file()), None) for root, _ in roots]
-        found = [
-            (path, part)
-            for path, (_, part) in zip(paths, roots, strict=True)
-            if path is not None and _has_labels(path, label)
-        ]
-        if found:
-            return found if len(found) == len(roots) else []
-    return []
-
-
-def _has_labels(path, label):
-    wanted = label.split(",") if label else _LABELS
-    known = path.name == NAMES[-1]
-    return known or not {*wanted}.isdisjoint(read_label_table(path, []).columns)
-
-
-def table_folder_files(
-    folder: pathlib.Path,
-    parts: Mapping[str, str],
-    tables: Sequence[tuple[pathlib.Path, str | None]],
-    reading: Reading,
-) -> tuple[list[LabelledFile], tuple[str, ...]]:
-    """Returns the images that tables in a folder list, and the class names.
-
-    Args:
-        folder: The folder.
-        parts: The part of each folder in it, by its name.
-        tables: See `tables_beside`.
-        reading: As for `listed_files`.
-
-    Raises:
-        ValueError: As `listed_files`.
-    """
-    files: list[LabelledFile] = []
-    classes: list[str] = []
-    for path, part in tables:
-        table = read_label_table(path, reading.notes)
-        listed, names = listed_files(table, str(path), path.parent, reading)
-        classes += names
-        for file in listed:
-            inside = os.path.relpath(file.path, folder).split(os.sep)[0]  # ".." of others.
-            files.append(file._replace(split=file.split or part or parts.get(inside)))
-    return files, sorted_classes(classes)
 
 
 def listed_files(
@@ -285,9 +215,8 @@ def listed_files(
     path, label, classes = _columns_of(columns, spec, title)
     if path is None or not (label or classes) or not rows:
         raise ValueError(
-            f"{title} must have the columns path,label or path,label,split, or path and a column "
-            "of 0 and 1 for each class, and rows; --path-column and --label-column name others. "
-            f"Received: columns {columns}"
+            f"{title} must have the columns path,label or path and a column of 0 and 1 for each "
+            f"class, and rows; --path-column and --label-column name others. Received: {columns}"
         )
     if label is None and len(classes) == 1:
         label = classes[0]
@@ -300,6 +229,7 @@ def listed_files(
             for number, row in enumerate(rows, table.first_row)
         ]
         _note_columns(classes, labels, reading.notes)
+    labels = [_composed(of_image) for of_image in labels]
     files: dict[str, LabelledFile] = {}
     stems: dict[str, dict[str, list[str]]] = {}
     for number, (row, of_image) in enumerate(zip(rows, labels, strict=True), table.first_row):
@@ -307,9 +237,8 @@ def listed_files(
         split = SPLITS.get(str(row["split"]).strip().lower()) if "split" in row else None
         if not name or of_image == "" or ("split" in row and split is None):
             raise ValueError(
-                f"Each row of {title} must have a path, a label (--task multilabel allows none) "
-                f"and, if there is such a column, a split ({', '.join(SPLITS)}). "
-                f"Received in row {number}: {dict(row)}"
+                f"Each row of {title} must have a path, a label (--task multilabel allows none), "
+                f"and a split if there are any. Received in row {number}: {dict(row)}"
             )
         image = _existing(str(root / name), stems, f"{title}, row {number}")
         if image in files:
@@ -320,6 +249,10 @@ def listed_files(
     return list(files.values()), sorted_classes(found)
 
 
+def _composed(label):
+    return composed(label) if isinstance(label, str) else tuple(map(composed, label))
+
+
 def _columns_of(columns, spec, title):
     """The columns of paths and of labels, None where there is none, and else of classes."""
     given = spec.label_column or ""
@@ -327,8 +260,7 @@ def _columns_of(columns, spec, title):
     for name, flag in [(spec.path_column, "path"), *((name, "label") for name in wanted)]:
         if name is not None and name not in columns:
             raise ValueError(
-                f"--{flag}-column ({flag}_column=) must be a column of {title}: "
-                f"{', '.join(columns)}. Received: {name}"
+                f"--{flag}-column must be one of {title}: {', '.join(columns)}. Received: {name}"
             )
     named = {name.lower(): name for name in reversed(columns)}  # As spreadsheets write them.
     path = spec.path_column or next((named[name] for name in _PATHS if name in named), None)
@@ -419,13 +351,9 @@ def _existing(image, stems, place):
                 stems[folder][composed(name)].append(os.path.join(real, name))
     found = stems[folder].get(composed(stem), [])
     if len(found) > 1:
-        names = list(map(os.path.basename, found))
-        raise ValueError(f"{place}: a path must name one file. Received: {image}: {names}")
+        raise ValueError(f"{place}: a path must name one file. Received: {found}")
     if not found:
-        raise ValueError(
-            f"{place}: no such file: {image}, with or without a suffix; --data-dir names the "
-            "folder of the images"
-        )
+        raise ValueError(f"{place}: no such file: {image}; --data-dir names the images' folder")
     return found[0]
 
 
@@ -443,13 +371,12 @@ def _in_any_form(folder):
 def _flagged(title, number, row, classes):
     """The classes whose column has a 1 in a row."""
     flags = {name: _FLAGS.get(str(row[name]).strip()) for name in classes}
-    wrong = [name for name in classes if flags[name] is None]
+    wrong = [f"{row[name]!r} in {name}" for name in classes if flags[name] is None]
     if wrong:
         raise ValueError(
-            f"Without a column label, {title} must have 0 or 1 in a column for each class; "
-            "--label-column names the column of labels, or the columns of the classes with commas "
-            f"between. Received in row {number}: "
-            + ", ".join(f"{row[name]!r} in {name}" for name in wrong[:5])
+            f"{title} must have a column label, or 0 or 1 in a column for each class; "
+            "--label-column names these columns, with commas between. Received in row "
+            f"{number}: {first_names(wrong)}"
         )
     return tuple(name for name in classes if flags[name])
 
@@ -459,3 +386,181 @@ def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
     names = set(names)
     numbers = all(name.isdecimal() for name in names)
     return tuple(sorted(names, key=lambda name: (int(name), name) if numbers else name))
+
+
+_GIVEN = {"split": "split", "labels": "label"}  # By the flag, the column of values.
+
+
+def table_lines(
+    table: str | os.PathLike | Mapping[str, str] | Iterable[str], flag: str
+) -> tuple[str, ...]:
+    """Returns the lines of a table, as a run records it and `check` writes it.
+
+    A path that a spreadsheet would run as a formula is quoted and begins with "./".
+
+    Args:
+        table: A CSV file, its lines, or a mapping from paths to values.
+        flag: "split" or "labels".
+
+    Raises:
+        ValueError: If a file is not text in UTF-8.
+    """
+    if isinstance(table, Mapping):
+        text = io.StringIO()
+        formulas = {path for path in table if for_csv(path) != path}
+        rows = [(f"./{path}" if path in formulas else path, table[path]) for path in table]
+        writer = csv.writer(
+            text, lineterminator="\n", quoting=csv.QUOTE_ALL if formulas else csv.QUOTE_MINIMAL
+        )
+        writer.writerows([("path", _GIVEN[flag]), *rows])
+        return tuple(text.getvalue().splitlines())
+    if isinstance(table, str | os.PathLike):
+        table = _text_of(table).splitlines()
+    return tuple(line for line in table if line.strip())
+
+
+def read_table(names: Sequence[str], lines: Sequence[str], flag: str) -> dict[str, str]:
+    """Returns the value of each path in a table.
+
+    Args:
+        names: The images of the data; see `relative_names`.
+        lines: The lines; the first has the columns `path` and the flag's, and maybe others.
+        flag: "split" or "labels".
+
+    Raises:
+        ValueError: If a column is missing, a path is missing or listed twice, or the data do not
+            have an image.
+    """
+    column, title = _GIVEN[flag], f"The table of --{flag} ({flag}=)"
+    columns, rows, _ = csv_table("\n".join(lines), title)
+    if not {"path", column} <= {*columns}:
+        raise ValueError(f"{title} must have the columns path,{column}. Received: {columns}")
+    found: dict[str, str] = {}
+    for number, row in enumerate(rows, 2):
+        name = _normal(str(row["path"]).strip())
+        if name == "." or name in found:
+            raise ValueError(
+                f"{title} must have a path in each row, each once. "
+                f"Received in row {number}: {row['path']!r}"
+            )
+        found[name] = composed(str(row[column]).strip())
+    if unknown := sorted(found.keys() - {*names}):
+        raise ValueError(
+            f"{title} must have images of the data, by their paths relative to it, such as "
+            f"{[*names[:1]]}. Received: {first_names(unknown, 3)}, which the data do not have"
+        )
+    return found
+
+
+def relative_names(paths: Sequence[str], root: str | os.PathLike) -> list[str]:
+    """Returns the path of each image relative to the folder of the data, with slashes.
+
+    An image outside of the folder has the last part of its path, as in `DataSpec.relative`, if no
+    other image has this name.
+
+    Args:
+        paths: The images.
+        root: The folder.
+    """
+    inside = os.path.join(os.fspath(root), "")
+    names = [
+        _normal(path[len(inside) :] if path.startswith(inside) else os.path.relpath(path, root))
+        for path in paths
+    ]
+    last = [posixpath.basename(name) if name.startswith("../") else name for name in names]
+    counts = collections.Counter(last)
+    return [short if counts[short] == 1 else name for short, name in zip(last, names, strict=True)]
+
+
+def _normal(path):
+    return composed(posixpath.normpath(path.replace(os.sep, "/")))
+
+
+def left_out(
+    names: Sequence[str], paths: Sequence[str], exclude: Iterable[str], data: str
+) -> list[bool]:
+    """Returns whether each image is left out.
+
+    Args:
+        names: The images; see `relative_names`.
+        paths: Their whole paths.
+        exclude: Paths relative to the data, or whole ones.
+        data: The data, for errors.
+
+    Raises:
+        ValueError: If the data have no such image.
+    """
+    wanted, whole = set(map(_normal, exclude)), [*map(_normal, paths)]
+    if unused := sorted(wanted.difference(names, whole)):
+        names = first_names(unused)
+        raise ValueError(f"Excluded images must be in the data. Received: {data}, without {names}")
+    return [name in wanted or path in wanted for name, path in zip(names, whole, strict=True)]
+
+
+def given_parts(
+    names: Sequence[str], lines: Sequence[str], is_left_out: Sequence[bool]
+) -> list[str | None]:
+    """Returns the part of each image by the table of `--split`.
+
+    None for images without a row, "" for those whose row has no part, which are left out.
+
+    Args:
+        names: The images; see `relative_names`.
+        lines: The table.
+        is_left_out: Whether an image needs no row.
+
+    Raises:
+        ValueError: If a part is unknown, the data do not have an image, or an image has no row.
+    """
+    table = read_table(names, lines, "split")
+    known = {**SPLITS, "": ""}
+    parts = [known.get(table[name].lower()) if name in table else None for name in names]
+    wrong = [
+        f"{table[name]!r} of {name}" if name in table else f"no row of {name}"
+        for name, part, out in zip(names, parts, is_left_out, strict=True)
+        if part is None and not (out and name not in table)
+    ]
+    if wrong:
+        raise ValueError(
+            f"The table of --split (split=) must have a part ({', '.join(PARTS)}) of every image. "
+            f"Received: {first_names(wrong, 3)}"
+        )
+    return parts
+
+
+def given_labels(
+    names: Sequence[str],
+    labels: Sequence[str | tuple[str, ...]],
+    lines: Sequence[str],
+    class_names: Sequence[str],
+    task: str | None,
+) -> list[str | tuple[str, ...]]:
+    """Returns the label of each image, by the table of `--labels` where it has the image.
+
+    Args:
+        names: The images; see `relative_names`.
+        labels: Their labels in the data; tuples for multi-label images.
+        lines: The table. A `;` separates the labels of a multi-label image.
+        class_names: The classes of the data.
+        task: "multilabel" makes tuples of all labels.
+
+    Raises:
+        ValueError: If the data do not have an image or a label.
+    """
+    table = read_table(names, lines, "labels")
+    several = task == MULTILABEL or any(isinstance(label, tuple) for label in labels)
+    given = {name: split_labels(value) if several else (value,) for name, value in table.items()}
+    unknown = [
+        f"{label!r} of {name}"
+        for name, of_image in given.items()
+        for label in of_image
+        if label not in class_names
+    ]
+    if unknown:
+        raise ValueError(
+            "Labels of --labels (labels=) must be classes of the data "
+            f"({first_names(class_names, 10)}). Received: {first_names(unknown, 3)}"
+        )
+    old = [label if isinstance(label, tuple) else (label,) for label in labels]
+    found = [given.get(name, label) for name, label in zip(names, old, strict=True)]
+    return list(found) if several else [label for (label,) in found]

@@ -1,12 +1,15 @@
-"""Labelled images in sharded TFRecord files, read and written."""
+"""Labelled images in TFRecord files, ours and TensorFlow Datasets', which are read in sequence."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import dataclasses
+import functools
 import math
 import os
 import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +19,19 @@ from keras_vit.images.transcoding import transcoded
 from keras_vit.utils.files import CLASSES, atomic_folder, check_folder
 from keras_vit.utils.progress import progress_bar
 
-from . import lazy_tensorflow as tf
-from .examples import Examples, Source, add_to_hash, without_autotune
-from .labels import class_numbers, label_array
-from .record_examples import RecordExamples, Records
+from .examples import (
+    Examples,
+    Source,
+    ascending_places,
+    class_numbers,
+    label_array,
+    multi_hot,
+    random_key,
+    relabelled,
+    tf,
+    tfds,
+    without_autotune,
+)
 
 # Features as in the ImageNet files of TensorFlow's model garden.
 IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
@@ -27,6 +39,127 @@ INDEX = "index.npz"
 SHARD_MEBIBYTES = 128
 
 _PARTS = ("files", "bytes", "counts", "labels", "names")  # Arrays of the index, for each split.
+BUFFER_BYTES = 512 * 2**20  # Shuffle buffer of encoded images.
+READ_BYTES = 4 * 2**20  # Read buffer of a file.
+
+
+class NotPrepared(ValueError):
+    """Data or weights would have to be downloaded first; the message names them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """The TFRecord files of one split.
+
+    Args:
+        files: Paths, in order.
+        counts: Number of records in each file, int `(F,)`.
+        num_bytes: Approximate size of all files.
+        image: Function from a record to its encoded image (graph operations).
+        name: Function from the place of a record to its name.
+    """
+
+    files: Sequence[str]
+    counts: np.ndarray
+    num_bytes: int
+    image: Callable[[Any], tf.Tensor]
+    name: Callable[[int], str]
+
+    def dataset(self, start: int, stop: int) -> tf.data.Dataset:
+        """Returns records `start` to `stop - 1`; other files are not opened."""
+        ends = np.cumsum(self.counts)
+        first, last = np.searchsorted(ends, [start, max(start, stop - 1)], side="right")
+        before = int(ends[first] - self.counts[first])
+        found = tf.data.TFRecordDataset(self.files[first : last + 1], "", READ_BYTES)
+        return found.skip(start - before).take(stop - start)
+
+
+class RecordExamples(Examples):
+    """Some examples of one split in record files.
+
+    Records have no random access, so an epoch is shuffled by a buffer of up to 512 MiB of
+    encoded images. A smaller split is shuffled completely.
+
+    Args:
+        records: The split.
+        labels: Labels of all records, as `Examples.labels`.
+        chosen: Ascending places in the split of these examples; None: all.
+    """
+
+    def __init__(self, records: Records, labels: np.ndarray, chosen: np.ndarray | None = None):
+        self._records, self._all_labels = records, labels
+        self._chosen = np.arange(len(labels)) if chosen is None else chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._all_labels[self._chosen]
+
+    @property
+    def names(self) -> list[str]:
+        return [self._records.name(place) for place in self._chosen.tolist()]
+
+    def take(self, indices: Iterable[int]) -> RecordExamples:
+        places = ascending_places(indices, len(self))
+        return RecordExamples(self._records, self._all_labels, self._chosen[places])
+
+    def relabelled(self, numbers: np.ndarray, num_classes: int | None = None) -> RecordExamples:
+        labels = relabelled(self._all_labels, numbers, num_classes)
+        return RecordExamples(self._records, labels, self._chosen)
+
+    def ordered(self) -> tf.data.Dataset:
+        return self._elements(tf.constant(0, tf.int64))
+
+    def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
+        elements = self._elements(epoch)
+        mean_bytes = max(1.0, self._records.num_bytes / max(1, len(self._all_labels)))
+        size = max(1, min(len(self), int(BUFFER_BYTES / mean_bytes)))
+        first, second = tf.unstack(random_key(seed, epoch))
+        spec = elements.element_spec
+        parts = tf.nest.flatten(spec)
+        # Not `Dataset.shuffle`: it keeps the first epoch's seed and depends on TensorFlow's
+        # global seed.
+        shuffled = tf.raw_ops.ShuffleDataset(
+            input_dataset=tf.data.experimental.to_variant(elements),
+            buffer_size=size,
+            seed=first,
+            seed2=second,
+            output_types=[part.dtype for part in parts],
+            output_shapes=[part.shape for part in parts],
+            reshuffle_each_iteration=False,
+        )
+        elements = tf.data.experimental.from_variant(shuffled, spec)
+        return elements.skip(done)
+
+    def fingerprints(self) -> None:
+        return None  # All bytes of the files would have to be read.
+
+    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        record, label = handle
+        return self._records.image(record), label
+
+    def _elements(self, epoch):
+        """Returns `(handle, epoch, index)`, in order."""
+        indices = tf.data.Dataset.range(len(self))
+        epochs = tf.data.Dataset.from_tensors(epoch).repeat()
+        return tf.data.Dataset.zip(self._handles, epochs, indices)
+
+    @functools.cached_property
+    def _handles(self):
+        """The handles, in order; records before the first and after the last are not read."""
+        start, stop = (self._chosen[0], self._chosen[-1] + 1) if len(self) else (0, 0)
+        # Built once, outside of any graph: a TFDS builder creates its data set in Python.
+        with tf.init_scope():
+            labels = tf.data.Dataset.from_tensor_slices(self._all_labels[start:stop])
+            handles = tf.data.Dataset.zip(self._records.dataset(int(start), int(stop)), labels)
+            is_chosen = np.isin(np.arange(start, stop), self._chosen)
+            if is_chosen.all():
+                return handles
+            handles = tf.data.Dataset.zip(handles, tf.data.Dataset.from_tensor_slices(is_chosen))
+            handles = handles.filter(lambda handle, is_chosen: is_chosen)
+            return handles.map(lambda handle, is_chosen: handle)
 
 
 def open_tfrecords(folder: str | os.PathLike) -> tuple[tuple[str, ...], dict[str, Examples]]:
@@ -40,7 +173,7 @@ def open_tfrecords(folder: str | os.PathLike) -> tuple[tuple[str, ...], dict[str
     path = folder / INDEX
     if not path.is_file():
         raise ValueError(
-            f"TFRecord files must be in a folder that keras-vit records wrote, with {INDEX}. "
+            f"A folder of TFRecord files must be one that keras-vit records wrote, with {INDEX}. "
             f"Received: {folder}"
         )
     try:
@@ -51,7 +184,7 @@ def open_tfrecords(folder: str | os.PathLike) -> tuple[tuple[str, ...], dict[str
         splits: dict[str, Examples] = {}
         for split in dict.fromkeys(name.partition("/")[0] for name in index):
             arrays = [index[f"{split}/{part}"] for part in _PARTS]
-            splits[split] = RecordExamples(_indexed(folder, len(class_names), *arrays))
+            splits[split] = _indexed(folder, len(class_names), *arrays)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
             f"The records in {folder} are damaged or incomplete: write them again. {error}"
@@ -60,28 +193,20 @@ def open_tfrecords(folder: str | os.PathLike) -> tuple[tuple[str, ...], dict[str
 
 
 def _indexed(folder, num_classes, files, sizes, counts, labels, names):
-    """The records of a split by the arrays of the index; raises ValueError if these do not fit."""
+    """A split by the arrays of the index; raises ValueError if these do not fit."""
     paths = [os.path.join(folder, os.path.basename(name)) for name in files.tolist()]
-    hot = labels.ndim == 2
-    if not (
-        len(paths) == len(sizes) == len(counts)
-        and labels.shape == ((len(names), num_classes) if hot else (len(names),))
-        and len(names) == counts.sum()
-        and 0 <= labels.min(initial=0) <= labels.max(initial=0) < (2 if hot else num_classes)
-    ):
+    found = labels.shape[1] if labels.ndim == 2 else labels.max(initial=0) + 1
+    if not (len(labels) == len(names) == counts.sum() and found <= num_classes):
         raise ValueError(f"The index has arrays of other images or classes than {num_classes}.")
     for file, size in zip(paths, sizes, strict=True):
         if os.path.getsize(file) != size:
             raise ValueError(f"{file} must have {size} bytes, as written.")
-    return Records(paths, counts, int(sizes.sum()), _image, lambda: labels, lambda: _decoded(names))
+    records = Records(paths, counts, int(sizes.sum()), _image, lambda place: names[place].decode())
+    return RecordExamples(records, labels)
 
 
 def _image(record):
     return tf.io.parse_single_example(record, {IMAGE: tf.io.FixedLenFeature([], tf.string)})[IMAGE]
-
-
-def _decoded(names):
-    return [name.decode() for name in names.tolist()]
 
 
 def write_records(
@@ -96,7 +221,7 @@ def write_records(
 
     Encoded images are copied unchanged, except that all but JPEG and PNG become PNG. Their order
     is drawn by the seed, so that each shard is a sample of all classes. The folder appears
-    after everything has been written, read back and compared.
+    after everything has been written. Each record has a checksum, which reading checks.
 
     Args:
         source: The data, from `open_source`.
@@ -109,17 +234,12 @@ def write_records(
         Numbers of images and of files of each split.
 
     Raises:
-        ValueError: If the folder is not empty, a class name is not one line of text, or the size
-            not positive.
-        OSError: If the files cannot be written, or differ when they are read back.
+        ValueError: If the folder is not empty, or a class name is not one line of text.
+        OSError: If the files cannot be written.
     """
     folder = pathlib.Path(folder)
     check_folder(folder)
     check_class_names(source.class_names)
-    if shard_mebibytes <= 0:
-        raise ValueError(
-            f"A shard must have a positive size. Received: shard_mebibytes={shard_mebibytes}"
-        )
     all_names = [name for examples in source.splits.values() for name in examples.names]
     # Files are named relative to their common folder, so that moved data keep their names.
     is_files = all(map(os.path.isabs, all_names))
@@ -132,25 +252,20 @@ def write_records(
         text = "".join(f"{name}\n" for name in source.class_names)
         (scratch / CLASSES).write_text(text, encoding="utf-8")
         index: dict[str, np.ndarray] = {}
-        digests = {}
         for split, examples in source.splits.items():
             names = np.array([os.fsencode(name.removeprefix(root)) for name in examples.names])
             limit = shard_mebibytes * 2**20
-            arrays, digests[split] = _write_split(scratch, split, examples, names, seed, limit, bar)
+            arrays = _write_split(scratch, split, examples, names, seed, limit, bar)
             index |= {f"{split}/{part}": array for part, array in arrays.items()}
         # It saves `open_tfrecords` from scanning all files.
         np.savez_compressed(scratch / INDEX, **index)  # type: ignore[arg-type]
-        _, splits = open_tfrecords(scratch)
-        for split, examples in splits.items():
-            if examples.content_hash() != digests[split]:
-                raise OSError(
-                    f"The files of {split} differ from what was written: is the disk damaged?"
-                )
-    return {split: (len(part), len(index[f"{split}/files"])) for split, part in splits.items()}
+    return {
+        split: (len(part), len(index[f"{split}/files"])) for split, part in source.splits.items()
+    }
 
 
 def _write_split(folder, split, examples, names, seed, shard_bytes, bar):
-    """Writes the shards of a split; returns its part of the index, and the hash of its images."""
+    """Writes the shards of a split; returns its part of the index."""
     elements = examples.shuffled(seed).take(len(examples))
     elements = elements.map(
         lambda handle, epoch, index: (*examples.read(handle), index),
@@ -160,7 +275,7 @@ def _write_split(folder, split, examples, names, seed, shard_bytes, bar):
     shards: list[pathlib.Path] = []
     counts: list[int] = []
     order, labels = [], []
-    digest, size = hashlib.sha256(), math.inf
+    size = math.inf
     with contextlib.ExitStack() as open_file:
         for encoded, label, place in without_autotune(elements).as_numpy_iterator():
             if size >= shard_bytes:
@@ -170,26 +285,23 @@ def _write_split(folder, split, examples, names, seed, shard_bytes, bar):
                 counts.append(0)
                 writer = open_file.enter_context(tf.io.TFRecordWriter(str(shards[-1])))
                 size = 0
-            encoded = transcoded(encoded, small=True)
-            record = _example(encoded, class_numbers(label), names[place])
+            record = _example(transcoded(encoded, small=True), class_numbers(label), names[place])
             writer.write(record)
             size += len(record)
             counts[-1] += 1
-            add_to_hash(digest, encoded, label)
             order.append(place)
             labels.append(label)
             bar.update()
     files = [
         shard.rename(folder / f"{shard.name}-of-{len(shards):05d}.tfrecord") for shard in shards
     ]
-    arrays = {
+    return {
         "files": np.array([file.name for file in files]),
         "bytes": np.array([file.stat().st_size for file in files]),
         "counts": np.array(counts),
         "labels": label_array(labels),
         "names": names[order],
     }
-    return arrays, digest.hexdigest()
 
 
 def _example(encoded: bytes, labels: list[int], name: bytes) -> bytes:
@@ -199,3 +311,115 @@ def _example(encoded: bytes, labels: list[int], name: bytes) -> bytes:
         NAME: tf.train.Feature(bytes_list=tf.train.BytesList(value=[name])),
     }
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+# TensorFlow Datasets
+
+
+def open_tfds(
+    name: str, data_dir: str | os.PathLike | None, *, download: bool = True
+) -> tuple[tuple[str, ...], dict[str, Examples]]:
+    """Returns the class names and the labelled splits of a data set.
+
+    It is downloaded and prepared if necessary.
+
+    Args:
+        name: Name in TensorFlow Datasets: `NAME`, `NAME:version`, `NAME/config`.
+        data_dir: Folder of prepared data sets; by default TensorFlow Datasets' own.
+        download: Whether a missing data set is downloaded and prepared.
+
+    Raises:
+        NotPrepared: If it is missing and may not be downloaded.
+        ValueError: If it is unknown, cannot be prepared, or does not have one image and one
+            label, or else one list of labels, per example.
+    """
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+        if download:
+            builder.download_and_prepare()
+    except Exception as error:  # Network, checksum and import errors among others.
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            "The name after tfds: must be a data set of TensorFlow Datasets that is prepared in "
+            f"data_dir or can be downloaded. Received: {name!r}, data_dir={data_dir}. {reason}"
+        ) from error
+    if not builder.is_prepared():
+        # A data set's code has the sizes of the files to download.
+        size = sum(size for url in builder.url_infos.values() if (size := url.size))
+        fetched = builder.info.download_size or tfds.core.utils.Size(size)
+        raise NotPrepared(
+            f"The data set tfds:{builder.info.full_name} is not prepared in {builder.data_dir}. A "
+            f"run would download {fetched or 'an unknown number of bytes'}"
+        )
+    features = builder.info.features
+    images = [key for key, value in features.items() if isinstance(value, tfds.features.Image)]
+    labels = [key for key, value in features.items() if isinstance(value, tfds.features.ClassLabel)]
+    # A list of classes counts where no feature is one class.
+    lists = [key for key, value in features.items() if _is_list_of_classes(value)]
+    image = _choice("image", images, features, name)
+    label = _choice("label" if labels or not lists else "labels", labels or lists, features, name)
+    splits: dict[str, Examples] = {}
+    for split in ("train", "validation", "test"):
+        if split in builder.info.splits and builder.info.splits[split].num_examples:
+            records = _records(builder, split, image)
+            found = _labels(builder, label, records)
+            if found[0].max() >= 0:  # Else not published.
+                splits[split] = RecordExamples(records, found)
+    if not splits:
+        raise ValueError(
+            "A data set of TensorFlow Datasets must have images with labels in train, validation "
+            f"or test. Received: {name}, with {', '.join(builder.info.splits) or 'no splits'}"
+        )
+    classes = features[label].feature if label in lists else features[label]
+    return tuple(classes.names), splits
+
+
+def _is_list_of_classes(feature):
+    return isinstance(getattr(feature, "feature", None), tfds.features.ClassLabel)
+
+
+def _choice(wanted: str, keys: list[str], features: Any, name: str) -> str:
+    """Returns the key to use: the wanted one, or the only one."""
+    if wanted in keys:
+        return wanted
+    if len(keys) != 1:
+        kind = "Image" if wanted == "image" else "ClassLabel, which numbers and texts are not"
+        known = [f"{key} ({type(feature).__name__})" for key, feature in features.items()]
+        raise ValueError(
+            f"A data set must have one {wanted} (a feature {kind}), or one named {wanted!r}. "
+            f"Received: {name}, with {', '.join(keys or known)}"
+        )
+    return keys[0]
+
+
+def _records(builder, split, image):
+    """The files of a prepared split, read without the work of TFDS on each record."""
+    info = builder.info.splits[split]
+    features = tfds.features.FeaturesDict({image: builder.info.features[image]})
+    decoders = {image: tfds.decode.SkipDecoding()}
+    files, counts = [os.fspath(path) for path in info.filepaths], np.array(info.shard_lengths)
+    ends = np.cumsum(counts)
+
+    def name(place):  # As TFDS gives it with `add_tfds_id`.
+        shard = int(np.searchsorted(ends, place, side="right"))
+        return f"{os.path.basename(files[shard])}__{place - ends[shard] + counts[shard]}"
+
+    return Records(
+        files,
+        counts,
+        info.num_bytes,
+        lambda record: features.deserialize_example(record, decoders=decoders)[image],
+        name,
+    )
+
+
+def _labels(builder, label, records):
+    """The labels of all records, as `Examples.labels`."""
+    feature = builder.info.features[label]
+    features = tfds.features.FeaturesDict({label: feature})
+    found = records.dataset(0, int(records.counts.sum()))
+    found = found.map(lambda record: features.deserialize_example(record)[label])
+    labels = list(without_autotune(found).as_numpy_iterator())
+    if _is_list_of_classes(feature):
+        return multi_hot(labels, feature.feature.num_classes)
+    return label_array(labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,20 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.description.class_labels import DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.prediction import split_answers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
-from keras_vit.training.data.labels import task_of
+from keras_vit.training.data.examples import task_of
 from keras_vit.training.data.spec import Data, data_spec
 
 from .held_out import choose_images
-from .multilabel import LEAST_PROBABILITY, report_of_outputs
+from .measures import average_precision, best_threshold
 from .predictions import predictions_of, without
-from .reports import ClassificationReport, EvaluationReport
+from .reports import ClassificationReport, EvaluationReport, MultilabelReport
 
 if TYPE_CHECKING:
     import keras
+
+LEAST_PROBABILITY = 1e-7  # In the logarithm of a loss; the epsilon of Keras's configuration.
 
 
 def evaluate(
@@ -82,9 +85,7 @@ def evaluate(
     )
     report: EvaluationReport
     if task_of(examples.labels) == MULTILABEL:
-        report = report_of_outputs(
-            outputs, class_names, numbers, thresholds, from_logits=from_logits
-        )
+        report = _multilabel_report(outputs, class_names, numbers, thresholds, from_logits)
     else:
         report = _classification_report(outputs, class_names, numbers, abstains, from_logits)
     examples, found_unreadable = without(examples, unreadable)
@@ -129,6 +130,56 @@ def _classification_report(outputs, class_names, numbers, abstains, from_logits)
     )
 
 
+def _multilabel_report(outputs, class_names, numbers, thresholds, from_logits):
+    """Returns the report of multi-label images."""
+    scores, given = map(np.concatenate, zip(*outputs, strict=True))
+    scores, labels = scores.astype("float64"), np.zeros(scores.shape, "uint8")
+    labels[:, numbers] = given
+    if from_logits:
+        losses = np.logaddexp(0, scores) - labels * scores
+        scores = np.exp(-np.logaddexp(0, -scores))  # The sigmoid, without overflow.
+    else:
+        right = np.where(labels > 0, scores, 1 - scores)
+        losses = -np.log(np.maximum(right, LEAST_PROBABILITY))
+    loss = float(losses.sum(axis=1).mean())
+    return multilabel_report(labels, scores, class_names, thresholds, loss=loss)
+
+
+def multilabel_report(
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    class_names: Sequence[str],
+    thresholds: Sequence[float] | None = None,
+    *,
+    loss: float = math.nan,
+) -> MultilabelReport:
+    """Returns the report of probabilities that were computed already.
+
+    Args:
+        labels: Zeros and ones `(N, K)`.
+        probabilities: `(N, K)`.
+        class_names: The K names.
+        thresholds: See `evaluate`.
+        loss: See `MultilabelReport`.
+    """
+    limits = np.asarray(thresholds or [DEFAULT_THRESHOLD for _ in class_names], "float64")
+    given, has = probabilities > limits, labels > 0
+    of_class = list(zip(has.T, probabilities.T, strict=True))
+    confidence, wrong = np.where(given, probabilities, 1 - probabilities), given != has
+    highest = np.where(wrong, confidence, -1.0).max(axis=1)
+    return MultilabelReport(
+        class_names=tuple(class_names),
+        true=has,
+        given=given,
+        probability=np.where(wrong.any(axis=1), highest, confidence.min(axis=1)),
+        loss=loss,
+        average_precisions=np.array([average_precision(*pair) for pair in of_class]),
+        micro_average_precision=average_precision(has.ravel(), probabilities.ravel()),
+        thresholds=limits,
+        best_thresholds=tuple(best_threshold(*pair, DEFAULT_THRESHOLD) for pair in of_class),
+    )
+
+
 def evaluate_classifier(
     classifier: Classifier,
     data: Data,
@@ -150,7 +201,7 @@ def evaluate_classifier(
     Args:
         classifier: The classifier.
         data: A folder, a CSV file, "tfds:NAME", arrays and so on; see `open_source`. Class
-            numbers in arrays and a `tf.data.Dataset` follow the classifier. Or a `DataSpec`.
+            numbers in arrays follow the classifier. Or a `DataSpec`.
         split: "train", "validation", "calibration" or "test", in the run where it recorded its
             split; by default "test" if the run or the data have it, else all images.
         batch_size: Images in a batch; does not change the results.

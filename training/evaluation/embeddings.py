@@ -1,4 +1,4 @@
-"""Features of image files with their names, in a file: `keras-vit embed`."""
+"""Features of image files with their names, and the nearest of them: `keras-vit embed`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from keras_vit.prediction import highest
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.utils.files import atomic_write
 
-from .features import extract
-from .predictions import EvaluatedModel, weights_hash
+from .predictions import EvaluatedModel, extract, weights_hash
 
 SUFFIX = ".npz"
+
+# Queries at once, and their similarities: 256 MiB.
+_ROWS, _SIMILARITIES = 1024, 2**26
 
 _FACTS = ("model", "weights_sha256", "feature")
 
@@ -117,3 +121,46 @@ def check_suffix(path: str | os.PathLike) -> None:
     """Raises ValueError unless a file of features ends in .npz."""
     if not os.fspath(path).lower().endswith(SUFFIX):
         raise ValueError(f"A file of features must end in {SUFFIX}. Received: {path}")
+
+
+def nearest(
+    features: npt.ArrayLike, queries: npt.ArrayLike, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the nearest features of each query, and the cosines of the angles to them.
+
+    Args:
+        features: `(N, D)`.
+        queries: `(M, D)`.
+        count: Neighbours k of each query, at most N.
+
+    Returns:
+        Numbers of features, int `(M, k)`, the nearest first, and cosines, `(M, k)`. Ties go to
+        the lower number.
+
+    Raises:
+        ValueError: If the shapes do not fit, or `count` is not from 1 to N.
+    """
+    known, asked = _unit_rows(features), _unit_rows(queries)
+    if known.shape[1] != asked.shape[1]:
+        raise ValueError(
+            "Features must have the same size. "
+            f"Received: {known.shape[1]} and {asked.shape[1]}, of different models?"
+        )
+    if not 1 <= count <= len(known):
+        raise ValueError(f"count must be from 1 to {len(known)}. Received: count={count}")
+    numbers = np.empty((len(asked), count), "int64")
+    cosines = np.empty((len(asked), count), "float32")
+    rows = min(max(_SIMILARITIES // len(known), 1), _ROWS)
+    for start in range(0, len(asked), rows):
+        found = asked[start : start + rows] @ known.T
+        for row, similarities in enumerate(found, start):
+            numbers[row] = highest(similarities, count)
+            cosines[row] = similarities[numbers[row]]
+    return numbers, cosines
+
+
+def _unit_rows(values):
+    rows = np.asarray(values, "float32")
+    if rows.ndim != 2 or not len(rows):
+        raise ValueError(f"Features must have the shape (N, D). Received: shape={rows.shape}")
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

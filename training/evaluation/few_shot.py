@@ -7,27 +7,24 @@ Paper, section 4.1; the constants are from the official evaluator, big_vision's
 from __future__ import annotations
 
 import dataclasses
-import os
 import statistics
-import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+from keras_vit.configs import FEATURES
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.training.data import Source
-from keras_vit.training.data.labels import places_by_class, task_of
-from keras_vit.training.data.parts import fold_numbers
+from keras_vit.training.data.examples import places_by_class, task_of
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.utils.report import align_columns
+from keras_vit.utils.report import Report, Table
 
-from .features import extract
-from .intervals import accuracy_text, mean_interval
-from .nearest import neighbour_accuracy
-from .predictions import EvaluatedModel
-from .protocols import DTYPES, L2, NEIGHBOURS, SEEDS, SHOTS
+from .intervals import accuracy_text
+from .predictions import EvaluatedModel, extract
+from .protocols import L2, SEEDS, SHOTS
 
 BIAS_FEATURE = 100.0  # Large, so that its weight is nearly free of regularisation.
 STD_EPSILON = 1e-5
@@ -69,41 +66,32 @@ class LinearMap:
 
         W = (X' X + l2 I)^-1 X' Y = X' (X X' + l2 I)^-1 Y
 
-    The smaller of the two systems is solved, by its eigenvalues as in the official code.
-    In float32 LAPACK's divide and conquer, which JAX calls too, nearly reproduces that code's
-    rounding: of 45 pairs of numbers of shots and `l2`, 41 gave its accuracy exactly, and 4
-    differed by 1 to 4 of 700 test examples. The rounding can change the class of an example
-    whose best two scores differ by less than about 1e-3; float64 is free of it.
+    The smaller of the two systems is solved, by its eigenvalues as in the official code, in the
+    precision of the features: float32 for a model's. There LAPACK's divide and conquer, which JAX
+    calls too, nearly reproduces that code's rounding: of 45 pairs of numbers of shots and `l2`, 41
+    gave its accuracy exactly, and 4 differed by 1 to 4 of 700 test examples. The rounding can
+    change the class of an example whose best two scores differ by less than about 1e-3; float64 is
+    free of it.
 
     Args:
-        features: Training features `(N, D)`.
+        features: Training features `(N, D)`, float32 or float64.
         labels: Their class indices `(N,)`.
         l2: Regularisation, positive.
-        dtype: "float32", as the official code computes, or "float64".
 
     Raises:
         ValueError: If shapes do not fit, labels are not class indices, or a feature is not
             finite.
     """
 
-    def __init__(
-        self,
-        features: npt.ArrayLike,
-        labels: npt.ArrayLike,
-        *,
-        l2: float = L2,
-        dtype: str = "float32",
-    ):
+    def __init__(self, features: npt.ArrayLike, labels: npt.ArrayLike, *, l2: float = L2):
         values, classes = _checked(features, labels)
         if not l2 > 0:
             raise ValueError(f"l2 must be positive. Received: l2={l2}")
-        if dtype not in DTYPES:
-            raise ValueError(f'dtype must be "float32" or "float64". Received: dtype={dtype!r}')
-        values = values.astype(dtype, copy=False)
+        values = values.astype(np.result_type(values, "float32"), copy=False)
         self._mean = values.mean(axis=0)
         self._std = values.std(axis=0) + values.dtype.type(STD_EPSILON)
         x = self._standardize(values)  # (N, D + 1)
-        y = np.full((len(x), classes.max() + 1), -1, dtype)
+        y = np.full((len(x), classes.max() + 1), -1, x.dtype)
         y[np.arange(len(x)), classes] = 1  # (N, K)
         if len(x) >= x.shape[1]:
             eigenvalues, q = scipy.linalg.eigh(x.T @ x, driver="evd", overwrite_a=True)
@@ -138,19 +126,17 @@ def accuracy(
     shots: int | None = None,
     seed: int = 0,
     l2: float = L2,
-    dtype: str = "float32",
 ) -> float:
-    """Returns the test accuracy of a few-shot linear map.
+    """Returns the test accuracy of a few-shot linear map, in float32 as the official code computes.
 
     Args:
         train_features: `(N, D)`.
         train_labels: Class indices `(N,)`.
         test_features: `(M, D)`.
         test_labels: Class indices `(M,)`.
-        shots: Training examples per class; None takes all.
+        shots: Training examples per class, or all of a class that has fewer; None takes all.
         seed: Seed of their choice.
         l2: Regularisation, positive; see `LinearMap`.
-        dtype: "float32", as the official code computes, or "float64".
 
     Returns:
         A float in [0, 1].
@@ -158,9 +144,6 @@ def accuracy(
     Raises:
         ValueError: If a class of the test set is missing in the training set, or if shapes do
             not fit.
-
-    Warns:
-        UserWarning: If classes have fewer training examples than `shots`: all are taken.
     """
     train, train_classes = _checked(train_features, train_labels)
     test, test_classes = _checked(test_features, test_labels)
@@ -176,35 +159,10 @@ def accuracy(
             f"without training examples: {unknown[:10].tolist()}"
         )
     if shots is not None:
-        if poor := _poor(train_classes, shots):
-            named = ", ".join(f"{k} has {count}" for k, count in poor.items())
-            warnings.warn(
-                f"Classes with fewer than shots={shots} training examples: {named}", stacklevel=2
-            )
         chosen = choose(train_classes, shots=shots, seed=seed)
         train, train_classes = train[chosen], train_classes[chosen]
-    predicted = LinearMap(train, train_classes, l2=l2, dtype=dtype).predict(test)
+    predicted = LinearMap(train.astype("float32"), train_classes, l2=l2).predict(test)
     return float(np.mean(predicted == test_classes))
-
-
-@dataclasses.dataclass(frozen=True)
-class FewShotPart:
-    """Few-shot accuracies on some test images.
-
-    Args:
-        accuracies: By shots, then by seed.
-        num_train: Images that the shots were chosen from.
-        num_test: Test images.
-        poor: Training images of each class that has fewer than the largest number of shots.
-        nearest: Accuracy of the vote of the `NEIGHBOURS` nearest training images, all of them
-            to choose from; see `nearest.neighbour_accuracy`.
-    """
-
-    accuracies: dict[int, dict[int, float]]
-    num_train: int
-    num_test: int
-    poor: Mapping[str, int]
-    nearest: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,77 +170,54 @@ class FewShotReport:
     """Few-shot accuracies of a model; `str` gives the table.
 
     Args:
-        parts: The accuracies on the test images, or on each fold.
+        accuracies: By shots, then by seed.
+        num_train: Images that the shots were chosen from.
+        num_test: Test images.
+        poor: Training images of each class that has fewer than the largest number of shots.
         feature: One of `configs.FEATURES`.
         dim: Size of the feature, D.
         l2: Regularisation.
         skipped: `(path, reason)` of images that could not be read.
     """
 
-    parts: tuple[FewShotPart, ...]
+    accuracies: dict[int, dict[int, float]]
+    num_train: int
+    num_test: int
+    poor: Mapping[str, int]
     feature: str
     dim: int
     l2: float
     skipped: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        first, count = self.parts[0], sum(part.num_test for part in self.parts)
-        if len(self.parts) > 1:
-            images = f"{count}, each tested once, out of {len(self.parts)} folds"
-            header = ("shots", "mean (95% t-interval)", "by fold, mean over seeds")
-        else:
-            images = f"{count} to test (each once), {first.num_train} to choose from"
-            header = ("shots", "mean (95% interval)", "by seed")
-        rows = [
-            (str(shots), *self._texts([part.accuracies[shots] for part in self.parts]))
-            for shots in first.accuracies
-        ]
-        nearest, _ = self._texts([{0: part.nearest} for part in self.parts])
-        count = min(NEIGHBOURS, *(part.num_train for part in self.parts))
-        rows.append(("all", nearest, f"by the {count} nearest images"))
-        least: dict[str, int] = {}
-        for part in self.parts:
-            least |= {name: min(n, least.get(name, n)) for name, n in part.poor.items()}
-        where = " in a fold" if len(self.parts) > 1 else ""
+        rows = []
+        for shots, by_seed in self.accuracies.items():
+            mean, *each = (
+                accuracy_text(value, self.num_test)
+                for value in (statistics.fmean(by_seed.values()), *by_seed.values())
+            )
+            rows.append((shots, mean, "  ".join(each)))
         lines = [
             f"feature  {self.feature}, {self.dim} numbers, l2 {self.l2:g}",
-            f"images   {images}",
-            "",
-            align_columns([header, *rows], left=[1, 2]),
-            *(
-                f"class {name} has {n} training images{where}: all are taken for more shots"
-                for name, n in least.items()
-            ),
-            *describe_skipped(self.skipped),
+            f"images   {self.num_test} to test (each once), {self.num_train} to choose from",
         ]
-        return "\n".join(lines)
-
-    def _texts(self, accuracies):
-        """The mean with its interval, and each accuracy by fold or seed."""
-        if len(self.parts) == 1:
-            count, each = self.parts[0].num_test, [*accuracies[0].values()]
-            texts = [accuracy_text(value, count) for value in each]
-            return accuracy_text(statistics.fmean(each), count), "  ".join(texts)
-        means = [statistics.fmean(by_seed.values()) for by_seed in accuracies]
-        low, high = mean_interval(means)
-        text = f"{statistics.fmean(means):.1%} ({100 * low:.1f} to {100 * high:.1f})"
-        return text, "  ".join(f"{mean:.1%}" for mean in means)
+        notes = [
+            f"class {name} has {count} training images: all are taken for more shots"
+            for name, count in self.poor.items()
+        ]
+        table = Table(("shots", "mean (95% interval)", "by seed"), rows)
+        notes += describe_skipped(self.skipped)
+        return str(Report(lines, tables={"few_shot": table}, shown="few_shot", notes=notes))
 
 
 def evaluate(
     model: EvaluatedModel,
     source: Source,
     *,
-    folds: int | None = None,
-    split_seed: int = 0,
     shots: Sequence[int] = SHOTS,
     seeds: Sequence[int] = SEEDS,
     l2: float = L2,
-    feature: str = "pre_logits",
-    dtype: str = "float32",
-    batch_size: int = 32,
-    cache: str | os.PathLike | None = None,
-    progress: bool = False,
+    **options: Any,
 ) -> FewShotReport:
     """Evaluates a model by linear maps from its features, fitted to a few images per class.
 
@@ -290,22 +225,14 @@ def evaluate(
         model: The model, from `predictions.build_evaluated`.
         source: The data, from `keras_vit.training.data.open_source`; the shots are chosen
             from its training images.
-        folds: K, at least 2, to test K stratified parts of the training images, which keep groups
-            together, each by shots from the other parts; the data's test part is not used. None
-            to test the test images.
-        split_seed: Seed of the folds.
         shots: Numbers of images per class.
         seeds: Each chooses other images.
         l2: Regularisation; see `LinearMap`.
-        feature: "pre_logits", "token" or "avg"; see `models.rebuild.feature_model`.
-        dtype: The linear map's dtype: "float32" as in the official code, or "float64".
-        batch_size: Images in a batch.
-        cache: Folder for computed features, or None.
-        progress: Whether to show a line with the rate and the time left.
+        **options: See `predictions.extract`.
 
     Raises:
-        ValueError: If the model lacks the feature, the data have no test images or too few images
-            or groups for the folds, or a class of the test images has no training image.
+        ValueError: If the model lacks the feature, the data have no test images, or a class of
+            the test images has no training image.
 
     Example:
     >>> model = build_evaluated("ViT-B/16", weights="imagenet21k", evaluation=FEW_SHOT_RESIZE)
@@ -316,56 +243,33 @@ def evaluate(
         raise ValueError(f"shots must be numbers of at least 1. Received: {list(shots)}")
     if task_of(train.labels) == MULTILABEL:
         raise ValueError("Few-shot evaluation needs one class an image. Received: multi-label data")
-    if folds is not None:
-        fold_of = fold_numbers(train, names, folds, split_seed, source.groups)
-    elif test is None or not len(test):
+    if test is None or not len(test):
         raise ValueError("Few-shot evaluation needs test images. Received: data without any")
-    elif len(absent := np.setdiff1d(test.labels, train.labels)):  # Before features are computed.
+    if len(absent := np.setdiff1d(test.labels, train.labels)):  # Before features are computed.
         raise ValueError(
             "Every class of the test images must have a training image. Received: none of "
             f"{', '.join(names[k] for k in absent[:10])}"
         )
-
-    def features_of(examples):
-        found = extract(
-            model.model,
-            examples,
-            preprocessing=model.preprocessing,
-            feature=feature,
-            batch_size=batch_size,
-            cache=cache,
-            progress=progress,
-        )
-        return found.values, found.labels
-
-    values, labels = features_of(train)
-    if folds is None:
-        pairs = [((values, labels), features_of(test))]
-    else:
-        numbers = range(1, folds + 1)
-        sides = [(fold_of != number, fold_of == number) for number in numbers]
-        pairs = [((values[a], labels[a]), (values[b], labels[b])) for a, b in sides]
-    parts = []
-    for fitted, tested in pairs:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # The report names these classes.
-            accuracies = {
-                count: {
-                    seed: accuracy(*fitted, *tested, shots=count, seed=seed, l2=l2, dtype=dtype)
-                    for seed in seeds
-                }
-                for count in shots
-            }
-        poor = {names[k]: count for k, count in _poor(fitted[1], max(shots)).items()}
-        nearest = neighbour_accuracy(*fitted, *tested, count=NEIGHBOURS)
-        parts.append(FewShotPart(accuracies, len(fitted[1]), len(tested[1]), poor, nearest))
-    return FewShotReport(tuple(parts), feature, values.shape[1], l2, tuple(source.skipped))
-
-
-def _poor(labels, shots):
-    """Returns the number of examples of each class that has fewer than `shots`, but any."""
-    counts = np.unique(labels, return_counts=True)
-    return {int(k): int(n) for k, n in zip(*counts, strict=True) if n < shots}
+    fitted, tested = (
+        extract(model.model, part, preprocessing=model.preprocessing, **options)
+        for part in (train, test)
+    )
+    arrays = fitted.values, fitted.labels, tested.values, tested.labels
+    accuracies = {
+        count: {seed: accuracy(*arrays, shots=count, seed=seed, l2=l2) for seed in seeds}
+        for count in shots
+    }
+    counts = zip(*np.unique(fitted.labels, return_counts=True), strict=True)
+    return FewShotReport(
+        accuracies,
+        len(train),
+        len(test),
+        {names[k]: int(count) for k, count in counts if count < max(shots)},
+        options.get("feature", FEATURES[0]),
+        fitted.values.shape[1],
+        l2,
+        tuple(source.skipped),
+    )
 
 
 def _checked(features: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -25,9 +25,8 @@ from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.images.listing import image_files
 from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing, imagenet_classes
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
-from keras_vit.training.data.examples import without_autotune
+from keras_vit.training.data.examples import multi_hot, without_autotune
 from keras_vit.training.data.image_files import FileExamples
-from keras_vit.training.data.labels import multi_hot
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.evaluation.intervals import Share
 from keras_vit.training.evaluation.predictions import predictions
@@ -276,13 +275,6 @@ def read_mapping(folder: str | os.PathLike) -> dict[str, tuple[int, ...]]:
         ValueError: If a file is missing or damaged.
     """
     folder = pathlib.Path(folder)
-    missing = [name for name in (FOLDERS, CLASSES, LINES, LABELS) if not (folder / name).is_file()]
-    if missing:
-        raise ValueError(
-            "The ImageNet classes of ObjectNet are in its own files: "
-            f"objectnet-1.0/mappings of objectnet-1.0.zip from https://objectnet.dev. "
-            f"Missing in {folder}: {', '.join(missing)}"
-        )
     try:
         folders, classes, lines = (read_json(folder / name) for name in (FOLDERS, CLASSES, LINES))
         labels = (folder / LABELS).read_text(encoding="utf-8").splitlines()
@@ -295,8 +287,11 @@ def read_mapping(folder: str | os.PathLike) -> dict[str, tuple[int, ...]]:
             for name, title in folders.items()
             if title in classes
         }
-    except (ValueError, KeyError, AttributeError) as error:
-        raise ValueError(f"ObjectNet's mappings in {folder} do not fit: {error!r}") from error
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise ValueError(
+            "The ImageNet classes of ObjectNet are in its own files: objectnet-1.0/mappings of "
+            f"objectnet-1.0.zip from https://objectnet.dev. {type(error).__name__}: {error}"
+        ) from error
 
 
 def open_objectnet(

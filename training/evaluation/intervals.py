@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import scipy.stats
@@ -74,26 +74,6 @@ class Share(float):
 
     def __str__(self) -> str:
         return accuracy_text(float(self), self._images)
-
-
-def accuracies(
-    test: Mapping[str, Any] | None,
-) -> list[tuple[str, float, tuple[float, float] | None]]:
-    """Returns the accuracies of a test, each with its name and its 95% interval by Wilson.
-
-    A mean over classes, no share of images, has no interval.
-
-    Args:
-        test: The field `test` of `recipe.json`, or None.
-    """
-    found = []
-    for name in ("top_1", "top_5", "mAP", "subset_accuracy"):
-        value = (test or {}).get(name)
-        if test and value is not None:
-            count = round(value * test["images"])
-            interval = None if name == "mAP" else wilson_interval(count, test["images"])
-            found.append((name, value, interval))
-    return found
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:

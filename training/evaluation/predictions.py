@@ -1,4 +1,4 @@
-"""Models to evaluate, and their outputs for every image of a data set."""
+"""Models to evaluate, and their outputs or features for every image of a data set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -207,6 +207,55 @@ def without(
     return examples.take(kept), _named(unreadable, examples.names)
 
 
+class Features(NamedTuple):
+    """Features of examples.
+
+    Args:
+        values: float32 `(N, D)`.
+        labels: Class indices `(N,)`.
+    """
+
+    values: np.ndarray
+    labels: np.ndarray
+
+
+def extract(
+    model: keras.Model,
+    examples: Examples,
+    *,
+    preprocessing: Preprocessing,
+    feature: str = "pre_logits",
+    batch_size: int = 32,
+    progress: bool = False,
+    unreadable: list[tuple[int, str]] | None = None,
+) -> Features:
+    """Returns the features of all examples from a frozen model, in their order.
+
+    Args:
+        model: The model.
+        examples: The examples.
+        preprocessing: How an image becomes the model's input.
+        feature: One of `configs.FEATURES`.
+        batch_size: Images in a batch.
+        progress: Whether to show a line with the rate and the time left.
+        unreadable: See `predictions_of`; images that are left out are not in the features.
+
+    Raises:
+        ValueError: If the model does not have the feature, or there are no examples.
+    """
+    rebuild = importlib.import_module("keras_vit.models.rebuild")  # With Keras.
+    outputs = predictions_of(
+        rebuild.feature_model(model, feature),
+        examples,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
+        progress="features" if progress else None,
+        unreadable=unreadable,
+    )
+    values, labels = map(np.concatenate, zip(*outputs, strict=True))
+    return Features(values.astype("float32"), labels)
+
+
 @dataclasses.dataclass(frozen=True)
 class EvaluatedModel:
     """A built model with its description and its origin.
@@ -280,40 +329,35 @@ def build_evaluated(
         size = size or opened.image_size
         built, _ = opened.to_model(size)
         recipe = dict(opened.recipe) if opened.folder else {}  # A classifier's.
-        return EvaluatedModel(
-            built,
-            _evaluated(opened, size, evaluation),
-            name=recipe.get("model") or source,
-            weights=os.fspath(opened.folder or source),
-            pretraining=pretraining_fields(recipe, None),
-            recipe=recipe,
-        )
-    opened = opening.open_model(weights, model=source, image_size=size, **facts)
-    if size is None and (opened.official or opened.is_random):
-        size = (configs.default_image_size(source),) * 2
-    size = size or opened.image_size
-    pretraining = {"pretraining": PRETRAINING.get(str(weights))}
-    # Weights "imagenet" need their own classes; others accept a new head.
-    if classes is None and weights == "imagenet":
-        classes = opened.description.classes
-    if classes not in (None, opened.description.classes) and not opened.is_random:
-        raise ValueError(
-            f"The weights must have a head of {classes} classes. "
-            f"Received: {weights}, with {opened.description.classes or 'none'}"
-        )
-    built, _ = opened.to_model(size, classes=classes, hidden_layer=classes is not None)
-    return EvaluatedModel(
-        built, _evaluated(opened, size, evaluation), source, str(weights), pretraining=pretraining
-    )
-
-
-def _evaluated(opened, image_size, evaluation):
-    """The description of an opened model for another image size or way of resizing."""
-    preprocessing, known = opened.preprocessing_for(image_size, evaluation), opened.description
-    origins = {**known.origins}
+        origin, pretraining = os.fspath(opened.folder or source), pretraining_fields(recipe)
+    else:
+        opened = opening.open_model(weights, model=source, image_size=size, **facts)
+        if size is None and (opened.official or opened.is_random):
+            size = (configs.default_image_size(source),) * 2
+        size = size or opened.image_size
+        # Weights "imagenet" need their own classes; others accept a new head.
+        if classes is None and weights == "imagenet":
+            classes = opened.description.classes
+        if classes not in (None, opened.description.classes) and not opened.is_random:
+            raise ValueError(
+                f"The weights must have a head of {classes} classes. "
+                f"Received: {weights}, with {opened.description.classes or 'none'}"
+            )
+        built, _ = opened.to_model(size, classes=classes, hidden_layer=classes is not None)
+        recipe = {}
+        origin, pretraining = str(weights), {"pretraining": PRETRAINING.get(str(weights))}
+    known, preprocessing = opened.description, opened.preprocessing_for(size, evaluation)
+    origins = dict(known.origins)
     if evaluation not in (None, known.preprocessing.evaluation):
         origins["evaluation"] = "given"
-    return dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
+    return EvaluatedModel(
+        built,
+        dataclasses.replace(known, preprocessing=preprocessing, origins=origins),
+        recipe.get("model") or source,
+        origin,
+        pretraining,
+        recipe,
+    )
 
 
 def evaluated_classifier(classifier: Classifier, task: str | None = None) -> EvaluatedModel:

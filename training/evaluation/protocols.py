@@ -10,9 +10,7 @@ import dataclasses
 # Few-shot evaluation, as in big_vision's `fewshot_lsr`.
 SHOTS = (1, 5, 10, 25)  # Images per class.
 SEEDS = (0, 1, 2)  # Each chooses other images.
-NEIGHBOURS = 20  # Training images that vote, for an accuracy in addition to few-shot's.
 L2 = 1024.0  # Added to the diagonal of the summed, not averaged, squares.
-DTYPES = ("float32", "float64")  # The linear map's; the official code computes in float32.
 FEW_SHOT_RESIZE = "resize_central_crop"  # Resizing of images, one of preprocessing.EVALUATIONS.
 
 
@@ -24,7 +22,6 @@ class ImageNetProtocol:
         title: Its name in tables.
         dataset: The TFDS name; None for one that is not in TFDS.
         split: The TFDS split.
-        num_images: Images in it.
         real_labels: Whether the re-assessed labels of ReaL replace the original ones.
         only_its_classes: Whether the classifier chooses among the classes of the test set
             alone, as its authors do.
@@ -33,22 +30,17 @@ class ImageNetProtocol:
     title: str
     dataset: str | None
     split: str
-    num_images: int
     real_labels: bool = False
     only_its_classes: bool = False
 
 
 IMAGENET_PROTOCOLS = {
-    "imagenet": ImageNetProtocol("ImageNet", "imagenet2012", "validation", 50_000),
+    "imagenet": ImageNetProtocol("ImageNet", "imagenet2012", "validation"),
     "imagenet-real": ImageNetProtocol(
-        "ImageNet ReaL", "imagenet2012", "validation", 50_000, real_labels=True
+        "ImageNet ReaL", "imagenet2012", "validation", real_labels=True
     ),
-    "imagenet-v2": ImageNetProtocol("ImageNet-V2", "imagenet_v2/matched-frequency", "test", 10_000),
-    "imagenet-a": ImageNetProtocol(
-        "ImageNet-A", "imagenet_a", "test", 7_500, only_its_classes=True
-    ),
-    "imagenet-r": ImageNetProtocol(
-        "ImageNet-R", "imagenet_r", "test", 30_000, only_its_classes=True
-    ),
-    "objectnet": ImageNetProtocol("ObjectNet", None, "test", 50_273),
+    "imagenet-v2": ImageNetProtocol("ImageNet-V2", "imagenet_v2/matched-frequency", "test"),
+    "imagenet-a": ImageNetProtocol("ImageNet-A", "imagenet_a", "test", only_its_classes=True),
+    "imagenet-r": ImageNetProtocol("ImageNet-R", "imagenet_r", "test", only_its_classes=True),
+    "objectnet": ImageNetProtocol("ObjectNet", None, "test"),
 }

@@ -1,4 +1,4 @@
-"""Reports of evaluations: numbers, text, numbers by class, and files."""
+"""Reports of evaluations: numbers, text, numbers by class, files and a page."""
 
 from __future__ import annotations
 
@@ -8,25 +8,33 @@ import functools
 import math
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
-from keras_vit.images.pages import write_page
+from keras_vit.images.pages import (
+    GridPicture,
+    facts_table,
+    heading,
+    line_chart,
+    paragraph,
+    picture_grid,
+    shaded_table,
+    write_page,
+)
 from keras_vit.training.data import Examples
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.files import REPORT, SKIPPED
 from keras_vit.utils.report import Report, Table
 
-from .calibration import Calibration, calibration_of, coverage_curve, coverage_table
 from .intervals import Share, exact_interval
-from .per_class import ClassCounts, confusion_pairs
-from .report_page import file_pictures, report_parts
+from .measures import Calibration, ClassCounts, calibration_of, coverage_curve, coverage_table
 
-# With more classes than these, the matrix is written as the pairs that occur.
-MAX_MATRIX_CLASSES = 1000
+MAX_SHOWN = 100  # Errors on a page.
+MAX_MATRIX = 20  # Classes of a confusion matrix on a page; more are listed as pairs.
+_MAX_PAIRS = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,7 +168,8 @@ class EvaluationReport(abc.ABC):
             The files written.
         """
         written, page = self.report().write(folder), pathlib.Path(folder) / REPORT
-        write_page(page, "Evaluation", *report_parts(self, file_pictures(self)))
+        pictures = (GridPicture(*found) for found in error_images(self, MAX_SHOWN))
+        write_page(page, "Evaluation", *report_parts(self, pictures))
         return [*written, page]
 
     def most_confident_errors(self, count: int) -> np.ndarray:
@@ -192,6 +201,11 @@ class ClassificationReport(EvaluationReport):
 
     in_top_5: int
     is_answered: np.ndarray | None = None
+
+    @property
+    def answers(self) -> np.ndarray:
+        """The name of the most probable class of each image, object `(N,)`."""
+        return np.array(self.class_names, object)[self.given]
 
     @property
     def correct(self) -> int:
@@ -227,21 +241,10 @@ class ClassificationReport(EvaluationReport):
         return matrix
 
     @property
-    def class_counts(self) -> np.ndarray:
-        """Images of each class, int `(K,)`."""
-        return self.counts.images
-
-    @property
-    def class_accuracies(self) -> np.ndarray:
-        """Accuracy of each class, `(K,)`; NaN for a class without images."""
-        return self.counts.known(self.counts.recall)
-
-    @property
     def columns(self) -> dict[str, Sequence]:
-        """The table by class; the accuracy of a class is its recall."""
-        counts = self.counts
-        images = counts.images.tolist()
-        accuracies = zip(self.class_accuracies.tolist(), images, strict=True)
+        """The table by class; the accuracy of a class is its recall, NaN without images."""
+        counts, images = self.counts, self.counts.images.tolist()
+        accuracies = zip(counts.known(counts.recall).tolist(), images, strict=True)
         return {
             "images": images,
             "accuracy": [Share(accuracy, count) for accuracy, count in accuracies],
@@ -314,37 +317,35 @@ class ClassificationReport(EvaluationReport):
 
     def tables(self) -> dict[str, Table]:
         """Returns the tables of the report by the names of their files."""
-        names, tables = self.class_names, super().tables()
-        if len(names) <= MAX_MATRIX_CLASSES:
-            matrix = zip(names, self.confusion.tolist(), strict=True)
-            tables["confusion_matrix"] = Table(
-                ("true \\ predicted", *names), [(name, *row) for name, row in matrix]
-            )
-        else:
-            pairs = zip(*map(np.ndarray.tolist, self.confusion_pairs()), strict=True)
-            rows = [(names[i], names[j], count) for i, j, count in pairs]
-            tables["confusion_pairs"] = Table(("true", "predicted", "images"), rows)
+        tables = super().tables()
+        tables["confusion"] = Table(("true", "answer", "images"), self.confusion_pairs())
         tables["calibration"] = self.calibration.table
         if self.is_answered is not None:
             tables["risk_coverage"] = coverage_table(self.probability, self.risks)
         return tables
 
-    def confusion_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the confusion matrix without its zeros; see `per_class.confusion_pairs`."""
-        return confusion_pairs(self.true, self.given, len(self.class_names))
+    def confusion_pairs(self) -> list[tuple[str, str, int]]:
+        """Returns the true class, the given one and the images of each pair that occurs.
+
+        This is the confusion matrix without its zeros: memory does not hold the square of K.
+        """
+        names, classes = self.class_names, len(self.class_names)
+        pairs, images = np.unique(
+            self.true.astype("int64") * classes + self.given, return_counts=True
+        )
+        found = zip(pairs.tolist(), images.tolist(), strict=True)
+        return [(names[pair // classes], names[pair % classes], count) for pair, count in found]
 
     def facts(self) -> dict[str, Any]:
         """Returns the numbers of all images as types of JSON."""
-        accuracies = map(number_or_none, self.class_accuracies.tolist())
         return {
             "images": self.count,
             "correct": self.correct,
             "top_1": float(self.top_1),
             **({} if self.top_5 is None else {"top_5": float(self.top_5)}),
             **self.means,
-            "calibration": self.calibration.to_json(),
+            "calibration_error": self.calibration.expected_error,
             **({} if self.decision is None else {"decision": self.decision}),
-            "class_accuracy": dict(zip(self.class_names, accuracies, strict=True)),
         }
 
 
@@ -359,7 +360,7 @@ class MultilabelReport(EvaluationReport):
         micro_average_precision: Average precision of all labels together.
         thresholds: Probability above which an image was given a label, `(K,)`.
         best_thresholds: The thresholds with the best F1 of each class on these images; see
-            `per_class.best_threshold`.
+            `measures.best_threshold`.
         **fields: See `EvaluationReport`.
     """
 
@@ -433,3 +434,62 @@ def number_or_none(value: float) -> float | None:
     if math.isnan(value):
         return None
     return float(value) if isinstance(value, float) else value
+
+
+def report_parts(report: EvaluationReport, pictures: Iterable[GridPicture]) -> list[str]:
+    """Returns the parts of a page about an `EvaluationReport`.
+
+    Args:
+        report: The report.
+        pictures: The most confident errors.
+    """
+    parts = [heading("Test images"), *map(paragraph, report.lines())]
+    if report.true.ndim == 1:  # One class an image.
+        parts += [*_confusion(report), *_curves(report)]
+    wrong = int((~report.right).sum())
+    text = f"{wrong:,} of {report.count:,} images have a wrong answer."
+    return [*parts, heading("Most confident errors"), paragraph(text), picture_grid(pictures)]
+
+
+def error_images(
+    report: EvaluationReport, count: int
+) -> Iterator[tuple[str, bytes, Mapping[str, str]]]:
+    """Yields the name, the encoded image and the caption of each of the most confident errors."""
+    chosen = report.most_confident_errors(count)
+    if report.examples is None or not len(chosen):
+        return
+    found = report.examples.take(chosen).encoded()  # In ascending order.
+    images = {place: image for place, (image, _) in zip(sorted(chosen), found, strict=True)}
+    for number in chosen:
+        caption = {
+            f"answer ({report.probability[number]:.1%})": report.text_of(report.given[number])
+            or "no label",
+            "true": report.text_of(report.true[number]) or "no label",
+        }
+        yield report.examples.names[number], images[number], caption
+
+
+def _confusion(report):
+    """The confusion matrix, or of many classes the pairs that are confused most often."""
+    names = report.class_names
+    if len(names) <= MAX_MATRIX:
+        table = shaded_table(names, report.confusion.tolist(), "rows: true; columns: answer")
+        return [heading("Confusion"), table]
+    wrong = [pair for pair in report.confusion_pairs() if pair[0] != pair[1]]
+    wrong = sorted(wrong, key=lambda pair: -pair[2])[:_MAX_PAIRS]
+    found = {f"{true} taken for {given}": images for true, given, images in wrong}
+    return [heading("Most frequent confusions"), facts_table(found.items())]
+
+
+def _curves(report):
+    """The accuracy by confidence, and the share of errors by the share of images answered."""
+    coverage = np.arange(1, report.count + 1) / report.count
+    risk = {"risk": list(zip(coverage.tolist(), report.risks.tolist(), strict=True))}
+    accuracy = [row[3:] for row in report.calibration.table.rows]
+    calibration = {"accuracy": accuracy, "perfectly calibrated": [(0.0, 0.0), (1.0, 1.0)]}
+    return [
+        heading("Risk and coverage"),
+        line_chart(risk, "share of images answered", "share of errors"),
+        heading("Calibration"),
+        line_chart(calibration, "confidence", "accuracy"),
+    ]

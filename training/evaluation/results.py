@@ -13,8 +13,8 @@ import os
 import pathlib
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 from keras_vit._version import __version__
 from keras_vit.description.class_labels import MULTILABEL
@@ -23,7 +23,7 @@ from keras_vit.utils.files import MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 
 RESULT = "result.json"
-_FORMAT = 1
+FORMAT = 1  # Version of result files.
 
 # Names of data sets in the paper's tables, by TFDS name or folder name.
 TASKS = {
@@ -83,7 +83,7 @@ class Result:
         fields |= {name: reduced[name] for name in ("data", "command")}
         if isinstance(weights := self.model.get("weights"), str):
             fields["model"]["weights"] = last_part(weights)
-        text = json.dumps({"format": _FORMAT, **fields}, indent=2)
+        text = json.dumps({"format": FORMAT, **fields}, indent=2)
         write_text(path, text + "\n")
 
     @property
@@ -92,75 +92,41 @@ class Result:
         known = self.model.get("pretraining")
         return known or str(self.model.get("weights") or FROM_SCRATCH)
 
+    @classmethod
+    def of_run(cls, folder: str | os.PathLike) -> Self:
+        """Returns the result of a training run, from the folder of its classifier.
 
-def read_result(path: str | os.PathLike) -> Result:
-    """Returns the result in a file of `Result.write`, or in the `recipe.json` of a training run.
-
-    Raises:
-        ValueError: If the file is not a result.
-    """
-    path = pathlib.Path(path)
-    try:
-        content = read_json(path)
-        if path.name == RECIPE:
-            return _of_recipe(path, content)
-        if content.pop("format") != _FORMAT:
-            raise ValueError("unknown format")
-        return Result(**content)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} must be a result file: {error!r}") from error
-
-
-def find_results(folders: Iterable[str | os.PathLike]) -> Iterator[tuple[pathlib.Path, Result]]:
-    """Yields the results in folders and their subfolders, ordered by path.
-
-    Results are files named result.json or result_*.json, and folders of classifiers that
-    were evaluated on test images at the end of their training.
-
-    Raises:
-        ValueError: If a folder does not exist, or a file is not a result.
-    """
-    for folder in map(pathlib.Path, folders):
-        if not folder.exists():
-            raise ValueError(f"Results must be in folders. No such folder: {folder}")
-        files = [folder] if folder.is_file() else sorted(folder.rglob("*.json"))
-        for path in files:
-            if path.name == RECIPE:
-                # The trials of a sweep have no weights, and are no results.
-                is_result = _has_test(path) and path.with_name(MODEL).exists()
-            else:
-                is_result = path.name == RESULT or path.name.startswith("result_")
-            if is_result or path == folder:
-                yield path, read_result(path)
-
-
-def read_results(
-    folders: Iterable[str | os.PathLike], tasks: Iterable[str] = ()
-) -> list[tuple[pathlib.Path, Result]]:
-    """Returns the results in folders, with the names of their tasks in tables.
-
-    Args:
-        folders: As for `find_results`.
-        tasks: Texts "DATA=TASK", from the name of a data set to its name in tables.
-
-    Raises:
-        ValueError: As `find_results`; if a text has another form, or there are no results.
-    """
-    folders = list(folders)
-    wrong = [text for text in tasks if not all(text.partition("="))]
-    if wrong:
-        raise ValueError(f"--task must be DATA=TASK. Received: {wrong[0]!r}")
-    names = dict(text.split("=", 1) for text in tasks)
-    results = [
-        (path, dataclasses.replace(found, task=names.get(found.task, found.task)))
-        for path, found in find_results(folders)
-    ]
-    if not results:
-        raise ValueError(
-            "There must be results: files result.json, or classifiers' folders with a test "
-            f"result. Received: {', '.join(map(str, folders))}, without results"
+        Raises:
+            KeyError: If the run has no test result.
+        """
+        path = pathlib.Path(folder)
+        recipe = read_json(path / RECIPE)
+        settings = recipe["settings"]
+        task = task_of(recipe["data"]["data"])
+        with open(path / MODEL, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        test = recipe["test"]
+        return cls(
+            protocol=protocol_of(test),
+            task=task,
+            model={
+                "name": recipe["model"],
+                "config": recipe["config"],
+                "weights": settings.get("weights"),
+                **pretraining_fields(recipe, task),
+                "model_keras_sha256": digest,
+                "image_size": settings["image_size"],
+                "evaluation": settings["evaluation"],
+                **recipe.get("preprocessing", {}),
+            },
+            data={**recipe["data"], "images": recipe["images"]},
+            metrics={name: value for name, value in test.items() if name in _METRICS},
+            images=test["images"],
+            recipe=settings,
+            seed=settings["seed"],
+            command=recipe.get("command", ""),
+            versions=recipe["versions"],
         )
-    return results
 
 
 def task_of(data: str | os.PathLike) -> str:
@@ -261,39 +227,3 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue  # Nightly builds have other package names.
     return found
-
-
-def _has_test(path):
-    try:
-        return bool(read_json(path).get("test"))
-    except (ValueError, AttributeError):
-        return False  # Written by another program.
-
-
-def _of_recipe(path, recipe):
-    settings = recipe["settings"]
-    task = task_of(recipe["data"]["data"])
-    with open(path.with_name(MODEL), "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    test = recipe["test"]
-    return Result(
-        protocol=protocol_of(test),
-        task=task,
-        model={
-            "name": recipe["model"],
-            "config": recipe["config"],
-            "weights": settings.get("weights"),
-            **pretraining_fields(recipe, task),
-            "model_keras_sha256": digest,
-            "image_size": settings["image_size"],
-            "evaluation": settings["evaluation"],
-            **recipe.get("preprocessing", {}),
-        },
-        data={**recipe["data"], "images": recipe["images"]},
-        metrics={name: value for name, value in test.items() if name in _METRICS},
-        images=test["images"],
-        recipe=settings,
-        seed=settings["seed"],
-        command=recipe.get("command", ""),
-        versions=recipe["versions"],
-    )

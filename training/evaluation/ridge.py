@@ -21,6 +21,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+# Regularisations to choose from, in units of the mean eigenvalue.
+L2_SHARES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 _CHUNK = 4096  # Rows in float64 at a time: no second copy of all features.
 _CHOOSING = 4096  # Rows, or a group more, whose left-out errors choose the regularisation.
 

@@ -11,7 +11,7 @@ from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.description_texts import hub_licence, without_header
 from keras_vit.hub.downloads import RepositoryName, import_hugging_face
 from keras_vit.preprocessing import describe_range
-from keras_vit.training.evaluation.intervals import accuracies, accuracy_text
+from keras_vit.training.evaluation.intervals import accuracy_text
 from keras_vit.utils.files import MODEL
 from keras_vit.utils.report import markdown_table
 from keras_vit.utils.safe_text import for_line
@@ -19,13 +19,6 @@ from keras_vit.utils.safe_text import for_line
 from .transfer import fact_lines
 
 MAX_CLASSES = 100  # Rows of the table of classes.
-_TASK = "image-classification"  # The Hub's name.
-_METRICS = {
-    "top_1": ("accuracy", "Top-1 accuracy"),
-    "top_5": ("top_5_accuracy", "Top-5 accuracy"),
-    "mAP": ("mean_average_precision", "Mean average precision"),
-    "subset_accuracy": ("subset_accuracy", "All labels right"),
-}
 
 
 def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
@@ -170,7 +163,7 @@ def _class_table(class_names, test, several):
             None if found.get(column) is None else f"{found[column]:.4f}" for column in columns
         ]
         if not several:
-            accuracy = test["class_accuracy"].get(name) if test else None
+            accuracy = found.get("recall")
             values = [None if accuracy is None else accuracy_text(accuracy, found["images"])]
         rows.append([name, *(value or "-" for value in values)])
     if (left := len(class_names) - MAX_CLASSES) > 0:
@@ -180,72 +173,25 @@ def _class_table(class_names, test, several):
 
 def hub_card(
     description: Description,
-    recipe: Mapping[str, Any],
     text: str,
     *,
     repository: str,
-    datasets: Sequence[str] = (),
 ) -> str:
     """Returns `README.md` of a pushed classifier.
 
     Args:
         description: What the classifier is.
-        recipe: Its recipe, without paths; {} without one.
         text: Its `README.md`, or "".
         repository: "owner/name".
-        datasets: Names of the Hub's data sets that it was trained on.
     """
     hub, start = import_hugging_face(), RepositoryName.parse(description.origins.get("weights"))
     data = hub.ModelCardData(
         **hub_licence(description.licence),
         library_name="keras",
-        pipeline_tag=_TASK,
+        pipeline_tag="image-classification",
         base_model=start.name if start else None,
-        datasets=list(datasets) or None,
         tags=["keras-vit", *(["vision-transformer"] if description.position_resize else [])],
-        model_name=repository.partition("/")[2],
-        eval_results=_results(hub, description, recipe, datasets) or None,
     )
     text = without_header(text).replace(THIS_FOLDER, f"hf:{repository}")
     text = text.replace(f'load_model("{MODEL}")', f'load_model("hf://{repository}")')
     return f"---\n{data.to_yaml()}\n---\n\n" + (text or f"# {repository}\n")
-
-
-def _results(hub, description, recipe, datasets):
-    """The accuracy on the test images with its interval, and what `calibrate` found."""
-    data = str((recipe.get("data") or {}).get("data") or "")
-    name = data.removeprefix("tfds:") if data.startswith("tfds:") else "imagefolder"
-    place = {"task_type": _TASK, "dataset_type": (*datasets, name)[0], "dataset_name": data or name}
-    test = recipe.get("test") or {}
-    found = []
-    for metric, value, interval in accuracies(test):
-        kind, text = _METRICS[metric]
-        args = None
-        if interval is not None:
-            low, high = interval
-            text += f", 95% interval {low:.4f} to {high:.4f} (Wilson), {test['images']} images"
-            args = {"confidence": 0.95, "interval": list(interval)}
-        found.append(("test", kind, value, text, args))
-    found += [("calibration", *each, None) for each in _decided(recipe.get("decision"))]
-    return [
-        hub.EvalResult(
-            **place, dataset_split=split, metric_type=kind, metric_value=round(value, 6),
-            metric_name=text, metric_args=args,
-        )
-        for split, kind, value, text, args in found
-    ]  # fmt: skip
-
-
-def _decided(decision: Mapping[str, Any] | None):
-    """Type, value and text of what holds for the answers of a calibrated classifier."""
-    if not decision:
-        return
-    images, answered = decision["images"], decision["answered"]
-    yield "coverage", answered / images, f"Answered share of {images} calibration images"
-    if answered:
-        text = f"Wrong answers among {answered} answers"
-        if decision["max_error"] is not None:
-            text += (
-                f"; at most {decision['max_error']:g} with probability {decision['confidence']:g}"
-            )
-        yield "selective_risk", decision["wrong"] / answered, text

@@ -13,9 +13,9 @@ from keras import ops
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import without_unknown
-from keras_vit.preprocessing import Preprocessing, describe_range
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.evaluation.predictions import weights_hash
-from keras_vit.training.settings.finetuning import DISTILLATIONS
+from keras_vit.training.settings.jobs import DISTILLATIONS
 from keras_vit.training.trainer.trainer import Trainer
 
 from .transfer import dtype_policy
@@ -33,18 +33,10 @@ class Distillation(keras.losses.Loss):
         kind: "soft" or "hard".
         temperature: T, used by "soft".
         **kwargs: Passed to `keras.losses.Loss`.
-
-    Raises:
-        ValueError: If the kind is unknown or the temperature not positive.
     """
 
     def __init__(self, kind: str = "soft", temperature: float = 3.0, **kwargs: Any):
         super().__init__(**{"name": "distillation", **kwargs})
-        if kind not in DISTILLATIONS or not temperature > 0:
-            raise ValueError(
-                f"The kind must be one of {DISTILLATIONS} and the temperature positive. "
-                f"Received: kind={kind!r}, temperature={temperature}"
-            )
         self.kind = kind
         self.temperature = temperature
 
@@ -62,10 +54,6 @@ class DistillationTrainer(Trainer):
 
         loss = (1 - w) * (the compiled loss against the labels) + w * distillation
 
-    With a focus B an image that the teacher has right counts 1 + B times in the distillation, and
-    another one once: focal distillation (Yan et al., arXiv 2011.09161), against images that an old
-    classifier has right and a new one wrong.
-
     The teacher sees the same augmented and mixed images as the student. A student with a
     distillation token learns the labels with the head of its class token and the teacher with the
     head of its distillation token; it predicts with their mean. Evaluation and metrics are
@@ -79,7 +67,6 @@ class DistillationTrainer(Trainer):
         distillation: "soft" or "hard", see `Distillation`.
         distillation_weight: w, in [0, 1].
         temperature: T of "soft".
-        distillation_focus: B, at least 0.
         **kwargs: See `Trainer`.
 
     Raises:
@@ -100,15 +87,15 @@ class DistillationTrainer(Trainer):
         distillation: str = "soft",
         distillation_weight: float = 0.5,
         temperature: float = 3.0,
-        distillation_focus: float = 0.0,
         **kwargs: Any,
     ):
         super().__init__(model, **kwargs)
-        Distillation(distillation, temperature)  # Raises if they are wrong.
-        if not 0 <= distillation_weight <= 1 or not 0 <= distillation_focus < float("inf"):
+        is_known = distillation in DISTILLATIONS and temperature > 0
+        if not is_known or not 0 <= distillation_weight <= 1:
             raise ValueError(
-                "distillation_weight must be in [0, 1], and distillation_focus at least 0. "
-                f"Received: {distillation_weight} and {distillation_focus}"
+                f"distillation must be one of {DISTILLATIONS}, temperature positive and "
+                f"distillation_weight in [0, 1]. Received: {distillation!r}, {temperature} and "
+                f"{distillation_weight}"
             )
         if teacher.output_shape[1:] != model.output_shape[1:]:
             raise ValueError(
@@ -120,7 +107,6 @@ class DistillationTrainer(Trainer):
         self.distillation = distillation
         self.distillation_weight = distillation_weight
         self.temperature = temperature
-        self.distillation_focus = distillation_focus
         layers = {layer.name: layer for layer in model.layers}
         heads = [layers.get(f"{token}_head") for token in ("class_token", "distillation_token")]
         (predictions,) = model.outputs
@@ -144,11 +130,6 @@ class DistillationTrainer(Trainer):
             reduction=getattr(first, "reduction", "sum_over_batch_size"),
         )
         answers = ops.stop_gradient(self.teacher(x, training=False))
-        if self.distillation_focus:
-            labels = ops.argmax(y, axis=-1) if len(y.shape) == 2 else y  # Shares, by mixup.
-            is_right = ops.equal(ops.argmax(answers, axis=-1), ops.cast(labels, "int32"))
-            focus = 1 + self.distillation_focus * ops.cast(is_right, "float32")
-            sample_weight = focus if sample_weight is None else focus * sample_weight
         taught = distillation(answers, y_pred["teacher"], sample_weight)
         return (1 - self.distillation_weight) * loss + self.distillation_weight * taught
 
@@ -167,8 +148,7 @@ class Teacher:
 
     Args:
         folder: The classifier's folder, or "cifar10".
-        fact: Its name, what is done to the images, and the hash of its weights; for
-            `recipe.json`.
+        fact: Its name and the hash of its weights, for `recipe.json`.
         rows: For each class of the student its number in the teacher.
         preprocessing: How an image becomes the teacher's input.
         of_student: How an image becomes the student's input.
@@ -233,14 +213,8 @@ def open_teacher(
     ):
         if wrong:
             raise ValueError(f"The teacher {what}. Received: teacher={folder}")
-    changes = ""
-    if taught.image_size != of_student.image_size:
-        sizes = ["{}x{}".format(*size) for size in (of_student.image_size, taught.image_size)]
-        changes += f"; images resized from {' to '.join(sizes)}"
-    if taught.value_range != of_student.value_range:
-        changes += f"; pixels changed to {describe_range(taught.value_range)}"
     name = classifier.recipe.get("model") or classifier.model.name
-    fact = {"value": folder, "from": f"{name}{changes}", "sha256": digest}
+    fact = {"value": folder, "from": name, "sha256": digest}
     return Teacher(folder, fact, tuple(rows[name] for name in class_names), taught, of_student)
 
 

@@ -16,8 +16,8 @@ from keras_vit import configs
 from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import Labels, description_text, set_description
-from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.description import description_text, set_description
+from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
 from keras_vit.models.opening import HEAD
@@ -27,21 +27,16 @@ from keras_vit.training.data.spec import Data
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation import classification
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
-from keras_vit.training.trainer.devices import Place, predictor_of
+from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.training.trust.calibration_bound import (
-    Decision,
-    check_counts,
-    counted,
-    find_decision,
-    with_section,
-)
-from keras_vit.training.trust.calibration_scores import compute_scores, spaced
+from keras_vit.training.trust.calibration_bound import with_section
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
 from .card import masked_patch_card, model_card
+from .decision import decision_of_run
 from .distillation import DistillationTrainer
+from .head_start import start_head, starts_with_probe
 from .job import Job
 from .loop import train
 from .masked_patches import (
@@ -52,7 +47,7 @@ from .masked_patches import (
 from .plan import TrainingPlan, describe_plan
 from .run_options import run_arguments
 from .run_page import write_run_page
-from .trainer_setup import make_loss, make_metric, make_trainer, not_decayed
+from .trainer_setup import make_loss, make_metric, make_trainer
 from .transfer import choose_trained, dtype_policy
 
 FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
@@ -75,9 +70,9 @@ def finetune(
 
     Args:
         data: A folder `{train,test}/<class>/*` or `<class>/*`, a CSV file of paths and
-            labels, or "tfds:NAME". None with `resume`. Arrays, a `tf.data.Dataset` or a
-            `pandas.DataFrame`, see `open_source`; with `resume` the same again. Or a
-            `DataSpec`, which has the options of the data too.
+            labels, or "tfds:NAME". None with `resume`. Arrays or a `pandas.DataFrame`, see
+            `open_source`; with `resume` the same again. Or a `DataSpec`, which has the options
+            of the data too.
         output: The folder to write. Until the end everything is in `OUTPUT.partial`.
         settings: The recipe; the paper's by default.
         **options: Fields of `RunOptions`: `overwrite`, `resume` (with the data and settings of
@@ -212,20 +207,23 @@ def run(job: Job) -> Finished:
         # Open the model.
         keras.utils.set_random_seed(settings.seed)
         with dtype_policy(settings.precision), place.scope():
-            model, weights = build_model(plan)
-            trainer = compiled_trainer(model, plan)
-        if plan.recipe["classes"]:
-            labels = Labels(plan.source.class_names, plan.source.task)
-            check_classifier(labels, model, plan.preprocessing)
+            model, origin = build_model(plan)
+        if plan.has_classes:
+            check_classifier(plan.labels, model, plan.preprocessing)
         job.check_unchanged(plan, model)
-        start_step = job.folder.checkpoints.restore(trainer) if job.folder.resume else 0
+        resumes = job.folder.resume and bool(job.folder.checkpoints.paths())
+        if starts_with_probe(plan) and not resumes:
+            with place.scope():
+                start = start_head(model, plan, progress=job.folder.writes)
+            plan.recipe["facts"]["head_start"] = start
+        with dtype_policy(settings.precision), place.scope():
+            trainer = compiled_trainer(model, plan)
+        start_step = job.folder.checkpoints.restore(trainer) if resumes else 0
 
         # Train. The folder's first write is after all errors of the input.
-        images = batches(plan, place, start_step)
+        images = place.batches(plan.source.splits["train"], **plan.batches, start_step=start_step)
         job.begin(plan)
-        lines = {"weights": weights}
-        if settings.weight_decay:
-            lines["not decayed"] = ", ".join(not_decayed(trainer))
+        lines = {"weights": origin}
         if start_step:
             lines["resumed"] = f"after step {start_step}"
         job.options.log(describe_plan(plan, lines))
@@ -239,11 +237,12 @@ def run(job: Job) -> Finished:
             task=plan.source.task,
             callbacks=job.options.callbacks,
         )
-        skipped = keras.ops.convert_to_numpy(trainer.skipped_steps)
-        plan.recipe["skipped_steps"] = int(skipped)
+        if line := below_start(history, SCORES[plan.source.task]):
+            job.options.log(line)
+        plan.recipe["skipped_steps"] = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
 
         # Evaluate and save.
-        finish = finish_classifier if plan.recipe["classes"] else finish_masked_patches
+        finish = finish_classifier if plan.has_classes else finish_masked_patches
         finished = finish(job, plan, model, history)
         place.leave()
         return finished
@@ -272,16 +271,27 @@ def build_model(plan: TrainingPlan) -> tuple[keras.Model, str]:
     rows = plan.head_rows
     report = plan.opened.load_into(model, skip=HEAD if rows is None else (), head_rows=rows)
     if isinstance(settings, FineTuning):
-        choose_trained(
-            model, settings.train, lora_rank=settings.lora_rank, lora_alpha=settings.lora_alpha
-        )
+        choose_trained(model, settings.train, settings.lora_rank)
     if report is None:
         return model, "random"
-    origin = str(settings.weights) + (", a new head of zeros" if rows is None else "")
+    origin = str(settings.weights) + (", a new head" if rows is None else "")
     if report.resized:
         grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
         origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
     return model, origin
+
+
+def below_start(history: list[dict[str, str]], score: str) -> str | None:
+    """Returns a line for a run whose last weights are worse than those that it began with."""
+    column = f"validation_{score}"
+    rows = [row for row in history if row.get(column)]
+    if not rows or rows[0]["step"] != "0" or float(rows[-1][column]) >= float(rows[0][column]):
+        return None
+    return (
+        f"The run ends below its start on the validation images: {float(rows[-1][column]):.1%} "
+        f"after step {rows[-1]['step']}, {float(rows[0][column]):.1%} before the first; try a "
+        "lower --learning-rate or --train head"
+    )
 
 
 def compiled_trainer(model: keras.Model, plan: TrainingPlan) -> Trainer:
@@ -290,7 +300,7 @@ def compiled_trainer(model: keras.Model, plan: TrainingPlan) -> Trainer:
     if isinstance(settings, MaskedPatches):
         return make_masked_patch_trainer(model, settings)
     if plan.teacher is not None:
-        names = ("distillation", "distillation_weight", "distillation_focus", "temperature")
+        names = ("distillation", "distillation_weight", "temperature")
         options = {name: getattr(settings, name) for name in names}
         options["teacher"] = plan.teacher.build()
     return make_trainer(
@@ -303,21 +313,6 @@ def compiled_trainer(model: keras.Model, plan: TrainingPlan) -> Trainer:
     )
 
 
-def batches(plan: TrainingPlan, place: Place, start_step: int = 0) -> Any:
-    """Returns the training batches of a plan from a step on."""
-    settings, preprocessing = plan.settings, plan.preprocessing
-    names = ("image_size", "batch_size", "seed", "augmentation", "flip", "mixup", "resize")
-    return place.batches(
-        plan.source.splits["train"],
-        **{name: getattr(settings, name) for name in names},
-        micro_batches=settings.accumulate,
-        evaluation=preprocessing.evaluation,
-        value_range=preprocessing.value_range,
-        start_step=start_step,
-        num_classes=len(plan.source.class_names),
-    )
-
-
 def validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any] | None:
     """Returns a function that evaluates the weights on the validation images; None without any.
 
@@ -327,7 +322,7 @@ def validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any] | None
         return None
     if isinstance(plan.settings, MaskedPatches):
         return masked_patch_validation(trainer, plan)
-    predictor = predictor_of(trainer)
+    predictor = backend_devices().predictor_of(trainer)
     return lambda: evaluate_images(plan, predictor, plan.validation, from_logits=True)
 
 
@@ -342,12 +337,13 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
     """
     folder, source, log = job.folder, plan.source, job.options.log
     kept = inference_model(model, activation=ACTIVATIONS[source.task])
-    labels = Labels(source.class_names, source.task, choose_thresholds(plan, kept, log))
-    decision = find_decision_of_run(plan, kept, labels, log)
+    thresholds = choose_thresholds(plan, kept, log) if source.task == MULTILABEL else None
+    labels = dataclasses.replace(plan.labels, thresholds=thresholds)
+    decision = decision_of_run(plan, kept, labels, log)
     if decision is not None:
         kept = decision.calibrated(kept)
         labels = dataclasses.replace(labels, abstains=True)
-    report, test = None, source.splits.get("test")
+    report, tested, test = None, None, source.splits.get("test")
     if test is not None and len(test):
         report = evaluate_images(
             plan,
@@ -355,13 +351,13 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
             test,
             skipped=source.skipped,
             progress=folder.writes,
-            thresholds=labels.thresholds,
+            thresholds=thresholds,
             abstains=labels.abstains,
         )
         log(f"test    {report.summary}")
-    test_json = report and {**report.to_json(), **_seen_before(plan, test, folder.path)}
+        tested = {**report.to_json(), **_seen_before(plan, test)}
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
-    recipe = job.finished_recipe(plan, test=test_json, description=described.to_json())
+    recipe = job.finished_recipe(plan, test=tested, description=described.to_json())
     card = model_card(recipe, source.class_names)
     if decision is not None:
         recipe["decision"] = decision.to_json()
@@ -422,7 +418,7 @@ def evaluate_images(
 
 def choose_thresholds(
     plan: TrainingPlan, model: keras.Model, log: Callable[[str], object]
-) -> tuple[float, ...] | None:
+) -> tuple[float, ...]:
     """Returns the threshold of each class of multi-label data, and prints them.
 
     They are chosen on the validation images; without any, each is 0.5.
@@ -433,8 +429,6 @@ def choose_thresholds(
         log: Receives the lines.
     """
     names = plan.source.class_names
-    if plan.source.task != MULTILABEL:
-        return None
     if plan.validation is None:
         log(f"labels  probability above {DEFAULT_THRESHOLD}, no validation images")
         return (DEFAULT_THRESHOLD,) * len(names)
@@ -442,69 +436,30 @@ def choose_thresholds(
     thresholds = report.best_thresholds
     shown = [f"{name} {value:.3g}" for name, value in zip(names, thresholds, strict=True)]
     log(f"labels  probability above (best F1 in validation): {', '.join(shown[:20])}")
-    counts = zip(names, report.counts.images.tolist(), strict=True)
     few = [
         f"{name} {count} with, {report.count - count} without"
-        for name, count in counts
+        for name, count in zip(names, report.counts.images.tolist(), strict=True)
         if min(count, report.count - count) < FEW_IMAGES
     ]
     if few:
         log(
             f"labels  warning: chosen from fewer than {FEW_IMAGES} validation images with or "
-            f"without the label, so it may be far off ({DEFAULT_THRESHOLD} without any): "
-            f"{', '.join(few[:20])}"
+            f"without the label, so it may be far off: {', '.join(few[:20])}"
         )
     return thresholds
 
 
-def find_decision_of_run(
-    plan: TrainingPlan, model: keras.Model, labels: Labels, log: Callable[[str], object]
-) -> Decision | None:
-    """Returns when the classifier of a run answers, if its settings ask for it.
-
-    Args:
-        plan: The run.
-        model: The model with its best weights, giving probabilities.
-        labels: Its classes.
-        log: Receives the lines of the result. Without a threshold within the bound, the reason:
-            the run is finished all the same.
-    """
-    if plan.settings.decision is None:
-        return None
-    batch_size, source = min(plan.settings.micro_batch_size, 64), plan.source
-    examples, record = source.splits["calibration"], SplitRecord.of(plan.fingerprints)
-    numbers = plan.fingerprints.get("calibration")
-    if record is not None and numbers is not None and (seen := record.has_seen(numbers)).any():
-        log(f"split   {seen.sum()} calibration images with a copy that was trained on are left out")
-        examples = examples.take(np.flatnonzero(~seen))
-    examples = counted(examples, source.groups, log)
-    try:
-        check_counts(examples.labels, labels, plan.settings.decision)
-        known, trained = (
-            compute_scores(model, part, plan.preprocessing, batch_size=batch_size)
-            for part in (examples, spaced(source.splits["train"]))
-        )
-        found = find_decision(labels, known, trained.features, plan.settings.decision)
-    except ValueError as error:
-        log(f"no decision: {error}")
-        return None
-    for line in found.lines:
-        log(line)
-    return found
-
-
-def _seen_before(plan, test, folder):
+def _seen_before(plan, test):
     """How many test images this run, or the run of its weights, trained on or chose by.
 
-    This run may have begun with other parts of the data. 0 where the content is not known, and for
-    the run of the weights, `start_is_known` is whether it is.
+    A copy of an image may be in two parts. 0 where the content is not known, and for the run of
+    the weights, `start_is_known` is whether it is.
     """
-    start = SplitRecord.read(plan.opened.folder)
     # A worker that writes nothing has not read them.
-    numbers = (plan.fingerprints or read_fingerprints({"test": test}))["test"]
-    if numbers is None:
+    numbers = plan.fingerprints or read_fingerprints({**plan.source.splits, "test": test})
+    start, run = SplitRecord.read(plan.opened.folder), SplitRecord.of(numbers)
+    if run is None or numbers["test"] is None:
         return {"seen": 0, "start_is_known": False}
-    records = [found for found in (SplitRecord.read(folder), start) if found is not None]
-    seen = [record.has_seen(numbers) for record in records]
+    seen = [record.has_seen(numbers["test"]) for record in (run, start) if record is not None]
     is_known = start is not None or getattr(plan.settings, "weights", None) is None
     return {"seen": int(np.any(seen, axis=0).sum()), "start_is_known": is_known}

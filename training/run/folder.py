@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from keras_vit.checkpoints.formats import damaged_file, load_arrays
 from keras_vit.classifier_folder import MODEL
-from keras_vit.training.trainer.devices import backend_devices, is_chief
+from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import (
     RECIPE,
@@ -85,7 +85,7 @@ class RunFolder:
         self.checkpoints = Checkpoints(self.shared / STATES)
         self.resume = resume
         self.overwrite = overwrite or bool(resume and unfinished_recipe(output).get("overwrite"))
-        self.writes = is_chief()
+        self.writes = backend_devices().is_chief()
         is_unfinished = (self.path / RECIPE).is_file()
         if resume and not is_unfinished:
             raise ValueError(
@@ -103,20 +103,17 @@ class RunFolder:
         self.lock = FileLock(
             self.path / LOCK, blocking=False, thread_local=False, is_singleton=True
         )
-        has_lock = (self.path / LOCK).exists()
-        if has_lock:  # Whether it is free.
-            self._acquire()
-            self.lock.release()
         check_folder(self.output, marker=MODEL, overwrite=self.overwrite)
         if is_unfinished and not resume and not overwrite:
             raise ValueError(
                 "The output must have no unfinished run: continue it with --resume, or start "
                 f"again with --overwrite. Received: {self.path}"
             )
-        if not (is_unfinished or has_lock) and self.path.exists() and os.listdir(self.path):
+        names = os.listdir(self.path) if self.path.is_dir() else []
+        if names and LOCK not in names and not is_unfinished:
             raise ValueError(
                 f"OUTPUT{PARTIAL}, which a run writes to, must be new, empty or an unfinished run: "
-                f"choose another output. Received: {self.path}, with {min(os.listdir(self.path))}"
+                f"choose another output. Received: {self.path}, with {min(names)}"
             )
 
     @contextlib.contextmanager
@@ -169,8 +166,9 @@ class RunFolder:
                 shutil.rmtree(path)
             elif path.name != LOCK:
                 path.unlink()
-        (self.path / STATES).mkdir()
+        # First: a folder with anything else would be no run that can go on, or start again.
         write_text(self.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
+        (self.path / STATES).mkdir()
 
     def recipe(self, job: str) -> dict[str, Any]:
         """Returns the recipe of the unfinished run.
@@ -244,9 +242,6 @@ class Checkpoints:
         folder: Folder of the files `state-<step>.npz`; made if needed.
         keep: Number of states to keep.
 
-    Raises:
-        ValueError: If `keep` is less than 1.
-
     Example:
     >>> checkpoints = Checkpoints("run")
     >>> start = checkpoints.restore(trainer)
@@ -258,8 +253,6 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike, keep: int = 2):
-        if keep < 1:
-            raise ValueError(f"At least one state must be kept. Received: keep={keep}")
         self.folder = pathlib.Path(folder)
         self.keep = keep
 
@@ -313,12 +306,7 @@ class Checkpoints:
 
         Args:
             every: Optimizer steps between two saves.
-
-        Raises:
-            ValueError: If `every` is less than 1.
         """
-        if every < 1:
-            raise ValueError(f"every must be at least 1. Received: every={every}")
         return _SaveCallback(self, every)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,14 +13,10 @@ import numpy as np
 from keras_vit.description import Description, Labels, check_class_names
 from keras_vit.description.class_labels import SCORES
 from keras_vit.description.without_paths import without_paths
-from keras_vit.hub.downloads import RepositoryName
-from keras_vit.images.samples import read_images
 from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation
-from keras_vit.training.data.class_balance import balanced, class_weights
-from keras_vit.training.data.examples import typical_size
-from keras_vit.training.data.record_examples import NotPrepared
+from keras_vit.training.data.examples import class_weights, typical_size
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.training.data.split_record import (
@@ -30,28 +25,39 @@ from keras_vit.training.data.split_record import (
     notes_of_seen,
     read_fingerprints,
 )
+from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, MaskedPatches
-from keras_vit.training.trust.calibration_bound import check_counts, counted
 from keras_vit.utils.fields import flag_of, required
-from keras_vit.utils.files import RECIPE, write_text
+from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import changed_fields
 
-from .chosen_samples import choose_samples
+from .decision import CALIBRATION, check_calibration
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
-from .loop import check_callbacks
+from .head_start import starts_with_probe
 from .masked_patches import check_masked_patches
-from .plan import TrainingPlan, choose_accumulation, describe_plan, expected_time
-from .replay import extend, extends_head
+from .plan import (
+    TrainingPlan,
+    choose_accumulation,
+    choose_samples,
+    describe_plan,
+    expected_time,
+)
 from .run_options import RunOptions
 from .run_page import write_run_page
 from .trainer_setup import make_schedule
-from .transfer import facts_of, find_start, settle, with_fixed_repositories
+from .transfer import (
+    extend,
+    extends_head,
+    facts_of,
+    find_start,
+    settle,
+    with_fixed_repositories,
+)
 
-CALIBRATION = 0.1  # The share of the training images for calibration that --max-error takes.
 _DROPPED = "the bound of the weights does not hold for other weights; --max-error finds a new one"
 
 
@@ -67,11 +73,10 @@ class Job:
 
     Raises:
         ValueError: If the output cannot be written, there is no run to resume or it began with
-            other settings or data, or a callback is none of Keras.
+            other settings or data.
     """
 
     def __init__(self, data: DataSpec, options: RunOptions, settings: Any):
-        check_callbacks(options.callbacks)
         self.data = data
         self.options = options
         self.settings = settings
@@ -91,7 +96,7 @@ class Job:
             self.options = dataclasses.replace(options, command=recipe["command"])
         else:
             check_output(output, self.data.data)
-        if getattr(self.settings, "decision", None) is not None and not self.data.calibration:
+        if self.settings.decision is not None and not self.data.calibration:
             self.data = dataclasses.replace(self.data, calibration=CALIBRATION)
         if self.data.split_seed is None:
             self.data = dataclasses.replace(self.data, split_seed=self.settings.seed)
@@ -105,7 +110,8 @@ class Job:
             for field in dataclasses.fields(options):
                 value, before = getattr(options, field.name), begun[field.name]
                 was_given = value != field.default if given is None else field.name in given
-                if was_given and not _is_same(value, before):
+                # A repository is recorded with its commit.
+                if was_given and value != before and not f"{before}".startswith(f"{value}@"):
                     changed.append(f"{flag_of(field)} {value!s:.80}, begun with {before!s:.80}")
         if changed:
             raise ValueError(
@@ -131,52 +137,36 @@ class Job:
         plan.recipe["hashes"] = hashes
         if not self.folder.resume:
             return
-        self._report_versions(plan.recipe)
-        began = self.unfinished.setdefault("hashes", {})
-        if hashes["images"] == began.get("images"):
-            return
-        record = SplitRecord.read(self.folder.shared)
-        found = [] if record is None else record.differences(source.splits)
-        changes = "; ".join(found) or "other bytes, names or classes, or another order"
-        if not self.options.changed_data:
+        if hashes["images"] != self.unfinished.get("hashes", {}).get("images"):
+            record = SplitRecord.read(self.folder.shared)
+            found = [] if record is None else record.differences(source.splits)
+            changes = "; ".join(found) or "other bytes, names or classes, or another order"
             raise ValueError(
-                "A resumed run must have the images that it began with; with --changed-data "
-                f"(changed_data=True) it goes on with the present ones. Received: {changes}"
+                "A resumed run must have the images that it began with: restore them, or start "
+                f"another run. Received: {changes}"
             )
-        self.options.log(f"The images have changed since the run began: {changes}")
-        for line in notes_of_seen(source.splits, record, "before the run was stopped"):
-            self.options.log(line)
-        if self.folder.writes:  # The run may be stopped and resumed again.
-            began["images"] = hashes["images"]
-            text = json.dumps(self.unfinished, indent=2) + "\n"
-            write_text(self.folder.path / RECIPE, text)
-
-    def _report_versions(self, recipe):
-        """Prints and notes the versions at the start of a resumed run, if there are others now."""
-        before, now = self.unfinished.get("versions", {}), recipe["versions"]
-        names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-        if names:
-            recipe["versions_before"] = before
-            changed = [f"{name} {now.get(name)}, before {before.get(name)}" for name in names]
+        before, now = self.unfinished.get("versions", {}), plan.recipe["versions"]
+        if before != now:
+            plan.recipe["versions_before"] = before
+            changed = [
+                f"{name} {now.get(name)}, before {before.get(name)}"
+                for name in sorted({*before, *now})
+                if before.get(name) != now.get(name)
+            ]
             self.options.log(
                 "The run goes on with other packages than it began with, so its numbers may "
                 f"differ from a run without a stop: {'; '.join(changed)}"
             )
 
     def begin(self, plan: TrainingPlan) -> None:
-        """Writes the folder before the first step: recipe, split and the first page.
-
-        What a resumed run trained on before the stop stays in its split.
-        """
+        """Writes the folder before the first step: recipe, split and the first page."""
         if not self.folder.resume:
             self.folder.start(plan.recipe)
         if not self.folder.writes:
             return
-        record, before = SplitRecord.of(plan.fingerprints), SplitRecord.read(self.folder.path)
-        if record is not None:
-            record = record if before is None else record.with_parts(before)
+        if (record := SplitRecord.of(plan.fingerprints)) is not None:
             record.write(self.folder.path)
-        if not self.folder.resume and plan.recipe["classes"]:
+        if not self.folder.resume and plan.has_classes:
             write_run_page(self.folder.path, plan, self.data)
 
     def dry_run(self) -> str:
@@ -204,10 +194,12 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         settings = with_fixed_repositories(self.settings, download=download)
-        check_augmentation(settings.augmentation)
+        check_augmentation(settings.augmentation or "none")
         opened = find_start(settings)  # Before the data are read: a wrong name fails at once.
         if isinstance(settings, MaskedPatches):
             check_masked_patches(opened.description.config, settings)
+
+        # The data, and the steps that follow from their number.
         source = self._open(opened, download)
         counts = {name: len(source.splits.get(name, ())) for name in PARTS}
         num_images = counts["train"] + counts["validation"]
@@ -221,35 +213,40 @@ class Job:
                 "patience needs validation images, which show when there is nothing more to gain. "
                 f"Received: patience={settings.patience}, none of them"
             )
+        make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
+
+        # What the model takes from the weights, and where each fact is from.
         labels = Labels(source.class_names or None, source.task)
         description, rows, settings = settle(opened, settings, labels)
-        facts, weights = facts_of(description, rows is None), None
-        if opened.description.labels.abstains or opened.recipe.get("decision"):
+        preprocessing = required(description.preprocessing, "preprocessing")
+        if "description" in self.unfinished:  # Where its facts were from at the start.
+            before = Description.from_json(self.unfinished["description"], RECIPE)
+            description = dataclasses.replace(description, origins=before.origins)
+        known, facts = self.unfinished.get("facts", {}), facts_of(description, rows is None)
+        if opened.description.labels.abstains:
             facts["unknown"] = {"value": "dropped", "from": _DROPPED}
         if epochs is not None:
             images = f"{counts['train']} images in batches of {settings.batch_size}"
             facts["epochs"] = {"value": epochs, "from": f"{steps} steps: {images}"}
+
+        # Classes of unequal size, the teacher, and the memory.
+        weights = teacher = samples = None
         if settings.class_weights is not None:
-            if known := self.unfinished.get("facts", {}).get("class_weights"):
-                weights = [known["value"][name] for name in source.class_names]
+            if "class_weights" in known:
+                weights = [known["class_weights"]["value"][name] for name in source.class_names]
             else:
                 numbers = source.splits["train"].labels
-                weights = class_weights(settings.class_weights, numbers, source.class_names)
+                weights = class_weights(numbers, source.class_names)
             by_name = dict(zip(source.class_names, weights, strict=True))
             facts["class_weights"] = {"value": by_name, "from": settings.class_weights}
-        if settings.sampling == "classes":
-            train = balanced(source.splits["train"], source.class_names, settings.seed)
-            source = dataclasses.replace(source, splits={**source.splits, "train": train})
-        teacher, preprocessing = None, required(description.preprocessing, "preprocessing")
         if name := getattr(settings, "teacher", None):
-            known = self.unfinished.get("facts", {}).get("teacher")
-            teacher = open_teacher(name, source.class_names, preprocessing, known)
+            teacher = open_teacher(name, source.class_names, preprocessing, known.get("teacher"))
             facts["teacher"] = teacher.fact
-        make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
         settings = choose_accumulation(settings, description.config, replicas=replicas)
-        if "description" in self.unfinished:  # Where its facts were from at the start.
-            before = Description.from_json(self.unfinished["description"], RECIPE)
-            description = dataclasses.replace(description, origins=before.origins)
+        if source.class_names:  # What would be an error at the end is one now.
+            check_class_names(labels.output_names)
+            samples = choose_samples(settings.samples, source, preprocessing.image_size)
+
         recipe = {
             "job": settings.command,
             "command": self.options.command,
@@ -257,7 +254,7 @@ class Job:
             "model": description.name,
             "config": changed_fields(description.config),
             "settings": settings.to_json(),
-            "facts": {**facts, **self.unfinished.get("facts", {})},
+            "facts": {**facts, **known},
             "preprocessing": preprocessing.to_fields(),
             "data": self.data.to_json(),
             "overwrite": self.folder.overwrite,
@@ -266,17 +263,14 @@ class Job:
             "images": {**counts, "skipped": len(source.skipped)},
             "versions": versions(),
         }
-        samples = None
-        if recipe["classes"]:  # What would be an error at the end is one now.
-            check_class_names(labels.output_names)
-            samples = choose_samples(settings.samples, source, settings.image_size)
-            read_images(samples.files)
-            if settings.decision is not None:
-                known = counted(source.splits["calibration"], source.groups, lambda line: None)
-                check_counts(known.labels, labels, settings.decision)
-        return TrainingPlan(
+        plan = TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )
+        check_calibration(plan)
+        if starts_with_probe(plan):
+            start = {"value": "linear probe", "from": "solved before the first step"}
+            recipe["facts"].setdefault("head_start", start)
+        return plan
 
     def _open(self, weights: OpenedModel, download: bool) -> Source:
         """Returns the images in splits, with the classes and images of the weights to extend."""
@@ -337,11 +331,3 @@ def images_hash(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -
             what = image.tobytes() if image else name.encode("utf-8", "surrogateescape")
             digest.update(f"\n{part} ".encode() + np.asarray(label).tobytes() + what)
     return digest.hexdigest()
-
-
-def _is_same(value, before):
-    """Whether a value is the recorded one, in which a repository has its commit or version."""
-    name, recorded = RepositoryName.parse(value), RepositoryName.parse(before)
-    if name is None or recorded is None or name.is_fixed:
-        return value == before
-    return name.name == recorded.name

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import csv
 import math
-import os
 import pathlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -92,7 +91,7 @@ def train(
         ValueError: If a micro-batch does not fit into memory.
     """
     last_step = required(settings.steps, "steps")
-    history = HistoryFile(run.path / HISTORY, history_columns(task), start_step)
+    history = read_history(run.path / HISTORY, start_step)
     bar = progress_bar(last_step, "train", unit="steps", initial=start_step, disable=not run.writes)
     try:
         with catch_signals() as received:
@@ -120,22 +119,13 @@ def train(
             f"{run.path}.",
             received[0],
         )
-    if run.best_score() is not None:
+    if settings.keep == "best" and run.best_score() is not None:
         run.load_best(trainer.model)
     elif trainer.averages:
         with trainer.averaged_weights() as model:
             averaged = model.get_weights()
         trainer.model.set_weights(averaged)
-    return history.rows
-
-
-def check_callbacks(callbacks: Any) -> None:
-    """Raises ValueError unless callbacks are a list of Keras callbacks."""
-    known = keras.callbacks.Callback
-    if not isinstance(callbacks, list | tuple) or not all(isinstance(c, known) for c in callbacks):
-        raise ValueError(
-            f"callbacks must be a list of keras.callbacks.Callback. Received: {callbacks!r:.200}"
-        )
+    return history
 
 
 class _StepCallback(keras.callbacks.Callback):
@@ -151,11 +141,12 @@ class _StepCallback(keras.callbacks.Callback):
         self.bar = bar
         self.received = received  # Signals.
         self.executed = settings.steps_per_execution
-        self.log_every = max(1, min(50, settings.evaluate_every) // self.executed) * self.executed
+        self.evaluate_every = settings.evaluate_every
+        self.log_every = max(1, min(50, self.evaluate_every) // self.executed) * self.executed
         self.schedule = make_schedule(settings)
         self.stopped_at: int | None = None
-        self.learning_rate = 0.0
         self.metric, self.score = METRICS[task], SCORES[task]
+        self.columns = history_columns(task)
         self.validation = "-"
         self.validated = start_step  # The step of the last row that was added after a validation.
         self.row: dict[str, Any] = {}
@@ -168,14 +159,13 @@ class _StepCallback(keras.callbacks.Callback):
         patience = self.settings.patience
         if patience is None or best is None:
             return False
-        return self.step - best[0] >= patience * self.settings.evaluate_every
+        return self.step - best[0] >= patience * self.evaluate_every
 
-    def on_train_batch_begin(self, batch, logs=None):
-        if self._has_row(self.step + self.executed):
-            # Read now: after the step the optimizer has the rate of the next one.
-            self.model.synchronise()
-            last = self.model.optimizer.iterations + (self.executed - 1)
-            self.learning_rate = float(self.schedule(last))
+    def on_train_begin(self, logs=None):
+        # What training starts from, if it is not random, is a candidate of the best weights.
+        if self.step == 0 and self.validate is not None and self.settings.validates_start:
+            self._record({"step": 0, **self._validate()})
+            self.run.checkpoints.save(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
         loss, accuracy = float(logs["loss"]), float(logs[self.metric])
@@ -193,8 +183,9 @@ class _StepCallback(keras.callbacks.Callback):
             refresh=False,
         )
         self.bar.update(self.executed)
-        if stops or self._has_row(self.step):
-            self._add_row(logs, validates=self._validates_after(self.step), stops=stops)
+        validates = self.step == self.settings.steps or self.step % self.evaluate_every == 0
+        if stops or validates or self.step % self.log_every == 0:
+            self._add_row(logs, validates=validates, stops=stops)
 
     def on_epoch_end(self, epoch, logs=None):
         # Another callback has stopped the run, maybe at a step that has a row already.
@@ -208,15 +199,13 @@ class _StepCallback(keras.callbacks.Callback):
         If the step has a row, the validation is added to it.
         """
         self.model.synchronise()
-        is_new = self.step != self.interval_start
-        if is_new:
-            if not self._has_row(self.step):  # The run stops.
-                self.learning_rate = float(self.schedule(self.model.optimizer.iterations - 1))
+        if self.step != self.interval_start:
+            last = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)) - 1
             self.row = {
                 "step": self.step,
                 "loss": float(logs["loss"]),
                 self.metric: float(logs[self.metric]),
-                "learning_rate": self.learning_rate,
+                "learning_rate": float(self.schedule(max(last, 0))),
                 "images_per_second": self._images_per_second(),
             }
         validation = self._validate() if validates and self.validate is not None else {}
@@ -227,7 +216,7 @@ class _StepCallback(keras.callbacks.Callback):
         validation = {name.replace("validation_", "val_"): v for name, v in validation.items()}
         self.row_logs = {name: row[name] for name in ("loss", self.metric)} | validation
         logs.update(self.row_logs)
-        self.history.add(row)
+        self._record(row)
         if validates or stops:
             self.run.checkpoints.save(self.model)
         if stops:
@@ -238,11 +227,14 @@ class _StepCallback(keras.callbacks.Callback):
         self.model.reset_metrics()
         self._start_interval()
 
-    def _validates_after(self, step):
-        return step == self.settings.steps or step % self.settings.evaluate_every == 0
-
-    def _has_row(self, step):
-        return self._validates_after(step) or step % self.log_every == 0
+    def _record(self, row):
+        """Writes a row, in place of the last one if it is of the same step."""
+        text = {name: _number(row.get(name, "")) for name in self.columns}
+        if self.history and self.history[-1]["step"] == text["step"]:
+            self.history.pop()
+        self.history.append(text)
+        cells = ([row.get(name, "") for name in self.columns] for row in self.history)
+        write_csv(self.run.path / HISTORY, [self.columns, *cells])
 
     def _validate(self):
         """Returns the columns of a validation, and saves the weights if they are the best."""
@@ -298,44 +290,17 @@ def catch_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-class HistoryFile:
-    """A CSV file with a row for each log interval, on disk after every row.
-
-    `keras.callbacks.CSVLogger` does not drop the rows after the step that a run resumes from.
+def read_history(path: pathlib.Path, last_step: int) -> list[dict[str, str]]:
+    """Returns the rows of a history up to a step: a resumed run writes the later ones again.
 
     Args:
-        path: The CSV file. Its rows up to `last_step` are kept.
-        columns: Names of the columns, "step" first.
-        last_step: Rows of later steps are dropped: a resumed run writes them again.
+        path: The CSV file, which need not exist.
+        last_step: The last step.
     """
-
-    def __init__(self, path: str | os.PathLike, columns: tuple[str, ...], last_step: int = 0):
-        self.path = pathlib.Path(path)
-        self.columns = columns
-        self.rows: list[dict[str, str]] = []
-        if self.path.exists():
-            with open(self.path, newline="", encoding="utf-8") as file:
-                rows = list(csv.DictReader(file))
-            self.rows = [row for row in rows if int(row["step"]) <= last_step]
-        self._write()
-
-    def add(self, row: Mapping[str, object]) -> None:
-        """Adds a row, in place of the last one if it is of the same step.
-
-        Missing columns stay empty.
-        """
-        text = {name: _number(row.get(name, "")) for name in self.columns}
-        if self.rows and self.rows[-1]["step"] == text["step"]:
-            self.rows[-1] = text
-            self._write()
-            return
-        self.rows.append(text)
-        with open(self.path, "a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self.columns, lineterminator="\n").writerow(text)
-
-    def _write(self):
-        cells = ([row.get(name, "") for name in self.columns] for row in self.rows)
-        write_csv(self.path, [self.columns, *cells])
+    if not path.exists():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        return [row for row in csv.DictReader(file) if int(row["step"]) <= last_step]
 
 
 def _number(value):

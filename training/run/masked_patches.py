@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import types
 from collections.abc import Callable
@@ -108,36 +107,13 @@ def has_mean_colour(y_true: Any, y_pred: Any) -> Any:
     return ops.cast(ops.equal(mean_of(y_true), mean_of(y_pred)), "float32")
 
 
-@dataclasses.dataclass(frozen=True)
-class PatchTarget:
-    """A target: how it is computed from a patch, its shape, loss and metric.
-
-    Args:
-        of_patches: Gives the targets of pixels `(B, N, height, width, 3)` in [-1, 1].
-        outputs: Gives the shape of one patch's prediction from the patch sizes.
-        make_loss: Makes the loss, a mean over patches and predictions.
-        make_metric: Makes the metric "accuracy".
-    """
-
-    of_patches: Callable[[Any], Any]
-    outputs: Callable[[tuple[int, int]], tuple[int, ...]]
-    make_loss: Callable[[], keras.losses.Loss]
-    make_metric: Callable[[], keras.metrics.Metric]
-
-
-_COLOURS = (
-    lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    lambda: keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-)
-_PIXELS = (
-    keras.losses.MeanSquaredError,
-    lambda: keras.metrics.MeanMetricWrapper(has_mean_colour, name="accuracy"),
-)
 MEAN_COLOUR, DOWNSIZED, PATCH = PATCH_TARGETS  # The paper's three, in its order.
-TARGETS = {
-    MEAN_COLOUR: PatchTarget(mean_colour, lambda sizes: (1, COLOURS), *_COLOURS),
-    DOWNSIZED: PatchTarget(downsized, lambda sizes: (CELLS * CELLS, COLOURS), *_COLOURS),
-    PATCH: PatchTarget(whole_patch, lambda sizes: (3 * sizes[0] * sizes[1],), *_PIXELS),
+# The targets of pixels `(B, N, height, width, 3)` in [-1, 1], and the shape of one patch's
+# prediction from the patch sizes.
+TARGETS: dict[str, tuple[Callable, Callable]] = {
+    MEAN_COLOUR: (mean_colour, lambda sizes: (1, COLOURS)),
+    DOWNSIZED: (downsized, lambda sizes: (CELLS * CELLS, COLOURS)),
+    PATCH: (whole_patch, lambda sizes: (3 * sizes[0] * sizes[1],)),
 }
 
 
@@ -150,19 +126,12 @@ class MaskedPatchTrainer(Trainer):
         target: A name of `TARGETS`.
         patch_size: Pixels (height, width) of a patch.
         **kwargs: See `Trainer`.
-
-    Example:
-    >>> model = masked_patch_model(keras_vit.ViTConfig(4, 64, 6, 128, 4), image_size=(32, 32))
-    >>> trainer = MaskedPatchTrainer(model, patch_size=(4, 4))
-    >>> objective = trainer.objective
-    >>> trainer.compile(Adam(2e-4), objective.make_loss(), [objective.make_metric()])
     """
 
     def __init__(self, model, *, target="mean-colour", patch_size, **kwargs):
         super().__init__(model, **kwargs)
         self.target = target
         self.patch_size = tuple(patch_size)
-        self.objective = TARGETS[target]
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         targets = self._targets(x, y_pred)
@@ -175,7 +144,7 @@ class MaskedPatchTrainer(Trainer):
 
     def _targets(self, images: Any, y_pred: dict[str, Any]) -> Any:
         """The targets of the corrupted patches."""
-        targets = self.objective.of_patches(cut_patches(images, self.patch_size))
+        targets = TARGETS[self.target][0](cut_patches(images, self.patch_size))
         return ops.take_along_axis(targets, y_pred["places"][..., None], axis=1)
 
     def get_config(self):
@@ -219,7 +188,7 @@ def masked_patch_model(
     )
     tokens = corrupted.output[:, config.num_prefix_tokens :]
     tokens = ops.take_along_axis(tokens, places[..., None], axis=1)  # (B, n, D)
-    shape = TARGETS[target].outputs(config.patch_sizes)
+    shape = TARGETS[target][1](config.patch_sizes)
     predictions = keras.layers.Dense(
         int(np.prod(shape)), kernel_initializer="zeros", dtype="float32", name="patch_predictions"
     )(tokens)
@@ -235,13 +204,17 @@ def make_masked_patch_trainer(model: keras.Model, settings: MaskedPatches) -> Ma
         model: A model of `masked_patch_model`.
         settings: Resolved settings.
     """
-    objective = TARGETS[settings.target]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    metric = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    if settings.target == PATCH:
+        loss = keras.losses.MeanSquaredError()
+        metric = keras.metrics.MeanMetricWrapper(has_mean_colour, name="accuracy")
     return make_trainer(
         model,
         settings,
         MaskedPatchTrainer,
-        loss=objective.make_loss(),
-        metric=objective.make_metric(),
+        loss=loss,
+        metric=metric,
         target=settings.target,
         patch_size=model.get_layer("patch_embedding").kernel_size,
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from keras_vit.description import Description, describe
+from keras_vit.description import Description, Labels, describe
 from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.images.samples import describe_samples, sample_count, spread
+from keras_vit.images.transcoding import decode_file
 from keras_vit.models.build import build
 from keras_vit.models.opening import OpenedModel
 from keras_vit.prediction import predict_batch
@@ -25,7 +27,6 @@ from keras_vit.utils.fields import field_info, required
 from keras_vit.utils.files import REPORT
 from keras_vit.utils.report import align_columns
 
-from .chosen_samples import ChosenSamples
 from .distillation import Teacher
 from .transfer import dtype_policy, fact_lines
 
@@ -42,6 +43,36 @@ _OPERATIONS = 3e10  # and the operations of its answers.
 # Operations of a step in units of an answer's: the backward pass takes two, for the gradients of
 # activations and of weights.
 _PASSES = {"all": 3, "lora": 2, "head": 1}
+NUM_SAMPLES = 8
+# The parts that samples are taken from, the first one that has images.
+_SAMPLED = {
+    "test": "of the test part",
+    "validation": "of the validation part",
+    "calibration": "of the calibration part",
+    "train": "that are trained on",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ChosenSamples:
+    """The photos that travel with a classifier.
+
+    Args:
+        line: The sentence that says so, for the plan.
+        examples: The chosen images, or None.
+        pictures: The images that `report.html` shows, at most, as augmented and again of the
+            errors.
+    """
+
+    line: str
+    examples: Examples | None = None
+    pictures: int = 0
+
+    def images(self) -> Iterator[np.ndarray]:
+        """Yields their pixels, uint8 `(H, W, 3)`."""
+        if self.examples is not None:
+            for encoded, _ in self.examples.encoded():
+                yield decode_file(encoded)
 
 
 @dataclasses.dataclass
@@ -75,6 +106,16 @@ class TrainingPlan:
     fingerprints: Mapping[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
 
     @property
+    def has_classes(self) -> bool:
+        """Whether the model becomes a classifier; False for masked patches."""
+        return bool(self.source.class_names)
+
+    @property
+    def labels(self) -> Labels:
+        """The classes of the data."""
+        return Labels(self.source.class_names or None, self.source.task)
+
+    @property
     def config(self) -> Any:
         """The architecture to train."""
         return self.description.config
@@ -88,6 +129,18 @@ class TrainingPlan:
     def validation(self) -> Examples | None:
         """The images to choose the best weights by."""
         return self.source.splits.get("validation")
+
+    @property
+    def batches(self) -> dict[str, Any]:
+        """Arguments of `training_batches`, without the images and the first step."""
+        names = ("image_size", "batch_size", "seed", "augmentation", "flip", "mixup", "resize")
+        return {
+            **{name: getattr(self.settings, name) for name in names},
+            "micro_batches": self.settings.accumulate,
+            "evaluation": self.preprocessing.evaluation,
+            "value_range": self.preprocessing.value_range,
+            "num_classes": len(self.source.class_names),
+        }
 
 
 def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) -> str:
@@ -130,12 +183,12 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
         if name not in table and shown[name] is None:
             table[name] = value
     if plan.samples is not None:
-        table["samples"], table[REPORT] = plan.samples.line, plan.samples.page_line
+        table["samples"], count = plan.samples.line, plan.samples.pictures or "no"
+        table[REPORT] = f"curves, numbers, {count} augmented images and up to {count} errors, small"
     if plan.source.notes:
         table["images"] = "; ".join(plan.source.notes)
     if skipped:
-        more = f"; {len(skipped) - 3} more reasons" if len(skipped) > 3 else ""
-        table["skipped"] = "; ".join(line.removeprefix("skipped ") for line in skipped[:3]) + more
+        table["skipped"] = "; ".join(line.removeprefix("skipped ") for line in skipped)
     table |= lines or {}
     return align_columns([(name, str(value)) for name, value in table.items()])
 
@@ -238,3 +291,28 @@ def answer_rate(config: Any, shape: tuple[int, int, int], settings: Settings) ->
         predict_batch(model, images)
         times.append(time.perf_counter())
     return count * flops / np.diff(times).min()
+
+
+def choose_samples(
+    samples: str | None, source: Source, image_size: tuple[int, int]
+) -> ChosenSamples:
+    """Returns the photos that travel with a classifier.
+
+    By default they are test images. Images that are trained on are taken only if a number is
+    asked for and no image is held out, and the line says it.
+
+    Args:
+        samples: The setting.
+        source: The images in splits.
+        image_size: Pixels (height, width) of the model.
+    """
+    where = "with the classifier and its exports"
+    count = NUM_SAMPLES if samples is None else sample_count(samples)
+    parts = [part for part in _SAMPLED if len(source.splits.get(part, ()))]
+    if not count or (samples is None and "test" not in parts):
+        missing = "; --samples takes some, for there is no test part" if count and parts else ""
+        return ChosenSamples(describe_samples(0, "", image_size, where) + missing)
+    examples = source.splits[parts[0]]
+    chosen = examples.take(spread(len(examples), count))
+    line = describe_samples(len(chosen), _SAMPLED[parts[0]], image_size, where)
+    return ChosenSamples(line, chosen, count)

@@ -27,9 +27,6 @@ class RunOptions:
     )
     overwrite: bool = setting(False, "replace an existing output")
     resume: bool = setting(False, "continue a stopped run; only --output is needed then")
-    changed_data: bool = setting(
-        False, "resume although the images are not those that the run began with"
-    )
     command: str = setting(
         "",
         "the command to record in recipe.json; with the same one an unfinished run continues even "
@@ -70,18 +67,18 @@ def run_arguments(
         TypeError: If an option is a field of neither.
         ValueError: If a `DataSpec` and options of the data are given.
     """
-    names, of_spec, of_settings = (
-        {field.name for field in dataclasses.fields(kind)}
-        for kind in (RunOptions, DataSpec, settings_type)
+    of_run, of_settings = (
+        {field.name for field in dataclasses.fields(kind)} for kind in (RunOptions, settings_type)
     )
-    unknown = set(options) - names - of_spec
-    meant = sorted(filter(None, (our_word(name, of_settings) for name in unknown - of_settings)))
-    if settings := [*sorted(unknown & of_settings), *meant]:
-        given = ", ".join(f"{name}=..." for name in settings)
+    unknown = set(options) - of_run - {field.name for field in dataclasses.fields(DataSpec)}
+    meant = {name if name in of_settings else our_word(name, of_settings) for name in unknown}
+    if meant := meant - {None}:
+        given = ", ".join(f"{name}=..." for name in sorted(filter(None, meant)))
         raise TypeError(
             f"{settings_type.__name__}({given}) is the third argument. "
             f"Received: {', '.join(sorted(unknown))}"
         )
-    of_run = {name: value for name, value in options.items() if name in names}
-    of_data = {name: value for name, value in options.items() if name not in names}
-    return data_spec(data, **of_data), RunOptions(output, **of_run)
+    of_data = {name: value for name, value in options.items() if name not in of_run}
+    return data_spec(data, **of_data), RunOptions(
+        output, **{name: value for name, value in options.items() if name in of_run}
+    )

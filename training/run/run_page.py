@@ -19,11 +19,10 @@ from keras_vit.images.pages import (
 )
 from keras_vit.images.samples import at_model_size, encoded_png
 from keras_vit.images.transcoding import decode_file
+from keras_vit.training.data import training_batches
 from keras_vit.training.data.augmentations import mixup_parameter
-from keras_vit.training.data.batches import training_batches
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.evaluation.report_page import error_images, report_parts
-from keras_vit.training.evaluation.reports import EvaluationReport
+from keras_vit.training.evaluation.reports import EvaluationReport, error_images, report_parts
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import REPORT
 
@@ -116,26 +115,13 @@ def augmented_pictures(plan: TrainingPlan, count: int) -> list[GridPicture]:
         plan: The plan.
         count: Images, fewer if a batch has fewer.
     """
-    settings, source = plan.settings, plan.source
-    preprocessing = plan.preprocessing
-    batch_size = settings.batch_size
-    is_mixed = mixup_parameter(settings.augmentation, settings.mixup)
-    batches = training_batches(
-        source.splits["train"],
-        image_size=settings.image_size,
-        # Mixup mixes within a batch; without it the first images are the same in any batch.
-        batch_size=batch_size if is_mixed else min(count, batch_size),
-        seed=settings.seed,
-        augmentation=settings.augmentation,
-        flip=settings.flip,
-        evaluation=preprocessing.evaluation,
-        mixup=settings.mixup,
-        resize=settings.resize,
-        value_range=preprocessing.value_range,
-        num_classes=len(source.class_names),
-    )
+    settings, source, options = plan.settings, plan.source, {**plan.batches, "micro_batches": 1}
+    if not mixup_parameter(settings.augmentation, settings.mixup):
+        # Without mixup the first images are the same in any batch.
+        options["batch_size"] = min(count, settings.batch_size)
+    batches = training_batches(source.splits["train"], **options)
     images, labels = (np.asarray(part)[:count] for part in next(iter(batches)))
-    low, high = (np.asarray(value, "float32") for value in preprocessing.value_range)
+    low, high = (np.asarray(value, "float32") for value in plan.preprocessing.value_range)
     pixels = np.clip(np.rint((images - low) / (high - low) * 255), 0, 255).astype("uint8")
     shown = zip(pixels, labels, strict=True)
     return [

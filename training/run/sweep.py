@@ -15,9 +15,9 @@ from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.training.evaluation.intervals import accuracy_text, mean_interval
-from keras_vit.training.evaluation.results import RESULT, check_same_settings, read_result
+from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
 from keras_vit.training.settings import FineTuning
-from keras_vit.utils.files import HISTORY, RECIPE, write_text
+from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.report import markdown_table
 
@@ -61,41 +61,15 @@ class FoldsResult:
         """
         return mean_interval(self.accuracies)
 
-    @property
-    def mean_text(self) -> str:
-        """The mean and its interval, such as "85.00%, 95% t-interval 78.10% to 91.90%"."""
-        low, high = self.interval
-        return f"{self.mean:.2%}, 95% t-interval {low:.2%} to {high:.2%}"
-
-    @property
-    def pooled(self) -> tuple[int, int] | None:
-        """Images of all folds with the right answer, and all images; None of multi-label data."""
-        if self.metric != "top_1":
-            return None
-        right = zip(self.accuracies, self.images, strict=True)
-        return sum(round(top_1 * count) for top_1, count in right), sum(self.images)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the numbers as JSON can hold them."""
-        fields = {"metric": self.metric, "images": self.images, "out_of_fold": self.accuracies}
-        return {**fields, "mean": self.mean, "interval": self.interval, "pooled": self.pooled}
-
     def __str__(self) -> str:
-        """The table and the intervals, in Markdown."""
+        """The table and the mean, in Markdown."""
         rows = [("fold", "images", f"{self.metric.replace('_', '-')} out of fold")]
-        for number, count in enumerate(self.images, 1):
-            text = score_text(self.metric, self.accuracies[number - 1], count)
-            rows.append((str(number), str(count), text))
-        shared = f"of {len(self.images)} runs, which share training images: nearly 95%"
-        lines = [markdown_table(rows), "", f"mean {self.mean_text} ({shared})"]
-        if self.pooled is not None:
-            right, count = self.pooled
-            lines.append(
-                f"all images out of their fold: {right} of {count} right, "
-                f"{accuracy_text(right / count, count)} (95% Wilson intervals, as if the images "
-                "were independent)"
-            )
-        return "\n".join(lines)
+        for number, (accuracy, count) in enumerate(zip(self.accuracies, self.images, strict=True)):
+            rows.append((str(number + 1), str(count), score_text(self.metric, accuracy, count)))
+        low, high = self.interval
+        mean = f"mean {self.mean:.2%}, 95% t-interval {low:.2%} to {high:.2%}"
+        shared = f"(of {len(self.images)} runs, which share training images: nearly 95%)"
+        return f"{markdown_table(rows)}\n\n{mean} {shared}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,13 +79,12 @@ class SweepResult:
     Args:
         learning_rate: The best learning rate.
         development: Accuracy on the development split by learning rate; empty for a single
-            rate without folds, which needs no choice. With folds, the mean out of them.
+            rate, which needs no choice.
         test: Accuracy on the test images by seed.
         folder: The folder of all runs.
         metric: Name in result files of what is called accuracy here: "top_1", or "mAP" of
             multi-label data.
         images: Images of the development split, and test images.
-        folds: With folds, the cross-validation of each learning rate.
     """
 
     learning_rate: float
@@ -120,7 +93,6 @@ class SweepResult:
     folder: pathlib.Path
     metric: str
     images: tuple[int, int]
-    folds: dict[float, FoldsResult]
 
     @property
     def mean(self) -> float:
@@ -136,15 +108,10 @@ class SweepResult:
         """The tables, in Markdown."""
         tables, metric, (development, tested) = [], self.metric.replace("_", "-"), self.images
         if self.development:
-            where = "on the development split"
-            if self.folds:
-                where = f"out of {len(self.folds[self.learning_rate].images)} folds"
-            rows = [("learning rate", f"{metric} {where}")]
+            rows = [("learning rate", f"{metric} on the development split")]
             for rate, accuracy in self.development.items():
-                text = score_text(self.metric, accuracy, development)
                 best = " (best)" if rate == self.learning_rate else ""
-                text = self.folds[rate].mean_text if self.folds else text
-                rows.append((f"{rate:g}{best}", text))
+                rows.append((f"{rate:g}{best}", score_text(self.metric, accuracy, development)))
             tables.append(markdown_table(rows))
         deviation = "" if self.deviation is None else f", ± {100 * self.deviation:.2f} over seeds"
         rows = [(f"seed, learning rate {self.learning_rate:g}", f"{metric} on test")]
@@ -212,7 +179,9 @@ def finetune_folds(
         accuracies.append(recipe["test"][_metric(recipe)])
         images.append(recipe["test"]["images"])
     result = FoldsResult(tuple(accuracies), tuple(images), folder, _metric(recipe))
-    written = {**read_json(folder / FOLDS), "result": result.to_json()}
+    numbers: dict[str, Any] = {"metric": result.metric, "images": images}
+    numbers |= {"out_of_fold": accuracies, "mean": result.mean, "interval": result.interval}
+    written = {**read_json(folder / FOLDS), "result": numbers}
     write_text(folder / FOLDS, json.dumps(written, indent=2) + "\n")
     write_text(folder / FOLDS_TABLE, f"{result}\n")
     return result
@@ -225,7 +194,6 @@ def sweep(
     *,
     learning_rates: Sequence[float] | None = None,
     seeds: Sequence[int] = recipes.SWEEP_SEEDS,
-    folds: int | None = None,
     command: str = "",
     log: Callable[[str], object] = print,
     **data_options: Any,
@@ -234,9 +202,7 @@ def sweep(
 
     A development split (`settings.validation`, by default the recipe's fraction) is kept out
     of the training images; data with a validation part use that. Each learning rate is
-    scored on it after the last step. With folds, each rate is trained K times instead, each time
-    without another K-th of the training images, and scored by its mean accuracy on the images
-    that were left out (`finetune_folds`). The best rate is trained on all training images, once
+    scored on it after the last step. The best rate is trained on all training images, once
     with each seed, and the last weights are evaluated on the test images, which are used for
     nothing else.
 
@@ -250,11 +216,10 @@ def sweep(
         output: The folder for all runs.
         settings: The recipe; the sweep sets `learning_rate` and `seed`.
         learning_rates: Learning rates to try; by default the rates in the recipe's row of
-            Table 4. A single rate is taken, and tried with folds only.
+            Table 4. A single rate is taken without a trial.
         seeds: Seeds of the final runs. The first also seeds the trial runs, the development
             split, and the test images held out of data without a test part, unless the data
             have a `split_seed`.
-        folds: K, at least 2; None for a development split.
         command: The command to record.
         log: Receives messages.
         **data_options: As for `finetune`.
@@ -278,31 +243,19 @@ def sweep(
         if not values or len(set(values)) != len(values):
             raise ValueError(f"{name} must be one or more, each once. Received: {values}")
     spec = _with_seed(data_spec(data, **data_options), seeds[0])
-    without_test = dataclasses.replace(spec, test=False)
     begun = {**settings.to_json(), **spec.to_json(), "learning_rate": None, "seed": None}
-    if folds is not None:
-        settings = dataclasses.replace(settings, validation=0.0)
-        # Whether the images allow them, before anything is written.
-        dataclasses.replace(without_test, fold=(1, folds)).open(verify=False)
-        begun |= {"folds": folds, "validation": 0.0}
-    _begin(folder / SWEEP, begun, spec, settings, validated=folds is None and len(rates) > 1)
+    _begin(folder / SWEEP, begun, spec, settings, validated=len(rates) > 1)
 
-    scores, by_folds, developed = {}, {}, 0  # (accuracy, -loss) on images kept out of training.
-    for rate in rates if folds or len(rates) > 1 else ():
+    scores, developed = {}, 0  # (accuracy, -loss) on images kept out of training.
+    for rate in rates if len(rates) > 1 else ():
         log(f"learning rate {rate:g}")
         run = folder / "learning_rates" / f"{rate:g}"
         trial = dataclasses.replace(settings, learning_rate=rate, seed=seeds[0])
-        if folds is None:
-            recipe = _finetune_once(without_test, run, trial, command, log)
-            developed = recipe["images"]["validation"]
-            scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
-        else:
-            options: Any = {"folds": folds, "command": command, "log": log}
-            by_folds[rate] = finetune_folds(without_test, run, trial, **options)
-            scores[rate] = by_folds[rate].mean, 0.0
-        for weights in run.rglob("*.keras"):
-            weights.unlink()
-    # The highest accuracy; ties go to the lowest loss, or with folds to the first rate.
+        recipe = _finetune_once(dataclasses.replace(spec, test=False), run, trial, command, log)
+        developed = recipe["images"]["validation"]
+        scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
+        (run / MODEL).unlink(missing_ok=True)
+    # The highest accuracy; ties go to the lowest loss.
     best = max(scores, key=lambda rate: scores[rate], default=rates[0])
 
     test = {}
@@ -315,7 +268,7 @@ def sweep(
 
     development = {rate: accuracy for rate, (accuracy, _) in scores.items()}
     images = developed, recipe["test"]["images"]
-    result = SweepResult(best, development, test, folder, _metric(recipe), images, by_folds)
+    result = SweepResult(best, development, test, folder, _metric(recipe), images)
     write_result(result, command)
     return result
 
@@ -335,9 +288,7 @@ def write_result(result: SweepResult, command: str) -> None:
         f"development_{metric}": {f"{rate:g}": v for rate, v in result.development.items()},
         "learning_rate": result.learning_rate,
     }
-    if result.folds:
-        metrics["folds"] = {f"{rate:g}": done.to_json() for rate, done in result.folds.items()}
-    final = read_result(result.folder / "seeds" / first / RECIPE)
+    final = Result.of_run(result.folder / "seeds" / first)
     swept = dataclasses.replace(
         final, protocol="sweep", metrics=metrics, seed=None, command=command
     )
@@ -367,9 +318,8 @@ def _begin(path, fields, data, settings, *, validated=False):
         raise ValueError(f"There must be test images to report on. Received: {data.data}")
     if validated and not images["validation"]:
         raise ValueError(
-            "A sweep is scored on images kept out of training: validation must leave some, or "
-            f"there must be folds. Received: validation={plan.settings.validation}, none of "
-            f"{images['train']} images"
+            "A sweep is scored on images kept out of training: validation must leave some. "
+            f"Received: validation={plan.settings.validation}, none of {images['train']} images"
         )
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(fields, indent=2) + "\n")

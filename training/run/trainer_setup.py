@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -15,10 +14,8 @@ from keras_vit.training.trainer.losses import (
     SoftmaxCrossentropy,
     label_accuracy,
 )
-from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer, Muon
-from keras_vit.training.trainer.schedule import WarmupSchedule
+from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer, Muon, WarmupSchedule
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.utils.fields import required
 
 T = TypeVar("T", bound=Trainer)
 
@@ -61,7 +58,6 @@ def make_optimizer(settings: Settings) -> DecoupledOptimizer:
     }
     if settings.optimizer == "sgd":
         return SGD(schedule, settings.momentum, **options)
-    options |= {"beta_1": settings.beta_1, "beta_2": settings.beta_2}
     if settings.optimizer == "muon":
         return Muon(schedule, settings.momentum, **options)
     return Adam(schedule, **options)
@@ -124,20 +120,3 @@ def make_trainer(
         jit_compile="auto" if settings.jit_compile is None else settings.jit_compile,
     )
     return trainer
-
-
-def not_decayed(trainer: Trainer) -> list[str]:
-    """Returns the names of the trained weights without weight decay.
-
-    One name stands for all blocks and units: "encoder_block_*/norm_1/gamma".
-
-    Args:
-        trainer: A compiled trainer.
-
-    Returns:
-        The names in order, each once.
-    """
-    compiled = required(trainer.optimizer, "optimizer")
-    optimizer = getattr(compiled, "inner_optimizer", compiled)
-    paths = [v.path for v in trainer.trainable_variables if not optimizer.decays(v.path)]
-    return list(dict.fromkeys(re.sub(r"(block_|unit_)\d+", r"\1*", path) for path in paths))

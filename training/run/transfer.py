@@ -1,14 +1,15 @@
-"""Transfer to another task (paper, section 3.2): pre-trained models, linear probes and LoRA."""
+"""Transfer to other classes (paper, section 3.2): weights, heads, replay, probes and LoRA."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.repositories import cached_name, fixed_name
@@ -19,9 +20,14 @@ from keras_vit.hub.downloads import RepositoryName
 from keras_vit.layers import SelfAttention
 from keras_vit.models.opening import OpenedModel, open_model
 from keras_vit.preprocessing import describe_range, describe_resize
-from keras_vit.training.data.record_examples import NotPrepared
+from keras_vit.training.data import DataSpec, Source
+from keras_vit.training.data.examples import MixedExamples
+from keras_vit.training.data.parts import Drawing, with_validation
+from keras_vit.training.data.spec import spec_of_run
+from keras_vit.training.data.split_record import NEW, SplitRecord
+from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.recipes import HYPER_RULE_NAME
-from keras_vit.training.settings import HIGHER_RESOLUTION, Settings
+from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, Settings
 from keras_vit.utils.fields import required
 
 DEFAULT_MODEL = "ViT-B/16"
@@ -229,6 +235,98 @@ def _describe_rows(rows, known, class_names):
     return text + (f"; {left_out} of the weights are left out" if left_out else "")
 
 
+def extend(
+    source: Source,
+    weights: OpenedModel,
+    settings: FineTuning,
+    validation: Callable[[int], float],
+    *,
+    download: bool = True,
+) -> Source:
+    """Returns a source with all classes of the weights first, and the replayed images.
+
+    Training images are mixed by the share of the settings. Validation and test images are from
+    both data sets, so that the best weights are the best on old and new classes. The images that
+    were held out when the weights were trained are held out again.
+
+    Args:
+        source: The new data.
+        weights: The weights to start from.
+        settings: The settings.
+        validation: See `DataSpec.open`.
+        download: Whether missing data are downloaded.
+
+    Raises:
+        ValueError: If the weights do not name their classes, or the replayed images have another
+            class or task.
+    """
+    if not extends_head(settings):
+        return source
+    known = weights.class_names
+    if known is None:
+        raise ValueError(
+            "To extend the head (--head extend, --replay) the weights must name their classes. "
+            f"Received: weights={settings.weights}"
+        )
+    names = dict.fromkeys((*known, *source.class_names))
+    extended = source.with_classes(tuple(names))
+    if settings.replay is None:
+        return extended
+    given = DataSpec(settings.replay)
+    spec = spec_of_run(dict(weights.recipe), given) or given
+    record = SplitRecord.read(weights.folder)
+    replayed = record and _by_record(spec, record, validation, download=download)
+    if replayed is None:
+        replayed = spec.open(validation, download=download)
+    unknown = [name for name in replayed.class_names if name not in names]
+    if unknown or replayed.task != source.task:
+        raise ValueError(
+            "Replayed images must have classes of the weights or the data, and their task. "
+            f"Received: {settings.replay}, with {', '.join(unknown[:10]) or replayed.task}"
+        )
+    old = replayed.with_classes(tuple(names)).splits
+    splits = dict(extended.splits)
+    for split in splits.keys() & old.keys():
+        splits[split] = MixedExamples(splits[split], old[split], settings.replay_share)
+    skipped = [*source.skipped, *replayed.skipped]
+    notes = (*source.notes, *replayed.notes)
+    return dataclasses.replace(extended, splits=splits, skipped=skipped, notes=notes)
+
+
+def extends_head(settings: FineTuning) -> bool:
+    """Returns whether a run adds the classes of its data to the classes of its weights."""
+    return settings.head == "extend" or settings.replay is not None
+
+
+def _by_record(spec, record, validation, *, download):
+    """The replayed images as the run of the weights split them; None for images not of the run.
+
+    Images that are new to that run are trained on, if the data do not hold them out.
+    """
+    source = spec.open(download=download, recorded=True)
+    part_of, train = {}, source.splits.get("train")
+    for split, examples in source.splits.items():
+        numbers = examples.fingerprints()
+        if numbers is None:
+            return None
+        part_of[split] = record.part_of(numbers)
+    if train is None or all((found == NEW).all() for found in part_of.values()):
+        return None
+
+    def taken(split, *parts):
+        return source.splits[split].take(np.flatnonzero(np.isin(part_of[split], parts)))
+
+    splits = {"train": taken("train", "train", NEW)}
+    for split in ("validation", "calibration", "test"):
+        is_own = split in source.splits
+        splits[split] = taken(split, split, NEW) if is_own else taken("train", split)
+    splits = {split: examples for split, examples in splits.items() if len(examples)}
+    share = validation(len(splits["train"]))
+    drawing = Drawing(source.class_names, spec.split_seed or 0, source.groups)
+    splits = with_validation(splits, share, drawing)
+    return dataclasses.replace(source, splits=splits)
+
+
 def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Returns the facts of a run, human-readable, by name."""
     lines = {}
@@ -241,7 +339,7 @@ def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
         elif name == "class_weights":
             shown = [f"{label} {weight:.3g}" for label, weight in value.items()]
             value = ", ".join(shown[:MAX_LISTED]) + (", ..." if len(shown) > MAX_LISTED else "")
-        lines[name.replace("_", " ") if name == "image_size" else name] = (
+        lines[name.replace("_", " ") if name in ("image_size", "head_start") else name] = (
             f"{value} ({fact['from']})"
         )
     return lines
@@ -262,16 +360,14 @@ def dtype_policy(name: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
-def choose_trained(
-    model: keras.Model, part: str = "all", *, lora_rank: int = 8, lora_alpha: float | None = None
-) -> None:
+def choose_trained(model: keras.Model, part: str = "all", lora_rank: int = 8) -> None:
     """Sets the trainable weights of a model; call it before the trainer is made.
 
     "head" trains the head alone, a linear probe. "lora" (arXiv 2106.09685) trains the head
     and a product of two small arrays that is added to the kernels of query and value,
     `(D, k, D_h)`, as in `keras.layers.EinsumDense.enable_lora`:
 
-        W + alpha / rank * A B,    A: (D, k, rank), B: (rank, D_h)
+        W + A B,    A: (D, k, rank), B: (rank, D_h)
 
     B starts at zero, so that the outputs do not change before training. Saving adds the
     product to the kernel: the loaded model is a plain model.
@@ -279,11 +375,10 @@ def choose_trained(
     Args:
         model: A model of `keras_vit.build` with a head.
         part: "all", "head" or "lora".
-        lora_rank: Columns of A for each head; less than D_h.
-        lora_alpha: Scale of the product, alpha; None for the rank.
+        lora_rank: Columns of A for each head.
 
     Raises:
-        ValueError: If the model has no self-attention, or the rank is not smaller than D_h.
+        ValueError: If the model has no self-attention.
     """
     if part == "all":
         return
@@ -297,11 +392,6 @@ def choose_trained(
                 "LoRA needs the self-attention of a Vision Transformer. "
                 f"Received: {model.name}, without any"
             )
-        for projection in (p for each in attentions for p in (each.query, each.value)):
-            head_dim = projection.kernel.shape[-1]
-            if lora_rank >= head_dim:
-                raise ValueError(
-                    "The rank of LoRA must be less than the units of a head. "
-                    f"Received: lora_rank={lora_rank}, {head_dim} units"
-                )
-            projection.enable_lora(lora_rank, lora_alpha=lora_alpha)
+        for attention in attentions:
+            attention.query.enable_lora(lora_rank)
+            attention.value.enable_lora(lora_rank)

@@ -1,6 +1,5 @@
 """Settings of fine-tuning and pre-training, each written once; imports no TensorFlow."""
 
-from .decisions import DecisionSettings as DecisionSettings
 from .declared import (
     DECAYS as DECAYS,
     FLIPS as FLIPS,
@@ -10,10 +9,11 @@ from .declared import (
     STRATEGIES as STRATEGIES,
     WEIGHT_DECAY_TIMES as WEIGHT_DECAY_TIMES,
 )
-from .finetuning import UNKNOWN_FACTS as UNKNOWN_FACTS, FineTuning as FineTuning
-from .pretraining import (
+from .jobs import (
     OBJECTIVE as OBJECTIVE,
     TARGETS as TARGETS,
+    UNKNOWN_FACTS as UNKNOWN_FACTS,
+    FineTuning as FineTuning,
     MaskedPatches as MaskedPatches,
     PreTraining as PreTraining,
 )

@@ -21,7 +21,7 @@ OPTIMIZERS = ("sgd", "adam", "muon")
 DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")
 WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 LOSSES = ("softmax", "sigmoid")
-SAMPLINGS = ("images", "classes")
+KEPT = ("best", "last")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
@@ -156,22 +156,6 @@ class DeclaredSettings:
         used=lambda settings: settings.optimizer in ("sgd", "muon"),
         needs="--optimizer sgd or muon",
     )
-    beta_1: float = setting(
-        0.9,
-        "decay of Adam's first moment",
-        source="paper, Table 3",
-        flag="",
-        used=lambda settings: settings.optimizer in ("adam", "muon"),
-        needs="--optimizer adam or muon",
-    )
-    beta_2: float = setting(
-        0.999,
-        "decay of Adam's second moment",
-        source="paper, Table 3",
-        flag="",
-        used=lambda settings: settings.optimizer in ("adam", "muon"),
-        needs="--optimizer adam or muon",
-    )
     weight_decay: float = setting(
         0.0,
         "decoupled weight decay, of kernels alone",
@@ -240,9 +224,8 @@ class DeclaredSettings:
     )
     class_weights: str | None = setting(
         None,
-        "weights of the classes in the loss: balanced, so that each class weighs the same, or a "
-        "CSV file of class,weight",
-        unit="balanced|FILE",
+        "weights of the classes in the loss: balanced, so that each class weighs the same",
+        choices=("balanced",),
         absent="none",
         off=(None,),
     )
@@ -259,14 +242,7 @@ class DeclaredSettings:
         off=(0, None),
     )
     # The images.
-    sampling: str = setting(
-        "images",
-        "what is drawn equally often in training: images, or classes (images of small classes "
-        "again and again)",
-        choices=SAMPLINGS,
-        off=("images",),
-    )
-    augmentation: str = setting(
+    augmentation: str | None = setting(
         "inception_crop",
         "augmentation of training images, a name of keras_vit.training.data.AUGMENTATIONS",
         unit="NAME",
@@ -311,6 +287,11 @@ class DeclaredSettings:
         source="paper, Table 4",
         limits=SHARE,
     )
+    keep: str = setting(
+        "best",
+        "the weights that are kept: the best of all validations, or those of the last step",
+        choices=KEPT,
+    )
     evaluate_every: int | None = setting(
         None,
         "optimizer steps between two validations",
@@ -330,9 +311,10 @@ class DeclaredSettings:
     samples: str | int | None = setting(
         None,
         "photos that travel with the classifier and its exports, without metadata and at the "
-        "model's size: a number of the test part's, a folder of others, or none",
-        unit="N|FOLDER|none",
+        "model's size: a number of the test part's, or none",
+        unit="N|none",
         absent="8 of the test part, none where the data have no test part",
+        limits=("a number or none", lambda value: value == "none" or value.isdecimal()),
         line="samples",
     )
     seed: int = setting(
@@ -391,11 +373,6 @@ class DeclaredSettings:
                 or s.augmentation == RESIZED_CROP
                 and not any(map(operator.lt, s.resize, s.image_size or ()))
             ),
-        ),
-        Rule(
-            "warmup_steps must be fewer than the steps",
-            ("warmup_steps", "steps"),
-            lambda s: None in (s.warmup_steps, s.steps) or 0 <= s.warmup_steps < s.steps,
         ),
     )
 

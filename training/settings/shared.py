@@ -166,6 +166,7 @@ class Settings(DeclaredSettings):
             warmup_steps=warmup_steps,
             validation=settings.validation_share(num_images),
             evaluate_every=evaluate_every,
+            augmentation=settings.augmentation or recipes.augmentation_of_size(num_images),
             loss=settings.loss or ("sigmoid" if task == MULTILABEL else "softmax"),
         )
 
@@ -186,6 +187,11 @@ class Settings(DeclaredSettings):
         if self.validation is not None:
             return self.validation
         return recipes.finetuning_of_size(num_images).settings["validation"]
+
+    @property
+    def validates_start(self) -> bool:
+        """Whether the weights before the first step may be the best ones."""
+        return False
 
     @property
     def decision(self) -> DecisionSettings | None:

@@ -14,8 +14,7 @@ from keras_vit.training.data import Examples, training_batches
 from keras_vit.training.data.augmentations import mixup_parameter
 from keras_vit.training.settings import STRATEGIES
 
-from . import tensorflow_devices
-from .trainer import Trainer
+from . import tensorflow_backend
 
 
 def strategy(
@@ -60,19 +59,10 @@ def strategy(
 def backend_devices() -> Any:
     """Returns the module about the devices of Keras's backend; both have the same functions."""
     if keras.backend.backend() == "jax":
-        from . import jax_devices
+        from . import jax_backend
 
-        return jax_devices
-    return tensorflow_devices
-
-
-def is_chief() -> bool:
-    """Returns whether this process writes files: it is the only one, or the first of several.
-
-    Raises:
-        ValueError: If TF_CONFIG is not a JSON object.
-    """
-    return backend_devices().is_chief()
+        return jax_backend
+    return tensorflow_backend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,12 +185,3 @@ class Place:
         """Waits for the other workers, for which a process that exits early is an error."""
         if self.strategy is not None and self.workers > 1:
             backend_devices().leave(self.strategy)
-
-
-def predictor_of(trainer: Trainer) -> Any:
-    """Returns an object whose `predict_on_batch` uses all devices of this process.
-
-    Args:
-        trainer: The trainer of the model that predicts.
-    """
-    return backend_devices().predictor_of(trainer)

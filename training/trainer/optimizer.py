@@ -1,4 +1,4 @@
-"""SGD and Adam as in the official code, and Muon, with decoupled and layer-wise decay."""
+"""Learning-rate schedules, SGD and Adam as in the official code, and Muon."""
 
 from __future__ import annotations
 
@@ -13,9 +13,143 @@ from keras import ops
 
 from keras_vit.configs import CLASSIFIER_LAYERS, HEAD_LAYERS
 from keras_vit.keras_private import variable_index
-from keras_vit.training.settings import WEIGHT_DECAY_TIMES
+from keras_vit.training.settings import DECAYS, WEIGHT_DECAY_TIMES
 
+LINEAR_END = 1e-5  # The learning rate at the end of a linear decay, as in the official code.
 LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up from zero, then a decay; counted in optimizer steps.
+
+    With s the step, from 0, w the warm-up, S all steps and p the progress
+    min(1, max(0, (s - w) / (S - w))):
+
+        lr(s) = decay(p) * min(1, s / w)
+        cosine:     base_lr * (1 + cos(pi p)) / 2
+        linear:     1e-5 + (base_lr - 1e-5) * (1 - p)
+        rsqrt:      base_lr / sqrt(1 + max(0, s - w) / timescale)
+        staircase:  base_lr / 10^(boundaries that s has passed)
+        constant:   base_lr
+
+    Cosine and linear follow the official training code, which ends a linear decay at 1e-5
+    and not at 0; the first step of a run with warm-up has a learning rate of 0. The
+    reciprocal square root and its cool-down, the factor min(1, (S - s) / cooldown_steps),
+    follow big_vision, the staircase BiT.
+
+    Args:
+        base_lr: Learning rate after warm-up.
+        steps: Optimizer steps of the run, S.
+        warmup_steps: Steps of linear warm-up, w; less than `steps`.
+        decay: "cosine", "linear", "rsqrt", "staircase" or "constant".
+        timescale: Steps after which "rsqrt" has fallen to 0.71.
+        cooldown_steps: Steps at the end over which "rsqrt" falls to 0.
+        boundaries: Steps after which "staircase" falls to a tenth.
+
+    Raises:
+        ValueError: If a value is out of range or unknown.
+
+    Example:
+    >>> schedule = WarmupSchedule(0.03, steps=500, warmup_steps=100)
+    >>> [round(float(schedule(step)), 4) for step in (0, 50, 100, 300, 500)]
+    [0.0, 0.015, 0.03, 0.015, 0.0]
+    """
+
+    def __init__(
+        self,
+        base_lr: float,
+        steps: int,
+        warmup_steps: int,
+        decay: str = "cosine",
+        timescale: float = 10_000,
+        cooldown_steps: int = 0,
+        boundaries: Sequence[int] = (),
+    ):
+        super().__init__()
+        if decay not in DECAYS:
+            raise ValueError(f"decay must be one of {DECAYS}. Received: decay={decay!r}")
+        if not 0 <= warmup_steps < steps:
+            raise ValueError(
+                "The warm-up must be shorter than the run. "
+                f"Received: warmup_steps={warmup_steps}, steps={steps}"
+            )
+        if cooldown_steps and decay != "rsqrt":
+            raise ValueError(
+                'cooldown_steps is for decay="rsqrt"; the other decays have their own end. '
+                f"Received: decay={decay!r}, cooldown_steps={cooldown_steps}"
+            )
+        if not 0 <= cooldown_steps <= steps - warmup_steps:
+            raise ValueError(
+                "The cool-down must fit between the warm-up and the end. Received: "
+                f"cooldown_steps={cooldown_steps}, warmup_steps={warmup_steps}, steps={steps}"
+            )
+        if bool(boundaries) != (decay == "staircase"):
+            raise ValueError(
+                'decay="staircase" needs boundaries, the other decays take none. '
+                f"Received: decay={decay!r}, boundaries={tuple(boundaries)}"
+            )
+        self.base_lr = float(base_lr)
+        self.steps = int(steps)
+        self.warmup_steps = int(warmup_steps)
+        self.decay = decay
+        self.timescale = float(timescale)
+        self.cooldown_steps = int(cooldown_steps)
+        self.boundaries = tuple(boundaries)
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        progress = ops.clip((step - self.warmup_steps) / (self.steps - self.warmup_steps), 0, 1)
+        learning_rate = self._decayed(step, progress)
+        if self.warmup_steps:
+            learning_rate = learning_rate * ops.minimum(1.0, step / self.warmup_steps)
+        if self.cooldown_steps:
+            left = ops.maximum(self.steps - step, 0) / self.cooldown_steps
+            learning_rate = learning_rate * ops.minimum(1.0, left)
+        return ops.cast(learning_rate, "float32")
+
+    def _decayed(self, step, progress):
+        """Returns the learning rate without warm-up and cool-down."""
+        if self.decay == "cosine":
+            return self.base_lr * 0.5 * (1 + ops.cos(math.pi * progress))
+        if self.decay == "linear":
+            return LINEAR_END + (self.base_lr - LINEAR_END) * (1 - progress)
+        if self.decay == "rsqrt":
+            past_warmup = ops.maximum(step - self.warmup_steps, 0)
+            return self.base_lr / ops.sqrt(1 + past_warmup / self.timescale)
+        if self.decay == "staircase":
+            passed = ops.cast(step > ops.convert_to_tensor(self.boundaries, "float32"), "float32")
+            return self.base_lr * ops.power(0.1, ops.sum(passed))
+        return self.base_lr * ops.ones_like(progress)  # "constant"
+
+    def get_config(self):
+        return {
+            "base_lr": self.base_lr,
+            "steps": self.steps,
+            "warmup_steps": self.warmup_steps,
+            "decay": self.decay,
+            "timescale": self.timescale,
+            "cooldown_steps": self.cooldown_steps,
+            "boundaries": self.boundaries,
+        }
+
+
+def warmup_schedule(
+    base_lr: float, *, steps: int, warmup_steps: int, decay: str = "cosine", **options: Any
+) -> WarmupSchedule:
+    """Returns a learning-rate schedule with linear warm-up; see `WarmupSchedule`.
+
+    Args:
+        base_lr: Learning rate after warm-up.
+        steps: Optimizer steps of the run.
+        warmup_steps: Steps of linear warm-up; less than `steps`.
+        decay: "cosine", "linear", "rsqrt", "staircase" or "constant".
+        **options: The other arguments of `WarmupSchedule`.
+
+    Raises:
+        ValueError: If a value is out of range or unknown.
+    """
+    return WarmupSchedule(base_lr, steps, warmup_steps, decay, **options)
 
 
 class DecoupledOptimizer(keras.optimizers.Optimizer):
@@ -154,7 +288,6 @@ class SGD(DecoupledOptimizer):
         momentum: Fraction of the buffer kept, in [0, 1).
         global_clipnorm: Largest norm of all gradients together, before the buffer; None
             does not clip. 1 in the paper.
-        nesterov: Whether to step along g + momentum * m instead.
         **kwargs: See `DecoupledOptimizer`: `weight_decay`, `weight_decay_times`,
             `weight_decay_names`.
 
@@ -167,14 +300,12 @@ class SGD(DecoupledOptimizer):
         learning_rate: LearningRate = 0.03,
         momentum: float = 0.9,
         global_clipnorm: float | None = 1.0,
-        nesterov: bool = False,
         **kwargs: Any,
     ):
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, **kwargs)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be in [0, 1). Received: momentum={momentum}")
         self.momentum = float(momentum)
-        self.nesterov = bool(nesterov)
 
     def build(self, variables):
         if self.built:
@@ -187,12 +318,11 @@ class SGD(DecoupledOptimizer):
         gradient = ops.cast(gradient, buffer.dtype)
         learning_rate = ops.cast(learning_rate, variable.dtype)
         moved = self.momentum * buffer + gradient
-        direction = gradient + self.momentum * moved if self.nesterov else moved
         self.assign(buffer, moved)
-        self.descend(variable, direction, learning_rate)
+        self.descend(variable, moved, learning_rate)
 
     def get_config(self):
-        return {**super().get_config(), "momentum": self.momentum, "nesterov": self.nesterov}
+        return {**super().get_config(), "momentum": self.momentum}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -302,7 +432,6 @@ class Muon(Adam):
     Args:
         learning_rate: A number or a schedule, for both.
         momentum: Fraction of the buffer kept, in [0, 1).
-        not_orthogonal: Patterns of the paths of kernels that take Adam's steps, as in `fnmatch`.
         **kwargs: See `Adam` and `DecoupledOptimizer`.
 
     Raises:
@@ -313,14 +442,12 @@ class Muon(Adam):
         self,
         learning_rate: LearningRate = 1e-3,
         momentum: float = 0.95,
-        not_orthogonal: Sequence[str] = HEADS,
         **kwargs: Any,
     ):
         super().__init__(learning_rate, **kwargs)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be in [0, 1). Received: momentum={momentum}")
         self.momentum = float(momentum)
-        self.not_orthogonal = tuple(not_orthogonal)
 
     def build(self, variables):
         if self.built:
@@ -334,7 +461,7 @@ class Muon(Adam):
     def makes_orthogonal(self, path):
         """Returns whether the weight of this path takes orthogonal steps."""
         return fnmatch.fnmatchcase(path, "*kernel") and not any(
-            fnmatch.fnmatchcase(path, pattern) for pattern in self.not_orthogonal
+            fnmatch.fnmatchcase(path, pattern) for pattern in HEADS
         )
 
     def update_step(self, gradient, variable, learning_rate):
@@ -353,11 +480,7 @@ class Muon(Adam):
         self.descend(variable, ops.reshape(direction, variable.shape), learning_rate)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "momentum": self.momentum,
-            "not_orthogonal": self.not_orthogonal,
-        }
+        return {**super().get_config(), "momentum": self.momentum}
 
 
 def matrix_shape(path: str, shape: Sequence[int]) -> tuple[int, int]:

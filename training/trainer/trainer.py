@@ -191,7 +191,6 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
 
         Raises:
             NonFiniteError: If a loss or gradient is not finite.
-            ConnectionError: If another worker stopped answering.
         """
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = _split(validation_split, x, y, sample_weight)
@@ -209,10 +208,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         stop = keras.callbacks.LambdaCallback(
             on_train_batch_end=lambda batch, logs: self.check_finite(logs or {})
         )
-        if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.append(stop)
-        else:
-            callbacks = [*keras.tree.flatten(callbacks or []), stop]
+        callbacks = [*keras.tree.flatten(callbacks or []), stop]
         if validation_data is not None:
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(validation_data)
             validation_data = StepAdapter(
@@ -340,11 +336,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         return getattr(self, "distribute_strategy", self.distribution)
 
     def _on_its_devices(self):
-        if keras.backend.backend() == "jax":
-            return self.distribution.scope() if self.distribution else contextlib.nullcontext()
-        from .tensorflow_steps import explain_lost_workers
-
-        return explain_lost_workers()
+        return self.distribution.scope() if self.distribution else contextlib.nullcontext()
 
     def _check_compiled(self):
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
@@ -511,10 +503,10 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
 def backend_steps(trainer):
     """Returns the train and test functions of the backend."""
     if keras.backend.backend() == "jax":
-        from .jax_steps import JAXSteps
+        from .jax_backend import JAXSteps
 
         return JAXSteps(trainer)
-    from .tensorflow_steps import TensorFlowSteps
+    from .tensorflow_backend import TensorFlowSteps
 
     return TensorFlowSteps(trainer)
 

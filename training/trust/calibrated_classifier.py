@@ -24,8 +24,14 @@ from keras_vit.training.settings.decisions import DecisionSettings
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, MODEL, atomic_folder, write_text
 
-from .calibration_bound import check_counts, counted, find_decision, with_section
-from .calibration_scores import compute_scores, spaced
+from .calibration_bound import (
+    check_counts,
+    compute_scores,
+    counted,
+    find_decision,
+    spaced,
+    with_section,
+)
 
 
 def calibrate(
@@ -37,7 +43,6 @@ def calibrate(
     training_data: Data = None,
     unknown: str | os.PathLike | Sequence | None = None,
     batch_size: int = 32,
-    cache: str | os.PathLike | None = None,
     progress: bool = False,
     log: Callable[[str], object] = print,
     **data_options,
@@ -55,7 +60,6 @@ def calibrate(
         unknown: Images of none of the classes, files and folders; how many of them are refused
             is reported.
         batch_size: Images in a batch; does not change the results.
-        cache: Folder for computed features, or None; see `features.extract`.
         progress: Whether to show a line with the rate and the time left.
         log: Receives the lines of the result.
         **data_options: See `evaluate_classifier`.
@@ -70,15 +74,11 @@ def calibrate(
     settings = settings or DecisionSettings()
     classifier = open_classifier(model)
     folder = classifier.folder
-    if folder is None or not (folder / MODEL).is_file():
+    is_packaged = any(folder and folder.absolute() == row.folder.absolute() for row in RELEASED)
+    if folder is None or is_packaged or not (folder / MODEL).is_file():
         raise ValueError(
-            f"A classifier must be a folder with {MODEL} to be calibrated; export it again after. "
-            f"Received: {folder or classifier.model}"
-        )
-    if any(folder.absolute() == row.folder.absolute() for row in RELEASED):
-        raise ValueError(
-            "The package's own classifier must be copied to another folder, and calibrated there. "
-            f"Received: {folder}"
+            f"A classifier to calibrate must be a folder with {MODEL}, not an export, and not the "
+            f"package's own but a copy of it. Received: {folder or classifier.model}"
         )
     settings.check(classifier.description.labels)
     strangers = None if unknown is None else image_files(unknown)
@@ -94,7 +94,6 @@ def calibrate(
             examples,
             classifier.preprocessing,
             batch_size=batch_size,
-            cache=cache,
             progress=progress,
             unreadable=[] if skip_unreadable else None,
         )
@@ -125,7 +124,12 @@ def calibrate(
         if text:
             write_text(partial / CARD, with_section(text, found))
     if strangers is not None:
-        log(refused_line(calibrated, strangers, batch_size))
+        predictions = calibrated.predict(strangers, batch_size=batch_size)
+        read = [prediction for prediction in predictions if not prediction.error]
+        refused = sum(prediction.answer == UNKNOWN for prediction in read)
+        line = f"strangers {refused} of {len(read)} images are answered with unknown"
+        unread = len(predictions) - len(read)
+        log(f"{line}; {unread} could not be read" if unread else line)
     return calibrated
 
 
@@ -165,48 +169,36 @@ def calibration_images(
         log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
         known = known.take(np.flatnonzero(~seen))
     known = counted(known, images.source.groups, log)
-    trained = images.trained or images.source.splits.get("train")
-    if trained is images.examples:
-        trained = None
-    elif trained is not None and images.trained is None and images.record is not None:
-        fingerprints = trained.fingerprints()
-        if fingerprints is not None:
-            trained = trained.take(np.flatnonzero(images.record.has("train", fingerprints)))
-    if given is not None or not trained:
-        trained = training_images(classifier, spec, given)
+    if given is not None:
+        trained = _trained_on(classifier, data_spec(given))
+    else:
+        trained = images.trained or images.source.splits.get("train")
+        if trained is images.examples:
+            trained = None
+        elif trained is not None and images.trained is None and images.record is not None:
+            numbers = trained.fingerprints()
+            if numbers is not None:
+                trained = trained.take(np.flatnonzero(images.record.has("train", numbers)))
+        trained = trained or _found_training_images(classifier, spec)
     trained = None if trained is None else spaced(trained)
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
     return known.relabelled(numbers), trained, images.skip_unreadable
 
 
-def training_images(classifier: Classifier, spec: DataSpec, given: Data) -> Examples | None:
-    """Returns images that a classifier's run trained on, which are not in the calibration data.
-
-    Args:
-        classifier: The classifier, in its folder.
-        spec: The calibration data.
-        given: The data of its run, if they are given; else they are looked for in the working
-            folder, beside the classifier and beside the calibration data.
-
-    Returns:
-        The images; None if they are not found.
-
-    Raises:
-        ValueError: If none of the images in the given data was trained on.
+def _found_training_images(classifier, spec):
+    """The images that a run trained on, where it read them: in the working folder, beside the
+    classifier or beside other data; None if they are not there.
     """
-    if given is not None:
-        return _trained_on(classifier, data_spec(given))
-    recipe, folder = classifier.recipe, required(classifier.folder, "folder").absolute()
-    name = str((recipe.get("data") or {}).get("data") or "")
-    near = ("", *map(str, folder.parents), os.path.dirname(os.path.abspath(str(spec.name))))
-    places = [os.path.join(place, name) for place in near]
-    place = next((place for place in places if is_place(recipe, place)), None)
-    if place is None:
-        return None
-    try:
-        return _trained_on(classifier, DataSpec(place), download=False)
-    except (OSError, ValueError):  # They are gone, or others.
-        return None
+    name = str((classifier.recipe.get("data") or {}).get("data") or "")
+    folder = required(classifier.folder, "folder").absolute()
+    near = ("", *folder.parents, os.path.dirname(os.path.abspath(str(spec.name))))
+    for place in (os.path.join(place, name) for place in near):
+        if is_place(classifier.recipe, place):
+            try:
+                return _trained_on(classifier, DataSpec(place), download=False)
+            except (OSError, ValueError):  # They are gone, or others.
+                return None
+    return None
 
 
 def _trained_on(classifier, data, **how):
@@ -223,13 +215,3 @@ def _trained_on(classifier, data, **how):
     raise ValueError(
         f"The training data must have images that the run trained on. Received: {data.name}, none"
     )
-
-
-def refused_line(classifier: Classifier, strangers: Sequence[str], batch_size: int = 32) -> str:
-    """Returns how many images of none of the classes are refused, in one line."""
-    predictions = classifier.predict(strangers, batch_size=batch_size)
-    read = [prediction for prediction in predictions if not prediction.error]
-    refused = sum(p.answer == UNKNOWN for p in read)
-    line = f"strangers {refused} of {len(read)} images are answered with unknown"
-    unread = len(predictions) - len(read)
-    return f"{line}; {unread} could not be read" if unread else line

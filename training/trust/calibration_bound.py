@@ -12,29 +12,105 @@ import keras
 import numpy as np
 
 from keras_vit.description.class_labels import Labels
-from keras_vit.models.rebuild import with_unknown
+from keras_vit.models.rebuild import head_of, with_unknown
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
-from keras_vit.training.evaluation.calibration import (
+from keras_vit.training.evaluation.intervals import exact_interval
+from keras_vit.training.evaluation.measures import (
     calibration_of,
     fit_temperature,
     scaled_probabilities,
 )
-from keras_vit.training.evaluation.intervals import exact_interval
+from keras_vit.training.evaluation.predictions import extract
 from keras_vit.training.evaluation.risk import (
     count_within,
     find_threshold,
     images_needed,
-    is_bounded,
     least_answered,
 )
 from keras_vit.training.settings.decisions import DecisionSettings
-
-from .calibration_scores import Scores, leverage_arrays, leverages_of
 
 HEADING = "## Unknown images"  # In the model card.
 
 # The calibration images that choose the temperature and the candidates for thresholds.
 CHOOSING_SHARE, MAX_CHOOSING = 0.2, 500
+
+MAX_TRAINING = 10_000  # Images whose features the leverage is computed from.
+_RIDGE = 1e-3  # Added to the eigenvalues of X'X, in units of their mean.
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """Features and logits of images with their labels.
+
+    Args:
+        features: The input of the head, float32 `(N, D)`.
+        logits: float64 `(N, K)`.
+        labels: Class numbers `(N,)`.
+    """
+
+    features: np.ndarray
+    logits: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def at(self, places: np.ndarray) -> Scores:
+        """Returns the scores of some images."""
+        return Scores(self.features[places], self.logits[places], self.labels[places])
+
+
+def compute_scores(
+    model: keras.Model, examples: Examples, preprocessing: Preprocessing, **options: Any
+) -> Scores:
+    """Returns the features and logits of images.
+
+    Args:
+        model: From images to probabilities `(B, K)`.
+        examples: The images, labelled with numbers of the model's classes.
+        preprocessing: How an image becomes the model's input.
+        **options: See `predictions.extract`.
+
+    Raises:
+        ValueError: If the model's output is not one head's.
+    """
+    kernel, *bias = map(keras.ops.convert_to_numpy, head_of(model).weights)
+    found = extract(model, examples, preprocessing=preprocessing, **options)
+    logits = (found.values @ kernel + (bias[0] if bias else 0)).astype("float64")
+    return Scores(found.values, logits, found.labels)
+
+
+def spaced(examples: Examples) -> Examples | None:
+    """Returns as many images as the leverage needs, evenly spaced; None of none."""
+    count = min(len(examples), MAX_TRAINING)
+    if not count:
+        return None
+    places = np.linspace(0, len(examples) - 1, count).round().astype(int)
+    return examples.take(np.unique(places))
+
+
+def leverage_arrays(features: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the arrays by which the leverage of an image is computed.
+
+    With the centered features X of training images, the leverage of x is
+    `x' (X'X + l2 I)^-1 x`, the square of the length of `(x - center) factor`.
+
+    Args:
+        features: `(N, D)` of training images.
+    """
+    center = features.mean(axis=0)
+    centered = features - center
+    values, vectors = np.linalg.eigh(centered.T @ centered)
+    values = np.maximum(values, 0) + _RIDGE * values.mean()
+    factor = vectors / np.sqrt(values)
+    return {"center": center.astype("float32"), "factor": factor.astype("float32")}
+
+
+def leverages_of(features: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the leverage of each image, `(N,)`, as the model computes it."""
+    projected = (features.astype("float32") - arrays["center"]) @ arrays["factor"]
+    return (projected * projected).sum(axis=1, dtype="float64")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,32 +121,28 @@ class Decision:
     most `largest_leverage`.
 
     Args:
+        settings: The bounds.
         temperature: T; probabilities are softmax(z / T).
         largest_leverage: The leverage above which an image is strange; None where none is.
         arrays: `center` `(D,)` and `factor` `(D, D)`; {} without a limit of the leverage.
         images: Calibration images that the bound was tested on.
         strange: Images that are not answered as their leverage is too large.
         threshold: The least probability of an answer; 0 where only strange images are refused.
-        max_error: The bound on the share of wrong answers, or None.
-        confidence: The probability with which the bound holds; None without a bound.
         answered: Images that are answered.
         wrong: Wrong answers among these.
         calibration_errors: Expected calibration error before and after the temperature.
-        lines: The result, human-readable.
     """
 
+    settings: DecisionSettings
     temperature: float
     largest_leverage: float | None
     arrays: Mapping[str, np.ndarray]
     images: int
     strange: int
     threshold: float = 0.0
-    max_error: float | None = None
-    confidence: float | None = None
     answered: int = 0
     wrong: int = 0
     calibration_errors: tuple[float, float] = (math.nan, math.nan)
-    lines: tuple[str, ...] = ()
 
     def calibrated(self, model: keras.Model) -> keras.Model:
         """Returns a model with this decision in it, and "unknown" as its last output."""
@@ -80,15 +152,39 @@ class Decision:
 
     def to_json(self) -> dict[str, Any]:
         """Returns what it was found by, for `recipe.json`; the model holds the rest."""
+        bound = self.settings.max_error
         return {
             "images": self.images,
             "answered": self.answered,
             "wrong": self.wrong,
             "strange": self.strange,
-            "max_error": self.max_error,
-            "confidence": self.confidence,
+            "max_error": bound,
+            "confidence": None if bound is None else self.settings.confidence,
             "calibration_errors": list(self.calibration_errors),
         }
+
+    @property
+    def lines(self) -> list[str]:
+        """What the decision promises and does, human-readable."""
+        settings, lines = self.settings, []
+        if settings.max_error is not None:
+            lines.append(
+                f"with {_percent(settings.confidence)} confidence at most {settings.max_error:.1%} "
+                f"of the answers are wrong, for photos like the {self.images} held-out ones"
+            )
+        low, high = exact_interval(self.answered, self.images)
+        answered = f"answered {self.answered / self.images:.0%} ({low:.0%} to {high:.0%})"
+        if self.largest_leverage is None:
+            few = count_within(settings.strange, self.images + 1) < 1
+            needed = f"{math.ceil(1 / settings.strange) - 1} tested photos"
+            strange = "strange photos are not recognised, which needs "
+            strange += needed if few else "the run's training images"
+        else:
+            strange = f"refused as strange at most {settings.strange:.1%} of known photos"
+        before, after = self.calibration_errors
+        worse = ", worse: more calibration photos choose it better" if after > before else ""
+        change = f"calibration error {before:.3f} -> {after:.3f}{worse}"
+        return [*lines, f"{answered} · {strange}", f"temperature {self.temperature:.2f}: {change}"]
 
 
 def find_decision(
@@ -115,48 +211,53 @@ def find_decision(
     """
     check_counts(known.labels, labels, settings)
     order = np.random.default_rng(0).permutation(len(known))
-    split = np.split(order, [_num_choosing(len(known))])
-    choosing, testing = parts = [known.at(np.sort(places)) for places in split]
-    temperature = fit_temperature(choosing.logits, choosing.labels)
+    parts = [np.sort(places) for places in np.split(order, [_num_choosing(len(known))])]
+    choosing, testing = parts
+    temperature = fit_temperature(known.logits[choosing], known.labels[choosing])
     limit: float | None = None
     arrays: dict[str, np.ndarray] = {}
-    is_familiar = [np.ones(len(part), bool) for part in parts]
+    is_familiar = np.ones(len(known), bool)
     if trained is not None:
-        arrays = leverage_arrays(trained)
-        leverages = [leverages_of(part.features, arrays) for part in parts]
-        limit = largest_leverage(np.sort(leverages[1]), settings.strange)
-        if limit is None:  # Too few images.
-            arrays = {}
-        else:
-            is_familiar = [values <= limit for values in leverages]
-    answers = [_class_answers(part, temperature) for part in parts]
-    before, after = calibration_of(*_class_answers(testing)), calibration_of(*answers[1])
-    familiar = [
-        (confidence[some], is_right[some])
-        for (confidence, is_right), some in zip(answers, is_familiar, strict=True)
-    ]
+        found = leverage_arrays(trained)
+        leverages = leverages_of(known.features, found)
+        limit = largest_leverage(np.sort(leverages[testing]), settings.strange)
+        if limit is not None:  # There are enough images.
+            arrays, is_familiar = found, leverages <= limit
+    confidence, is_right = _class_answers(known, temperature)
+    before = calibration_of(*(values[testing] for values in _class_answers(known)))
+    after = calibration_of(confidence[testing], is_right[testing])
+    places = [part[is_familiar[part]] for part in parts]
+    familiar = [(confidence[some], is_right[some]) for some in places]
     threshold, answered, wrong = 0.0, len(familiar[1][1]), int((~familiar[1][1]).sum())
     if settings.max_error is not None:
         bound = find_threshold(
             *familiar, max_error=settings.max_error, confidence=settings.confidence
         )
         if not bound.holds:
-            raise ValueError(_not_held(bound, familiar, settings))
+            limits = settings.max_error, settings.confidence
+            needed = images_needed(*map(np.concatenate, zip(*familiar, strict=True)), *limits)
+            raise ValueError(
+                f"The threshold {bound.threshold:.3f}, chosen by {len(familiar[0][0])} of the "
+                "photos, must keep the errors of the others below "
+                f"{settings.max_error:.1%} with {_percent(settings.confidence)} confidence. "
+                f"Received: {bound.wrong} wrong of {bound.answered} answers. "
+                + ("No number of" if needed is None else f"About {_with_choosing(needed):,}")
+                + " calibration photos like these would pass four times of five. Raising "
+                "--max-error until it passes is what the bound forbids"
+            )
         threshold, answered, wrong = bound.threshold, bound.answered, bound.wrong
-    found = Decision(
+    return Decision(
+        settings=settings,
         temperature=temperature,
         largest_leverage=limit,
         arrays=arrays,
         images=len(testing),
-        strange=int((~is_familiar[1]).sum()),
+        strange=int((~is_familiar[testing]).sum()),
         threshold=threshold,
-        max_error=settings.max_error,
-        confidence=None if settings.max_error is None else settings.confidence,
         answered=answered,
         wrong=wrong,
         calibration_errors=(before.expected_error, after.expected_error),
     )
-    return dataclasses.replace(found, lines=tuple(summary(found, settings)))
 
 
 def _num_choosing(count):
@@ -229,19 +330,16 @@ def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) 
             "Every class must have calibration images. Received: none of "
             f"{', '.join(absent[:5])}{', ...' if len(absent) > 5 else ''}"
         )
-    if not _num_choosing(len(given)):
-        raise ValueError(
-            f"A decision must have at least {math.ceil(1 / CHOOSING_SHARE)} calibration photos. "
-            f"Received: {len(given)}"
-        )
+    needed, what = 1, "A decision needs at least"
     if settings.max_error is not None:
         needed = least_answered(settings.max_error, settings.confidence)
-        if len(given) - _num_choosing(len(given)) < needed:
-            raise ValueError(
-                f"At most {settings.max_error:.1%} of errors with {_percent(settings.confidence)} "
-                f"confidence needs at least {needed} answered photos without an error, so "
-                f"{_with_choosing(needed)} calibration photos. Received: {len(given)}"
-            )
+        what = (
+            f"At most {settings.max_error:.1%} of errors with {_percent(settings.confidence)} "
+            f"confidence needs at least {needed} answered photos without an error, so"
+        )
+    least = max(_with_choosing(needed), math.ceil(1 / CHOOSING_SHARE))
+    if len(given) < least:
+        raise ValueError(f"{what} {least} calibration photos. Received: {len(given)}")
 
 
 def largest_leverage(leverages: np.ndarray, share: float) -> float | None:
@@ -269,51 +367,6 @@ def _class_answers(scores, temperature=1.0):
     """The confidence of each image, and whether its most probable class is right."""
     probabilities = scaled_probabilities(scores.logits, temperature)
     return probabilities.max(axis=1), probabilities.argmax(axis=1) == scores.labels
-
-
-def _not_held(bound, familiar, settings):
-    """What failed, and how many photos would do, for an error."""
-    limits = settings.max_error, settings.confidence
-    counts = range(bound.wrong, -1, -1)
-    allowed = next((n for n in counts if is_bounded(n, bound.answered, *limits)), None)
-    few = "too few answers" if allowed is None else f"where at most {allowed} may be"
-    needed = images_needed(*map(np.concatenate, zip(*familiar, strict=True)), *limits)
-    return (
-        f"The threshold {bound.threshold:.3f}, chosen by {len(familiar[0][0])} of the photos, must "
-        f"keep the errors of the others below {settings.max_error:.1%} with "
-        f"{_percent(settings.confidence)} confidence. Received: {bound.wrong} wrong of "
-        f"{bound.answered} answers, {few}. "
-        + ("No number of" if needed is None else f"About {_with_choosing(needed):,}")
-        + " calibration photos like these would pass four times of five. Raising --max-error until "
-        "it passes is what the bound forbids"
-    )
-
-
-def summary(found: Decision, settings: DecisionSettings) -> list[str]:
-    """Returns what a decision promises and does, a line each."""
-    photos = f"photos like the {found.images} held-out ones"
-    lines = []
-    if found.max_error is not None:
-        lines.append(
-            f"with {_percent(found.confidence)} confidence at most {found.max_error:.1%} of the "
-            f"answers are wrong, for {photos}"
-        )
-    low, high = exact_interval(found.answered, found.images)
-    answered = f"answered {found.answered / found.images:.0%} ({low:.0%} to {high:.0%})"
-    if found.largest_leverage is None:
-        few = count_within(settings.strange, found.images + 1) < 1
-        needed = f"{math.ceil(1 / settings.strange) - 1} tested photos"
-        strange = "strange photos are not recognised, which needs "
-        strange += needed if few else "the run's training images"
-    else:
-        strange = f"refused as strange at most {settings.strange:.1%} of known photos"
-    lines.append(f"{answered} · {strange}")
-    before, after = found.calibration_errors
-    line = f"temperature {found.temperature:.2f}: calibration error {before:.3f} -> {after:.3f}"
-    if after > before:
-        line += ", worse: more calibration photos choose it better"
-    lines.append(line)
-    return lines
 
 
 def with_section(card: str, decision: Decision) -> str:

@@ -16,10 +16,10 @@ import numpy as np
 
 from keras_vit.images.pages import data_address, facts_table, thumbnail, write_page
 from keras_vit.training.data import DataSpec, Examples
-from keras_vit.training.data.given_tables import table_lines
-from keras_vit.training.data.groups import assign
 from keras_vit.training.data.image_files import NO_CLASS, NO_FILE, NOT_UTF_8
+from keras_vit.training.data.parts import assign
 from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.tables import table_lines
 from keras_vit.utils.files import write_text
 from keras_vit.utils.report import Table
 from keras_vit.utils.safe_text import for_line
@@ -38,7 +38,7 @@ CHECK_HTML, FINDINGS_CSV, SPLIT_CSV = "check.html", "findings.csv", "split.csv"
 PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}  # Shares of the written split.
 
 _COLUMNS = ("kind", "image", "label", "finding", "value", "proposed", "other")
-_MAX_SHOWN = 5000  # Findings on the page; all are in the table.
+_MAX_SHOWN = 2000  # Findings on the page, with up to seven pictures each; all are in the table.
 _SIDE, _QUALITY = 96, 80  # Small pictures, as there are many.
 
 
@@ -160,7 +160,6 @@ def write_check(
     splits: Mapping[str, Examples],
     targets: np.ndarray,
     folder: str | os.PathLike,
-    seed: int = 0,
 ) -> tuple[pathlib.Path, ...]:
     """Writes `check.html`, `findings.csv` and `split.csv`, and returns their paths.
 
@@ -170,7 +169,6 @@ def write_check(
         splits: The images by part, as they were checked.
         targets: Whether each image has each class, `(N, K)`.
         folder: The folder; made if it does not exist.
-        seed: Seed of the split.
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -192,9 +190,8 @@ def write_check(
         )
         for finding in report.findings
     ]
-    reasons = [reason for _, reason in report.unreadable]
-    unreadable = [*zip(unread, reasons, strict=True)]
-    rows += [("unreadable", path, "", reason, None, "", None) for path, reason in unreadable]
+    unreadable = [(path, why) for path, (_, why) in zip(unread, report.unreadable, strict=True)]
+    rows += [("unreadable", path, "", why, None, "", None) for path, why in unreadable]
     Table(_COLUMNS, rows).write_csv(table)
     shown = report.findings[:_MAX_SHOWN]
     numbers = {finding.image for finding in shown}
@@ -207,7 +204,7 @@ def write_check(
             images[number] = paths[number], report.labels[number], image
         start += len(examples)
     write_findings(page, f"Check of {spec.name}", report.lines(), images, shown, report.class_names)
-    parts = assign(targets, report.groups, list(PARTS.values()), seed)
+    parts = assign(targets, report.groups, list(PARTS.values()), 0)
     # Unreadable files need a row too, and are in no part; others are not in the data.
     in_none = (path for path, reason in unreadable if reason not in (NO_CLASS, NO_FILE, NOT_UTF_8))
     part_of = dict.fromkeys(in_none, "")
@@ -235,27 +232,21 @@ def write_findings(
         findings: The rows, in the order of the page.
         class_names: The classes that an image may be relabelled to.
     """
-    places = {number: place for place, number in enumerate(images)}
     identity = json.dumps([[name, label] for name, label, _ in images.values()])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     content = {
         # Decisions are stored for these images and labels: not for others at the same place.
         "key": f"keras-vit check {digest}",
         "classes": list(class_names),
-        "images": [
-            {"path": name, "src": data_address(thumbnail(encoded, _SIDE, _QUALITY), "jpeg")}
-            for name, _, encoded in images.values()
-        ],
+        "images": {
+            number: {"path": name, "src": data_address(thumbnail(encoded, _SIDE, _QUALITY), "jpeg")}
+            for number, (name, _, encoded) in images.items()
+        },
         "findings": [
             {
                 **finding._asdict(),
                 "id": f"{finding.kind} {images[finding.image][0]}",
                 "decide": finding.kind != "shortcuts",
-                "image": places[finding.image],
-                "near": [
-                    [caption, [places[number] for number in numbers]]
-                    for caption, numbers in finding.near
-                ],
             }
             for finding in findings
         ],

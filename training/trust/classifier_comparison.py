@@ -15,14 +15,12 @@ from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.evaluation.intervals import Share
-from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import check_file
 from keras_vit.utils.report import Report, Table
 from keras_vit.utils.safe_text import for_line
 
-from .gates import FAILS, UNCLEAR, Verdict, judge, parse_gates
-from .paired import Measure, Outcomes, measures_of
+from .paired import FAILS, UNCLEAR, Measure, Verdict, judge, measures_of, parse_gates
 
 # Why an interval of a class may be without 0 where its p-value is above 5%.
 CORRECTION = (
@@ -58,11 +56,10 @@ class Comparison:
         """Returns the table of the measures, of the classes the least certain, and the flips."""
         by_class = [measure for measure in self.measures if measure.class_name is not None]
         by_class.sort(key=lambda measure: measure.interval[0])
-        hidden = set(map(id, by_class[_MAX_CLASSES:]))
+        others = [measure for measure in self.measures if measure.class_name is None]
         rows = [
             (measure.name, str(measure), p_value_text(measure.p_value), f"{measure.count:,}")
-            for measure in self.measures
-            if id(measure) not in hidden
+            for measure in (*others, *by_class[:_MAX_CLASSES])
         ]
         header = ("metric", "NEW against OLD (95%)", "McNemar p", "images")
         flips = Table(("image", "true", "old", "new"), self.flips)
@@ -116,7 +113,14 @@ def compare_classifiers(
     if output is not None:
         check_file(output, ".csv")
     classifiers = [open_classifier(old), open_classifier(new)]
-    common = _common_classes(*classifiers)
+    for word, classifier in zip(("OLD", "NEW"), classifiers, strict=True):
+        if classifier.task != MULTICLASS:
+            raise ValueError(
+                "Both classifiers must have the task multiclass, one class an image. "
+                f"Received: {classifier.task} for {word}"
+            )
+    known = set(classifiers[1].class_names)
+    common = [name for name in classifiers[0].class_names if name in known]
     abstains = [classifier.description.labels.abstains for classifier in classifiers]
     if not any(abstains) and any(gate.metric == "coverage" for gate in gates):
         raise ValueError(
@@ -134,7 +138,7 @@ def compare_classifiers(
             "There must be images of classes that both classifiers have. Received: none in "
             f"{spec.name}"
         )
-    reports = [
+    reports: list[Any] = [
         evaluate_examples(
             classifier,
             examples,
@@ -145,7 +149,7 @@ def compare_classifiers(
         )
         for classifier in classifiers
     ]
-    of_old, of_new = map(_outcomes, reports)
+    of_old, of_new = reports
     evaluated, others = (required(report.examples, "examples") for report in reports)
     if list(evaluated.names) != list(others.names):
         raise ValueError("Both classifiers must read the same images. Received: others for NEW")
@@ -172,7 +176,7 @@ def compare_classifiers(
     if without := sorted(set(common) - {common[k] for k in true}):
         lines.append(f"classes {len(without)} have no images and no recall: {_some(without)}")
     flips = [
-        (evaluated.names[place], common[true[place]], of_old.given[place], of_new.given[place])
+        (evaluated.names[place], common[true[place]], of_old.answers[place], of_new.answers[place])
         for place in np.flatnonzero(of_old.right != of_new.right)
     ]
     verdicts = [
@@ -196,32 +200,15 @@ def _some(names):
     return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
 
 
-def _common_classes(old, new):
-    for word, classifier in (("OLD", old), ("NEW", new)):
-        if classifier.task != MULTICLASS:
-            raise ValueError(
-                "Both classifiers must have the task multiclass, one class an image. "
-                f"Received: {classifier.task} for {word}"
-            )
-    common = [name for name in old.class_names if name in set(new.class_names)]
-    if not common:
-        raise ValueError(
-            "Both classifiers must have a class in common. Received: "
-            f"{_some(old.class_names)} and {_some(new.class_names)}"
-        )
-    return common
-
-
 def _images(classifiers, spec, split):
     """The images that both hold out or that are new to both, with their class names."""
     known = dict.fromkeys(name for classifier in classifiers for name in classifier.class_names)
     chosen = [choose_images(classifier, spec, split, tuple(known)) for classifier in classifiers]
-    together = [split is None and images.new is not None for images in chosen]
-    of_old, of_new = (
-        {*images.examples.names, *(images.new.names if new else ())}
-        for images, new in zip(chosen, together, strict=True)
-    )
-    wanted, source = of_old & of_new, chosen[1].source
+    names = [set(images.examples.names) for images in chosen]
+    for own, images in zip(names, chosen, strict=True):
+        if split is None and images.new is not None:
+            own.update(images.new.names)
+    wanted, source = names[0] & names[1], chosen[1].source
     # Held-out and new images lie in one part of the data.
     pool = max(source.splits.values(), key=lambda pool: len(wanted.intersection(pool.names)))
     places = [place for place, name in enumerate(pool.names) if name in wanted]
@@ -235,13 +222,6 @@ def _images(classifiers, spec, split):
         for word, of in zip(("OLD", "NEW"), chosen, strict=True)
         for line in of.lines
     ]
-    if any(together):
-        lines.append("images  that were held out and that are new to a run are compared together")
     if rest := len(wanted) - len(places):
         lines.append(f"images  {rest} in other parts of the data are left out")
     return pool.take(places), source.class_names, lines
-
-
-def _outcomes(report: EvaluationReport) -> Outcomes:
-    names = np.array(report.class_names, object)
-    return Outcomes(names[report.given], report.right, getattr(report, "is_answered", None))

@@ -11,7 +11,7 @@ from scipy import ndimage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from keras_vit.training.evaluation.nearest import nearest
+from keras_vit.training.evaluation.embeddings import nearest
 
 from .fingerprints import THUMBNAIL, DuplicateIndex, Fingerprint
 

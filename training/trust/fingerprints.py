@@ -1,4 +1,4 @@
-"""Copies of images: fingerprints, an exact index of perceptual hashes, near-duplicates.
+"""Copies of images: fingerprints, perceptual hashes that are near, near-duplicates.
 
 Copies are found that were re-encoded, resized, mirrored, cropped by up to 5% or changed in colour:
 their pixels are equal, or their perceptual hashes and their thumbnails are similar. Imports neither
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.fft
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from keras_vit.images.transcoding import to_rgb, transcoded
 
@@ -25,13 +25,11 @@ THUMBNAIL = 32  # Pixels per side.
 _VIEW_SIZE = 64  # Pixels per side that views are cut from.
 _COMPARED = 16  # Pixels per side of the thumbnails that are compared.
 
-_BANDS = 4  # Bands of 16 bits.
-_NUM_KEYS = 2**16
-_ONES = np.array([key.bit_count() for key in range(_NUM_KEYS)], np.uint8)
+_BITS = 64  # Length of a perceptual hash.
+_AT_ONCE = 2**22  # Pairs of hashes that are compared at once.
 
 MAX_DISTANCE = 10  # Bits of 64 in which the perceptual hashes of copies may differ.
 LEAST_SIMILARITY = 0.95  # Correlation of the thumbnails of copies.
-MAX_RADIUS = 15  # A larger one would need over 2500 look-ups per band.
 
 
 class Fingerprint(NamedTuple):
@@ -62,10 +60,8 @@ def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
     try:
         with Image.open(io.BytesIO(transcoded(encoded))) as opened:
             image = to_rgb(ImageOps.exif_transpose(opened))
-    except UnidentifiedImageError as error:
-        raise ValueError("The image cannot be read: its format is unknown.") from error
     except Exception as error:  # Pillow raises nearly anything on damaged data.
-        raise ValueError(f"The image cannot be read: {error}") from error
+        raise ValueError(f"The image cannot be read: {error!r}") from error
     return fingerprint_of(image, mirrored)
 
 
@@ -128,71 +124,6 @@ def _alignments(thumbnail):
     return vectors / np.maximum(norms, 1e-6)
 
 
-class HammingIndex:
-    """Exact search of all entries within a Hamming distance (Norouzi et al., 2012).
-
-    Hashes that differ in at most r of 64 bits differ in at most r // 4 bits of at least
-    one of their four 16-bit bands. Each band has a table from its value to entries. A query
-    looks up all values within r // 4 bits, and the distance to each entry found is computed.
-    For a fixed index the time of a query does not depend on the number of queries.
-
-    Args:
-        hashes: uint64 `(M,)`, the entries.
-        radius: The greatest distance, in bits.
-
-    Raises:
-        ValueError: If the radius is not in [0, 15].
-    """
-
-    def __init__(self, hashes: np.ndarray, radius: int):
-        if not 0 <= radius <= MAX_RADIUS:
-            raise ValueError(
-                f"The distance must be in [0, {MAX_RADIUS}] bits. Received: distance={radius}"
-            )
-        self._radius = radius
-        self._hashes = np.ascontiguousarray(hashes, np.uint64)
-        self._patterns = np.flatnonzero(radius // _BANDS >= _ONES).astype(np.uint16)
-        self._tables = []
-        for band in _bands(self._hashes).T:
-            order = np.argsort(band, kind="stable")
-            starts = np.searchsorted(band[order], np.arange(_NUM_KEYS + 1))
-            self._tables.append((order, starts))
-
-    def search(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the pairs of a query and an entry within the radius, and their distances.
-
-        Args:
-            queries: uint64 `(Q,)`.
-
-        Returns:
-            Three integer arrays `(P,)`: query indices ascending, entry indices ascending
-            for each query, distances in bits.
-        """
-        queries = np.ascontiguousarray(queries, np.uint64)
-        found = []
-        for band, (order, starts) in zip(_bands(queries).T, self._tables, strict=True):
-            keys = (band[:, np.newaxis] ^ self._patterns).astype(np.int64)
-            begins, counts = starts[keys].ravel(), (starts[keys + 1] - starts[keys]).ravel()
-            query = np.repeat(np.repeat(np.arange(len(queries)), len(self._patterns)), counts)
-            # Positions begin, begin + 1, ... for each key that has entries.
-            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            entry = order[np.repeat(begins, counts) + within]
-            near = distances(queries[query], self._hashes[entry]) <= self._radius
-            found.append(query[near] * len(self._hashes) + entry[near])
-        pairs = np.unique(np.concatenate(found))  # A pair may be near in several bands.
-        query, entry = np.divmod(pairs, max(len(self._hashes), 1))
-        return query, entry, distances(queries[query], self._hashes[entry])
-
-
-def distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Returns the number of different bits of uint64 arrays `(P,)`, pair by pair."""
-    return _ONES[_bands(first ^ second)].sum(axis=1)
-
-
-def _bands(hashes):
-    return np.ascontiguousarray(hashes).view(np.uint16).reshape(-1, _BANDS)
-
-
 class Duplicate(NamedTuple):
     """A training image and the test image that it copies.
 
@@ -221,9 +152,6 @@ class DuplicateIndex:
         fingerprints: Their fingerprints, with the mirrored views.
         distance: Largest distance of perceptual hashes, bits of 64.
         similarity: Smallest correlation of thumbnails, in [-1, 1].
-
-    Raises:
-        ValueError: If a threshold is out of range.
     """
 
     def __init__(
@@ -233,12 +161,8 @@ class DuplicateIndex:
         distance: int = MAX_DISTANCE,
         similarity: float = LEAST_SIMILARITY,
     ):
-        if not -1 <= similarity <= 1:
-            raise ValueError(
-                f"similarity must be a correlation, in [-1, 1]. Received: {similarity}"
-            )
         self.names = list(names)
-        self._similarity = similarity
+        self._distance, self._similarity = distance, similarity
         self._thumbnails = np.empty((len(names), THUMBNAIL, THUMBNAIL), np.uint8)
         hashes = np.empty((len(names), 2 * NUM_VIEWS), np.uint64)
         self._digests: dict[bytes, list[int]] = {}
@@ -246,14 +170,19 @@ class DuplicateIndex:
             self._thumbnails[index] = image.thumbnail
             hashes[index] = image.hashes
             self._digests.setdefault(image.digest, []).append(index)
-        self._views = HammingIndex(hashes.ravel(), distance)
+        self._views = _signs(hashes)
 
     def find(self, names: Sequence[Any], images: Sequence[Fingerprint]) -> list[Duplicate]:
         """Returns the duplicates among training images, in their order."""
         if not images or not self.names:
             return []
-        hashes = np.concatenate([image.hashes[:NUM_VIEWS] for image in images])
-        query, entry, bits = self._views.search(hashes)
+        views = _signs(np.concatenate([image.hashes[:NUM_VIEWS] for image in images]))
+        found, step = [], max(1, _AT_ONCE // len(self._views))
+        for start in range(0, len(views), step):
+            distances = (_BITS - views[start : start + step] @ self._views.T) / 2
+            query, entry = np.nonzero(distances <= self._distance)
+            found.append((query + start, entry, distances[query, entry]))
+        query, entry, bits = map(np.concatenate, zip(*found, strict=True))
         train, test, view = query // NUM_VIEWS, *np.divmod(entry, 2 * NUM_VIEWS)
         # The nearest views of a pair; ties go to the unmirrored one.
         order = np.lexsort((view, bits, test, train))
@@ -278,3 +207,9 @@ class DuplicateIndex:
                 near = Duplicate(names[i], self.names[j], "near", distance, correlation, mirrored)
                 duplicates.append(near)
         return duplicates
+
+
+def _signs(hashes):
+    """Returns the bits of hashes as 1 and -1, float32 `(N, 64)`: a product for each distance."""
+    octets = np.ascontiguousarray(hashes, "uint64").reshape(-1, 1).view("uint8")
+    return np.unpackbits(octets, axis=1).astype("float32") * 2 - 1

@@ -1,16 +1,21 @@
-"""Two classifiers on the same images: each number of their comparison with its 95% interval."""
+"""Two classifiers on the same images: numbers with 95% intervals, and gates that hold or fail."""
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.optimize
 import scipy.stats
 
 from keras_vit.training.evaluation.intervals import CONFIDENCE, exact_interval, holm
+from keras_vit.training.evaluation.reports import ClassificationReport
+from keras_vit.utils.safe_text import for_line
 
 POINTS, PERCENT = "points", "percent"  # Units.
 
@@ -23,6 +28,17 @@ METRICS = {
     "class_recall": POINTS,
     "coverage": POINTS,
 }
+
+
+HOLDS, FAILS, UNCLEAR = "holds", "fails", "cannot tell"
+
+_GATE = re.compile(r"(\w+)\s*([<>])\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*(%?)")
+_EXAMPLE = '"top_1 > -0.5, negative_flips < 1%, class_recall > -3"'
+
+# Images for a verdict 4 times out of 5, by those for every other time: the true value must be
+# further from the limit, by the quantile of 80%.
+_FOUR_OF_FIVE = (1 + scipy.stats.norm.ppf(0.8) / scipy.stats.norm.ppf((1 + CONFIDENCE) / 2)) ** 2
+_FACTORS = np.geomspace(1, 1e6, 2000).tolist()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +72,6 @@ class Pairs:
     def difference(self) -> float:
         """The share of the new classifier minus the share of the old one."""
         return (self.only_new - self.only_old) / self.count
-
-    def times(self, factor: float) -> Pairs:
-        """Returns the counts of so many times the images, with the same shares."""
-        return Pairs(*(factor * count for count in dataclasses.astuple(self)))
 
 
 def mcnemar(pairs: Pairs) -> float:
@@ -118,48 +130,50 @@ def tango_interval(pairs: Pairs) -> tuple[float, float]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcomes:
-    """What a classifier answers, image by image.
-
-    Args:
-        given: The name of the most probable class, `(N,)`.
-        right: Whether it is the true class, bool `(N,)`.
-        answered: Whether the image is not answered with "unknown", bool `(N,)`; None without it.
-    """
-
-    given: np.ndarray
-    right: np.ndarray
-    answered: np.ndarray | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class Measure:
     """A number of the comparison with its 95% interval, in the unit of its metric.
 
+    A difference of two shares has Tango's interval, a share the exact one (Clopper and Pearson,
+    1934).
+
     Args:
         metric: A key of `METRICS`.
-        value: The number.
-        count: Images.
-        interval_with: Function from a factor to the interval that so many times the images would
-            have, if the shares stayed.
+        counts: The images of a difference; those with a property and all of a share.
         class_name: The class, of a number by class.
-        pairs: The images, of a difference of two shares.
-        p_value: The p-value of the exact test that both are equal, of a difference of two shares;
-            by class corrected by Holm.
+        p_value: The p-value of the exact test that both shares are equal, of a difference; by class
+            corrected by Holm.
     """
 
     metric: str
-    value: float
-    count: int
-    interval_with: Callable[[float], tuple[float, float]]
+    counts: Pairs | tuple[float, float]
     class_name: str | None = None
-    pairs: Pairs | None = None
     p_value: float | None = None
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        if isinstance(self.counts, Pairs):
+            return 100 * self.counts.difference
+        return 100 * self.counts[0] / self.counts[1]
+
+    @property
+    def count(self) -> int:
+        """Images."""
+        return int(self.counts.count if isinstance(self.counts, Pairs) else self.counts[1])
 
     @property
     def interval(self) -> tuple[float, float]:
         """The 95% interval."""
         return self.interval_with(1.0)
+
+    def interval_with(self, factor: float) -> tuple[float, float]:
+        """Returns the interval that so many times the images would have, if the shares stayed."""
+        if isinstance(self.counts, Pairs):
+            counts = dataclasses.astuple(self.counts)
+            low, high = tango_interval(Pairs(*(factor * count for count in counts)))
+        else:
+            low, high = exact_interval(*(factor * count for count in self.counts))
+        return 100 * low, 100 * high
 
     @property
     def name(self) -> str:
@@ -173,58 +187,174 @@ class Measure:
 
 
 def measures_of(
-    old: Outcomes, new: Outcomes, true: np.ndarray, class_names: Sequence[str]
+    old: ClassificationReport,
+    new: ClassificationReport,
+    true: np.ndarray,
+    class_names: Sequence[str],
 ) -> list[Measure]:
     """Returns all numbers that can be compared, in the order of `METRICS`.
 
     Args:
-        old: The answers of OLD to N images, at least 1.
-        new: The answers of NEW to the same images.
+        old: The report on OLD's answers to N images, at least 1.
+        new: The report on NEW's answers to the same images.
         true: The class numbers of the images, int `(N,)`.
         class_names: The names of the classes; those without images have no number.
     """
-    by_class = [
-        difference("class_recall", Pairs.of(old.right[of_class], new.right[of_class]), name)
+    by_class = {
+        name: Pairs.of(old.right[of_class], new.right[of_class])
         for number, name in enumerate(class_names)
         if (of_class := true == number).any()
-    ]
-    p_values = holm([mcnemar(measure.pairs) for measure in by_class if measure.pairs])
+    }
+    p_values = holm([mcnemar(pairs) for pairs in by_class.values()])
+    flips = {
+        "negative_flips": old.right & ~new.right,
+        "positive_flips": ~old.right & new.right,
+        "agreement": old.answers == new.answers,
+    }
+    together = Pairs.of(old.right, new.right)
     measures = [
-        difference("top_1", Pairs.of(old.right, new.right)),
-        share("negative_flips", old.right & ~new.right),
-        share("positive_flips", ~old.right & new.right),
-        share("agreement", old.given == new.given),
+        Measure("top_1", together, p_value=mcnemar(together)),
+        *(Measure(metric, (int(has.sum()), len(true))) for metric, has in flips.items()),
         *(
-            dataclasses.replace(measure, p_value=p_value)
-            for measure, p_value in zip(by_class, p_values, strict=True)
+            Measure("class_recall", pairs, name, p_value)
+            for (name, pairs), p_value in zip(by_class.items(), p_values, strict=True)
         ),
     ]
-    if old.answered is not None or new.answered is not None:
+    answered = [report.is_answered for report in (old, new)]
+    if any(images is not None for images in answered):
         everything = np.ones(len(true), bool)
-        answered = (everything if of.answered is None else of.answered for of in (old, new))
-        measures.append(difference("coverage", Pairs.of(*answered)))
+        coverage = Pairs.of(*(everything if images is None else images for images in answered))
+        measures.append(Measure("coverage", coverage, p_value=mcnemar(coverage)))
     return measures
 
 
-def difference(metric: str, pairs: Pairs, class_name: str | None = None) -> Measure:
-    """Returns the difference of two shares with Tango's interval, in points of percent."""
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """A condition on a metric.
 
-    def interval_with(factor):
-        low, high = tango_interval(pairs.times(factor))
-        return 100 * low, 100 * high
-
-    count, value = int(pairs.count), 100 * pairs.difference
-    return Measure(metric, value, count, interval_with, class_name, pairs, mcnemar(pairs))
-
-
-def share(metric: str, has_it: np.ndarray) -> Measure:
-    """Returns the share of images with a property, in percent, with the exact interval (Clopper
-    and Pearson, 1934).
+    Args:
+        metric: A key of `METRICS`.
+        above: Whether the metric must be above the limit; else below.
+        limit: In the unit of the metric.
     """
-    found, count = int(has_it.sum()), len(has_it)
 
-    def interval_with(factor):
-        low, high = exact_interval(factor * found, factor * count)
-        return 100 * low, 100 * high
+    metric: str
+    above: bool
+    limit: float
 
-    return Measure(metric, 100 * found / count, count, interval_with)
+    def __str__(self) -> str:
+        unit = "%" if METRICS[self.metric] == PERCENT else ""
+        return f"{self.metric} {'>' if self.above else '<'} {self.limit:g}{unit}"
+
+    def margin(self, interval: tuple[float, float]) -> float:
+        """Returns how far inside the limit the nearer end of an interval is."""
+        return interval[0] - self.limit if self.above else self.limit - interval[1]
+
+    def admits(self, interval: tuple[float, float]) -> bool:
+        """Returns whether a whole interval is inside the limit."""
+        return self.margin(interval) > 0
+
+    def excludes(self, interval: tuple[float, float]) -> bool:
+        """Returns whether a whole interval is outside."""
+        return interval[1] < self.limit if self.above else interval[0] > self.limit
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What the images say about a gate.
+
+    Args:
+        gate: The gate.
+        outcome: `HOLDS`, `FAILS` or `UNCLEAR`.
+        measure: The number that decides; of classes the one that fails or is unclear, or that is
+            nearest to the limit.
+    """
+
+    gate: Gate
+    outcome: str
+    measure: Measure
+
+    @functools.cached_property
+    def needed(self) -> int | None:
+        """The images for a verdict 4 times out of 5, if the shares stay; of that class alone.
+
+        None if it is clear, or if no number would do, as the value lies at the limit.
+        """
+        gate, measure = self.gate, self.measure
+        if self.outcome != UNCLEAR or measure.value == gate.limit:
+            return None
+        is_inside = (measure.value > gate.limit) == gate.above
+        is_told = gate.admits if is_inside else gate.excludes
+        place = bisect.bisect_left(
+            _FACTORS, True, key=lambda factor: is_told(measure.interval_with(factor))
+        )
+        if place == len(_FACTORS):
+            return None
+        return math.ceil(measure.count * _FACTORS[place] * _FOUR_OF_FIVE)
+
+    def __str__(self) -> str:
+        line = f"{self.gate}: {self.outcome}, {for_line(self.measure.name)} is {self.measure}"
+        if self.outcome == UNCLEAR:
+            images = "images" if self.measure.class_name is None else "images of this class"
+            count = f"about {self.needed:,}" if self.needed else "no number of"
+            line += f"; {count} {images} would be needed instead of {self.measure.count:,}"
+        return line
+
+
+def parse_gates(text: str | None) -> tuple[Gate, ...]:
+    """Returns the gates of a text such as "top_1 > -0.5, negative_flips < 1%".
+
+    Raises:
+        ValueError: If it cannot be parsed, names no metric, or has a limit of another unit.
+    """
+    if text is None:
+        return ()
+    return tuple(_parse_gate(part.strip()) for part in text.split(","))
+
+
+def _parse_gate(text):
+    match = _GATE.fullmatch(text)
+    if match is None or match[1] not in METRICS:
+        raise ValueError(
+            f"A gate must be one of {', '.join(METRICS)}, then < or >, and a number, as in "
+            f"{_EXAMPLE}. Received: {text!r}"
+        )
+    metric, sign, number, percent = match.groups()
+    limit, is_share = float(number), METRICS[metric] == PERCENT
+    low = 0 if is_share else -100
+    if bool(percent) != is_share or not low <= limit <= 100 or abs(limit) == 100:
+        unit = "percent, with %, from 0" if is_share else "points, without %, from -100"
+        raise ValueError(f"The limit of {metric} must be in {unit} to 100. Received: {text!r}")
+    return Gate(metric, sign == ">", limit)
+
+
+def judge(gate: Gate, measures: Sequence[Measure]) -> Verdict:
+    """Returns what the images say about a gate.
+
+    All classes must be inside for a gate on classes to hold, which needs no correction for their
+    number; one that is outside makes it fail, which is corrected by Holm.
+
+    Args:
+        gate: The gate.
+        measures: The numbers of its metric, one or one for each class.
+    """
+    ordered = sorted(measures, key=lambda measure: gate.margin(measure.interval))
+    unclear = [
+        Verdict(gate, UNCLEAR, measure) for measure in ordered if not gate.admits(measure.interval)
+    ]
+    if not unclear:
+        return Verdict(gate, HOLDS, ordered[0])
+    if outside := _outside(gate, ordered):
+        return Verdict(gate, FAILS, outside[0])
+    return max(unclear, key=lambda verdict: verdict.needed or math.inf)
+
+
+def _outside(gate, measures):
+    """The numbers that are outside, of several classes after Holm's correction."""
+    if any(measure.class_name is None for measure in measures):
+        return [measure for measure in measures if gate.excludes(measure.interval)]
+    sign = 1 if gate.above else -1
+    scores = [sign * score(measure.counts, gate.limit / 100) for measure in measures]
+    p_values = holm(scipy.stats.norm.cdf(scores))
+    found = zip(measures, p_values, strict=True)
+    return [measure for measure, p_value in found if p_value <= (1 - CONFIDENCE) / 2]

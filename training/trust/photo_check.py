@@ -11,24 +11,20 @@ import numpy as np
 from keras_vit.configs import MODELS
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.prediction import highest
-from keras_vit.training.data.labels import task_of
+from keras_vit.training.data.examples import task_of
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.evaluation.features import default_cache, extract
 from keras_vit.training.evaluation.intervals import wilson_interval
-from keras_vit.training.evaluation.predictions import build_evaluated
-from keras_vit.training.evaluation.ridge import Decomposition, one_hot
+from keras_vit.training.evaluation.predictions import build_evaluated, extract
+from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.utils.progress import progress_bar
 
 from .check_report import CheckReport, Finding, write_check
 from .copies import ALIKE, find_copies, joined_groups
-from .photo_facts import PhotoFacts, all_photo_facts
-from .shortcuts import find_shortcuts
+from .shortcuts import PhotoFacts, all_photo_facts, find_shortcuts
 from .wrong_labels import doubts_of_classes
 
 DEFAULT_MODEL = "ViT-B/16"
-L2_SHARES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # Regularisations, of the mean eigenvalue.
 
-_MAX_PICTURES = 1000  # Doubted labels with neighbours, which are six pictures each.
 _NEIGHBOURS = 3  # Nearest images, in the given and in the proposed class.
 _TYPICAL = 6  # Images of a shortcut.
 
@@ -38,12 +34,8 @@ def check_photos(
     *,
     weights: str = "imagenet21k",
     model: str | None = None,
-    image_size: int | None = None,
-    feature: str = "pre_logits",
     batch_size: int = 32,
     output: str | os.PathLike | None = None,
-    cache: bool | str | os.PathLike = True,
-    seed: int = 0,
     progress: bool = False,
     **options: Any,
 ) -> CheckReport:
@@ -54,12 +46,8 @@ def check_photos(
         weights: Weights whose features are used: "imagenet21k", a name of the catalogue, a
             file, or a classifier's folder. Best those that will be fine-tuned.
         model: A model's name; by default the model of the weights, or ViT-B/16.
-        image_size: Pixels; by default the weights', or 224.
-        feature: One of `configs.FEATURES`.
         batch_size: Images in a batch.
         output: Folder for check.html, findings.csv and split.csv; None writes nothing.
-        cache: Folder for computed features; True for the commands' folder, False for none.
-        seed: Seed of the split and of permutations.
         progress: Whether to show lines with the rate and the time left.
         **options: Other fields of `DataSpec`.
 
@@ -76,9 +64,7 @@ def check_photos(
     spec.open(verify=False)  # An error here comes before weights are downloaded.
     is_of_several = weights in ("imagenet21k", "imagenet", "random") or weights in MODELS
     named = model or (DEFAULT_MODEL if is_of_several else None)
-    opened = build_evaluated(
-        named or weights, weights=weights if named else None, image_size=image_size
-    )
+    opened = build_evaluated(named or weights, weights=weights if named else None)
     source = spec.open()
     splits = source.splits
     names = [name for examples in splits.values() for name in examples.names]
@@ -92,9 +78,7 @@ def check_photos(
             opened.model,
             examples,
             preprocessing=opened.preprocessing,
-            feature=feature,
             batch_size=batch_size,
-            cache=default_cache() if cache is True else cache or None,
             progress=progress,
         )
         for examples in splits.values()
@@ -130,7 +114,18 @@ def check_photos(
         [
             *_doubted_labels(doubts, labels, features, class_names),
             *_copies(copies, names_of, parts),
-            *_shortcuts(find_shortcuts(facts, targets, groups, seed=seed), class_names),
+            *(
+                Finding(
+                    "shortcuts",
+                    int(found.images[0]),
+                    f"{found.name} gives away {class_names[found.class_number]}",
+                    f"AUROC {found.auroc:.3f}, p {found.adjusted:.3g}",
+                    found.auroc,
+                    near=[("most typical", found.images[1:_TYPICAL].tolist())],
+                )
+                for found in find_shortcuts(facts, targets, groups)
+                if found.found
+            ),
         ],
         tuple(source.skipped),
         (
@@ -141,7 +136,7 @@ def check_photos(
     )
     if output is None:
         return report
-    written = write_check(report, spec, splits, targets, output, seed)
+    written = write_check(report, spec, splits, targets, output)
     return dataclasses.replace(report, written=written)
 
 
@@ -153,13 +148,9 @@ def _doubted_labels(doubts, labels, features, class_names):
     for number in doubts.ranked().tolist():
         near = []
         for label in (labels[number], doubts.proposed[number]):
-            others = []
-            if len(rows) < _MAX_PICTURES:
-                members = np.flatnonzero(labels == label)
-                members = members[members != number]
-                cosines = unit[members] @ unit[number]
-                others = members[highest(cosines, _NEIGHBOURS)].tolist()
-            near.append((class_names[label], others))
+            members = np.flatnonzero((labels == label) & (np.arange(len(labels)) != number))
+            nearest = members[highest(unit[members] @ unit[number], _NEIGHBOURS)]
+            near.append((class_names[label], nearest.tolist()))
         (given, _), (proposed, _) = near
         probability = float(doubts.probability[number])
         title, detail = f"{given}, or {proposed}?", f"wrong with probability {probability:.0%}"
@@ -184,21 +175,6 @@ def _copies(copies, labels, parts):
         near = [("the other image", [first])]
         rows.append(Finding(kind, second, how, detail, other=first, near=near))
     return sorted(rows, key=lambda row: ("leaks", "conflicts", "copies").index(row.kind))
-
-
-def _shortcuts(shortcuts, class_names):
-    return [
-        Finding(
-            "shortcuts",
-            int(found.images[0]),
-            f"{found.name} gives away {class_names[found.class_number]}",
-            f"AUROC {found.auroc:.3f}, p {found.adjusted:.3g}",
-            found.auroc,
-            near=[("most typical", found.images[1:_TYPICAL].tolist())],
-        )
-        for found in shortcuts
-        if found.found
-    ]
 
 
 def expected_accuracy(right: np.ndarray, groups: np.ndarray) -> tuple[float, float, float]:

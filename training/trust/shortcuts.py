@@ -1,23 +1,28 @@
 """Shortcuts: whether the class can be read from what a photo should not be known by.
 
-Size, bytes, brightness, file format, camera, the border, or all but the centre: each is read by a
+Size, bytes, brightness, file format, the border, or all but the centre: each is read by a
 small ridge regression, whose leave-one-out predictions must be better than with permuted labels.
 """
 
 from __future__ import annotations
 
-import math
+import io
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image, ImageOps
 from scipy import stats
 
+from keras_vit.images.transcoding import kind_of, to_rgb, transcoded
 from keras_vit.training.evaluation.intervals import holm
 from keras_vit.training.evaluation.ridge import Decomposition
+from keras_vit.training.machine import usable_cores
 
-from .photo_facts import PhotoFacts
+from .fingerprints import Fingerprint, fingerprint_of
 
 MAX_P_VALUE = 0.01  # After Holm's correction.
 MIN_AUROC = 0.95  # One class against the others: a p-value alone finds every bright sky.
@@ -28,6 +33,83 @@ _AT_ONCE = 2**25  # Numbers of predictions in memory.
 _BINS = 16  # Parts of a number, by quantiles.
 _CAMERAS = 20  # The most frequent; the others are one.
 _L2 = (1e-3, 1e-1, 1e1)  # In units of the mean eigenvalue.
+
+
+_SIDE = 16  # Pixels per side of the surroundings.
+_BORDER_SIDE = 32  # Pixels per side of the image whose outermost pixels are the border.
+_PIECES = 4  # Pieces of each side of the border.
+
+# Sum of the luminance table of quality 50 (ITU-T T.81, table K.1). libjpeg multiplies that table by
+# 50 / quality below 50, else by 2 - quality / 50.
+_SUM_OF_TABLE_K1 = 3688
+
+
+class PhotoFacts(NamedTuple):
+    """Facts about one image file that need no model.
+
+    Args:
+        fingerprint: See `fingerprints`; with mirrored views.
+        readings: What a class should not be known by: numbers, names and arrays.
+    """
+
+    fingerprint: Fingerprint
+    readings: dict[str, float | str | np.ndarray]
+
+
+def photo_facts(encoded: bytes) -> PhotoFacts:
+    """Returns the facts about an image file.
+
+    Args:
+        encoded: Its content, which can be decoded.
+    """
+    with Image.open(io.BytesIO(transcoded(encoded))) as opened:
+        file_format = f"{kind_of(encoded) or opened.format} {_jpeg_quality(opened)}"
+        image = to_rgb(ImageOps.exif_transpose(opened))
+    small = image.resize((_SIDE, _SIDE), Image.Resampling.BOX)
+    readings = {
+        "width": image.width,
+        "height": image.height,
+        "bytes of the file": len(encoded),
+        "brightness": float(np.asarray(small.convert("L"), "float32").mean()),
+        "file format and JPEG quality": file_format,
+        "border": _ring(image),
+        "surroundings": _without_centre(small),
+    }
+    return PhotoFacts(fingerprint_of(image, mirrored=True), readings)
+
+
+def all_photo_facts(images: Iterable[bytes]) -> Iterator[PhotoFacts]:
+    """Yields the facts about each image file, in order, on all cores."""
+    waiting = iter(images)
+    with ThreadPoolExecutor(usable_cores()) as pool:  # Pillow decodes without Python's lock.
+        while some := list(itertools.islice(waiting, 8 * usable_cores())):
+            yield from pool.map(photo_facts, some)
+
+
+def _jpeg_quality(image):
+    """Returns the quality by the sum of the first quantisation table; "" without one."""
+    tables = getattr(image, "quantization", None)
+    if not tables:
+        return ""
+    scale = sum(tables[min(tables)]) / _SUM_OF_TABLE_K1
+    return round(max(1.0, 100 - 50 * scale if scale <= 1 else 50 / scale))
+
+
+def _ring(image):
+    """Returns 16 mean colours along the border, shares of 255, and their standard deviation."""
+    small = image.resize((_BORDER_SIDE, _BORDER_SIDE), Image.Resampling.BOX)
+    pixels = np.asarray(small, "float32") / 255
+    sides = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+    means = sides.reshape(4 * _PIECES, -1, 3).mean(axis=1)
+    return np.append(means, sides.std(axis=0)).astype("float32")
+
+
+def _without_centre(small):
+    """Returns the pixels outside of the centre, as shares of 255; the centre is grey."""
+    pixels = np.asarray(small, "float32") / 255
+    quarter = _SIDE // 4
+    pixels[quarter:-quarter, quarter:-quarter] = 0.5
+    return pixels.reshape(-1)
 
 
 class Shortcut(NamedTuple):
@@ -75,7 +157,10 @@ def find_shortcuts(
     kept = np.flatnonzero((values.sum(axis=0) >= 2) & (values.sum(axis=0) <= len(values) - 2))
     if len(kept) == 0 or len(chosen) < 10:
         return []
-    readings = _readings([facts[number] for number in chosen])
+    readings = {
+        name: _features([facts[number].readings[name] for number in chosen])
+        for name in facts[0].readings
+    }
     found = [
         _tested(name, features, values[:, kept], kept, chosen, rng)
         for name, features in readings.items()
@@ -119,25 +204,11 @@ def _tested(name, features, targets, classes, images, rng):
     return Shortcut(name, p_value, p_value, areas[best], int(classes[best]), images[typical])
 
 
-def _readings(facts):
-    """Returns what the class may be read from: the name, and its features `(N, D)`."""
-    numbers = {
-        "width": [photo.width for photo in facts],
-        "height": [photo.height for photo in facts],
-        "bytes of the file": [photo.size for photo in facts],
-        "brightness": [photo.brightness for photo in facts],
-    }
-    formats = [
-        f"{photo.file_format} {'' if math.isnan(photo.quality) else round(photo.quality)}"
-        for photo in facts
-    ]
-    return {
-        **{name: _binned(np.array(values)) for name, values in numbers.items()},
-        "file format and JPEG quality": _one_hot(formats),
-        "camera": _one_hot([photo.camera for photo in facts]),
-        "border": np.stack([photo.ring for photo in facts]),
-        "surroundings": np.stack([photo.surroundings for photo in facts]),
-    }
+def _features(values):
+    """Returns readings of N photos as features `(N, D)`."""
+    if isinstance(values[0], np.ndarray):
+        return np.stack(values)
+    return _one_hot(values) if isinstance(values[0], str) else _binned(np.array(values))
 
 
 def _binned(values):

@@ -20,7 +20,7 @@ _ACTIVATIONS = {
     "gelu": "exact", "gelu_python": "exact",
     "gelu_pytorch_tanh": "tanh", "gelu_new": "tanh", "gelu_fast": "tanh", "gelu_tanh": "tanh",
     "quick_gelu": "quick", "quickgelu": "quick",
-    "relu": "relu", "gated silu": "swiglu",
+    "relu": "relu",
 }  # fmt: skip
 
 
@@ -102,9 +102,8 @@ def read_class_names(
     changed = sorted(set(unique) - set(names), key=unique.index)
     if not changed:
         return names, ()
-    more = f" and {len(changed) - _MAX_LISTED} more" if len(changed) > _MAX_LISTED else ""
-    note = f"classes of the same name got their numbers: {', '.join(changed[:_MAX_LISTED])}{more}"
-    return unique, (note,)
+    some = ", ".join(changed[:6])
+    return unique, (f"classes of the same name got their numbers ({len(changed)}): {some}",)
 
 
 def other_count(file: str, count: int, classes: int | None) -> str:
@@ -113,7 +112,6 @@ def other_count(file: str, count: int, classes: int | None) -> str:
 
 
 NAMES_LEFT_OUT = "the names were left out"
-_MAX_LISTED = 6  # Names in a note.
 
 
 def check_expressible(config: ViTConfig, counterpart: str, **fields: bool) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,11 +38,8 @@ _DEFAULTS = {
     "patch_size": 16,
 }  # fmt: skip
 _DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
-    "vit": {},
-    "deit": {},
-    "vit_mae": {},
+    **dict.fromkeys(("vit", "deit", "vit_mae", "ijepa"), {}),
     "vit_msn": {"layer_norm_eps": 1e-6},
-    "ijepa": {},
     "dinov2": {"layer_norm_eps": 1e-6, "patch_size": 14},
     "dinov2_with_registers": {"layer_norm_eps": 1e-6},
     "dinov3_vit": {"layer_norm_eps": 1e-5, "num_attention_heads": 6, "rope_theta": 100.0},
@@ -70,17 +66,19 @@ def check_model_type(config: Mapping[str, Any], path: pathlib.Path) -> None:
 def _stated(checkpoint: Checkpoint) -> Stated:
     config, path = checkpoint.config, checkpoint.path
     if "model_type" not in config:
-        # Only DINOv2 has LayerScale; with registers its code is another.
-        is_other = {"encoder_block_0/layer_scale_1", "registers"} <= checkpoint.shapes.keys()
-        return {"position_resize": "bicubic"} if is_other else {}, Description()
+        # Of the arrays of a ViT, only DINOv2 and DINOv3 have LayerScale.
+        if "encoder_block_0/layer_scale_1" in checkpoint.shapes:
+            raise ValueError(
+                "Files of DINOv2 and DINOv3 must have their config.json beside them, which shows "
+                f"epsilon and positions. Received: {path}"
+            )
+        return {}, Description()
     kind = config["model_type"]
     if kind in _TOWERS and isinstance(config.get("vision_config"), dict):
         kind, config = _TOWERS[kind], config["vision_config"]
     check_model_type({"model_type": kind}, path)
     config = {**_DEFAULTS, **_DEFAULTS_BY_TYPE[kind], **config}
-    activation = config["hidden_act"]
-    if config.get("use_gated_mlp"):  # DINOv3's.
-        activation = f"gated {activation}"
+    activation = "gated " * bool(config.get("use_gated_mlp")) + config["hidden_act"]
     fields: dict[str, Any] = {
         "gelu": activation_of("hidden_act", activation, path),
         "norm_epsilon": float(config["layer_norm_eps"]),
@@ -95,31 +93,9 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     return fields, Description(position_grid=grid, input_shape=(*size, 3))
 
 
-_PART = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
-
-
-def weight_parts(names: Iterable[str]) -> list[str]:
-    """Returns the files of large weights, which are written in parts; [] unless all are there."""
-    parts = sorted(filter(_PART.fullmatch, names))
-    return parts if parts and int(parts[0][-17:-12]) == len(parts) else []
-
-
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 # Pillow's numbers of the filters.
 PILLOW_FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
-
-# Defaults of Hugging Face's image processors, for fields missing in a file, by the start of their
-# names; all others do as "ViT".
-_CLIP_CROP: dict[str, Any] = {
-    "resample": 3, "size": {"shortest_edge": 224}, "crop_size": 224, "do_center_crop": True,
-}  # fmt: skip
-_PROCESSOR_DEFAULTS: dict[str, dict[str, Any]] = {
-    "DeiT": {"resample": 3, "size": 256, "crop_size": 224, "do_center_crop": True},
-    "CLIP": _CLIP_CROP,
-    "Bit": _CLIP_CROP,
-    "Siglip": {"resample": 3, "size": 224},
-    "ViT": {"resample": 2, "size": 224},
-}
 
 
 def _images(checkpoint, image_size, classes):
@@ -147,8 +123,10 @@ def _images(checkpoint, image_size, classes):
 def _resize_of_processor(wanted, image_size):
     """Returns the preprocessing of a `preprocessor_config.json` without the values, and notes."""
     kind = str(wanted.get("image_processor_type") or wanted.get("feature_extractor_type") or "ViT")
-    default = next((d for k, d in _PROCESSOR_DEFAULTS.items() if kind.startswith(k)), {})
-    wanted = _PROCESSOR_DEFAULTS["ViT"] | default | wanted
+    if kind.startswith(("ViT", "Siglip")):
+        wanted = {"do_center_crop": False} | wanted
+    if kind.startswith("ViT"):  # Its first files leave these out.
+        wanted = {"resample": 2, "size": 224} | wanted
     padding = [name for name in ("do_pad", "crop_pct") if wanted.get(name)]
     filters = {number: name for name, number in PILLOW_FILTERS.items()}
     if padding or wanted["resample"] not in filters:
@@ -157,14 +135,12 @@ def _resize_of_processor(wanted, image_size):
             f"Received: { {name: wanted[name] for name in ('resample', *padding)} } of {kind}"
         )
     notes = []
-    if not wanted.get("do_resize", True):
-        notes.append("do_resize=False: images of another size are resized nevertheless")
     size, crop = wanted["size"], wanted.get("crop_size")
-    if isinstance(size, int) and default is _CLIP_CROP:
+    if isinstance(size, int) and kind.startswith(("CLIP", "Bit")):
         size = {"shortest_edge": size}
     is_short = isinstance(size, dict) and "shortest_edge" in size and "longest_edge" not in size
     before = size["shortest_edge"] if is_short else _sides(size)
-    if wanted.get("do_center_crop"):
+    if wanted["do_center_crop"]:
         size = _sides(crop)
     elif is_short:
         size = (before, before)
@@ -196,6 +172,12 @@ def _sides(size):
         f"Received: {size!r}"
     )
 
+
+# What all layouts share.
+_SHARED: dict[str, Any] = {
+    "models_vary": True, "position_resize": "bicubic_torch", "stated": _stated, "images": _images,
+    "usual_resize": lambda image_size: _resize_of_processor({}, image_size)[0],
+}  # fmt: skip
 
 _BLOCK = "encoder.layer.{block}"
 _ATTENTION = f"{_BLOCK}.attention.attention"
@@ -252,19 +234,7 @@ HUGGING_FACE = Layout(
     prefix_rows=("class", "all"),
     gelu="exact",
     norm_epsilon=1e-12,
-    models_vary=True,
-    position_resize="bicubic_torch",
-    stated=_stated,
-    images=_images,
-    usual_resize=lambda image_size: _resize_of_processor({}, image_size)[0],
-)
-
-# The same code base: Dinov2Model, whose files without a config have LayerScale and this epsilon.
-HUGGING_FACE_DINOV2 = dataclasses.replace(
-    HUGGING_FACE,
-    name="Hugging Face DINOv2",
-    marks=(*HUGGING_FACE.marks, r"^encoder\.layer\.0\.layer_scale1\.lambda1$"),
-    norm_epsilon=1e-6,
+    **_SHARED,
 )
 
 _DINOV3_BLOCK = "layer.{block}"
@@ -296,18 +266,9 @@ HUGGING_FACE_DINOV3 = Layout(
         r"^layer\.0\.attention\.q_proj\.weight$",
         r"^layer\.0\.layer_scale1\.lambda1$",
     ),
-    # SwiGLU's first layer.
-    joined=tuple(
-        (f"{_DINOV3_BLOCK}.mlp.gate_proj.{kind}", f"{_DINOV3_BLOCK}.mlp.up_proj.{kind}")
-        for kind in ("weight", "bias")
-    ),
     aliases=((r"^model\.layer\.", "layer."),),
     left_out=((r"^embeddings\.mask_token$", "the mask token"),),
-    models_vary=True,
-    needed="rotary",
-    stated=_stated,
-    images=_images,
-    usual_resize=HUGGING_FACE.usual_resize,
+    **_SHARED,
 )  # fmt: skip
 
 _TOWER_BLOCK = "encoder.layers.{block}"
@@ -352,11 +313,7 @@ HUGGING_FACE_CLIP = Layout(
         (r"^text_model\.|^text_projection\.|^logit_\w+$", "the text tower"),
         (r"^visual_projection\.", "the projection into the space of texts (visual_projection)"),
     ),
-    models_vary=True,
-    position_resize="bicubic_torch",
-    stated=_stated,
-    images=_images,
-    usual_resize=HUGGING_FACE.usual_resize,
+    **_SHARED,
 )  # fmt: skip
 
 

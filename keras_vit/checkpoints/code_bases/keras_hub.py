@@ -69,11 +69,9 @@ def _stated(checkpoint: Checkpoint) -> Stated:
 
 def _images(checkpoint, image_size, classes):
     if checkpoint.config.get("class_name") == HUB_CLASSIFIER:  # A `.keras` holds all of it.
-        file, preprocessor = "config.json", checkpoint.config["config"].get("preprocessor")
+        converter = checkpoint.config["config"].get("preprocessor") or {}
     else:
-        file = PREPROCESSOR
-        preprocessor = read_json(checkpoint.folder / file)
-    converter = preprocessor or {}
+        converter = read_json(checkpoint.folder / PREPROCESSOR)
     for name in ("config", "image_converter", "config"):
         converter = converter.get(name) or {}
     if not converter:
@@ -91,7 +89,9 @@ def _images(checkpoint, image_size, classes):
         (converter.get("interpolation") or "bilinear").removesuffix("3"),  # "lanczos3".
     )
     note = "antialias=True was left out, as the image is cropped first"
-    return found(file, preprocessing, notes=[note] if crops and antialias else [])
+    return found(
+        "KerasHub's preprocessor", preprocessing, notes=[note] if crops and antialias else []
+    )
 
 
 def _affine(scale, offset):

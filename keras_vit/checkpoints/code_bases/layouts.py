@@ -9,7 +9,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import itertools
 import pathlib
 import re
 import types
@@ -21,7 +20,6 @@ from keras_vit.checkpoints.code_bases.transforms import SAME, Stacked, Transform
 from keras_vit.checkpoints.formats import StoredArray
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import layer_shapes
-from keras_vit.configs.resnet_configs import EpsilonIn
 from keras_vit.description import Description
 from keras_vit.preprocessing import Preprocessing
 
@@ -68,24 +66,18 @@ class Layout:
             the state of an optimizer, are not weights.
         stacked: The part of the names that stands for all blocks where their arrays are
             stacked along a first axis, and the part for one block.
-        joined: Pairs of arrays that are one in the rules, under the name of the second: the halves
-            of its first axis.
         aliases: Regular expressions and their replacements, applied one after another, which
             turn other spellings of the layout into the rules' spelling.
         left_out: Regular expressions of arrays that the image encoder does not use, each with
             a name for them.
         gelu: The form of GELU that the weights were trained with, or None.
         norm_epsilon: LayerNorm's epsilon that the weights were trained with, or None.
-        epsilon_in: How the code base standardises the kernels of a hybrid's ResNet.
         models_vary: Whether models of the code base differ in heads and GELU, so that a file
             without a description shows neither; `gelu` is then the usual form.
         position_resize: How the code base resizes tables of positions to another grid, a key of
             `keras_vit.configs.position_resize.RULES`.
         prefix_rows: Tokens in front of the patches with rows in position tables, the most
             likely case first: "class" tokens, "all" (registers, too) or "none".
-        fixed_positions: A regular expression of the names in files whose positions are sines and
-            cosines, which they leave out.
-        needed: The field of the config that must be stated for its files, or "".
         stated: Returns what the `config.json` of the code base states: fields of `ViTConfig`, and
             a description with the grid and the image size.
         images: Returns how images are prepared and the labels, from the files beside weights.
@@ -99,17 +91,13 @@ class Layout:
     prefixes: tuple[str, ...] = ("",)
     whole_prefix: bool = False
     stacked: tuple[str, str] | None = None
-    joined: tuple[tuple[str, str], ...] = ()
     aliases: tuple[tuple[str, str | Callable[[re.Match], str]], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
     gelu: str | None = None
     norm_epsilon: float | None = None
-    epsilon_in: EpsilonIn = "deviation"
     models_vary: bool = False
     position_resize: str = "official"
     prefix_rows: tuple[str, ...] = ("class",)
-    fixed_positions: str | None = None
-    needed: str = ""
     stated: Callable[[Checkpoint], Stated] = lambda checkpoint: ({}, Description())
     images: Callable[[Checkpoint, tuple[int, int], int | None], Description] = (
         lambda checkpoint, image_size, classes: found("the file holds weights alone")
@@ -163,17 +151,6 @@ class Layout:
         """Returns the canonical name of the array with a variable; "" without one."""
         return next((rule.stored for rule in self.rules if path in rule.paths), "")
 
-    def parts_of_arrays(self, names: Iterable[str]) -> list[tuple[str, str]]:
-        """Returns the pairs of `joined` in a file with these canonical names."""
-        matches = (
-            (pair, _fields(pair[0], name)) for name, pair in itertools.product(names, self.joined)
-        )
-        return [
-            (first.format(**fields), second.format(**fields))
-            for (first, second), fields in matches
-            if fields is not None
-        ]
-
     def absent_paths(self, names: Iterable[str], paths: Iterable[str]) -> set[str]:
         """Returns the variable paths of optional rules that no array of a file belongs to.
 
@@ -210,7 +187,6 @@ class Checkpoint:
         fields: Fields of `ViTConfig` that the file, its config and its code base state.
         stated: What else they state: the description that this package noted in the file, or
             the grid and the image size in the config.
-        is_noted: Whether this package wrote a description into the file.
         config: The object in the `config.json` in the file or beside it; {} without one.
         assumed: Names of the fields that the code base's models usually have, while the file
             does not state it.
@@ -223,7 +199,6 @@ class Checkpoint:
     arrays: dict[str, StoredArray]
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     stated: Description = Description()
-    is_noted: bool = False
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     class_token_has_row: bool = True
@@ -233,16 +208,10 @@ class Checkpoint:
         """Returns whether the file or its code base determines a field of the config."""
         return field in self.fields and field not in self.assumed
 
-    def position_rule(self, given: str | None = None) -> str:
-        """Returns the rule by which positions are resized, a key of `RULES`.
-
-        Args:
-            given: None for the rule of the file's code base, or the name of a rule. "bicubic"
-                is Hugging Face's own bicubic rule for its files.
-        """
-        own = self.fields.get("position_resize") or ViTConfig.position_resize
-        is_own = given == "bicubic" and self.layout.position_resize == "bicubic_torch"
-        return own if given is None or is_own else given
+    @property
+    def position_rule(self) -> str:
+        """How the file's code base resizes positions, a key of `RULES`."""
+        return self.fields.get("position_resize") or ViTConfig.position_resize
 
     @property
     def folder(self) -> pathlib.Path:
@@ -270,16 +239,6 @@ class Checkpoint:
         """Channels of the images; None if the file does not show them."""
         kernel = self.shapes.get("root_conv") or self.shapes.get("patch_embedding")
         return kernel[2] if kernel else None
-
-    @property
-    def has_fixed_positions(self) -> bool:
-        """Whether positions are the sines and cosines that big_vision leaves out of files."""
-        mark = self.layout.fixed_positions
-        return (
-            mark is not None
-            and not any(layer.startswith("position_embedding") for layer in self.shapes)
-            and any(re.search(mark, array.name) for array in self.arrays.values())
-        )
 
     @property
     def num_class_tokens(self) -> int:
@@ -379,11 +338,11 @@ def rules_of(
 
 @contextlib.contextmanager
 def readable_files(checkpoint: Checkpoint) -> Iterator[None]:
-    """Raises ValueError where JSON beside weights is not as its code base writes it."""
+    """Raises ValueError where arrays or the JSON beside them are not as their code base's."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise ValueError(
-            f"The JSON files beside weights must be as {checkpoint.layout.name} writes them. "
+            f"Weights and the JSON beside them must be as {checkpoint.layout.name} writes them. "
             f"Received: {checkpoint.path} ({error!r:.200})"
         ) from error

@@ -12,7 +12,7 @@ _PROJECTIONS = ("query", "key", "value", "out")
 _BLOCK = "Transformer/encoderblock_{block}"
 _MAP = "MAPHead_0/MultiHeadDotProductAttention_0"
 
-_NAMES = {
+OFFICIAL_NAMES = {
     "patch_embedding": "embedding",
     "class_token/token": "cls",
     "position_embedding/embedding": "Transformer/posembed_input/pos_embedding",
@@ -44,7 +44,7 @@ _NAMES = {
 # google-research/vision_transformer, plain and hybrid, and google-research/big_vision.
 OFFICIAL = Layout(
     name="official",
-    rules=rules_of(_NAMES, FLAX, {r"^root_norm/|_unit_{unit}/norm_": GROUP_NORM}),
+    rules=rules_of(OFFICIAL_NAMES, FLAX, {r"^root_norm/|_unit_{unit}/norm_": GROUP_NORM}),
     marks=(r"^Transformer/encoder_norm/scale$", r"^embedding/kernel$"),
     prefixes=("", "opt/target/", "params/img/", "params/", "img/"),
     whole_prefix=True,
@@ -67,9 +67,6 @@ OFFICIAL = Layout(
     ),
     gelu="tanh",
     norm_epsilon=1e-6,
-    # As big_vision names the MLP of a block; its files without a table of positions have fixed
-    # ones (`posemb="sincos2d"`). Files of `save_checkpoint` have the published names.
-    fixed_positions=r"Transformer/encoderblock\w*/MlpBlock_0/",
     images=lambda checkpoint, image_size, classes: found(
         "the official code", Preprocessing(image_size)
     ),

@@ -1,4 +1,4 @@
-"""timm: names of weights and `config.json` of Vision Transformers, hybrids, DINOv3 and BiT."""
+"""timm: names of weights and `config.json` of Vision Transformers."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ from keras_vit.checkpoints.code_bases.files_beside import (
 )
 from keras_vit.checkpoints.code_bases.layouts import (
     BLOCK,
-    QKV,
     TORCH,
-    UNIT,
     Checkpoint,
     Layout,
-    NameRule,
     Stated,
     rules_of,
 )
-from keras_vit.checkpoints.code_bases.transforms import TORCH_TRANSFORMS, VECTOR, Matrix
+from keras_vit.checkpoints.code_bases.transforms import TORCH_TRANSFORMS
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import num_classes
 from keras_vit.description import Description, Labels
 from keras_vit.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing, value_range
 
 # The functions of models that are here, too, by their names, and what sets others apart.
-_KNOWN = re.compile(r"^(vit|deit3?|flexivit)_|^resnetv2_\w*bit")
+_KNOWN = re.compile(r"^(vit|deit3?|flexivit)_")
 OTHERS = re.compile(
-    r"relpos|_rpn_|_rope_|_pe_|sapiens|_mci_|_resnet\d|_xp_|_18x2_|_d?pwee_|_d(wee|little)_"
+    r"relpos|_rpn_|_rope_|_pe_|_dinov3|_lingbot|sapiens|_mci_|_r(26|50)?_s\d|_resnet\d|_xp_|_18x2_|"
+    "_d?pwee_|_d(wee|little)_"
 )
 
 # What the functions of these names set. All others have heads of 64 units, the exact GELU and an
@@ -43,8 +41,6 @@ _FACTS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^vit_giant_patch\d+_(224|clip|gap)", {"num_heads": 16}),
     (r"^vit_base_patch16_gap_224$", {"num_heads": 16}),
     (r"_clip_", {"norm_epsilon": 1e-5}),
-    (r"_dinov3|_lingbot", {"norm_epsilon": 1e-5, "rotary": 100.0}),
-    (r"^vit_7b_", {"num_heads": 32}),
     (r"_quickgelu_", {"gelu": "quick"}),
     (r"^vit_(giantopt|so400m)_patch16_siglip_", {"gelu": "tanh"}),
     (r"^vit_base_patch32_siglip_|^vit_large_patch16_siglip_(gap_)?512$", {"gelu": "tanh"}),
@@ -66,25 +62,25 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     config, shapes, path = checkpoint.config, checkpoint.shapes, checkpoint.path
     name = str(config.get("architecture") or "")
     if not name:
-        # Meta's DINOv2 has timm's names and no config.json.
-        rule = "bicubic" if "registers" in shapes else "bicubic_dinov2"
-        is_dinov2 = "encoder_block_0/layer_scale_1" in shapes
-        return {"position_resize": rule} if is_dinov2 else {}, Description()
+        if "encoder_block_0/layer_scale_1" in shapes:  # DeiT III, or DINOv2, also of Meta's code.
+            raise ValueError(
+                "Weights of timm with LayerScale must have their config.json beside them, which "
+                f"shows epsilon and positions. Received: {path}"
+            )
+        return {}, Description()
     if not _KNOWN.match(name) or OTHERS.search(name):
         raise ValueError(
             "A model of timm must be a Vision Transformer (vit_, deit_, deit3_, flexivit_) without "
-            f"other attention, positions or stems, or BiT. Received: {name} in {path}"
+            f"other attention, positions or stems. Received: {name} in {path}"
         )
     arguments = config.get("model_args") or {}
-    for argument in arguments:
-        default = _ARGUMENTS.get(argument)
-        is_checked = argument in _ARGUMENTS or argument.startswith(("rope_", "use_rot_", "ref_"))
-        if is_checked and arguments[argument] not in (None, default):
+    for argument, default in _ARGUMENTS.items():
+        if arguments.get(argument) not in (None, default):
             raise ValueError(
                 f"A timm model must have {argument}={default!r}. "
                 f"Received: {argument}={arguments[argument]!r} in the config.json of {path}"
             )
-    width = (shapes.get("patch_embedding") or (0,))[-1]
+    width = checkpoint.width
     fields: dict[str, Any] = {
         "gelu": "exact",
         "norm_epsilon": ViTConfig.norm_epsilon,
@@ -114,10 +110,10 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     size = arguments.get("img_size") or (config.get("pretrained_cfg") or {}).get("input_size")
     if size:  # A number, (height, width) or (channels, height, width).
         size = (size, size) if isinstance(size, int) else tuple(size[-2:])
-    grid = None
-    if size and kernel and "root_conv" not in shapes:
-        grid = tuple(side // patch for side, patch in zip(size, kernel[:2], strict=True))
-    return fields, Description(position_grid=grid, input_shape=(*size, 3) if size else None)
+    if not size or not kernel:
+        return fields, Description()
+    grid = tuple(side // patch for side, patch in zip(size, kernel[:2], strict=True))
+    return fields, Description(position_grid=grid, input_shape=(*size, 3))
 
 
 def _images(checkpoint, image_size, classes):
@@ -158,26 +154,7 @@ def _resize_of_timm(wanted, image_size):
     ), notes
 
 
-_BLOCK, _UNIT = "blocks.{block}", "stages.{block}.units.{unit}"
-_STEM = "patch_embed.backbone"
-
-
-def _units(prefix):
-    """The names of a ResNet's units, whose parts are counted from 1."""
-    parts = {f"{kind}_{part}": f"{kind}{part}" for part in (1, 2, 3) for kind in ("conv", "norm")}
-    parts |= {f"{kind}_projection": f"downsample.{kind}" for kind in ("conv", "norm")}
-    return {
-        f"{UNIT}/{ours}" + "/kernel" * ours.startswith("conv"): f"{prefix}{_UNIT}.{theirs}"
-        + ".weight" * ours.startswith("conv")
-        for ours, theirs in parts.items()
-    }
-
-
-# timm's own blocks and units count from 0, and a unit is called a block, too.
-_COUNTED = (
-    r"\bstages\.(\d+)\.blocks\.(\d+)\.",
-    lambda match: f"stages.{int(match[1]) + 1}.units.{int(match[2]) + 1}.",
-)
+_BLOCK = "blocks.{block}"
 
 _NAMES = {
     "patch_embedding": "patch_embed.proj",
@@ -210,32 +187,16 @@ _NAMES = {
     "map_head/norm": "attn_pool.norm",
     "map_head/mlp/dense_1": "attn_pool.mlp.fc1",
     "map_head/mlp/dense_2": "attn_pool.mlp.fc2",
-    # The ResNet of a hybrid.
-    "root_conv/kernel": f"{_STEM}.stem.conv.weight",
-    "root_norm": f"{_STEM}.stem.norm",
-    **_units(f"{_STEM}."),
 }
-_OPTIONAL = f"^patch_embedding/|^{BLOCK}/"
 
-# huggingface/pytorch-image-models: VisionTransformer, its hybrids, DeiT too.
+# huggingface/pytorch-image-models: VisionTransformer, DeiT too.
 TIMM = Layout(
     name="timm",
-    rules=rules_of(_NAMES, TORCH, TORCH_TRANSFORMS, _OPTIONAL),
+    rules=rules_of(_NAMES, TORCH, TORCH_TRANSFORMS, f"^patch_embedding/|^{BLOCK}/"),
     marks=(r"^patch_embed\.proj\.weight$", r"^blocks\.\d+\.attn\.qkv\.weight$"),
     left_out=((r"^mask_token$", "the mask token"),),
-    aliases=(
-        _COUNTED,
-        # A stem without blocks is not in a separate module.
-        (rf"^{_STEM}\.(conv|norm)\.", rf"{_STEM}.stem.\1."),
-        # Names of Meta's DINOv2; with `block_chunks` the block's number follows its chunk's.
-        (r"^blocks\.\d+\.(\d+)\.", r"blocks.\1."),
-        (r"^register_tokens$", "reg_token"),
-        (r"\.mlp\.w12\.", ".mlp.fc1."),
-        (r"\.mlp\.w3\.", ".mlp.fc2."),
-    ),
     gelu="exact",
     norm_epsilon=1e-6,
-    epsilon_in="variance",
     # By default positions are added to all tokens; with `no_embed_class` to patches only.
     prefix_rows=("all", "class", "none"),
     models_vary=True,
@@ -246,52 +207,6 @@ TIMM = Layout(
         0
     ],
 )
-
-_GATED = f"{_BLOCK}.mlp.fc1"
-
-# The same code base: DINOv3 as Eva.
-TIMM_DINOV3 = dataclasses.replace(
-    TIMM,
-    name="timm DINOv3",
-    rules=(
-        *(
-            NameRule(
-                f"{_BLOCK}.attn.{part[0]}_bias", (f"{BLOCK}/attention/{part}/bias",), VECTOR, True
-            )
-            for part in QKV
-        ),
-        *rules_of(
-            {**_NAMES, **{f"{BLOCK}/layer_scale_{part}/gamma": f"{_BLOCK}.gamma_{part}"
-                          for part in (1, 2)}},
-            TORCH, TORCH_TRANSFORMS, _OPTIONAL,
-        ),
-    ),
-    marks=(*TIMM.marks, r"^blocks\.0\.gamma_1$"),
-    joined=tuple((f"{_GATED}_g.{kind}", f"{_GATED}.{kind}") for kind in ("weight", "bias")),
-    aliases=((r"\.fc1_x\.", ".fc1."),),
-    needed="rotary",
-)  # fmt: skip
-
-# The same code base: ResNetV2 of the BiT paper.
-TIMM_BIT = Layout(
-    name="timm BiT",
-    rules=rules_of(
-        {
-            "root_conv/kernel": "stem.conv.weight",
-            **_units(""),
-            "final_norm": "norm",
-            "predictions": "head.fc",
-        },
-        TORCH,
-        {"^predictions/kernel$": Matrix(ones=2), **TORCH_TRANSFORMS},
-    ),
-    marks=(r"^stem\.conv\.weight$", r"^stages\.1\.units\.1\.norm1\.weight$"),
-    aliases=(_COUNTED,),
-    stated=_stated,
-    images=_images,
-    usual_resize=TIMM.usual_resize,
-)
-
 
 # Writing
 

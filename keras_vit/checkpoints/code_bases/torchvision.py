@@ -11,9 +11,9 @@ from keras_vit.utils.files import DESCRIPTION
 
 def _images(checkpoint, image_size, classes):
     shapes = checkpoint.shapes
-    is_large, is_huge = (f"encoder_block_{last}" in shapes for last in (23, 31))
-    is_first = image_size == (224, 224) and not is_huge
-    side = 242 if is_large and shapes["patch_embedding"][0] == 16 else 256
+    is_first = image_size == (224, 224) and "encoder_block_31" not in shapes  # Not ViT-H.
+    is_large = "encoder_block_23" in shapes and shapes["patch_embedding"][0] == 16
+    side = 242 if is_large else 256
     preprocessing = Preprocessing(
         image_size,
         "torchvision",

@@ -86,34 +86,30 @@ class Matrix(Transform):
     Args:
         num_inputs: Axes of our kernel that are inputs: 2 for attention's `out`,
             `(k, D_h, D)`, else 1.
-        ones: Axes of length one behind it: 2 where it is kept as a 1x1 convolution.
     """
 
     num_inputs: int = 1
-    ones: int = 0
 
     def stored_shape(self, shapes):
         inputs, outputs = shapes[0][: self.num_inputs], shapes[0][self.num_inputs :]
-        return (math.prod(outputs), math.prod(inputs), *(1,) * self.ones)
+        return (math.prod(outputs), math.prod(inputs))
 
     def ours(self, array, shapes):
-        return [np.ascontiguousarray(array.reshape(array.shape[:2]).T).reshape(shapes[0])]
+        return [np.ascontiguousarray(array.T).reshape(shapes[0])]
 
     def stored(self, values):
         rows = math.prod(values[0].shape[: self.num_inputs])
-        array = np.ascontiguousarray(values[0].reshape(rows, -1).T)
-        return array.reshape(*array.shape, *(1,) * self.ones)
+        return np.ascontiguousarray(values[0].reshape(rows, -1).T)
 
     def our_shape(self, stored):
-        return stored[:2][::-1]
+        return stored[::-1]
 
 
 class Convolution(Transform):
     """A kernel `(outputs, inputs, height, width)`, as in PyTorch."""
 
     def stored_shape(self, shapes):
-        height, width, inputs, outputs = shapes[0]
-        return (outputs, inputs, height, width)
+        return tuple(shapes[0][axis] for axis in (3, 2, 0, 1))
 
     def ours(self, array, shapes):
         return [np.ascontiguousarray(array.transpose(2, 3, 1, 0))]
@@ -164,7 +160,7 @@ POINTWISE = LeadingOnes(2)  # A dense layer kept as a 1x1 convolution.
 
 # How PyTorch holds the variables of our layers, by regular expressions of their paths.
 TORCH_TRANSFORMS = {
-    r"^(patch_embedding|root_conv)/kernel$|_unit_{unit}/conv_": Convolution(),
+    "^patch_embedding/kernel$": Convolution(),
     r"/out/kernel$": Matrix(num_inputs=2),
     r"/kernel$": Matrix(),
     r"/bias$": VECTOR,

@@ -1,32 +1,16 @@
 """vit-keras: names of weights and their preprocessing."""
 
 from keras_vit.checkpoints.code_bases.files_beside import found
-from keras_vit.checkpoints.code_bases.layouts import BLOCK, KERAS_2, Layout, rules_of
+from keras_vit.checkpoints.code_bases.layouts import KERAS_2, Layout, rules_of
+from keras_vit.checkpoints.code_bases.official import OFFICIAL_NAMES
 from keras_vit.checkpoints.code_bases.transforms import FLAT, FLAT_FROM_HEADS, VECTOR
 from keras_vit.preprocessing import Preprocessing
-
-_BLOCK = "Transformer/encoderblock_{block}"
 
 # faustomorales/vit-keras, on Keras 2 and on Keras 3; its .npz files are the official ones.
 VIT_KERAS = Layout(
     name="vit-keras",
     rules=rules_of(
-        {
-            "patch_embedding": "embedding",
-            "class_token/token": "class_token/cls",
-            "position_embedding/embedding": "Transformer/posembed_input/pos_embedding",
-            f"{BLOCK}/norm_1": f"{_BLOCK}/LayerNorm_0",
-            **{
-                f"{BLOCK}/attention/{part}": f"{_BLOCK}/MultiHeadDotProductAttention_1/{part}"
-                for part in ("query", "key", "value", "out")
-            },
-            f"{BLOCK}/norm_2": f"{_BLOCK}/LayerNorm_2",
-            f"{BLOCK}/mlp/dense_1": f"{_BLOCK}/MlpBlock_3/Dense_0",
-            f"{BLOCK}/mlp/dense_2": f"{_BLOCK}/MlpBlock_3/Dense_1",
-            "encoder_norm": "Transformer/encoder_norm",
-            "pre_logits": "pre_logits",
-            "predictions": "head",
-        },
+        OFFICIAL_NAMES | {"class_token/token": "class_token/cls"},
         KERAS_2,
         {
             "/attention/out/kernel$": FLAT_FROM_HEADS,

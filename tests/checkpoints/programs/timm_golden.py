@@ -17,7 +17,6 @@ import torch
 
 FOLDER = pathlib.Path(__file__).parents[2] / "golden" / "timm_features"
 SMALL = {"embed_dim": 24, "num_heads": 4, "depth": 2, "patch_size": 8}
-WIDE = {"embed_dim": 32}  # Rotary positions turn units in fours.
 
 # By feature: the name of a model that has it, and changes.
 MODELS = {
@@ -37,8 +36,6 @@ MODELS = {
         {"qk_norm": True, "act_layer": "relu"},
     ),
     "two tokens": ("deit_tiny_distilled_patch16_224", {}),
-    "DINOv3": ("vit_small_patch16_dinov3", {**WIDE, "global_pool": "token"}),
-    "DINOv3 with SwiGLU and biases": ("vit_small_plus_patch16_dinov3_qkvb", WIDE),
 }
 
 

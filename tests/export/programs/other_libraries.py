@@ -310,7 +310,7 @@ def prepare(folder):
         processor.save_pretrained(path)
         write(path, of_hugging_face(processor))
     seen = {}
-    for name in timm.list_pretrained(["vit_*", "deit*", "flexivit*", "resnetv2_*bit*"]):
+    for name in timm.list_pretrained(["vit_*", "deit*", "flexivit*"]):
         wanted = timm.get_pretrained_cfg(name).to_dict()
         size = wanted["input_size"]
         seen[max(size), wanted["crop_pct"], wanted["crop_mode"], wanted["interpolation"]] = wanted

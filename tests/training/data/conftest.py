@@ -2,17 +2,17 @@
 
 import numpy as np
 import pytest
-from PIL import Image
+
+from makers import encode
 
 
 @pytest.fixture(scope="session")
 def write_image():
-    """Returns a function that writes an image of one grey value, and its folders."""
+    """Returns a function that writes a PNG of one grey value, whatever the suffix."""
 
-    def write(path, value=0, size=(12, 10)):
+    def write(path, value=0):
         path.parent.mkdir(parents=True, exist_ok=True)
-        pixels = np.full((*size, 3), value, "uint8")
-        Image.fromarray(pixels).save(path, "PNG")
+        path.write_bytes(encode(np.full((12, 10, 3), value, "uint8")))
         return path
 
     return write
@@ -20,19 +20,12 @@ def write_image():
 
 @pytest.fixture(scope="session")
 def write_images(write_image):
-    """Returns a function that writes images into a folder, each with its own grey value.
-
-    Args:
-        root: The folder.
-        layout: Folder in it: number of images.
-    """
+    """Returns a function that writes numbers of images, each of another grey, to folders."""
 
     def write(root, layout):
-        value = 0
-        for folder, count in layout.items():
-            for number in range(count):
-                write_image(root / folder / f"{number:02d}.png", value)
-                value += 1
+        names = [f"{folder}/{n:02d}.png" for folder, count in layout.items() for n in range(count)]
+        for value, name in enumerate(names):
+            write_image(root / name, value)
         return root
 
     return write

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
 
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data.augmentations import AUGMENTATIONS, AUGREG, View, augment
+from keras_vit.training.data.augmentations import AUGMENTATIONS, AUGREG, MIXUP, View, augment, mixup
 from keras_vit.training.settings import FLIPS
 from makers import encode
 
@@ -28,17 +29,17 @@ def augmented(
     return np.stack([function(tf.constant(encoded), key) for key in keys])
 
 
+# AugReg's settings differ only in numbers.
+NAMES = [*(name for name in AUGMENTATIONS if name not in AUGREG), "medium1"]
+
+
 @pytest.fixture(scope="module")
 def crops():
     """Inception crops of an image whose pixels hold their place."""
     return augmented("inception_crop", encode(coordinates(200, 200)), 400)
 
 
-# One of AugReg's settings, which differ only in a number.
-@pytest.mark.parametrize(
-    "name",
-    [n for n in AUGMENTATIONS if n not in AUGREG] + ["medium1"],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_augmentation_gives_the_size_and_the_range(name):
     pixels = np.random.RandomState(0).randint(0, 256, (60, 50, 3), dtype="uint8")
     images = augmented(name, encode(pixels, "JPEG"), 5, (-1.0, 1.0))
@@ -59,7 +60,7 @@ def test_half_of_the_images_are_flipped(name, crops):
     assert 0.4 < flipped.mean() < 0.6
 
 
-@pytest.mark.parametrize("name", [n for n in AUGMENTATIONS if n not in AUGREG] + ["medium1"])
+@pytest.mark.parametrize("name", NAMES)
 def test_flips_are_a_setting_apart_from_the_augmentation(name):
     """The same key without flips gives the image before it is reversed."""
     pixels = encode(coordinates(80, 120))
@@ -88,10 +89,13 @@ def test_whole_images_are_padded_where_evaluation_pads_them(name):
     assert (stretched[:, :, 16, 0] > 0.4).sum(axis=1).min() > 24
 
 
-def test_an_image_without_augmentation_is_padded_as_in_evaluation():
+@pytest.mark.parametrize("evaluation", ["resize", "pad"])
+def test_an_image_without_augmentation_is_as_in_evaluation(evaluation):
     pixels = np.random.RandomState(0).randint(0, 256, (60, 50, 3), dtype="uint8")
-    (image,) = augmented("none", encode(pixels), 1, (-1.0, 1.0), evaluation="pad")
-    np.testing.assert_array_equal(image, apply_preprocessing(pixels, Preprocessing(SIZE, "pad")))
+    (image,) = augmented("none", encode(pixels), 1, (-1.0, 1.0), evaluation=evaluation)
+    np.testing.assert_array_equal(
+        image, apply_preprocessing(pixels, Preprocessing(SIZE, evaluation))
+    )
 
 
 def test_jitter_of_a_padded_image_keeps_its_colour_around_it():
@@ -140,17 +144,6 @@ def test_a_small_random_crop_moves_over_the_resized_image():
     np.testing.assert_allclose(rows, 19 * 100 / 23, atol=1.1)
 
 
-def test_without_augmentation_an_image_is_as_in_evaluation():
-    pixels = np.random.RandomState(0).randint(0, 256, (60, 50, 3), dtype="uint8")
-    (image,) = augmented("none", encode(pixels), 1, (-1.0, 1.0))
-    np.testing.assert_array_equal(image, apply_preprocessing(pixels, Preprocessing(SIZE)))
-
-
-def test_the_same_key_gives_the_same_image(crops):
-    again = augmented("inception_crop", encode(coordinates(200, 200)), 3)
-    np.testing.assert_array_equal(again, crops[:3])
-
-
 def test_jitter_scales_and_moves_the_whole_image_and_never_flips_it():
     images = augmented("jitter", encode(coordinates(100, 200)), 200)
     height, width = SIZE
@@ -171,3 +164,48 @@ def test_jitter_is_black_outside_the_image():
     images = augmented("jitter", encode(np.full((60, 60, 3), 255, "uint8")), 20)
     assert images[:, SIZE[0] // 2, SIZE[1] // 2].min() == pytest.approx(255, abs=1e-3)
     assert images.min() == 0
+
+
+BATCH = np.random.RandomState(0).randn(5, 2, 2, 3).astype("float32")
+LABELS = np.eye(5, dtype="float32")
+
+
+def mixup_key(number):
+    return tf.constant([1, number], tf.int64)
+
+
+def test_each_example_is_blended_with_the_one_before():
+    images, labels = mixup(BATCH, LABELS, mixup_key(0), 0.5)
+    share = labels[0, 0]
+    expected = share * BATCH + (1 - share) * np.roll(BATCH, 1, axis=0)
+    np.testing.assert_allclose(images, expected, atol=1e-6)
+    np.testing.assert_allclose(
+        labels, share * LABELS + (1 - share) * np.roll(LABELS, 1, axis=0), atol=1e-6
+    )
+    np.testing.assert_allclose(np.sum(labels, axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("parameter", [0.2, 0.8])
+def test_the_share_is_the_larger_part_of_a_beta_variable(parameter):
+    mix = tf.function(lambda key: mixup(BATCH, LABELS, key, parameter)[1][0, 0])
+    shares = np.array([mix(mixup_key(number)) for number in range(500)])
+    assert shares.min() >= 0.5
+
+    def cumulative(share):
+        beta = stats.beta(parameter, parameter)
+        return beta.cdf(share) - beta.cdf(1 - share)
+
+    assert stats.kstest(shares, cumulative).pvalue > 1e-3
+
+
+def test_augreg_settings_equal_the_papers():
+    assert AUGREG == {
+        "light1": (0.0, 0),
+        "light2": (0.2, 10),
+        "medium1": (0.2, 15),
+        "medium2": (0.5, 15),
+        "strong1": (0.5, 20),
+        "strong2": (0.8, 20),
+    }
+    assert set(AUGREG) <= set(AUGMENTATIONS)
+    assert set(MIXUP) == set(AUGREG) - {"light1"}

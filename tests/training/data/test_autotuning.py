@@ -1,9 +1,7 @@
 """Pipelines without autotuning: they end at once and use every thread."""
 
-import threading
 import time
 
-import numpy as np
 import tensorflow as tf
 
 from keras_vit.training.data.examples import without_autotune
@@ -36,26 +34,3 @@ def test_a_tuned_iterator_waits():
     # Two of three times. If it never waits, TensorFlow is mended, and most of
     # `without_autotune` can go.
     assert any(seconds_to_end(counting()) > WAITING for _ in range(24))
-
-
-def test_every_thread_works_from_the_start():
-    lock, working, most = threading.Lock(), 0, 0
-
-    def work(number):
-        nonlocal working, most
-        with lock:
-            working += 1
-            most = max(most, working)
-        time.sleep(0.02)
-        with lock:
-            working -= 1
-        return number
-
-    numbers = tf.data.Dataset.range(200).map(
-        lambda number: tf.numpy_function(work, [number], tf.int64), tf.data.AUTOTUNE
-    )
-    threads = tf.data.Options()
-    threads.threading.private_threadpool_size = 40
-    given = list(without_autotune(numbers.with_options(threads)).as_numpy_iterator())
-    np.testing.assert_array_equal(given, np.arange(200))
-    assert most > 16  # TensorFlow's default.

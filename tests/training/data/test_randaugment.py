@@ -166,14 +166,3 @@ def test_operations_are_drawn_evenly_and_in_both_directions(image):
     assert math.isclose(counts["Solarize", 0], 100, abs_tol=35)  # And Invert.
     for name in ("AutoContrast", "Equalize", "Posterize", "Color"):
         assert math.isclose(counts[name, 0], 50, abs_tol=25)
-
-
-def test_the_same_key_gives_the_same_image_and_layers_differ(image):
-    augment = tf.function(lambda image, key: ops.randaugment(image, key, 2, 15.0))
-    results = [
-        [np.asarray(augment(image, tf.constant([0, number], tf.int64))) for number in range(30)]
-        for _ in range(2)
-    ]
-    np.testing.assert_array_equal(*results)
-    # Fewer than 30 differ: some pairs of operations turn a small image into plain grey.
-    assert len({result.tobytes() for result in results[0]}) > 10

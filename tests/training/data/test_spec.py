@@ -29,27 +29,20 @@ def test_a_validation_part_of_the_data_is_kept_unless_the_share_is_0(make_folder
     spec = DataSpec(make_folder(THREE_SPLITS))
     assert counts(spec, 0.5) == {"train": 6, "validation": 6, "test": 6}
     assert counts(spec, 0.0) == {"train": 6, "test": 6}
+    assert "test" not in counts(dataclasses.replace(spec, test=False))
 
 
 def test_images_for_calibration_come_out_of_the_training_images_of_every_class(make_folder):
     spec = DataSpec(make_folder({"a": 20, "b": 40}), calibration=0.25, split_seed=3)
     source = spec.open(0.5, verify=False)
     shown = {name: np.bincount(part.labels).tolist() for name, part in source.splits.items()}
-    assert shown == {
-        "train": [6, 12],
-        "validation": [6, 12],
-        "calibration": [4, 8],
-        "test": [4, 8],
-    }
+    of_training, held_out = [6, 12], [4, 8]
+    assert [shown["train"], shown["validation"]] == [of_training, of_training]
+    assert [shown["calibration"], shown["test"]] == [held_out, held_out]
     assert len({name for part in source.splits.values() for name in part.names}) == 60
-
-
-def test_images_for_calibration_depend_neither_on_the_validation_images_nor_on_chance(make_folder):
-    spec = DataSpec(make_folder({"a": 20, "b": 20}), calibration=0.25)
-    names = [spec.open(share, verify=False).splits["calibration"].names for share in (0.1, 0.5)]
-    assert names[0] == names[1]
-    without = dataclasses.replace(spec, calibration=0.0).open(verify=False)
-    assert without.splits["test"].names == spec.open(verify=False).splits["test"].names
+    for other in (spec.open(0.1, verify=False), spec.open(verify=False)):
+        for part in ("calibration", "test"):  # They do not depend on the validation images.
+            assert other.splits[part].names == source.splits[part].names
 
 
 def test_a_calibration_part_of_the_data_is_kept(make_folder):
@@ -60,21 +53,11 @@ def test_a_calibration_part_of_the_data_is_kept(make_folder):
     assert counts(share, 0.5) == {"train": 2, "validation": 2, "calibration": 6, "test": 2}
 
 
-def test_a_class_may_be_called_calibration(make_folder):
-    spec = DataSpec(make_folder({"calibration": 5, "a": 5}))
-    assert spec.open(verify=False).class_names == ("a", "calibration")
-
-
-def test_classes_of_one_image_leave_none_for_calibration(make_folder):
-    spec = DataSpec(make_folder({"a": 1, "b": 1}), holdout=0.0, calibration=0.5)
-    with pytest.raises(ValueError, match="needs a class of two training images or more. Received"):
-        spec.open(verify=False)
-
-
-def test_images_without_labels_have_no_part_for_calibration(make_folder):
-    spec = DataSpec(make_folder({"a": 3}), calibration=0.5)
-    with pytest.raises(ValueError, match="without labels have no part for calibration"):
-        spec.open(labelled=False)
+def test_classes_of_one_image_and_images_without_labels_have_none_for_calibration(make_folder):
+    spec = DataSpec(make_folder({"calibration": 1, "b": 1}), holdout=0.0, calibration=0.5)
+    for labelled, match in ((True, "a class of two training images"), (False, "without labels")):
+        with pytest.raises(ValueError, match=match):
+            spec.open(verify=False, labelled=labelled)
 
 
 def test_each_image_is_in_one_fold_and_the_classes_are_even(make_folder):
@@ -83,11 +66,8 @@ def test_each_image_is_in_one_fold_and_the_classes_are_even(make_folder):
     for number in range(1, 6):
         source = dataclasses.replace(spec, fold=(number, 5)).open(0.25, verify=False)
         splits = source.splits
-        assert {name: len(part) for name, part in splits.items()} == {
-            "train": 18,
-            "validation": 6,
-            "test": 6,
-        }
+        sizes = {name: len(part) for name, part in splits.items()}
+        assert sizes == {"train": 18, "validation": 6, "test": 6}
         assert np.bincount(splits["test"].labels).tolist() == [2, 4]
         held_out += splits["test"].names
     assert len(set(held_out)) == len(held_out) == 30
@@ -95,29 +75,20 @@ def test_each_image_is_in_one_fold_and_the_classes_are_even(make_folder):
 
 def test_the_test_part_of_the_data_is_in_no_fold(make_folder):
     spec = DataSpec(make_folder(THREE_SPLITS), fold=(1, 3))
-    source = spec.open(verify=False)
-    assert {name: len(part) for name, part in source.splits.items()} == {
-        "train": 4,
-        "validation": 6,
-        "test": 2,
-    }
-    assert all("/train/" in name for name in source.splits["test"].names)
+    assert counts(spec) == {"train": 4, "validation": 6, "test": 2}
+    assert all("/train/" in name for name in spec.open(verify=False).splits["test"].names)
 
 
 @pytest.mark.parametrize(
     ("layout", "fold", "match"),
     [
-        ({"a": 2, "b": 2}, (1, 5), "5 folds need at least 5 images. Received: 4"),
-        ({"a": 6, "b": 1}, (1, 5), "two images or more of every class. Received: fewer of b"),
+        ({"a": 2, "b": 2}, (1, 5), "images in each. Received: 5 of 4"),
+        ({"a": 6, "b": 1}, (1, 5), "train without b; folds need two images or more of every class"),
     ],
 )
 def test_too_few_images_for_the_folds(make_folder, layout, fold, match):
     with pytest.raises(ValueError, match=match):
         DataSpec(make_folder(layout), fold=fold).open(verify=False)
-
-
-def test_the_test_part_can_be_left_out(make_folder):
-    assert "test" not in counts(DataSpec(make_folder(THREE_SPLITS), test=False))
 
 
 def test_without_labels_everything_is_for_training_and_validation(make_folder):
@@ -128,8 +99,6 @@ def test_without_labels_everything_is_for_training_and_validation(make_folder):
 def test_a_recipe_file_gives_it_back():
     spec = DataSpec(pathlib.Path("photos"), "root", 0.1, True, ["a.png"], 3, False)
     recipe = json.loads(json.dumps({"data": spec.to_json()}))
-    assert DataSpec.from_recipe_json(recipe) == spec
-    del recipe["data"]["follow_symlinks"]  # As in files of earlier versions.
     assert DataSpec.from_recipe_json(recipe) == spec
 
 

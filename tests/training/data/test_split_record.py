@@ -23,36 +23,22 @@ def data(tmp_path_factory):
     return write_classes(tmp_path_factory.mktemp("split") / "data", 8)
 
 
-@pytest.mark.parametrize("size", [0, 1, 2**16, 2**16 + 1, 10**6])
+@pytest.mark.parametrize("size", [0, 1, 10**6])
 def test_a_file_has_the_fingerprint_of_its_bytes(size, tmp_path):
     content = np.random.default_rng(size).bytes(size)
     (tmp_path / "image").write_bytes(content)
-    assert file_fingerprints([str(tmp_path / "image")]).tolist() == [fingerprint(content)]
-
-
-def test_a_file_that_cannot_be_read_is_unknown(tmp_path):
-    assert file_fingerprints([str(tmp_path / "none")]).tolist() == [UNKNOWN]
+    paths = [str(tmp_path / name) for name in ("image", "none")]
+    assert file_fingerprints(paths).tolist() == [fingerprint(content), UNKNOWN]
 
 
 def test_a_record_is_read_as_it_was_written(data, tmp_path):
     record = SplitRecord.of(read_fingerprints(DataSpec(data).open(0.25).splits))
     record.write(tmp_path)
     again = SplitRecord.read(tmp_path)
-    assert {part: len(numbers) for part, numbers in again.parts.items()} == {
-        "train": 12,
-        "validation": 6,
-        "calibration": 0,
-        "test": 6,
-    }
+    sizes = {part: len(numbers) for part, numbers in again.parts.items()}
+    assert sizes == {"train": 12, "validation": 6, "calibration": 0, "test": 6}
     for part, numbers in record.parts.items():
         np.testing.assert_array_equal(again.parts[part], numbers)
-
-
-def test_a_record_without_one_of_the_parts_is_refused(tmp_path):
-    parts = {name: np.array([1], "uint64") for name in ("train", "validation", "test")}
-    np.savez(tmp_path / "split.npz", **parts)
-    with pytest.raises(ValueError, match="64-bit numbers of train, validation, calibration, test"):
-        SplitRecord.read(tmp_path)
 
 
 def test_an_image_is_known_by_its_content_whatever_its_name(data, tmp_path):
@@ -64,10 +50,6 @@ def test_an_image_is_known_by_its_content_whatever_its_name(data, tmp_path):
         path.write_bytes(pathlib.Path(name).read_bytes())
         moved.append(str(path))
     assert set(record.part_of(file_fingerprints(moved))) == {"test"}
-
-
-def test_an_image_that_was_changed_is_new(data):
-    record = SplitRecord.of(read_fingerprints(DataSpec(data).open().splits))
     assert record.part_of(np.array([fingerprint(b"other")], "uint64")).tolist() == [NEW]
 
 
@@ -87,25 +69,9 @@ def test_what_chose_the_weights_was_seen_like_what_trained_them():
     assert seen.tolist() == [True, True, False, False, False]
 
 
-def test_arrays_have_a_record_too():
-    images = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), np.uint8)
-    source = open_source((images, np.arange(20) % 2))
-    assert len(SplitRecord.of(read_fingerprints(source.splits)).parts["test"]) == len(
-        source.splits["test"]
-    )
-
-
 def test_record_files_have_none(data, tmp_path):
     write_records(open_source(data), tmp_path / "records")
     assert SplitRecord.of(read_fingerprints(open_source(tmp_path / "records").splits)) is None
-
-
-def test_a_run_that_continues_keeps_what_it_trained_on_before():
-    first, second = (
-        SplitRecord({part: np.array([n], "uint64") for part in ("train", "validation", "test")})
-        for n in (1, 2)
-    )
-    assert first.with_parts(second).parts["train"].tolist() == [1, 2]
 
 
 def test_a_damaged_record_is_named(tmp_path):

@@ -2,18 +2,12 @@ import types
 
 import numpy as np
 import pytest
+from labelled_data import in_order, numbers
 
 from keras_vit.command_line import main
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import (
-    DataSpec,
-    evaluation_batches,
-    open_source,
-    record_examples,
-)
-from keras_vit.training.data.parts import draw
+from keras_vit.training.data import DataSpec, evaluation_batches, open_source, tfrecords
 
-OPTIONS = {"image_size": (8, 6), "batch_size": 4, "seed": 7, "augmentation": "none"}
 COUNTS = {"train": 20, "validation": 6, "test": 4}
 
 
@@ -77,36 +71,31 @@ def source(data_dir):
     return open_source("tfds:tiny_pets", data_dir=data_dir)
 
 
-def numbers(batches):
-    found = [images[:, 0, 0, 0] for images, _ in batches]
-    return np.rint((np.concatenate(found) + 1) * 127.5).astype(int).tolist()
-
-
-def in_order(examples):
-    return numbers(evaluation_batches(examples, preprocessing=Preprocessing((8, 6)), batch_size=8))
-
-
 def test_a_data_set_is_opened_by_name(source, data_dir):
     assert source.class_names == ("cat", "dog")
     # The labels of the test split are all -1: not published.
     assert {split: len(part) for split, part in source.splits.items()} == {"train": 20, "test": 6}
     assert open_source("tfds:tiny_pets:1.2.0", data_dir=data_dir).class_names == ("cat", "dog")
+    train = source.splits["train"]
+    order = in_order(train)
+    assert sorted(order) == list(range(20))
+    assert train.labels.tolist() == [number % 2 for number in order]
+    assert len(set(train.names)) == 20
+    assert train.names[0] == "tiny_pets-train.tfrecord-00000-of-00003__0"
+    assert train.names[-1].startswith("tiny_pets-train.tfrecord-00002-of-00003__")
 
 
 def test_a_list_of_classes_is_several_labels(tmp_path):
+    sets = [[bit for bit in range(3) if number >> bit & 1] for number in range(8)]
     rows = [
-        {
-            "image": image_of(number),
-            "labels": [bit for bit in range(3) if number >> bit & 1],
-            "easy_labels": [],
-        }
-        for number in range(8)
+        {"image": image_of(number), "labels": labels, "easy_labels": []}
+        for number, labels in enumerate(sets)
     ]
 
     def features(features):
-        names = features.ClassLabel(names=["beach", "boat", "dog"])
-        lists = {key: features.Sequence(names) for key in ("labels", "easy_labels")}
-        return {"image": features.Image(encoding_format="png"), **lists}
+        lists = features.Sequence(features.ClassLabel(names=["beach", "boat", "dog"]))
+        image = features.Image(encoding_format="png")
+        return {"image": image, "labels": lists, "easy_labels": lists}
 
     folder = prepared(tmp_path, "tiny_ports", features, {"train": rows})
     source = open_source("tfds:tiny_ports", data_dir=folder, holdout=0)
@@ -118,38 +107,6 @@ def test_a_list_of_classes_is_several_labels(tmp_path):
     np.testing.assert_array_equal(np.concatenate([labels for _, labels in batches]), expected)
 
 
-def test_labels_and_names_belong_to_the_images(source):
-    train = source.splits["train"]
-    order = in_order(train)
-    assert sorted(order) == list(range(20))
-    assert train.labels.tolist() == [number % 2 for number in order]
-    assert len(set(train.names)) == 20
-    assert train.names[0] == "tiny_pets-train.tfrecord-00000-of-00003__0"
-    assert train.names[-1].startswith("tiny_pets-train.tfrecord-00002-of-00003__")
-
-
-def test_a_part_is_read_as_a_part(source):
-    train = source.splits["train"]
-    rest, part = draw(train, 0.3, 1, "test", None)
-    assert np.bincount(part.labels).tolist() == [3, 3]
-    whole, first, second = map(in_order, (train, rest, part))
-    assert [number for number in whole if number in second] == second
-    assert sorted(first + second) == list(range(20))
-    assert part.take([1, 5]).names == [part.names[1], part.names[5]]
-    few = train.take([9, 10, 11])
-    assert in_order(few) == whole[9:12]
-    assert few.labels.tolist() == [number % 2 for number in whole[9:12]]
-
-
-def test_examples_are_excluded_by_their_id(data_dir):
-    name = open_source("tfds:tiny_pets", data_dir=data_dir).splits["train"].names[3]
-    left = open_source("tfds:tiny_pets", data_dir=data_dir, exclude=[name])
-    assert len(left.splits["train"]) == 19
-    assert name not in left.splits["train"].names
-    with pytest.raises(ValueError, match="Excluded images must be in the data"):
-        open_source("tfds:tiny_pets", data_dir=data_dir, exclude=["3"])
-
-
 def test_an_unknown_name_is_told_in_one_line(data_dir):
     with pytest.raises(ValueError, match="tfds: must be a data set .*'tiny_dogs'") as caught:
         open_source("tfds:tiny_dogs", data_dir=data_dir)
@@ -158,8 +115,7 @@ def test_an_unknown_name_is_told_in_one_line(data_dir):
 
 @pytest.mark.parametrize(
     ("title", "value", "kind"),
-    [("tiny_numbers", np.int64(1), "Scalar"), ("tiny_measures", np.float32(0.5), "Scalar")]
-    + [("tiny_texts", "cat", "Text")],
+    [("tiny_measures", np.float32(0.5), "Scalar"), ("tiny_texts", "cat", "Text")],
 )
 def test_a_data_set_without_classes_is_refused_with_its_features(title, value, kind, tmp_path):
     rows = {"train": [{"image": image_of(0), "label": value}]}
@@ -217,7 +173,7 @@ def unprepared():
 
 
 def test_a_missing_data_set_is_described_and_not_downloaded(unprepared, tmp_path):
-    with pytest.raises(record_examples.NotPrepared) as caught:
+    with pytest.raises(tfrecords.NotPrepared) as caught:
         DataSpec(unprepared, tmp_path).open(download=False)
     message = str(caught.value)
     assert "tfds:tiny_birds/2.0.0 is not prepared" in message
@@ -226,15 +182,9 @@ def test_a_missing_data_set_is_described_and_not_downloaded(unprepared, tmp_path
         open_source(unprepared, data_dir=tmp_path)
 
 
-@pytest.mark.parametrize("job", ["finetune", "pretrain", "masked-patches"])
-def test_a_dry_run_fetches_nothing(unprepared, tmp_path, job, capsys):
-    words = {
-        "finetune": ["finetune", "--model", "ViT-Ti/16", "--weights", "imagenet21k"],
-        "pretrain": ["pretrain", "--model", "ViT-Ti/16"],
-        "masked-patches": ["pretrain", "--objective", "masked-patches", "--model", "ViT-Ti/16"],
-    }[job]
-    data = ["--data", unprepared, "--data-dir", str(tmp_path / "data")]
-    code = main([*words, *data, "--output", str(tmp_path / "out"), "--dry-run"])
-    assert code == 0, capsys.readouterr().err
+def test_a_dry_run_fetches_nothing(unprepared, tmp_path, capsys):
+    words = ["finetune", "--model", "ViT-Ti/16", "--weights", "imagenet21k", "--data", unprepared]
+    folders = ["--data-dir", str(tmp_path / "data"), "--output", str(tmp_path / "out")]
+    assert main([*words, *folders, "--dry-run"]) == 0
     assert "would download 3.50 MiB" in capsys.readouterr().out
     assert not list(tmp_path.rglob("*.*"))

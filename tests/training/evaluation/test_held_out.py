@@ -199,13 +199,6 @@ def test_without_any_record_all_images_are_taken_as_new(run, tmp_path):
     assert report.count == 30
 
 
-def test_parts_of_the_data_that_are_not_evaluated_are_counted(run, tmp_path):
-    _, _, classifier = run
-    data = write_classes(tmp_path / "parts", {"train": 4, "test": 2}, rng=7)
-    report = evaluate_classifier(classifier, data)
-    assert report.split_lines[1] == "split   6 of the 18 images are of test; left out: 12 of train"
-
-
 def test_data_of_an_evaluation_have_no_options_of_the_run(run):
     data, source, classifier = run
     report = evaluate_classifier(classifier, DataSpec(data, strict=True))

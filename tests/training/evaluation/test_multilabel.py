@@ -1,7 +1,6 @@
 """Average precision, F1 and thresholds of multi-label images, against scikit-learn."""
 
 import csv
-import json
 
 import keras
 import numpy as np
@@ -10,8 +9,8 @@ import pytest
 from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
-from keras_vit.training.evaluation import classification, multilabel
-from keras_vit.training.evaluation.per_class import average_precision, best_threshold
+from keras_vit.training.evaluation import classification
+from keras_vit.training.evaluation.measures import best_threshold
 from makers import write_classes
 
 NAMES = ("ant", "bee", "crow", "dog", "emu")
@@ -31,7 +30,7 @@ def test_the_numbers_are_scikit_learns(ties):
     metrics = pytest.importorskip("sklearn.metrics")
     labels, scores = drawn(ties=ties)
     thresholds = (0.31, 0.45, 0.5, 0.6, 0.99)  # The last is above all: no image gets the label.
-    report = multilabel.report_of(labels, scores, NAMES, thresholds)
+    report = classification.multilabel_report(labels, scores, NAMES, thresholds)
     given = scores > np.array(thresholds)
     for ours, expected in [
         (report.score, metrics.average_precision_score(labels, scores, average="macro")),
@@ -80,38 +79,16 @@ def test_thresholds_are_in_the_middle_of_two_scores(labels, scores, threshold):
     assert found == pytest.approx(threshold)
 
 
-def test_equal_scores_are_one_step_whatever_their_order():
-    labels, scores = np.array([0, 1, 1, 0]), np.full(4, 0.5)
-    for _ in range(2):
-        assert average_precision(labels, scores) == 0.5
-        labels = labels[::-1]
-
-
 def test_a_class_without_images_is_left_out_of_the_means():
     labels, scores = drawn()
     labels[:, 0] = 0
-    report = multilabel.report_of(labels, scores, NAMES, loss=1.0)
-    rest = multilabel.report_of(labels[:, 1:], scores[:, 1:], NAMES[1:])
+    report = classification.multilabel_report(labels, scores, NAMES, loss=1.0)
+    rest = classification.multilabel_report(labels[:, 1:], scores[:, 1:], NAMES[1:])
     assert (report.score, report.macro_f1) == (rest.score, rest.macro_f1)
     assert "not in the means, as no image has it: ant" in str(report)
     assert report.to_json()["by_class"]["ant"]["AP"] is None
     assert "nan" not in str(report)
     assert report.best_thresholds[0] == 0.5
-
-
-def test_the_files_hold_the_numbers(tmp_path):
-    labels, scores = drawn()
-    report = multilabel.report_of(labels, scores, NAMES, loss=1.0)
-    names = {"per_class.csv", "metrics.json", "report.html"}
-    assert {path.name for path in report.write(tmp_path)} == names
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert (metrics["mAP"], metrics["micro_F1"]) == (report.score, report.counts.micro_f1)
-    with open(tmp_path / "per_class.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["class"] for row in rows] == list(NAMES)
-    np.testing.assert_allclose(
-        [float(row["recall"]) for row in rows], report.counts.recall, rtol=1e-5
-    )
 
 
 @pytest.fixture(scope="module")
@@ -161,17 +138,3 @@ def test_the_answers_name_the_labels_and_the_most_confident_wrong_decision(examp
         assert row["right"] == str(int(not wrong.any()))
         expected = confidence[wrong].max() if wrong.any() else confidence.min()
         assert float(row["probability"]) == pytest.approx(expected, rel=1e-4)
-
-
-def test_classes_are_those_of_the_classifier(examples):
-    # Labels 0, 1 and 2 of the data are classes 3, 1 and 0 of the model.
-    images = keras.Input((8, 8, 3))
-    logits = keras.layers.Dense(4)(keras.layers.Flatten()(images))
-    model = keras.Model(images, logits)
-    options = {"preprocessing": Preprocessing((8, 8)), "from_logits": True}
-    names = ("crow", "bee", "cow", "ant")
-    report = classification.evaluate(model, examples, names, class_numbers=[3, 1, 0], **options)
-    assert report.counts.images.tolist() == [3, 3, 0, 3]
-    plain = keras.Model(images, keras.ops.take(logits, np.array([3, 1, 0]), axis=1))
-    expected = classification.evaluate(plain, examples, NAMES[:3], **options)
-    assert report.score == pytest.approx(expected.score)

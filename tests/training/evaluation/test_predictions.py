@@ -9,14 +9,6 @@ MODEL = types.SimpleNamespace(predict_on_batch=lambda images: 2 * images)
 BATCHES = [(np.ones((3, 2)), np.array([0, 1, 2])), (np.zeros((1, 2)), np.array([3]))]
 
 
-def test_outputs_and_labels_come_batch_by_batch():
-    found = list(predictions(MODEL, BATCHES, 4))
-    np.testing.assert_array_equal(
-        np.concatenate([scores for scores, _ in found])[:, 0], [2, 2, 2, 0]
-    )
-    np.testing.assert_array_equal(np.concatenate([labels for _, labels in found]), range(4))
-
-
 @pytest.mark.parametrize("count", [3, 5])
 def test_another_number_of_images_is_refused(count):
     with pytest.raises(ValueError, match=f"exactly once. Received: 4 predictions for {count}"):
@@ -29,10 +21,3 @@ def test_numbers_that_are_not_finite_name_the_image():
         list(
             predictions(MODEL, batches, 4, name_of=["a.png", "b.png", "c.png", "d.png"].__getitem__)
         )
-
-
-def test_progress_is_shown_on_standard_error(capsys):
-    list(predictions(MODEL, BATCHES, 4, progress="evaluate"))
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "evaluate: 4/4 images" in captured.err

@@ -3,22 +3,13 @@
 import dataclasses
 
 import pytest
-from runs import job_of
+from runs import job_of, tiny_settings
 
 import keras_vit
 from keras_vit.training.run import plan
-from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_classes
 
-SETTINGS = FineTuning(
-    model=tiny_config(),
-    weights=None,
-    image_size=(12, 8),
-    batch_size=6,
-    accumulate=1,
-    learning_rate=0.01,
-    validation=0.2,
-)
+SETTINGS = tiny_settings(learning_rate=0.01)
 FLOPS = keras_vit.describe(tiny_config(), input_shape=(12, 8, 3)).flops
 
 

@@ -32,9 +32,13 @@ def other(tmp_path):
 
 def test_a_run_whose_process_lives_is_left_alone_and_one_that_was_killed_is_resumed(other):
     process, output = other
-    for options in ({}, {"resume": True}, {"overwrite": True}):
-        with pytest.raises(ValueError, match="taken by another process"):
-            RunFolder(output, **options)
+    with pytest.raises(ValueError, match="must have no unfinished run"):
+        RunFolder(output)
+    resumed, again = RunFolder(output, resume=True), RunFolder(output, overwrite=True)
+    with pytest.raises(ValueError, match="taken by another process"), resumed.locked():
+        pass
+    with pytest.raises(ValueError, match="taken by another process"), again.locked():
+        again.start({})
     process.kill()
     process.wait()
     run = RunFolder(output, resume=True)

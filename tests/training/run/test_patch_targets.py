@@ -55,14 +55,6 @@ def test_every_byte_has_its_colour():
     assert np.array(colour_classes(scaled(corners))).tolist() == [448, 56, 7, COLOURS - 1]
 
 
-def test_flat_patches_keep_the_colour_of_their_pixels():
-    for level in (32, 64, 96, 128, 160, 192, 224):  # Where a colour begins.
-        flat = np.full((1, 16, 16, 3), level, "uint8")
-        assert int(np.array(mean_colour(cut_patches(scaled(flat), (16, 16)))).item()) == (
-            (level >> 5) * 73
-        )
-
-
 def test_the_downsized_patch_has_16_colours(pixels):
     classes = np.array(downsized(cut_patches(scaled(pixels), (16, 16))))
     assert classes.shape == (2, 6, 16)

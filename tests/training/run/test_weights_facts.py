@@ -19,8 +19,7 @@ from keras_vit.configs import IMAGE_SIZES
 from keras_vit.models.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.evaluation import few_shot, predictions as evaluation_predictions
-from keras_vit.training.evaluation.predictions import build_evaluated
+from keras_vit.training.evaluation import predictions as evaluation_predictions
 from keras_vit.training.run.finetune import build_model, finetune
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.trainer.devices import Place
@@ -146,18 +145,6 @@ def test_images_reach_the_model_in_the_range_of_its_weights(
     assert "8x8 (as in the weights)" in text
     card = (tmp_path / "out" / "README.md").read_text()
     assert "ImageNet's mean and deviation" in card
-
-
-@pytest.mark.slow
-def test_features_are_of_images_in_the_range_of_the_weights(imagenet_weights, photos, seen):
-    model = build_evaluated(imagenet_weights)
-    assert model.description.labels.names == NAMES
-    source = DataSpec(str(photos)).open(lambda count: 0.0)
-    few_shot.evaluate(model, source, shots=[1], seeds=[0])
-    files = list(photos.rglob("*.png"))
-    images = np.concatenate(seen["evaluation"])
-    assert all(is_one_of(image, files) for image in images)
-    assert model.to_json()["value_range"] == [list(side) for side in IMAGENET]
 
 
 def test_an_unknown_range_stops_every_command_and_nothing_is_written(

@@ -1,11 +1,10 @@
-import json
 import types
 
 import pytest
 import tensorflow as tf
 
 from keras_vit.training import split_batch, strategy
-from keras_vit.training.trainer import tensorflow_devices
+from keras_vit.training.trainer import tensorflow_backend
 
 
 @pytest.fixture(autouse=True)
@@ -55,67 +54,36 @@ def test_a_named_tpu_is_connected_and_initialised(monkeypatch, capsys):
     )
 
 
-def test_a_tpu_of_this_machine_is_local(monkeypatch):
-    fake = FakeTPU(monkeypatch)
-    strategy("tpu", tpu="local")
-    assert fake.calls == [("resolve", "local"), ("initialize_tpu_system", "resolver")]
-
-
 def test_the_device_files_of_a_tpu_are_seen(tmp_path):
-    assert not tensorflow_devices._local_tpu(tmp_path)
+    assert not tensorflow_backend._local_tpu(tmp_path)
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "accel0").touch()
-    assert tensorflow_devices._local_tpu(tmp_path)
+    assert tensorflow_backend._local_tpu(tmp_path)
 
 
-def test_no_tpu_says_what_was_looked_for():
-    with pytest.raises(ValueError, match="TPU_NAME in the environment.*/dev/accel0"):
-        strategy("tpu")
+@pytest.mark.parametrize(
+    ("name", "environment", "message"),
+    [
+        ("tpu", None, "TPU_NAME in the environment.*/dev/accel0"),
+        ("mirrored", None, "several logical CPU devices"),
+        ("multiworker", None, "TF_CONFIG in the environment of every worker"),
+        ("auto", "{worker}", "JSON object"),
+        ("pod", None, "multiworker"),
+    ],
+)
+def test_devices_that_are_missing_are_named(name, environment, message, monkeypatch):
+    if environment:
+        monkeypatch.setenv("TF_CONFIG", environment)
+    elif name == "mirrored" and len(tf.config.list_logical_devices("CPU")) > 1:
+        pytest.skip("this process has several logical devices")
+    with pytest.raises(ValueError, match=message):
+        strategy(name)
 
 
 def test_a_tpu_that_does_not_answer_is_one_clear_line(monkeypatch):
     FakeTPU(monkeypatch, error=tf.errors.NotFoundError(None, None, "No OpKernel\nregistered"))
     with pytest.raises(ValueError, match="'my-tpu' does not answer.*No OpKernel registered"):
         strategy("tpu", tpu="my-tpu")
-
-
-def test_mirrored_on_one_cpu_is_refused():
-    if len(tf.config.list_logical_devices("CPU")) > 1:
-        pytest.skip("this process has several logical devices")
-    with pytest.raises(ValueError, match="several logical CPU devices"):
-        strategy("mirrored")
-
-
-def test_workers_need_their_configuration(monkeypatch):
-    with pytest.raises(ValueError, match="TF_CONFIG in the environment of every worker"):
-        strategy("multiworker")
-    monkeypatch.setenv("TF_CONFIG", "{worker}")
-    with pytest.raises(ValueError, match="JSON object"):
-        strategy("auto")
-
-
-@pytest.mark.parametrize("name", ["auto", "multiworker"])
-def test_a_cluster_with_parameter_servers_is_refused_instead_of_waiting(name, monkeypatch):
-    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
-    task = {"type": "chief", "index": 0}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-    with pytest.raises(ValueError, match=r"no training with parameter servers. Received: ps"):
-        strategy(name)
-
-
-def test_auto_takes_the_workers_of_the_configuration(monkeypatch):
-    cluster = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-    made = types.SimpleNamespace(
-        num_replicas_in_sync=2, cluster_resolver=types.SimpleNamespace(task_id=1)
-    )
-    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", lambda: made)
-    assert strategy("auto") is made
-
-
-def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match="multiworker"):
-        strategy("pod")
 
 
 def test_a_batch_is_shared_in_the_fewest_micro_batches():
@@ -147,5 +115,5 @@ def test_the_chief_is_the_first_worker(jobs, job, index, expected):
         def __init__(self):
             pass
 
-    assert tensorflow_devices.worker_of(TwoWorkers()) == expected
-    assert tensorflow_devices.worker_of(tf.distribute.get_strategy()) == (0, 1)
+    assert tensorflow_backend.worker_of(TwoWorkers()) == expected
+    assert tensorflow_backend.worker_of(tf.distribute.get_strategy()) == (0, 1)

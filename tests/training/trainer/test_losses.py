@@ -60,8 +60,3 @@ def test_class_weights_are_factors_of_the_positive_terms_of_sigmoid():
 def test_a_loss_survives_serialisation(loss):
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert copy.get_config() == loss.get_config()
-
-
-def test_smoothing_everything_is_refused():
-    with pytest.raises(ValueError, match="label_smoothing"):
-        SoftmaxCrossentropy(label_smoothing=1.0)

@@ -41,10 +41,6 @@ def test_staircase_falls_after_each_boundary():
     np.testing.assert_allclose(values(schedule, [100, 200, 201, 400, 401]), expected, rtol=1e-5)
 
 
-def test_no_warmup_starts_at_the_base_learning_rate():
-    assert float(warmup_schedule(0.5, steps=10, warmup_steps=0)(0)) == 0.5
-
-
 @pytest.mark.parametrize("decay", ["cosine", "linear", "rsqrt", "constant"])
 def test_a_schedule_survives_serialisation(decay):
     schedule = warmup_schedule(0.03, steps=50, warmup_steps=5, decay=decay)

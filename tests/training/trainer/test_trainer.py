@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import keras_vit
 from keras_vit.training import SGD, NonFiniteError, Trainer, warmup_schedule
 from keras_vit.training.trainer.data_adapter import Padded, StepAdapter, _padded, unpadded
 from keras_vit.training.trainer.trainer import _split
@@ -154,31 +153,6 @@ def test_dropout_repeats_for_a_seed_and_differs_between_micro_batches():
     assert len(drawn) == 9
 
 
-def test_a_layer_that_draws_by_example_is_known_when_its_state_is_another_variable():
-    keras.utils.set_random_seed(0)
-    layers = [
-        keras.Input((4,)),
-        keras_vit.layers.Dropout(0.5),
-        keras_vit.layers.MLP(8, dropout_rate=0.5),
-        keras.layers.Dropout(0.5),
-    ]
-    trainer = Trainer(keras.Sequential(layers))
-    for layer in trainer.model.layers:
-        if hasattr(layer, "seed_generator"):
-            layer.seed_generator.state = keras.Variable([1, 2], dtype="uint32", trainable=False)
-    of_keras = trainer.model.layers[-1].seed_generator.state
-    by_example = [id(state) in trainer.states_by_example for state in trainer.seed_states]
-    assert sorted(by_example) == [False, True, True, True]
-    assert id(of_keras) not in trainer.states_by_example
-
-
-def test_training_leaves_the_callers_optimizer_as_it_was():
-    optimizer = keras.optimizers.SGD(0.1)
-    before = set(vars(optimizer)) - {"_trainable_variables_indices"}
-    fit(compiled(build(), optimizer), 8, epochs=1)
-    assert not [name for name in set(vars(optimizer)) - before if callable(vars(optimizer)[name])]
-
-
 def test_the_validation_split_takes_the_last_of_data_without_labels():
     (x, y, weight), (held, *none) = _split(0.25, IMAGES, None, None)
     np.testing.assert_array_equal(np.concatenate([x, held]), IMAGES)
@@ -290,14 +264,6 @@ def test_workers_split_each_batch_unless_the_data_set_says_otherwise(policy, exp
     data = tf.data.Dataset.from_tensor_slices(IMAGES).batch(4).with_options(options)
     adapted = StepAdapter(2, x=data).get_tf_dataset()
     assert adapted.options().experimental_distribute.auto_shard_policy == policies[expected]
-
-
-def test_only_a_data_set_of_the_users_is_tuned():
-    assert StepAdapter(1, x=IMAGES).get_tf_dataset().options().autotune.enabled is False
-    generated = StepAdapter(1, x=((IMAGES[:4],) for _ in range(2))).get_tf_dataset()
-    assert generated.options().autotune.enabled is False
-    data = tf.data.Dataset.from_tensor_slices(IMAGES).batch(4)
-    assert StepAdapter(1, x=data).get_tf_dataset().options().autotune.enabled is None
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from keras_vit.training.trust.fingerprints import (
-    DuplicateIndex,
-    HammingIndex,
-    distances,
-    fingerprint,
-)
+from keras_vit.training.trust import fingerprints
+from keras_vit.training.trust.fingerprints import DuplicateIndex, fingerprint
 from makers import encode
 
 SIDE = 61  # Pixels: 7 x 10 images of each photograph of 427 x 640.
@@ -79,14 +75,6 @@ def test_planted_copies_are_found(kind, photographs, index):
     assert mirrored == {kind.startswith("mirrored")}
 
 
-def test_the_original_of_a_cropped_test_image_is_found(photographs):
-    rng = np.random.default_rng(0)
-    index = index_of({name: encode(cropped(image, rng)) for name, image in photographs.items()})
-    originals = [(name, encode(image)) for name, image in photographs.items()]
-    pairs = find(originals, index)
-    assert {pair.train for pair in pairs if pair.train == pair.test} == set(photographs)
-
-
 def test_different_images_are_not_duplicates(photographs, index):
     originals = [(name, encode(image)) for name, image in photographs.items()]
     pairs = find(originals, index)
@@ -103,30 +91,27 @@ def test_equal_pixels_are_exact_whatever_the_file(photographs, index):
 
 
 def test_an_image_that_cannot_be_read_is_an_error():
-    with pytest.raises(ValueError, match="The image cannot be read: its format is unknown."):
+    with pytest.raises(ValueError, match="The image cannot be read: UnidentifiedImage"):
         fingerprint(b"no image")
 
 
-@pytest.mark.parametrize("arguments", [{"distance": 16}, {"distance": -1}, {"similarity": 2}])
-def test_thresholds_out_of_range_are_errors(arguments):
-    with pytest.raises(ValueError, match="must be"):
-        index_of({}, **arguments)
-
-
-@pytest.mark.parametrize("radius", [0, 3, 10, 15])
-def test_the_index_finds_all_hashes_within_the_radius(radius):
-    rng = np.random.default_rng(radius)
-    entries = rng.integers(0, 2**64, 500, dtype=np.uint64)
-    queries = entries[rng.integers(0, 500, 200)]
-    for k in range(len(queries)):
-        for bit in rng.choice(64, rng.integers(0, 18), replace=False):
-            queries[k] ^= np.uint64(1 << int(bit))
-    bits = [[(int(q) ^ int(e)).bit_count() for e in entries] for q in queries]
-    query, entry, distance = HammingIndex(entries, radius).search(queries)
-    expected = np.argwhere(np.array(bits) <= radius)
-    np.testing.assert_array_equal(np.stack([query, entry], axis=1), expected)
-    np.testing.assert_array_equal(distance, np.array(bits)[query, entry])
-    np.testing.assert_array_equal(distance, distances(queries[query], entries[entry]))
+@pytest.mark.parametrize("distance", [0, 3, 10, 20])
+def test_all_hashes_within_the_distance_are_found(distance, monkeypatch):
+    monkeypatch.setattr(fingerprints, "_AT_ONCE", 1000)  # A few images at once.
+    rng = np.random.default_rng(distance)
+    drawn = rng.integers(0, 2**64, (30, 10), dtype=np.uint64)
+    near = drawn[:20, :5].copy()
+    for hashes in near:
+        for bit in rng.choice(64, rng.integers(0, 24), replace=False):
+            hashes ^= np.uint64(1 << int(bit))
+    picture = np.repeat(rng.integers(0, 256, (32, 1), dtype=np.uint8), 32, axis=1)
+    entries = [fingerprints.Fingerprint(b"%d" % k, row, picture) for k, row in enumerate(drawn)]
+    index = DuplicateIndex(range(30), entries, distance)
+    images = [fingerprints.Fingerprint(b"", row, picture) for row in near]
+    found = {(pair.train, pair.test): pair.distance for pair in index.find(range(20), images)}
+    bits = [[min((int(a) ^ int(b)).bit_count() for a in q for b in e) for e in drawn] for q in near]
+    expected = {(k, j): n for k, row in enumerate(bits) for j, n in enumerate(row) if n <= distance}
+    assert found == expected
 
 
 def test_the_perceptual_hash_is_that_of_imagehash(photographs):

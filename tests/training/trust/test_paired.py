@@ -1,16 +1,137 @@
+import types
+
 import numpy as np
 import pytest
 
 from keras_vit.training.evaluation.intervals import holm
-from keras_vit.training.trust.classifier_comparison import p_value_text
-from keras_vit.training.trust.paired import Pairs, mcnemar, score, tango_interval
+from keras_vit.training.trust.paired import (
+    FAILS,
+    HOLDS,
+    UNCLEAR,
+    Gate,
+    Measure,
+    Pairs,
+    judge,
+    mcnemar,
+    measures_of,
+    parse_gates,
+    score,
+    tango_interval,
+)
 
 
-def test_pairs_are_counted_by_both_answers():
-    old = np.array([True, True, True, False, False])
-    new = np.array([True, False, False, True, False])
-    assert Pairs.of(old, new) == Pairs(1, 2, 1, 1)
-    assert Pairs.of(old, new).difference == pytest.approx(-1 / 5)
+def test_gates_are_parsed_with_their_units():
+    text = "top_1 > -0.5, negative_flips < 1%,class_recall>-3"
+    assert parse_gates(text) == (
+        Gate("top_1", True, -0.5),
+        Gate("negative_flips", False, 1.0),
+        Gate("class_recall", True, -3.0),
+    )
+    assert [str(gate) for gate in parse_gates(text)] == [
+        "top_1 > -0.5",
+        "negative_flips < 1%",
+        "class_recall > -3",
+    ]
+    assert parse_gates(None) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "top_1", "top_1 >= 1", "top_1 > x", "top1 > 1", "top_1 > -0.5%", "top_1 > -200",
+     "agreement > 99", "agreement < 100%", "speed > 0.9", "top_1 > 1,"],
+)  # fmt: skip
+def test_a_gate_that_cannot_be_read_is_an_error_of_one_line(text):
+    with pytest.raises(ValueError, match=r"must .*Received: ") as error:
+        parse_gates(text)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "outcome"),
+    [
+        (Pairs(9000, 40, 40, 920), HOLDS),  # -0.18 to 0.18.
+        (Pairs(8900, 300, 100, 700), FAILS),  # About -2.4 to -1.6.
+        (Pairs(900, 10, 8, 82), UNCLEAR),
+    ],
+)
+def test_a_gate_is_judged_by_the_bound_and_not_by_the_value(pairs, outcome):
+    assert judge(Gate("top_1", True, -0.5), [Measure("top_1", pairs)]).outcome == outcome
+
+
+def test_the_images_needed_put_the_bound_inside():
+    pairs, gate = Pairs(900, 10, 10, 80), Gate("top_1", True, -0.5)
+    verdict = judge(gate, [Measure("top_1", pairs)])
+    assert verdict.outcome == UNCLEAR
+    assert gate.admits(verdict.measure.interval_with(verdict.needed / 1000))
+    # 2.04 times those for a chance of one half, after Cohen's (z_0.975 + z_0.8)^2 = 7.85.
+    expected = 7.85 * (20 / 1000) / 0.005**2
+    assert verdict.needed == pytest.approx(expected, rel=0.1)  # The score interval is wider.
+
+
+def test_one_bad_class_fails_and_all_must_be_good():
+    good, bad = Pairs(900, 10, 10, 80), Pairs(800, 110, 10, 80)
+    gate = Gate("class_recall", True, -3)
+    names = [str(number) for number in range(10)]
+    measures = [Measure("class_recall", good, name) for name in names]
+    assert judge(gate, measures).outcome == HOLDS
+    spoiled = [*measures[:9], Measure("class_recall", bad, "9")]
+    verdict = judge(gate, spoiled)
+    assert (verdict.outcome, verdict.measure.class_name) == (FAILS, "9")
+    few = [*measures[:9], Measure("class_recall", Pairs(9, 0, 0, 1), "9")]
+    verdict = judge(gate, few)
+    assert (verdict.outcome, verdict.measure.class_name) == (UNCLEAR, "9")
+
+
+def test_a_class_that_is_spoiled_by_a_tenth_is_caught_20_times_of_20():
+    rng, gate = np.random.default_rng(0), Gate("class_recall", True, -3)
+    equal = [Measure("class_recall", Pairs(540, 0, 0, 60), str(n)) for n in range(9)]
+    for _ in range(20):
+        lost = int(rng.binomial(540, 0.1))
+        spoiled = Measure("class_recall", Pairs(540 - lost, lost, 0, 60), "9")
+        verdict = judge(gate, [*equal, spoiled])
+        assert (verdict.outcome, verdict.measure.class_name) == (FAILS, "9")
+
+
+def test_holm_keeps_a_class_that_is_worse_by_chance_from_failing():
+    # Alone it is outside at 2.5%, one of a hundred is not.
+    pairs = Pairs(70, 20, 3, 7)
+    gate = Gate("class_recall", True, -5)
+    alone = Measure("class_recall", pairs, "a")
+    others = [Measure("class_recall", Pairs(95, 0, 0, 5), f"b{n}") for n in range(99)]
+    assert gate.excludes(alone.interval)
+    assert judge(gate, [alone]).outcome == FAILS
+    assert judge(gate, [alone, *others]).outcome == UNCLEAR
+
+
+@pytest.mark.parametrize(("lost", "outcome"), [(21, UNCLEAR), (22, FAILS)])  # z is -1.79, -1.98.
+def test_a_class_fails_at_a_one_sided_level_of_two_and_a_half_percent(lost, outcome):
+    measure = Measure("class_recall", Pairs(900 - lost, lost, 3, 97), "a")
+    assert judge(Gate("class_recall", True, -1), [measure]).outcome == outcome
+
+
+def test_shares_have_exact_intervals():
+    measure = Measure("negative_flips", (3, 100))
+    assert measure.value == 3
+    assert measure.interval == pytest.approx((0.6229972, 8.5176053))  # binom.test in R.
+
+
+def test_all_metrics_are_measured():
+    rng = np.random.default_rng(0)
+    true = rng.integers(3, size=500)
+    old, new = (
+        types.SimpleNamespace(answers=given, right=given == true, is_answered=None)
+        for given in (np.where(rng.random(500) < share, true, 0) for share in (0.5, 0.8))
+    )
+    measures = measures_of(old, new, true, ("a", "b", "c", "d"))
+    assert [measure.metric for measure in measures] == [
+        "top_1",
+        "negative_flips",
+        "positive_flips",
+        "agreement",
+        *["class_recall"] * 3,  # The fourth has no images.
+    ]
+    top_1, worse, better = measures[:3]
+    assert top_1.value == pytest.approx(better.value - worse.value)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +184,3 @@ def test_holm_multiplies_the_least_by_their_number_and_keeps_the_order():
     # statsmodels.stats.multitest.multipletests(..., method="holm").
     np.testing.assert_allclose(holm([0.04, 0.01, 0.03, 0.5]), [0.09, 0.04, 0.09, 0.5])
     assert holm([]) == []
-
-
-def test_a_small_p_value_is_not_printed_as_zero():
-    assert [p_value_text(value) for value in (0.25, 0.00005, 0.00004, None)] == [
-        *("0.2500", "0.0001", "<0.0001", ""),
-    ]

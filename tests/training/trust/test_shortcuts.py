@@ -1,31 +1,33 @@
-import dataclasses
-
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 from scipy import stats
 
-from keras_vit.training.trust.photo_facts import PhotoFacts
-from keras_vit.training.trust.shortcuts import auroc, find_shortcuts
+from keras_vit.training.trust.shortcuts import (
+    PhotoFacts,
+    auroc,
+    find_shortcuts,
+    photo_facts,
+)
+from makers import encode, smooth_picture
 
 COUNT, CLASSES = 120, 3
 RNG = np.random.default_rng(0)
-FINGERPRINT = None
 
 
-def facts(**changes):
-    values = {
-        "height": 100,
-        "width": 100,
-        "size": int(RNG.integers(1000, 9000)),
-        "file_format": "JPEG",
-        "quality": 90.0,
-        "camera": "",
-        "brightness": float(RNG.uniform(50, 200)),
-        "ring": RNG.random(51).astype("float32"),
-        "surroundings": RNG.random(768).astype("float32"),
-        "fingerprint": FINGERPRINT,
-    }
-    return PhotoFacts(**{**values, **changes})
+def facts():
+    return PhotoFacts(
+        None,
+        {
+            "height": 100,
+            "width": 100,
+            "bytes of the file": int(RNG.integers(1000, 9000)),
+            "file format and JPEG quality": "JPEG 90",
+            "brightness": float(RNG.uniform(50, 200)),
+            "border": RNG.random(51).astype("float32"),
+            "surroundings": RNG.random(768).astype("float32"),
+        },
+    )
 
 
 LABELS = np.arange(COUNT) % CLASSES
@@ -34,12 +36,8 @@ GROUPS = np.arange(COUNT)
 CLEAN = [facts() for _ in range(COUNT)]
 
 
-def with_class(**changes):
-    """The clean photos, with other facts in the class 1."""
-    return [
-        dataclasses.replace(photo, **changes) if label == 1 else photo
-        for photo, label in zip(CLEAN, LABELS, strict=True)
-    ]
+def changed(photo, name, value):
+    return photo._replace(readings={**photo.readings, name: value})
 
 
 def test_clean_photos_have_no_shortcut():
@@ -55,23 +53,22 @@ def test_clean_photos_have_no_shortcut():
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"),
+    ("name", "value"),
     [
-        ("width", {"width": 101}),
-        ("height", {"height": 64}),
-        ("camera", {"camera": "Maker Model"}),
-        ("file format and JPEG quality", {"quality": 75.0}),
-        ("file format and JPEG quality", {"file_format": "PNG", "quality": float("nan")}),
-        ("brightness", {"brightness": 20.0}),
-        ("bytes of the file", {"size": 20_000}),
-        ("border", {"ring": np.zeros(51, "float32")}),
+        ("width", 101),
+        ("height", 64),
+        ("file format and JPEG quality", "JPEG 75"),
+        ("brightness", 20.0),
+        ("bytes of the file", 20_000),
+        ("border", np.zeros(51, "float32")),
     ],
 )
-def test_a_fact_that_only_one_class_has_is_a_shortcut(name, changes):
-    found = {
-        shortcut.name: shortcut
-        for shortcut in find_shortcuts(with_class(**changes), TARGETS, GROUPS)
-    }
+def test_a_fact_that_only_one_class_has_is_a_shortcut(name, value):
+    photos = [
+        changed(photo, name, value) if label == 1 else photo
+        for photo, label in zip(CLEAN, LABELS, strict=True)
+    ]
+    found = {shortcut.name: shortcut for shortcut in find_shortcuts(photos, TARGETS, GROUPS)}
     assert found[name].found
     assert found[name].p_value == 1 / 1000  # None of 999 permutations; never 0.
     assert found[name].class_number == 1
@@ -83,10 +80,7 @@ def test_a_fact_that_only_one_class_has_is_a_shortcut(name, changes):
 def test_one_image_of_each_group_is_used():
     # 12 bursts of ten photos in one class each have a width: chance would do for so few.
     bursts = np.arange(COUNT) // 10
-    photos = [
-        dataclasses.replace(photo, width=100 + int(b))
-        for photo, b in zip(CLEAN, bursts, strict=True)
-    ]
+    photos = [changed(photo, "width", 100 + int(b)) for photo, b in zip(CLEAN, bursts, strict=True)]
     targets = np.eye(2)[bursts % 2]
     found = {shortcut.name: shortcut for shortcut in find_shortcuts(photos, targets, bursts)}
     assert not found["width"].found
@@ -98,3 +92,30 @@ def test_the_auroc_is_that_of_the_rank_sum_test():
     positive = RNG.random(60) < 0.4
     expected = stats.mannwhitneyu(scores[positive], scores[~positive]).statistic
     assert auroc(scores, positive) == pytest.approx(expected / positive.sum() / (~positive).sum())
+
+
+def picture(height, width):
+    return smooth_picture(RNG, (height, width), (5, 5))
+
+
+def test_a_photo_is_upright():
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    facts = photo_facts(encode(picture(150, 200), "JPEG", exif=exif, quality=90)).readings
+    assert (facts["height"], facts["width"]) == (200, 150)
+
+
+@pytest.mark.parametrize("quality", [10, 30, 50, 75, 90, 95])
+def test_the_quality_of_a_jpeg_is_that_of_its_tables(quality):
+    facts = photo_facts(encode(picture(64, 64), "JPEG", quality=quality)).readings
+    kind, found = facts["file format and JPEG quality"].split()
+    assert kind == "JPEG"
+    assert int(found) == pytest.approx(quality, abs=5)
+
+
+def test_the_border_ring_has_the_colours_of_the_border():
+    image = np.full((64, 96, 3), 128, "uint8")
+    image[:2] = (255, 0, 0)
+    ring = photo_facts(encode(Image.fromarray(image))).readings["border"]
+    np.testing.assert_allclose(ring[:12].reshape(4, 3), [[1, 0, 0]] * 4, atol=1e-6)
+    np.testing.assert_allclose(ring[12:24], 128 / 255, atol=1e-6)

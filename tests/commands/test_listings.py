@@ -1,7 +1,8 @@
-import pytest
+"""`keras-vit models` and `keras-vit recipes`."""
 
 from keras_vit import configs
 from keras_vit.command_line import main
+from keras_vit.training.recipes import RECIPES
 
 
 def test_every_model_has_a_line(capsys):
@@ -25,38 +26,27 @@ def test_a_name_prints_its_config_and_its_weights(capsys):
     assert plain.startswith("ViT-B/8, 224x224 pixels")
 
 
-def test_size_and_classes_are_counted_for(capsys):
-    assert main(["models", "--image-size", "384x256", "--classes", "10", "ViT-B/16"]) == 0
+def test_sizes_are_counted_for_and_one_below_a_patch_is_marked(capsys):
+    assert main(["models", "--image-size", "384x256", "ViT-B/16"]) == 0
     printed = capsys.readouterr().out
     assert "384x256 pixels" in printed
     assert f"sequence length  {24 * 16 + 1}" in printed
-
-
-def test_a_size_below_a_patch_is_marked(capsys):
     assert main(["models", "--image-size", "20"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "image too small" in lines["ViT-B/32"]
     assert "image too small" not in lines["ViT-B/16"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["ViT-B16"], "ViT-B/16"),
-        (["--classes", "0"], "--classes must be"),
-        (["ViT-B/16", "--image-size", "8"], "at least 16x16 pixels"),
-    ],
-)
-def test_wrong_input_is_one_line_and_code_2(arguments, message, capsys):
-    assert main(["models", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
+def test_every_recipe_has_a_line(command):
+    done = command("recipes")
+    assert done.code == 0
+    for name in RECIPES:
+        assert any(line.startswith(f"{name}  ") for line in done.out.splitlines()), name
+    assert "BiT HyperRule" in done.out
+    assert "0.001, 0.003, 0.01, 0.03" in done.out
 
 
-@pytest.mark.parametrize("size", ["0", "224,224"])
-def test_a_malformed_image_size_is_an_error(size, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["models", "--image-size", size])
-    assert "--image-size: must be pixels, such as 384" in capsys.readouterr().err
+def test_a_name_prints_all_values(command):
+    done = command("recipes", "oxford flowers-102")
+    assert "for keras-vit finetune" in done.out
+    assert "  batch_size = 512" in done.out

@@ -1,0 +1,157 @@
+"""A new head starts as a linear probe, and what a run starts from may be what it keeps."""
+
+import csv
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from runs import plan_of, silent
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from keras_vit.models.rebuild import feature_model, head_of
+from keras_vit.training import recipes
+from keras_vit.training.evaluation.predictions import predictions_of
+from keras_vit.training.evaluation.ridge import L2_SHARES
+from keras_vit.training.run.finetune import build_model, finetune
+from keras_vit.training.run.head_start import fit_logits, start_head, starts_with_probe
+from keras_vit.training.settings import FineTuning, PreTraining
+from makers import COLORS, write_classes
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Pictures of three colours: ten of each to train with, four to test."""
+    return write_classes(tmp_path_factory.mktemp("colors"), {"train": 10, "test": 4})
+
+
+@pytest.fixture(scope="module")
+def settings(tiny):
+    """A run from random features, whose two validations are after every step."""
+    return FineTuning(
+        weights=str(tiny), head="new", steps=2, batch_size=6, evaluate_every=1, validation=0.2
+    )
+
+
+def steps_of(folder):
+    with open(folder / "history.csv", newline="") as file:
+        return {int(row["step"]): row for row in csv.DictReader(file)}
+
+
+def test_the_head_is_the_ridge_regression_of_scikit_learn_times_a_number(data, settings, tmp_path):
+    plan = plan_of(data, tmp_path / "run", settings)
+    model, _ = build_model(plan)
+    train = plan.source.splits["train"]
+    reading = {"preprocessing": plan.preprocessing, "batch_size": 6}
+    features, labels = map(
+        np.concatenate, zip(*predictions_of(feature_model(model), train, **reading), strict=True)
+    )
+    fact = start_head(model, plan)
+    assert fact["value"] == "linear probe"
+    assert fact["from"].startswith("cross-entropy of 24 training images, each left out: 0.")
+    kernel, bias = map(keras.ops.convert_to_numpy, head_of(model).weights)
+    logits = features @ kernel + bias
+    centred = features.astype("float64") - features.mean(axis=0)
+    mean = np.square(centred).sum() / min(features.shape)
+    targets = np.eye(3)[labels]
+    fits = [Ridge(share * mean).fit(features.astype("float64"), targets) for share in L2_SHARES]
+    slopes = [np.polyfit(fit.predict(features).ravel(), logits.ravel(), 1) for fit in fits]
+    errors = [
+        np.abs(slope * fit.predict(features) + constant - logits).max()
+        for fit, (slope, constant) in zip(fits, slopes, strict=True)
+    ]
+    assert min(errors) < 1e-4 * np.abs(logits).max()
+    assert (np.argmax(logits, axis=1) == labels).mean() > 0.9
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_logits_are_scaled_to_the_least_cross_entropy(several):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(400, 2))
+    if several:  # A logistic regression of all scores, which has the same least loss.
+        targets = (rng.random((400, 2)) < 1 / (1 + np.exp(1 - 3 * scores))).astype("float64")
+        fit = LogisticRegression(C=1e9).fit(scores.reshape(-1, 1), targets.ravel())
+        expected = fit.coef_[0, 0], fit.intercept_[0]
+    else:  # The difference of two scores decides between two classes.
+        difference = scores[:, 1] - scores[:, 0]
+        second = rng.random(400) < 1 / (1 + np.exp(-3 * difference))
+        targets = np.stack([~second, second], axis=1).astype("float64")
+        fit = LogisticRegression(C=1e9, fit_intercept=False).fit(difference[:, None], second)
+        expected = fit.coef_[0, 0], 0.0
+    _, scale, shift = fit_logits(scores, targets, several)
+    np.testing.assert_allclose((scale, shift), expected, rtol=0.03, atol=0.03)
+
+
+def test_rows_of_the_weights_that_are_better_stay(data, settings, tmp_path):
+    done = finetune(data, tmp_path / "first", settings, log=silent)
+    assert done.classifier.recipe["facts"]["head_start"]["value"] == "linear probe"
+    # Of one image of each class none can be left out.
+    few = write_classes(tmp_path / "few", {"train": 1, "test": 1})
+    again = dataclasses.replace(
+        settings, weights=str(done.folder), head=None, validation=0.0, learning_rate=1e-9
+    )
+    second = finetune(few, tmp_path / "second", again, log=silent)
+    assert second.classifier.recipe["facts"]["head_start"]["value"] == "the rows of the weights"
+    kernels = [np.asarray(head_of(each.model).kernel) for each in (done, second)]
+    np.testing.assert_allclose(*kernels, atol=1e-5)
+
+
+def test_a_run_that_ends_below_its_start_says_so_and_keeps_it(data, settings, tmp_path):
+    lines = []
+    wild = dataclasses.replace(settings, learning_rate=1e4, clip_norm=None, warmup_steps=0)
+    done = finetune(data, tmp_path / "run", wild, log=lines.append)
+    rows = steps_of(done.folder)
+    assert list(rows) == [0, 1, 2]
+    assert rows[0]["loss"] == ""
+    assert float(rows[0]["validation_accuracy"]) == 1.0
+    assert any("ends below its start on the validation images" in line for line in lines)
+    assert done.report.top_1 == 1.0
+    last = finetune(
+        data, tmp_path / "last", dataclasses.replace(wild, keep="last"), log=lines.append
+    )
+    assert 0 not in steps_of(last.folder)
+    assert last.report.top_1 < 1.0
+
+
+def test_only_a_new_head_of_fine_tuning_starts_as_a_probe(data, settings, tiny, tmp_path):
+    def probes(**changes):
+        return starts_with_probe(
+            plan_of(data, tmp_path / "run", dataclasses.replace(settings, **changes))
+        )
+
+    assert probes()
+    assert probes(head=None)
+    assert probes(train="head")
+    assert not probes(head="keep")
+    assert not probes(head="extend")
+    assert not probes(head_start="zero")
+
+
+def test_the_papers_recipes_start_at_zero_and_keep_the_last_step():
+    for name in recipes.FINETUNING:
+        settings = FineTuning.from_recipe(name)
+        found = settings.head_start, settings.keep, settings.augmentation
+        assert found == ("zero", "last", "inception_crop")
+    assert FineTuning.from_recipe("BiT HyperRule").head_start == "zero"
+    assert not FineTuning.from_recipe("CIFAR-10").validates_start
+
+
+@pytest.mark.parametrize(("images", "expected"), [(240, "none"), (20_000, "inception_crop")])
+def test_few_photos_are_not_cropped(images, expected):
+    assert FineTuning().resolve(images).augmentation == expected
+    assert FineTuning(augmentation="flip").resolve(images).augmentation == "flip"
+    assert PreTraining().resolve(images).augmentation == "inception_crop"
+
+
+def test_multi_label_data_start_as_a_probe_too(data, tiny, tmp_path):
+    table = tmp_path / "photos.csv"
+    rows = ["path,label,split"]
+    for part in ("train", "test"):
+        for color in COLORS:
+            both = f"{color};warm" if color == "red" else color
+            rows += [f"{file},{both},{part}" for file in sorted((data / part / color).iterdir())]
+    table.write_text("\n".join(rows) + "\n")
+    settings = FineTuning(weights=str(tiny), steps=1, batch_size=6, learning_rate=1e-9)
+    done = finetune(table, tmp_path / "run", settings, log=silent, label_separator=";")
+    assert done.report.score == 1.0
+    assert done.classifier.recipe["facts"]["head_start"]["value"] == "linear probe"

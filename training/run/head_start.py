@@ -1,0 +1,131 @@
+"""The start of a head: a linear probe in closed form, before all weights are fine-tuned.
+
+Linear probing, then fine-tuning (Kumar et al. 2022, arXiv 2202.10054): from a head of zeros the
+first steps change features that were good already.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import scipy.optimize
+import scipy.special
+
+from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.models.rebuild import head_of
+from keras_vit.training.evaluation.predictions import extract
+from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
+from keras_vit.training.settings import FineTuning
+
+from .plan import TrainingPlan
+from .transfer import extends_head
+
+MAX_IMAGES = 16_384  # Whose features the probe is solved from,
+MAX_TARGETS = 50_000_000  # and their number times that of the classes: 0.4 GB.
+
+
+def starts_with_probe(plan: TrainingPlan) -> bool:
+    """Returns whether a run solves a linear probe for its head.
+
+    Not where the settings want zeros or the rows of the weights, the weights are random, or the
+    head is extended: then the images of the former classes may be missing.
+    """
+    settings = plan.settings
+    return (
+        isinstance(settings, FineTuning)
+        and settings.head_start == "probe"
+        and settings.head != "keep"
+        and not extends_head(settings)
+        and not plan.opened.is_random
+        and len(plan.source.splits["train"]) > 1
+        and getattr(plan.config, "classifier", "") != "token+distillation"  # Two heads.
+    )
+
+
+def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False) -> dict[str, Any]:
+    """Gives a model's head the weights of a linear probe, where they are better than its own.
+
+    The probe is the ridge regression of the labels from the features of the training images, as
+    the model sees them in evaluation. Its logits are the scores times a number, plus another one
+    of multi-label data; both, and the regularisation, are chosen by the predictions of images
+    that are left out. It takes the place of the head, which has zeros or the rows of the weights
+    for classes of the same name, if the cross-entropy of the left-out images is lower than that of
+    the head, which has not seen the images either. The images are the training images, ten
+    times as many as those of validation.
+
+    Args:
+        model: The model with its first weights, which gives logits.
+        plan: Its plan, for which `starts_with_probe`.
+        progress: Whether to show a line while features are computed.
+
+    Returns:
+        The fact for the plan: "value", and "from", the reason.
+    """
+    examples, classes = plan.source.splits["train"], len(plan.source.class_names)
+    count = min(len(examples), MAX_IMAGES, max(MAX_TARGETS // classes, 2))
+    if count < len(examples):
+        places = np.linspace(0, len(examples) - 1, count).round().astype(int)
+        examples = examples.take(np.unique(places))
+    found = extract(
+        model,
+        examples,
+        preprocessing=plan.preprocessing,
+        batch_size=plan.settings.micro_batch_size,
+        progress=progress,
+    )
+    several = plan.source.task == MULTILABEL
+    targets = found.labels.astype("float64") if several else one_hot(found.labels, classes)
+    # An image that is drawn several times, or shares a group, is left out as a whole.
+    known = plan.source.groups or {}
+    names = [str(known.get(name, name)) for name in examples.names]
+    groups, numbers = np.unique(names, return_inverse=True)
+    if len(groups) < 2:
+        return {"value": "zeros", "from": "one group of images, which cannot be left out"}
+    decomposition = Decomposition(found.values)
+    ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=numbers)
+    loss, scale, shift = fit_logits(ridge.left_out_predictions, targets, several)
+    kernel, bias = head_of(model).weights
+    own = found.values @ keras.ops.convert_to_numpy(kernel) + keras.ops.convert_to_numpy(bias)
+    own_loss, *_ = fit_logits(own, targets, several)
+    head = "zeros" if plan.head_rows is None else "the rows of the weights"
+    reason = (
+        f"cross-entropy of {count} training images, each left out: {loss:.3g}, "
+        f"with {head} {own_loss:.3g}"
+    )
+    if loss >= own_loss:
+        return {"value": head, "from": reason.replace(": ", ", by a linear probe: ", 1)}
+    kernel.assign(scale * ridge.weights)
+    bias.assign(scale * ridge.constant + shift)
+    return {"value": "linear probe", "from": reason}
+
+
+def fit_logits(
+    scores: np.ndarray, targets: np.ndarray, several: bool
+) -> tuple[float, float, float]:
+    """Returns the least cross-entropy of logits `a scores + b`, with a > 0 and b.
+
+    Args:
+        scores: `(N, K)`.
+        targets: 0 or 1, `(N, K)`.
+        several: Whether an image may have several labels: then each class has a sigmoid, and the
+            cross-entropy is the sum over the classes. Else b is 0.
+
+    The targets are those of one image more, of all classes alike (as in Platt 1999): else images
+    that are all right would want an endless a.
+    """
+    count, classes = targets.shape
+    targets = (count * targets + (0.5 if several else 1 / classes)) / (count + 1)
+
+    def loss(values):
+        logits = np.exp(values[0]) * scores
+        if several:
+            logits = logits + values[1]
+            return float(np.mean(np.sum(np.logaddexp(0, logits) - targets * logits, axis=1)))
+        return float(np.mean(scipy.special.logsumexp(logits, axis=1) - (targets * logits).sum(1)))
+
+    start = [0.0, 0.0] if several else [0.0]
+    best = scipy.optimize.minimize(loss, start)
+    log_scale, *shift = best.x.tolist()
+    return float(best.fun), float(np.exp(log_scale)), shift[0] if shift else 0.0
