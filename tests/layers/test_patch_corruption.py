@@ -45,13 +45,6 @@ def test_all_other_patches_stay_as_they_are():
     np.testing.assert_array_equal(outputs[~drawn], tokens[~drawn])
 
 
-def test_every_place_is_drawn_as_often():
-    _, _, _, places = corrupted()
-    counts = np.bincount(places.ravel(), minlength=N)
-    # 400 images, half of each place: a standard error is 10.
-    assert np.abs(counts - 200).max() < 45
-
-
 def test_a_replacement_is_another_patch_of_the_image_that_was_not_drawn():
     layer, tokens, outputs, places = corrupted()
     _, replaced, _ = kinds(layer, tokens, outputs, places)
