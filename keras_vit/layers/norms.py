@@ -61,6 +61,9 @@ class LayerNorm(keras.layers.LayerNormalization):
         epsilon: Added to the variance.
         **kwargs: Passed to `keras.layers.LayerNormalization`.
 
+    Raises:
+        ValueError: If `epsilon` is not between 0 and 1.
+
     Call arguments:
         inputs: `(..., D)`.
         training: Whether a gradient will be taken, which TensorFlow then compiles.
@@ -73,6 +76,8 @@ class LayerNorm(keras.layers.LayerNormalization):
     """
 
     def __init__(self, epsilon=1e-6, **kwargs):
+        if not 0 < epsilon < 1:
+            raise ValueError(f"epsilon must be between 0 and 1. Received: {epsilon}")
         super().__init__(epsilon=epsilon, **kwargs)
 
     def call(self, inputs, training=False):
