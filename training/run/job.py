@@ -10,8 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.classifier import check_classifier
-from keras_vit.description import Description, Labels
+from keras_vit.description import Description, Labels, check_class_names
 from keras_vit.description.class_labels import SCORES
 from keras_vit.description.without_paths import without_paths
 from keras_vit.models.opening import OpenedModel
@@ -246,7 +245,7 @@ class Job:
             facts["teacher"] = teacher.fact
         settings = choose_accumulation(settings, description.config, replicas=replicas)
         if source.class_names:  # What would be an error at the end is one now.
-            check_classifier(labels, None, preprocessing)
+            check_class_names(labels.output_names)
             samples = choose_samples(settings.samples, source, preprocessing.image_size)
 
         recipe = {
