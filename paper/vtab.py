@@ -57,6 +57,7 @@ SETTINGS = FineTuning(
     evaluation="resize",
     validation=0.0,
     head="new",
+    head_start="zero",
 )
 
 # Choices for the linear probe, judged on the 200 validation images.

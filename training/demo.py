@@ -57,6 +57,7 @@ TRANSFER = FineTuning(
     batch_size=64,
     accumulate=1,
     learning_rate=0.1,
+    head_start="zero",
     warmup_steps=160,
     dropout_rate=0.1,
     augmentation="jitter",
