@@ -35,7 +35,8 @@ DEPTH, CLASSES = 2, 11
 
 # Rows of the table: what the names have in common, and a pattern of the names.
 FAMILIES = (
-    ("hybrids, DINOv3, RoPE-ViT, relative positions and others", OTHERS.pattern),
+    ("hybrids, RoPE-ViT, relative positions, gated DINOv3 and others", OTHERS.pattern),
+    ("DINOv3", r"dinov3"),
     ("SigLIP", r"siglip"),
     ("CLIP", r"clip"),
     ("DINOv2, TIPSv2", r"dinov2|tipsv2"),

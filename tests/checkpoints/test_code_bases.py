@@ -240,7 +240,7 @@ def test_what_a_bare_file_does_not_show_is_asked_for(golden, write):
     note = next(note for note in opened.description.notes if "were assumed" in note)
     assert "positions are resized: 1e-06, 'token' and 'bicubic' were assumed" in note
     assert opened.description.origins["gelu"] == "--gelu"
-    _check(read(folder, 4, None, (16, 24), "exact"), *_expected(PLAIN, golden))
+    _check(read(folder, num_heads=4, gelu="exact", image_size=(16, 24)), *_expected(PLAIN, golden))
 
 
 def test_a_bare_file_of_hugging_face_has_the_epsilon_of_its_names(write):
@@ -365,7 +365,7 @@ REFUSED = {
         name: (PLAIN, {"architecture": name}, f"must be a Vision Transformer.*Received: {name}")
         for name in (
             "eva_giant_patch14_224", "vit_relpos_small_patch16_224", "vit_small_resnet26d_224",
-            "resnetv2_50x1_bit", "vit_small_patch16_dinov3",
+            "resnetv2_50x1_bit", "vit_7b_patch16_dinov3",
             "vit_base_r50_s16_384", "vit_small_patch16_rope_mixed_224",
             "vit_pe_core_tiny_patch16_384",
         )

@@ -51,8 +51,8 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
     the model sees them in evaluation. Its logits are the scores times a number, plus another one
     of multi-label data; both, and the regularisation, are chosen by the predictions of images
     that are left out. It takes the place of the head, which has zeros or the rows of the weights
-    for classes of the same name, if it answers the left-out images with a lower cross-entropy than the
-    head, which has not seen them either. There are ten times as many training images as
+    for classes of the same name, if it answers the left-out images with a lower cross-entropy
+    than the head, which has not seen them either. There are ten times as many training images as
     validation images.
 
     Args:

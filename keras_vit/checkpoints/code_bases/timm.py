@@ -1,4 +1,4 @@
-"""timm: names of weights and `config.json` of Vision Transformers."""
+"""timm: names of weights and `config.json` of Vision Transformers and DINOv3."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from keras_vit.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing, 
 # The functions of models that are here, too, by their names, and what sets others apart.
 _KNOWN = re.compile(r"^(vit|deit3?|flexivit)_")
 OTHERS = re.compile(
-    r"relpos|_rpn_|_rope_|_pe_|_dinov3|_lingbot|sapiens|_mci_|_r(26|50)?_s\d|_resnet\d|_xp_|_18x2_|"
+    r"relpos|_rpn_|_rope_|_pe_|(plus|7b)_patch\d+_dinov3|_dinov3_qkvb|_lingbot|sapiens|_mci_|_r(26|50)?_s\d|_resnet\d|_xp_|_18x2_|"
     "_d?pwee_|_d(wee|little)_"
 )
 
@@ -41,6 +41,7 @@ _FACTS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^vit_giant_patch\d+_(224|clip|gap)", {"num_heads": 16}),
     (r"^vit_base_patch16_gap_224$", {"num_heads": 16}),
     (r"_clip_", {"norm_epsilon": 1e-5}),
+    (r"_dinov3", {"norm_epsilon": 1e-5, "rotary": 100.0}),
     (r"_quickgelu_", {"gelu": "quick"}),
     (r"^vit_(giantopt|so400m)_patch16_siglip_", {"gelu": "tanh"}),
     (r"^vit_base_patch32_siglip_|^vit_large_patch16_siglip_(gap_)?512$", {"gelu": "tanh"}),
@@ -206,6 +207,16 @@ TIMM = Layout(
     usual_resize=lambda size: _resize_of_timm({"crop_pct": 0.9 if max(size) < 384 else 1.0}, size)[
         0
     ],
+)
+
+_GAMMAS = {f"{BLOCK}/layer_scale_{part}/gamma": f"{_BLOCK}.gamma_{part}" for part in (1, 2)}
+
+# The same code base: DINOv3 as Eva.
+TIMM_DINOV3 = dataclasses.replace(
+    TIMM,
+    name="timm DINOv3",
+    rules=rules_of({**_NAMES, **_GAMMAS}, TORCH, TORCH_TRANSFORMS, f"^patch_embedding/|^{BLOCK}/"),
+    marks=(*TIMM.marks, r"^blocks\.0\.gamma_1$"),
 )
 
 # Writing

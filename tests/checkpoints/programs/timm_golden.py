@@ -36,6 +36,8 @@ MODELS = {
         {"qk_norm": True, "act_layer": "relu"},
     ),
     "two tokens": ("deit_tiny_distilled_patch16_224", {}),
+    # Rotary positions turn units in fours.
+    "DINOv3": ("vit_small_patch16_dinov3", {"embed_dim": 32, "global_pool": "token"}),
 }
 
 
