@@ -68,6 +68,8 @@ class Classifier:
     [('beagle', 0.98)]
     """
 
+    _process: int | None = None  # The one that opened the first.
+
     def __init__(
         self,
         model: keras.Model,
@@ -108,6 +110,21 @@ class Classifier:
         self.model, self.description = model, described_fully(description, model)
         self.recipe = dict(recipe or {})
         self.folder = None if folder is None else pathlib.Path(folder)
+        Classifier._process = Classifier._process or os.getpid()
+
+    def __reduce__(self):
+        if hasattr(self.model, "takes_pixels"):  # A running export is opened again.
+            return _unpickled, (open_classifier, (os.path.abspath(str(self.folder)),))
+        facts = (self.description, self.recipe, self.folder)
+        return _unpickled, (*self.model.__reduce__(), *facts)
+
+    def _check_process(self):
+        if self._process != os.getpid():
+            raise RuntimeError(
+                "A classifier must not be used in a forked process, where TensorFlow never "
+                'answers: start processes with multiprocessing.get_context("spawn"). '
+                f"Received: process {os.getpid()}, a fork of {self._process}"
+            )
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -139,6 +156,7 @@ class Classifier:
         Returns:
             A float32 array `(B, height, width, C)`.
         """
+        self._check_process()
         if hasattr(images, "convert") or getattr(images, "ndim", 4) == 3:
             images = [images]
         arrays = []
@@ -187,6 +205,7 @@ class Classifier:
         Yields:
             A `Prediction` for each image, in order.
         """
+        self._check_process()
         if top < 1 or batch_size < 1:
             raise ValueError(
                 "top and batch_size must be at least 1. "
@@ -239,6 +258,7 @@ class Classifier:
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` or `(B, K + 1)` for B inputs of `input_of`."""
+        self._check_process()
         if len({image.shape for image in inputs}) == 1:
             return predict_batch(self.model, np.stack(inputs))
         # Images of several sizes, which the model resizes itself.
@@ -324,6 +344,13 @@ def check_classifier(labels: Labels, model: keras.Model, preprocessing: Preproce
             f"image_size={preprocessing.image_size}, {count} names, a model with inputs of shape "
             f"{inputs} and outputs of shape {outputs}"
         )
+
+
+def _unpickled(read, arguments, *facts):
+    if Classifier._process not in (None, os.getpid()):  # Forked: its use is refused.
+        return Classifier.__new__(Classifier)
+    model = read(*arguments)
+    return Classifier.of(model, *facts) if facts else model
 
 
 def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:

@@ -1,6 +1,6 @@
-import copy
 import io
 import json
+import multiprocessing
 import os
 import pathlib
 import resource
@@ -265,16 +265,22 @@ def test_names_and_outputs_that_do_not_fit_are_refused(model, tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_a_classifier_is_copied_as_for_another_process(folder, images):
+def test_a_forked_process_is_refused_and_a_spawned_one_predicts(folder, images):
     classifier = load_classifier(folder)
-    assert copy.deepcopy(classifier).predict(images) == classifier.predict(images)
+    refused = pytest.raises(RuntimeError, match=r'forked .*"spawn".* Received: process \d+')
+    with multiprocessing.get_context("fork").Pool(1) as pool, refused:
+        pool.apply(classifier.predict, (images,))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found, here = pool.apply(classifier.predict, (images,)), classifier.predict(images)
+    for one, other in zip(found, here, strict=True):
+        assert (one.path, one.error, one.labels) == (other.path, other.error, other.labels)
+        assert dict(one.top) == pytest.approx(dict(other.top), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["none", "base.onnx"])
-def test_what_is_no_folder_is_an_error(name, tmp_path):
+def test_a_file_that_exists_is_not_said_to_be_missing(tmp_path):
     (tmp_path / "base.onnx").write_text("")
-    with pytest.raises(ValueError, match=r"which is no folder.*; keras_vit.build"):
-        load_classifier(tmp_path / name)
+    with pytest.raises(ValueError, match=r"base.onnx, which is no folder: .*keras_vit.build"):
+        load_classifier(tmp_path / "base.onnx")
 
 
 def test_a_new_process_that_only_imports_the_package_loads_it(folder, images):

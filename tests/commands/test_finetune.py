@@ -176,7 +176,7 @@ def test_a_class_that_cannot_be_written_is_refused_before_the_first_step(
     for part in ("train", "test"):
         (data / part / "red").rename(data / part / "two\nlines")
     line = refused(*finetune(data=data))
-    assert "Class names must be one line of text each; rename the folder" in line
+    assert "Class names must be one line of text each and differ from each other; rename" in line
     assert runs(tmp_path) == []
 
 

@@ -37,7 +37,7 @@ def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, ca
         ("openvino --input-size 40", "--input-size is for --to tflite"),
         ("tflite --max-pixels 9", "--max-pixels is for --to saved_model"),
         ("tflite", "must end with .tflite"),
-        ("tflite --input-size 99999", "--input-size must be sides from 1 to"),
+        ("tflite --input-size 99999", "input_size must be sides from 1 to"),
         ("tflite --input float --input-size 40x48", "input_size is for input='uint8'"),
         ("onnx --minimum-agreement 99", "share in [0, 1]"),
         ("onnx --outputs logits", "outputs must be of features, attention"),
