@@ -1,5 +1,3 @@
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -7,22 +5,11 @@ import pytest
 from keras_vit import decode_predictions, preprocess_input
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.preprocessing import (
-    NORMALIZATIONS,
     Preprocessing,
-    describe_range,
-    describe_resize,
-    value_range,
 )
 
 PIXELS = np.array([[[[0, 51, 255]]]], "uint8")
 SCALED = np.array([[[[-1, -0.6, 1]]]], "float32")
-
-
-def test_a_range_by_channel_is_described_from_json_too():
-    values = value_range(*NORMALIZATIONS["imagenet"])
-    described = describe_range(json.loads(json.dumps(values)))
-    assert described == describe_range(values)
-    assert described.endswith("by channel, ImageNet's mean and deviation")
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "float32"])
@@ -110,33 +97,6 @@ def test_a_preprocessing_is_read_back_from_json(fields):
         image = np.full((224, 192, 3), 51, "uint8")
         found = apply_preprocessing(image, preprocessing)[0, 0]
         np.testing.assert_allclose(found, [0.2, -0.6, 51], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({}, "resize"),
-        ({"evaluation": "huggingface"}, "huggingface"),
-        (
-            {"evaluation": "torchvision", "interpolation": "bicubic", "resize_size": 248},
-            "torchvision, bicubic, cropped from 248",
-        ),
-        (
-            {"evaluation": "huggingface", "resize_size": (256, 240)},
-            "huggingface, cropped from 256x240",
-        ),
-    ],
-)
-def test_a_resize_is_described(fields, text):
-    assert describe_resize(Preprocessing((224, 224), **fields)) == text
-
-
-def test_the_text_has_all_fields_and_may_lack_those_with_a_default():
-    found = json.loads(Preprocessing((224, 192)).to_json())
-    assert found["image_size"] == [224, 192]
-    assert found["value_range"] == [-1.0, 1.0]
-    assert {"evaluation", "interpolation", "resize_size"} < set(found)
-    assert Preprocessing.from_fields({"image_size": [224, 192]}) == Preprocessing((224, 192))
 
 
 @pytest.mark.parametrize(

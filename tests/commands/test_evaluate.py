@@ -58,12 +58,6 @@ def test_a_corrupt_image_is_skipped_counted_and_named_or_stops(
     assert str(path) in refused("evaluate", tiny, "--data", data, "--strict")
 
 
-def test_a_classifier_is_evaluated_at_another_image_size(command, tiny, colors):
-    outcome = command("evaluate", tiny, "--data", colors, "--image-size", 12)
-    assert outcome.code == 0, outcome.err
-    assert "images  6" in outcome.out
-
-
 @pytest.mark.parametrize("name", ["evaluate", pytest.param("finetune", marks=pytest.mark.slow)])
 def test_data_that_become_unreadable_are_one_line(name, refused, tiny, colors, tmp_path):
     write_records(open_source(colors), tmp_path / "records")

@@ -1,9 +1,7 @@
 import numpy as np
 import pytest
 
-import keras_vit
 from keras_vit import inspection
-from keras_vit.inspection.attention_probabilities import has_rollout
 from keras_vit.inspection.rollouts import RolloutModel, over_pixels
 from makers import tiny_config
 
@@ -67,15 +65,6 @@ def test_a_drawn_rollout_shows_attention_on_black_images_and_nothing_outside_the
     yellow, blue = colored[30, 50], colored[10, 30]
     assert yellow[0] > 2 * yellow[2]
     assert blue[2] > blue[1]
-
-
-def test_only_models_with_attention_over_all_tokens_have_a_rollout():
-    axial = keras_vit.AxialConfig(4, 8, 1, 16, 2, position_embedding="relative")
-    bit = keras_vit.BiTConfig((1,))
-    built = [
-        keras_vit.build(config, input_shape=(32, 32, 3), classes=2) for config in (TINY, axial, bit)
-    ]
-    assert [has_rollout(model) for model in built] == [True, False, False]
 
 
 def test_a_model_with_relative_positions_has_the_rollout_in_its_graph(random_model, random_images):

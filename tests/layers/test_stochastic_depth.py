@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-import keras_vit
 from by_hand import randomized, tokens
 from keras_vit import configs
 from keras_vit.layers import EncoderBlock
@@ -44,13 +43,6 @@ def test_nothing_is_skipped_in_inference_nor_drawn_at_a_rate_of_zero():
     np.testing.assert_array_equal(block(0.9)(z), block(0.0)(z))
     assert not block(0.0).non_trainable_variables
     assert len(block(0.1).non_trainable_variables) > 0
-
-
-def test_the_rate_grows_linearly_from_zero():
-    model = keras_vit.build(CONFIG, input_shape=(8, 8, 3), classes=2)
-    rates = [model.get_layer(f"encoder_block_{index}").stochastic_depth_rate for index in range(3)]
-    assert rates == pytest.approx([0.0, 0.2, 0.4])
-    assert dataclasses.replace(CONFIG, depth=1).block(0).stochastic_depth_rate == 0.0
 
 
 def test_a_rate_that_cannot_be_is_refused():

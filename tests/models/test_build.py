@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import applications, configs
+from keras_vit import applications
 from makers import tiny_config
 
 TINY = tiny_config(depth=2, mlp_dim=32)
@@ -86,13 +86,6 @@ def test_without_pooling_the_patch_tokens_are_a_map():
     np.testing.assert_array_equal(
         np.reshape(model(batch), (2, 8, 16)), np.array(inside(batch))[:, 1:]
     )
-
-
-def test_pooling_reads_the_class_token():
-    model = randomise(tiny(include_top=False, pooling="token"))
-    inside = keras.Model(model.input, model.get_layer("encoder_norm").output)
-    batch = images(2, 12, 12, 3)
-    np.testing.assert_allclose(model(batch), inside(batch)[:, 0], atol=1e-6)
 
 
 def test_a_size_that_the_patch_does_not_divide_is_floored_as_a_valid_convolution_does():
@@ -192,12 +185,3 @@ def test_weights_start_as_in_the_official_code():
     assert positions.std() == pytest.approx(0.02, rel=0.05)
     for path in ("class_token/token", "predictions/kernel", "predictions/bias"):
         assert not weights[path].any()
-
-
-def test_a_config_is_printed_as_the_fields_that_differ_from_the_defaults():
-    config = configs.resolve("ViT-S/14")
-    assert repr(config) == (
-        "ViTConfig(patch_size=14, width=384, depth=12, mlp_dim=1536, num_heads=6, gelu='exact', "
-        "layer_scale=True)"
-    )
-    assert eval(repr(config), {"ViTConfig": keras_vit.ViTConfig}) == config
