@@ -1,3 +1,4 @@
+import pathlib
 import subprocess
 import sys
 
@@ -38,6 +39,13 @@ gc.collect()
 signal.signal(signal.SIGINT, lambda *_: print("caught"))
 os.kill(os.getpid(), signal.SIGINT)
 """
+
+
+@pytest.mark.slow
+def test_int8_stores_matrices_in_a_quarter_of_the_bytes(report_of):
+    paths = [pathlib.Path(report_of("openvino", name).path) for name in ("float32", "int8")]
+    floats, integers = ((path / "model.bin").stat().st_size for path in paths)
+    assert floats - integers > 2.5 * 2 * (4 * 32 * 32 + 2 * 32 * 64)  # Less the scales.
 
 
 @pytest.mark.slow

@@ -5,12 +5,7 @@ import dataclasses
 import pytest
 
 from keras_vit import configs
-from keras_vit.layers import (
-    MLP,
-    BlockConfig,
-    EncoderBlock,
-    MLPConfig,
-)
+from keras_vit.layers import MLP, BlockConfig, EncoderBlock, MLPConfig
 
 CONFIG = BlockConfig(2, 12, dropout_rate=0.1, qk_norm=True, rotary=50.0)
 

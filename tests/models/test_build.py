@@ -48,15 +48,6 @@ def test_every_listed_model_has_a_function_with_a_docstring():
         assert model in function.__doc__
 
 
-def test_default_model_has_a_softmax_head_in_its_last_layer():
-    model = tiny()
-    assert model.output_shape == (None, 5)
-    assert model.layers[-1].name == "predictions"
-    assert model.layers[-1].activation is keras.activations.softmax
-    scores = randomise(model)(images(2, 12, 12, 3))
-    np.testing.assert_allclose(np.sum(scores, axis=1), 1, rtol=1e-6)
-
-
 def test_another_activation_with_weights_is_refused_as_by_keras(tmp_path):
     for application in (keras_vit.ViTTi16, keras.applications.MobileNet):
         with pytest.raises(ValueError, match="`classifier_activation`"):

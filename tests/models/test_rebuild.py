@@ -3,14 +3,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.load import LoadOptions
 from keras_vit.export.exported_model import computes_in_float32
-from keras_vit.models.rebuild import (
-    copy_weights,
-    feature_model,
-    inference_model,
-    resized_model,
-)
+from keras_vit.models.rebuild import feature_model, inference_model, resized_model
 
 WIDE_IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 48, 40, 3)).astype("float32")
 SIZES = {"patch_size": 8, "width": 16, "depth": 2, "mlp_dim": 16, "num_heads": 2}
@@ -47,23 +41,6 @@ def test_another_image_size_gives_what_loading_at_that_size_gives(fields, tmp_pa
     assert len(shared) == len(model.weights) - 1
     with pytest.raises(ValueError, match="learned_1d.*Received: other"):
         resized_model(keras.Sequential([keras.Input((8, 8, 3))], name="other"), (16, 16))
-
-
-def test_copied_weights_are_those_that_loading_a_file_gives(tmp_path):
-    source, target, loaded = build(), build((48, 40), classes=5), build((48, 40), classes=5)
-    source.save_weights(tmp_path / "source.weights.h5")
-    before = target.get_weights()
-    with pytest.raises(ValueError, match="predictions/kernel"):
-        copy_weights(source, target)
-    for old, new in zip(before, target.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
-    report = copy_weights(source, target, LoadOptions(("predictions/*",)))
-    keras_vit.load_checkpoint(
-        loaded, tmp_path / "source.weights.h5", skip=("predictions/*",), position_grid=(4, 3)
-    )
-    assert report.resized == {"position_embedding/embedding": ((4, 3), (6, 5))}
-    for ours, expected in zip(target.get_weights(), loaded.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, expected)
 
 
 def test_an_inference_model_has_neither_dropout_nor_remat(mixed):
