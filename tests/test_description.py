@@ -9,7 +9,7 @@ import pytest
 
 import keras_vit
 from keras_vit.classifier_folder import save_classifier
-from keras_vit.configs.recognition import config_of, config_of_shapes
+from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels, describe, held_description, set_description
 from keras_vit.export.exported_model import float32_model
 from keras_vit.models.rebuild import inference_model
@@ -41,10 +41,6 @@ def model():
     return built
 
 
-def test_json_gives_the_same_description():
-    assert Description.from_json(json.loads(json.dumps(KNOWN.to_json()))) == KNOWN
-
-
 def test_json_has_what_differs_from_the_defaults():
     assert KNOWN.to_json() == {
         "name": "pets",
@@ -71,36 +67,6 @@ def test_json_has_what_differs_from_the_defaults():
     }
     assert Description().to_json() == {}
     assert Description.from_json(dict.fromkeys(("labels", "origins", "notes"))) == Description()
-
-
-def test_a_layer_of_a_block_saves_what_differs_from_the_defaults(model):
-    saved = model.get_layer("encoder_block_0").get_config()
-    fields = {"num_heads": 2, "mlp_dim": 32, "dropout_rate": 0.1, "gelu": "exact"}
-    assert saved.items() >= fields.items()
-    assert not {"qk_norm", "rotary", "layer_scale"} & saved.keys()
-
-
-def test_weights_of_another_model_show_no_config():
-    with pytest.raises(ValueError, match="that do not show patch_size, mlp_dim, depth"):
-        config_of_shapes({"dense": (3, 4)})
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        keras_vit.BiTConfig((1, 1)),
-        keras_vit.AxialConfig(4, 16, 1, 32, 2),
-        keras_vit.AxialResNetConfig((1, 1)),
-        keras_vit.ViTConfig((4, 2), 16, 1, 32, 2, resnet=keras_vit.ResNetStem((1,))),
-        keras_vit.ViTConfig(
-            4, 16, 1, 32, 2, rotary=100.0, position_embedding="none", layer_scale=True
-        ),
-    ],
-    ids=lambda config: config.architecture,
-)
-def test_json_gives_the_same_config(config):
-    described = Description(config=config)
-    assert Description.from_json(json.loads(json.dumps(described.to_json()))).config == config
 
 
 @pytest.mark.parametrize(

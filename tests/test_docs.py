@@ -143,13 +143,3 @@ def test_the_data_sets_on_the_pages_exist():
 
     names = {name for page in PAGES.values() for name in re.findall(r"tfds:(\w+)", page)}
     assert names - {"NAME"} <= set(tfds.list_builders())
-
-
-def test_the_pages_and_cards_say_what_keras_needs_to_read_a_model():
-    from keras_vit.classifier_folder import LOADING
-
-    assert "`import keras_vit` has" in LOADING
-    for page in ("docs/python.md", "docs/checkpoints.md"):
-        assert "keras.saving.load_model(" in PAGES[page]
-    (block,) = (block for block in blocks("docs/python.md", "python") if "load_model(" in block)
-    assert block.index("import keras_vit") < block.index('load_model("')

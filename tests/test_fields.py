@@ -13,7 +13,6 @@ from keras_vit.utils.fields import (
     AT_LEAST_1,
     REQUIRED,
     add_arguments,
-    changed,
     check_fields,
     from_arguments,
     part,
@@ -75,14 +74,6 @@ def test_required_fields_must_be_given_and_fields_without_a_flag_cannot(words, c
         blur(*words)
 
 
-def test_a_part_may_hold_what_was_given_alone():
-    @dataclasses.dataclass(frozen=True)
-    class Sharpen:
-        filter: dict = part(Filter, make=dict, without=("colours",))
-
-    assert blur("--radius", "2", settings_type=Sharpen).filter == {"radius": 2.0}
-
-
 def test_a_value_beyond_the_limits_is_an_error():
     with pytest.raises(ValueError, match=r"^count must be at least 1. Received: count=0$"):
         blur("a.png", "--output", "out", "--count", "0")
@@ -97,18 +88,6 @@ def test_help_has_defaults_units_and_groups():
     assert "the filter: --radius PIXELS of the filter (default: 2.0)" in text
     assert "--limit N of bytes (default: none)" in text
     assert "channels (default: red blue)" in text
-
-
-def test_another_dataclass_has_a_field_with_another_text_and_default():
-    @dataclasses.dataclass(frozen=True)
-    class Wide:
-        radius: float = changed(Filter, "radius", help="in pixels")
-        count: int = changed(Blur, "count", 5)
-
-    parser = argparse.ArgumentParser()
-    add_arguments(parser, Wide)
-    text = " ".join(parser.format_help().split())
-    assert "--radius PIXELS in pixels (default: 2.0) --count N (default: 5)" in text
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@ import csv
 import errno
 import os
 import pathlib
-import resource
-import signal
 
 import pytest
 
@@ -14,8 +12,6 @@ from keras_vit.utils.files import (
     atomic_write,
     check_file,
     check_folder,
-    check_space,
-    check_writable,
     named_disk_errors,
     path_inside,
     write_csv,
@@ -137,17 +133,6 @@ def test_the_error_behind_an_error_counts():
         raise PermissionError(errno.EACCES, "Permission denied", "photos")
 
 
-def test_an_output_is_checked_before_the_work(tmp_path, monkeypatch):
-    check_writable(tmp_path / "new" / "file.csv")
-    (tmp_path / "file").write_text("")
-    check_writable(tmp_path / "file")
-    with pytest.raises(ValueError, match=f"{tmp_path}/file is no folder"):
-        check_writable(tmp_path / "file" / "report" / "numbers.csv")
-    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # The test may be root.
-    with pytest.raises(ValueError, match=f"{tmp_path} is read-only"):
-        check_writable(tmp_path / "new" / "file.csv")
-
-
 def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_any_path_is_written(tmp_path):
     formulas = ["=1+1", "+a", "-a!", "@SUM(1)", "  =1"]
     plain = ["cat", "-1.5", "+1e-3", "-", "", "a=b", -2, 0.5, None, "-inf"]
@@ -161,20 +146,6 @@ def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_any_path_is_wr
     write_csv(tmp_path / "a.csv", [["caf\udce9"]])
     assert (tmp_path / "a.txt").read_text() == "caf\\udce9"
     assert (tmp_path / "a.csv").read_text() == "caf\\udce9\n"
-
-
-def test_space_is_taken_and_given_back(tmp_path):
-    check_space(tmp_path / "a", 10**6)
-    assert (tmp_path / "a").stat().st_size == 0
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            check_space(tmp_path / "a", 10**6)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.mark.parametrize("name", LEADING_OUT)

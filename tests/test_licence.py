@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_vit
-from keras_vit.description.description_texts import card_header, licence_in_card, without_header
+from keras_vit.description.description_texts import card_header
 from keras_vit.export import convert
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.preprocessing import Preprocessing
@@ -29,20 +29,6 @@ def folder_of(model, tmp_path, to):
     keras_vit.save_classifier(source, model, names, preprocessing)
     convert(source, tmp_path / to, to=to)
     return tmp_path / to
-
-
-@pytest.mark.parametrize(
-    ("card", "expected"),
-    [
-        ("---\nlicense: cc-by-nc-4.0\ntags:\n- vision\n---\n# A model\n", "cc-by-nc-4.0"),
-        ("---\nlicense: other\nlicense_name: dinov3-license\n---\n", "dinov3-license"),
-        ("---\nlicense:\n- mit\n- other\n---\n", None),
-        ("# A model\n\nlicense: mit\n", None),
-    ],
-)
-def test_a_model_card_states_its_licence(card, expected, tmp_path):
-    (tmp_path / "README.md").write_bytes(card.encode())
-    assert licence_in_card(tmp_path) == expected
 
 
 def test_a_folder_of_hugging_face_has_the_licence_of_its_card(model, tmp_path):
@@ -75,13 +61,6 @@ def test_a_converted_folder_has_the_licence_of_its_source(to, licence, model, tm
     (source / "README.md").write_text(card_header(licence))
     convert(source, tmp_path / "again", to=to)
     assert keras_vit.open_model(tmp_path / "again").description.licence == licence
-
-
-def test_a_name_that_the_hub_does_not_know_is_that_of_another_licence():
-    assert card_header("mit") == "---\nlicense: mit\n---\n"
-    assert without_header(f"{card_header('mit')}\n# A model\n\n---\n") == "# A model\n\n---\n"
-    assert without_header("# A model\n\n---\n") == "# A model\n\n---\n"
-    assert "license: other\nlicense_name: dinov3-license\n" in card_header("dinov3-license")
 
 
 def test_classifiers_of_the_package_and_official_weights_are_under_apache():

@@ -1,6 +1,3 @@
-import io
-import sys
-
 import pytest
 
 from keras_vit.utils.progress import progress_bar
@@ -17,11 +14,6 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     return Clock(monkeypatch)
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def test_rate_and_time_left_leave_out_the_first_step_which_compiles(clock, capsys):
@@ -50,13 +42,3 @@ def test_a_log_gets_a_line_every_half_minute_and_the_last(clock, capsys):
     counts = [line.split()[1] for line in lines]
     assert counts == ["0/100", "31/100", "61/100", "91/100", "100/100"]
     assert all("1.00 images/s" in line for line in lines[1:])
-
-
-def test_a_terminal_has_one_line_that_is_written_over(clock, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with progress_bar(3, "train", unit="steps") as bar:
-        for _ in range(3):
-            clock.now += 1
-            bar.update()
-    assert sys.stderr.getvalue().count("\r") >= 3
-    assert sys.stderr.getvalue().count("\n") == 1

@@ -1,7 +1,6 @@
 """The site of the documentation, where the extra `docs` is installed."""
 
 import ast
-import json
 import pathlib
 import re
 import subprocess
@@ -65,22 +64,3 @@ def test_nothing_is_fetched_from_other_hosts(site):
     fetched = r'<(?:script|img|iframe)[^>]+src="?(?:https?:)?//|<link[^>]+rel="?stylesheet"?[^>]+//'
     for page in site.rglob("*.html"):
         assert not re.search(fetched, page.read_text(encoding="utf-8")), page
-
-
-def test_the_search_finds_position_embeddings(site):
-    items = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
-    found = {
-        item["location"].partition("#")[0]
-        for item in items
-        if "position embeddings" in item["text"].lower()
-    }
-    assert {"checkpoints.html", "models.html"} <= found
-
-
-def test_a_page_that_is_opened_as_a_file_has_its_search_and_links(site):
-    assert (site / "search.js").read_text(encoding="utf-8").startswith("var __index = {")
-    assert 'src="../iframe_worker.js"' in (site / "commands" / "check.html").read_text()
-    links = re.findall(r'href="?([^"# >]+)', (site / "index.html").read_text(encoding="utf-8"))
-    inside = {link for link in links if "//" not in link and not link.startswith("mailto:")}
-    assert "finetune.html" in inside
-    assert all((site / link).is_file() for link in inside)

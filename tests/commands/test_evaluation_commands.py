@@ -15,15 +15,3 @@ def test_few_shot_prints_and_writes_results(command, tiny, colors, tmp_path):
     assert result["recipe"] == {"shots": 4, "l2": 1024.0, "feature": "pre_logits"}
     assert len(result["model"]["weights_sha256"]) == 64
     assert accuracy_text(result["metrics"]["top_1"], 6) in outcome.out
-
-
-def test_few_shot_refuses_in_one_line(refused, tiny, colors, tmp_path):
-    for arguments, message in (
-        ((tiny, "--data", colors, "--shots", 0), "shots must be numbers of at least 1"),
-        ((tiny, "--data", tmp_path / "none"), "no such folder"),
-        (("BiT-R50x1", "--weights", "random", "--image-size", 32, "--feature", "token", "--data",
-          colors), "tokens of a Vision Transformer"),
-        ((tmp_path, "--data", colors), "must hold one of"),
-        ((tiny, "--weights", "imagenet", "--data", colors), "of keras_vit.list_models()"),
-    ):  # fmt: skip
-        assert message in refused("few-shot", *arguments)

@@ -47,14 +47,6 @@ def _pixels(file):
     return np.asarray(Image.open(file).convert("RGB"))
 
 
-def test_a_resnet_has_filters_only(command, colors, tmp_path):
-    resnet = ("inspect", "BiT-R50x1", colors / "test", "--weights", "random", "--image-size", 32)
-    outcome = command(*resnet, "--output", tmp_path / "out")
-    assert outcome.code == 0, outcome.err
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"filters.npz", "filters.png", "filters.svg", "index.html"}
-
-
 def test_without_matplotlib_the_extra_is_named(refused, tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "[plots]" in refused("inspect", tiny, "--output", tmp_path / "out")

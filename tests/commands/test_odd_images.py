@@ -6,8 +6,6 @@ import sys
 import pytest
 from PIL import Image
 
-from keras_vit.classifier_folder import load_classifier
-
 TINY = (
     *("--image-size", "8", "--steps", "2", "--batch-size", "4", "--accumulate", "1"),
     *("--validation", "0", "--holdout", "0"),
@@ -39,13 +37,6 @@ def with_unreadable(odd, tmp_path):
 @pytest.fixture(autouse=True)
 def without_heif(monkeypatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-
-
-def test_predictions_are_those_of_the_same_pixels_as_png(command, tiny, odd, colors):
-    classifier = load_classifier(tiny)
-    for suffix, name in ((".tif", "0.png"), (".tiff", "1.png")):
-        first = classifier.predict(odd / "test" / "red" / f"{name[0]}{suffix}")
-        assert first[0].top == classifier.predict(colors / "test" / "red" / name)[0].top
 
 
 def test_what_cannot_be_read_is_named_at_the_start_of_training_and_by_predict(

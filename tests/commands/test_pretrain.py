@@ -10,7 +10,6 @@ import pytest
 
 import keras_vit
 from keras_vit.classifier_folder import load_classifier
-from keras_vit.training.settings import MaskedPatches
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config
 
@@ -71,13 +70,3 @@ def test_a_body_is_pretrained_stopped_resumed_refused_for_prediction_and_fine_tu
     assert (kernel.numpy() != plain.get_layer("encoder_block_1").attention.query.kernel).any()
     assert len(kept.weights) == len(plain.weights) + 2
     assert kept.get_layer("encoder_block_1").stochastic_depth_rate == 0
-
-
-def test_the_defaults_are_those_of_the_objective(command, pretrain, small):
-    done = command(*pretrain("--dry-run", "--steps", 100))
-    assert done.code == 0, done.err
-    lines = dict(line.split(maxsplit=1) for line in done.out.splitlines() if " " in line)
-    assert lines["target"] == MaskedPatches.target
-    assert lines["corruption"] == "0.5"
-    assert lines["warmup_steps"] == "20"
-    assert "no classes" in lines["model"]

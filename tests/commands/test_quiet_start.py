@@ -1,10 +1,7 @@
-import logging
 import subprocess
 import sys
 
 import pytest
-
-from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 
 
 def run(code):
@@ -40,10 +37,3 @@ def test_what_tensorflow_prints_is_seen_only_if_it_cannot_be_imported(tmp_path):
     printed = run(code).stderr
     assert "oneDNN" in printed
     assert "ImportError: no such library" in printed
-
-
-def test_remarks_that_users_can_do_nothing_about_are_not_printed():
-    import_tensorflow_quietly()
-    for logger, remark in (("tensorflow", "triggered tf.function retracing"), ("tensorflow", "!")):
-        record = logging.LogRecord(logger, logging.WARNING, "", 0, f"5 {remark}", None, None)
-        assert bool(logging.getLogger(logger).filter(record)) is (remark == "!")

@@ -15,13 +15,6 @@ def test_images_become_records_that_other_commands_take(command, tiny, colors, t
     assert first[:5] == second[:5]
 
 
-def test_images_are_left_out_by_a_list(command, colors, tmp_path):
-    (tmp_path / "list").write_text("train/red/0.png\n")
-    data = ("--data", colors, "--exclude", tmp_path / "list", "--output", tmp_path / "out")
-    assert "train: 11 images" in command("records", *data).out
-    assert "train/red/0.png" not in open_source(tmp_path / "out").splits["train"].names
-
-
 def test_an_image_that_cannot_be_read_is_named(command, refused, colors, tmp_path):
     data = shutil.copytree(colors, tmp_path / "data")
     (data / "train" / "red" / "cut.png").write_bytes(b"cut")

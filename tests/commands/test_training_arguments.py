@@ -9,7 +9,7 @@ import pytest
 
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
-from keras_vit.utils.fields import add_arguments, field_info, given_fields, setting
+from keras_vit.utils.fields import add_arguments, field_info, given_fields
 
 
 def parsed(settings_type, *flags):
@@ -59,28 +59,3 @@ def test_flags_give_values_of_the_fields_types():
 def test_a_flag_without_effect_is_refused(flags, message):
     with pytest.raises(ValueError, match=message):
         settings(FineTuning, *flags)
-
-
-def test_a_new_setting_needs_its_field_alone():
-    @dataclasses.dataclass(frozen=True)
-    class WithNoise(FineTuning):
-        noise: float = setting(
-            0.0,
-            "standard deviation of noise",
-            unit="SIGMA",
-            source="nowhere",
-            limits=("at least 0", lambda value: value >= 0),
-            off=(0,),
-        )
-
-    parser = argparse.ArgumentParser()
-    add_arguments(parser, WithNoise)
-    text = " ".join(parser.format_help().split())
-    assert "--noise SIGMA standard deviation of noise (default: 0.0; nowhere)" in text
-    given = settings(WithNoise, "--noise", 0.5)
-    assert given.noise == 0.5
-    assert WithNoise.from_json(given.to_json()) == given
-    assert given.in_use()["noise"] == 0.5  # What the printed plan shows.
-    assert "noise" not in WithNoise().in_use()
-    with pytest.raises(ValueError, match="noise must be at least 0"):
-        WithNoise(noise=-1.0)

@@ -39,21 +39,6 @@ def photos(classifier, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", [slow("saved_model"), "tflite", "onnx"])
-def test_an_export_predicts_as_the_folder_does(path_of, classifier, photos, name):
-    artefact = load_artefact(path_of(name))
-    assert artefact.class_names == classifier.class_names
-    assert artefact.preprocessing == classifier.preprocessing
-    assert artefact.recipe == classifier.recipe
-    expected = classifier.predict(photos, top=3, batch_size=4)
-    received = artefact.predict(photos, top=3, batch_size=4)
-    assert len(received) == 12
-    for ours, theirs in zip(received, expected, strict=True):
-        assert (ours.path, ours.labels) == (theirs.path, theirs.labels)
-        assert bool(ours.error) is bool(theirs.error)  # Pillow's reason or TensorFlow's.
-        assert dict(ours.top) == pytest.approx(dict(theirs.top), abs=1e-5)
-
-
 def test_the_commands_take_an_export(path_of, photos, classifier, tmp_path, capsys):
     path = str(path_of("onnx"))
     assert command_line.main(["predict", path, str(photos), "--format", "json"]) == 1

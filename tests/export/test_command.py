@@ -7,8 +7,7 @@ import pytest
 
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.commands import export as command
-from keras_vit.export.formats import FORMATS, ExportFormat, format_of
+from keras_vit.export.formats import FORMATS, format_of
 from keras_vit.utils.files import EXPORT_MARKERS
 
 
@@ -62,14 +61,6 @@ def test_every_format_has_a_public_function_with_its_options(name):
         assert f"        {field.name}: " in FORMATS[name].__doc__
     with pytest.raises(TypeError, match="no_such_option"):
         function("unused", "unused", no_such_option=1)
-
-
-def test_options_of_one_name_are_one_flag():
-    for name, (field, names) in command.options().items():
-        assert name not in ExportFormat.__dataclass_fields__
-        for format_name in names:
-            other = FORMATS[format_name].__dataclass_fields__[name]
-            assert (other.metadata, other.default) == (field.metadata, field.default)
 
 
 def test_a_format_is_found_by_its_marker_or_suffix(tmp_path):

@@ -1,6 +1,5 @@
 """Weights, class names and preprocessing from one form to another and back."""
 
-import dataclasses
 import itertools
 import json
 
@@ -249,16 +248,6 @@ def test_preprocessing_is_read_exactly_or_refused(library, content, side, expect
     # At another image size than the processor's.
     note = "the processor's images of (224, 224) pixels became the model's (518, 518)"
     assert notes == ([note] if side == 518 else [])
-
-
-@pytest.mark.parametrize("resize_size", [None, 40, (48, 40)])
-def test_a_processor_goes_to_hugging_face_and_back(resize_size, tmp_path):
-    known = Preprocessing((32, 32), "huggingface", IMAGENET_RANGE, "bicubic", resize_size)
-    content, notes = hugging_face.preprocessor_json(known, 3)
-    found, notes_of_reading = images_of("hf", content, (32, 32), tmp_path)
-    assert (notes, notes_of_reading) == ([], [])
-    np.testing.assert_allclose(found.value_range, IMAGENET_RANGE)
-    assert known == dataclasses.replace(found, value_range=IMAGENET_RANGE)
 
 
 def test_a_resize_that_is_in_no_file_is_the_usual_one_and_printed(source):

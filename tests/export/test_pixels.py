@@ -1,11 +1,9 @@
 """Files that take uint8 pixels of any size, and their golden samples."""
 
-import dataclasses
 import pathlib
 import re
 import subprocess
 import sys
-import types
 
 import numpy as np
 import onnxruntime
@@ -17,7 +15,6 @@ from ai_edge_litert.interpreter import Interpreter
 import keras_vit
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.export import check_images
 from keras_vit.export.artefacts import read_pixels
 from keras_vit.export.exported_model import PixelPreprocessing
 from keras_vit.images.decoding import apply_preprocessing
@@ -26,7 +23,6 @@ from keras_vit.images.transcoding import read_image
 from keras_vit.preprocessing import Preprocessing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SLOW = pytest.mark.slow
 
 # Keyword arguments of `Preprocessing`, and the share of pixels that may be one off, because sums in
 # another order fall on the other side of a half; or of a whole number, which TensorFlow's mean of
@@ -148,17 +144,6 @@ def test_the_command_verifies_by_golden_samples_and_by_a_classifier(
     printed = capsys.readouterr().out
     assert "checked on 2 images" in printed
     assert "100.00%" in printed
-
-
-def test_golden_samples_are_small(classifier, tmp_path):
-    PIL.Image.fromarray(picture(600, 900)).save(tmp_path / "large.png")
-    (tmp_path / "golden").mkdir()
-    large = dataclasses.replace(classifier.preprocessing, image_size=(600, 900))
-    known = types.SimpleNamespace(preprocessing=large, folder=None)
-    (file,), _, _ = check_images.golden_files(
-        tmp_path / "golden", known, str(tmp_path / "large.png")
-    )
-    assert PIL.Image.open(file).size == (128, 85)
 
 
 def test_the_documented_example_runs_without_tensorflow(

@@ -20,7 +20,7 @@ from keras_vit.images.decoding import (
     read_header,
     upright_size,
 )
-from keras_vit.images.resizing import EVALUATION_STEPS, resize
+from keras_vit.images.resizing import resize
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 from makers import encode, smooth_picture
 
@@ -331,7 +331,3 @@ def test_a_batch_may_be_empty_or_all_damaged():
         images, ok = decode_or_mark(tf.constant(batch, tf.string), Preprocessing((4, 4)))
         assert images.shape == (len(batch), 4, 4, 3)
         assert ok.numpy().tolist() == [False] * len(batch)
-
-
-def test_every_evaluation_has_its_steps():
-    assert tuple(EVALUATION_STEPS) == EVALUATIONS

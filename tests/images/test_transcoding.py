@@ -215,13 +215,6 @@ def test_every_kind_of_file_has_the_pixels_of_the_graph(name):
         np.testing.assert_array_equal(decode_file(content), expected)
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-@pytest.mark.parametrize("orientation", range(10))
-def test_every_orientation_is_turned_as_by_the_graph(kind, orientation):
-    content = turned(kind, orientation)
-    np.testing.assert_array_equal(decode_file(content), decode_in_graph(content))
-
-
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
 def test_a_file_that_is_cut_short_is_refused_in_one_line(kind):
     content = encode(picture("P" if kind == "GIF" else "RGB", (200, 150)), kind)

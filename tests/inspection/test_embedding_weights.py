@@ -32,13 +32,6 @@ def test_filters_of_a_hybrid_are_its_standardised_root_kernel(random_model):
     np.testing.assert_allclose(inspection.filter_components(model, 3)[0], before, atol=1e-3)
 
 
-def test_filters_are_drawn_on_one_scale():
-    components = np.stack([np.full((2, 2, 3), value) for value in (-1.0, 0.0, 3.0)])
-    drawing = inspection.draw_filters(components)
-    shown = [axes.images[0].get_array()[0, 0, 0] for axes in drawing.axes]
-    assert shown == [0, 0.25, 1]
-
-
 def cosine(first, second):
     return first @ second / np.linalg.norm(first) / np.linalg.norm(second)
 
@@ -65,25 +58,6 @@ def test_position_similarity_is_the_cosine_in_each_form(random_model):
     found = inspection.position_similarity(model)["encoder_block_0"]
     assert found.shape == (11, 11)
     assert found[0, 7] == pytest.approx(cosine(table[0].ravel(), table[7].ravel()), abs=1e-6)
-
-
-def test_each_form_of_position_similarity_has_its_own_drawing():
-    rng = np.random.default_rng(4)
-    similarity = {
-        "position_embedding": rng.uniform(-1, 1, (2, 3, 2, 3)),
-        "position_embedding/y": np.eye(2),
-        "encoder_block_0": np.eye(11),
-    }
-    *parts, _ = inspection.draw_position_similarity(similarity).axes  # The last is the scale.
-    assert [part.get_title() for part in parts] == list(similarity)
-    tiles, rows, offsets = (part.images[0] for part in parts)
-    sheet = tiles.get_array().filled(np.nan)
-    assert sheet.shape == (2 * 3 - 1, 3 * 4 - 1)
-    np.testing.assert_array_equal(sheet[3:5, 8:11], similarity["position_embedding"][1, 2])
-    assert np.isnan(sheet[2]).all()
-    assert np.isnan(sheet[:, [3, 7]]).all()
-    assert rows.get_extent() == [0.5, 2.5, 2.5, 0.5]
-    assert offsets.get_extent() == [-5.5, 5.5, 5.5, -5.5]
 
 
 def test_an_axial_resnet_has_a_table_for_each_axis_of_a_unit(random_model):

@@ -1,9 +1,7 @@
 import numpy as np
 import pytest
 
-import keras_vit
 from keras_vit import inspection
-from keras_vit.inspection.attention_probabilities import has_rollout
 from keras_vit.inspection.rollouts import RolloutModel, over_pixels
 from makers import tiny_config
 
@@ -52,30 +50,6 @@ def test_a_map_covers_the_region_that_the_model_received():
     # Patch centres at 4 and 8; pixel centres at 4.5, 5.5, 6.5 and 7.5 between them.
     np.testing.assert_allclose(found[0, 4:8], [0.125, 0.375, 0.625, 0.875])
     np.testing.assert_allclose(found[1], found[0])
-
-
-def test_a_drawn_rollout_shows_attention_on_black_images_and_nothing_outside_the_region():
-    image = np.zeros((40, 60, 3), "uint8")
-    attention = np.array([[0.1, 0.1], [0.1, 0.7]])
-    drawing = inspection.draw_rollout(image, attention, region=(0, 20, 40, 60))
-    dark, lit, colored = (axes.images[0].get_array() for axes in drawing.axes)
-    assert not dark.any()
-    assert not lit.any()  # A black image cannot be lit.
-    grey = inspection.draw_rollout(image + 200, attention).axes[1].images[0].get_array()
-    np.testing.assert_allclose([grey[0, 0, 0], grey[-1, -1, 0]], [200 / 255 / 7, 200 / 255])
-    assert not colored[:, :20].any()
-    yellow, blue = colored[30, 50], colored[10, 30]
-    assert yellow[0] > 2 * yellow[2]
-    assert blue[2] > blue[1]
-
-
-def test_only_models_with_attention_over_all_tokens_have_a_rollout():
-    axial = keras_vit.AxialConfig(4, 8, 1, 16, 2, position_embedding="relative")
-    bit = keras_vit.BiTConfig((1,))
-    built = [
-        keras_vit.build(config, input_shape=(32, 32, 3), classes=2) for config in (TINY, axial, bit)
-    ]
-    assert [has_rollout(model) for model in built] == [True, False, False]
 
 
 def test_a_model_with_relative_positions_has_the_rollout_in_its_graph(random_model, random_images):

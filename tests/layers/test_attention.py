@@ -11,16 +11,12 @@ from keras_vit.layers import (
     AxialUnit,
     JoinLines,
     PreActivationUnit,
-    RelativeEncoderBlock,
     RelativeSelfAttention,
     SelfAttention,
     SplitLines,
 )
 from keras_vit.layers.positions import resize_offsets
 
-ONLY_TENSORFLOW = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="one backend is enough"
-)
 LAYERS = {
     "self": lambda: SelfAttention(2),
     "relative": lambda: RelativeSelfAttention(2, grid=(2, 3)),
@@ -48,43 +44,6 @@ def test_kernels_have_the_shapes_of_the_official_files():
     }
     with pytest.raises(ValueError, match="must divide the token size.*num_heads=4, token size=6"):
         SelfAttention(4).build((None, None, 6))
-
-
-@pytest.mark.any_backend
-@pytest.mark.any_backend_slow
-def test_dropout_falls_on_probabilities_keeps_their_mean_and_repeats_by_its_seed():
-    layer, z = randomized(SelfAttention(2, dropout_rate=0.5), (None, None, 6)), tokens(1, 5, 6)
-    many = np.repeat(z, 300, axis=0)
-    seeds = keras.random.SeedGenerator(3)
-    first, second = seeds.next(), seeds.next()
-    runs, again, others = (
-        array(layer(many, training=True, seed=seed)) for seed in (first, first, second)
-    )
-    np.testing.assert_array_equal(runs, again)
-    assert not np.array_equal(runs, others)
-    assert not np.array_equal(runs[0], runs[1])
-    error = np.mean(runs, axis=0) - array(layer(z))
-    assert np.abs(error).max() < 5 * np.std(runs, axis=0).max() / np.sqrt(len(runs))
-
-
-@ONLY_TENSORFLOW
-def test_a_quantised_layer_gives_nearly_the_same_outputs():
-    layer, z = randomized(SelfAttention(2), (None, None, 6)), tokens(2, 5, 6)
-    expected = np.array(layer(z))
-    for projection in (layer.query, layer.key, layer.value, layer.out):
-        projection.quantize("int8")
-    assert layer.query.kernel.dtype == "int8"
-    assert np.abs(np.array(layer(z)) - expected).max() < 0.05 * np.abs(expected).max()
-
-
-@ONLY_TENSORFLOW
-def test_low_rank_adapters_change_the_outputs_once_they_are_trained():
-    layer, z = randomized(SelfAttention(2), (None, None, 6)), tokens(2, 5, 6)
-    before = np.array(layer(z))
-    layer.query.enable_lora(rank=1)
-    np.testing.assert_allclose(layer(z), before, atol=1e-6)  # B starts at zero.
-    layer.query.lora_kernel_b.assign(np.ones(layer.query.lora_kernel_b.shape))
-    assert not np.allclose(layer(z), before, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -128,14 +87,6 @@ def test_a_map_of_another_size_uses_the_resized_table_also_in_the_graph():
     inputs, images = keras.Input((None, 6)), keras.Input((None, None, 6))
     model = keras.Model([inputs, images], layer(inputs, patches=images))
     np.testing.assert_allclose(model.predict([z, patches], verbose=0), resized, atol=1e-5)
-
-
-def test_a_relative_block_is_an_encoder_block_with_this_attention():
-    block, z = RelativeEncoderBlock(2, mlp_dim=5, grid=(2, 3)), tokens(2, 6, 6)
-    randomized(block, z.shape)
-    attended = z + array(block.attention(block.norm_1(z)))
-    expected = attended + array(block.mlp(block.norm_2(attended)))
-    np.testing.assert_allclose(array(block(z)), expected, atol=1e-5)
 
 
 def axial_by_loops(layer, x):

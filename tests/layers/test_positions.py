@@ -33,13 +33,6 @@ def layer_class(request):
     return request.param
 
 
-def test_one_dimensional_rows_are_added_in_raster_order():
-    layer, tokens = built(PositionEmbedding)
-    tokens = tokens + np.arange(DIM, dtype="float32")
-    expected = tokens + array(layer.embedding)
-    np.testing.assert_array_equal(array(layer(tokens)), expected)
-
-
 def test_a_patch_gets_the_embeddings_of_its_column_and_its_row():
     layer, tokens = built(PositionEmbedding2D)
     x, y = array(layer.x_embedding), array(layer.y_embedding)

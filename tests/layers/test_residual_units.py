@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from by_hand import array
-from keras_vit.layers import PoolingUnit, PostActivationUnit, PreActivationUnit, StandardizedConv2D
+from keras_vit.layers import PoolingUnit, PostActivationUnit, StandardizedConv2D
 
 RNG = np.random.RandomState(0)
 
@@ -115,14 +115,3 @@ def test_a_pooling_unit_is_two_convolutions_with_a_pool_and_a_residual():
     pooled = np.maximum(normalised(pooled, 1), 0)
     expected = np.maximum(pooled + normalised(convolved(pooled, 2), 2), 0)
     np.testing.assert_allclose(array(unit(x.astype("float32"))), expected, atol=1e-3)
-
-
-@pytest.mark.parametrize("unit_class", [PostActivationUnit, PreActivationUnit])
-@pytest.mark.parametrize(
-    ("channels", "strides", "projects"), [(128, 1, 0), (128, 2, 1), (32, 1, 1)]
-)
-def test_a_unit_projects_where_the_shape_changes_only(unit_class, channels, strides, projects):
-    unit = unit_class(32, strides=strides)
-    shape = (1, *((7, 6), (4, 3))[strides - 1], 128)
-    assert unit(np.zeros((1, 7, 6, channels), "float32")).shape == shape
-    assert projects == any("projection" in weight.path for weight in unit.weights)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from by_hand import array
-from keras_vit.layers import RotaryPositions, SelfAttention
+from keras_vit.layers import RotaryPositions
 
 GRID, PREFIX, HEADS, UNITS = (2, 3), 2, 2, 8
 TEMPERATURE = 50.0
@@ -63,18 +63,3 @@ def test_angles_are_float32_under_every_policy():
     rounded = keras.ops.cast(keras.ops.cast(query, "bfloat16"), "float32")
     exact, _ = built()(rounded, key, patches)
     np.testing.assert_allclose(array(keras.ops.cast(found, "float32")), array(exact), rtol=4e-3)
-
-
-def test_the_attention_returns_the_probabilities_of_turned_queries_and_keys():
-    tokens = np.random.default_rng(0).normal(size=(2, PREFIX + 6, HEADS * UNITS)).astype("float32")
-    patches = np.zeros((2, *GRID, HEADS * UNITS), "float32")
-    attention = SelfAttention(HEADS, rotary=TEMPERATURE)
-    _, probabilities = attention(tokens, return_attention=True, patches=patches)
-
-    def heads(layer):
-        return np.einsum("bnd,dkh->bknh", tokens, array(layer.kernel)) + array(layer.bias)[:, None]
-
-    query, key = (turned(heads(layer), GRID) for layer in (attention.query, attention.key))
-    logits = np.exp(query @ key.transpose(0, 1, 3, 2) / np.sqrt(UNITS))
-    expected = logits / logits.sum(-1, keepdims=True)
-    np.testing.assert_allclose(array(probabilities), expected, atol=1e-5)

@@ -1,18 +1,11 @@
 """Stochastic depth: whole examples skip a part of a block, and only in training."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
 
-import keras_vit
 from by_hand import randomized, tokens
-from keras_vit import configs
 from keras_vit.layers import EncoderBlock
-from makers import tiny_config
-
-CONFIG = tiny_config(width=8, depth=3, stochastic_depth_rate=0.4)
 
 
 def block(rate):
@@ -44,17 +37,3 @@ def test_nothing_is_skipped_in_inference_nor_drawn_at_a_rate_of_zero():
     np.testing.assert_array_equal(block(0.9)(z), block(0.0)(z))
     assert not block(0.0).non_trainable_variables
     assert len(block(0.1).non_trainable_variables) > 0
-
-
-def test_the_rate_grows_linearly_from_zero():
-    model = keras_vit.build(CONFIG, input_shape=(8, 8, 3), classes=2)
-    rates = [model.get_layer(f"encoder_block_{index}").stochastic_depth_rate for index in range(3)]
-    assert rates == pytest.approx([0.0, 0.2, 0.4])
-    assert dataclasses.replace(CONFIG, depth=1).block(0).stochastic_depth_rate == 0.0
-
-
-def test_a_rate_that_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="stochastic_depth_rate must be in"):
-        dataclasses.replace(CONFIG, stochastic_depth_rate=1.0)
-    with pytest.raises(ValueError, match="see lines"):
-        configs.AxialConfig(4, 8, 2, 16, 2, stochastic_depth_rate=0.1)

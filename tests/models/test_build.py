@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import applications, configs
+from keras_vit import applications
 from makers import tiny_config
 
 TINY = tiny_config(depth=2, mlp_dim=32)
@@ -48,15 +48,6 @@ def test_every_listed_model_has_a_function_with_a_docstring():
         assert model in function.__doc__
 
 
-def test_default_model_has_a_softmax_head_in_its_last_layer():
-    model = tiny()
-    assert model.output_shape == (None, 5)
-    assert model.layers[-1].name == "predictions"
-    assert model.layers[-1].activation is keras.activations.softmax
-    scores = randomise(model)(images(2, 12, 12, 3))
-    np.testing.assert_allclose(np.sum(scores, axis=1), 1, rtol=1e-6)
-
-
 def test_another_activation_with_weights_is_refused_as_by_keras(tmp_path):
     for application in (keras_vit.ViTTi16, keras.applications.MobileNet):
         with pytest.raises(ValueError, match="`classifier_activation`"):
@@ -86,13 +77,6 @@ def test_without_pooling_the_patch_tokens_are_a_map():
     np.testing.assert_array_equal(
         np.reshape(model(batch), (2, 8, 16)), np.array(inside(batch))[:, 1:]
     )
-
-
-def test_pooling_reads_the_class_token():
-    model = randomise(tiny(include_top=False, pooling="token"))
-    inside = keras.Model(model.input, model.get_layer("encoder_norm").output)
-    batch = images(2, 12, 12, 3)
-    np.testing.assert_allclose(model(batch), inside(batch)[:, 0], atol=1e-6)
 
 
 def test_a_size_that_the_patch_does_not_divide_is_floored_as_a_valid_convolution_does():
@@ -192,12 +176,3 @@ def test_weights_start_as_in_the_official_code():
     assert positions.std() == pytest.approx(0.02, rel=0.05)
     for path in ("class_token/token", "predictions/kernel", "predictions/bias"):
         assert not weights[path].any()
-
-
-def test_a_config_is_printed_as_the_fields_that_differ_from_the_defaults():
-    config = configs.resolve("ViT-S/14")
-    assert repr(config) == (
-        "ViTConfig(patch_size=14, width=384, depth=12, mlp_dim=1536, num_heads=6, gelu='exact', "
-        "layer_scale=True)"
-    )
-    assert eval(repr(config), {"ViTConfig": keras_vit.ViTConfig}) == config

@@ -5,7 +5,7 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit import configs, describe
+from keras_vit import describe
 from keras_vit.configs import (
     AxialConfig,
     AxialResNetConfig,
@@ -169,14 +169,6 @@ def test_the_documentation_has_the_table_of_the_command():
     page = (ROOT / "docs" / "models.md").read_text()
     missing = [line for line in command.model_table().splitlines() if line not in page]
     assert not missing, os.linesep.join(missing)
-
-
-@pytest.mark.parametrize("name", ["ViT-Mini/4", "ViT-Ti/16"])
-def test_a_model_of_free_image_size_is_counted_at_the_size_of_its_positions(name):
-    model = keras_vit.build(name, include_top=False, input_shape=(None, None, 3))
-    side = configs.default_image_size(name)
-    assert describe(model).input_shape == (side, side, 3)
-    assert describe(model).flops == describe(name, include_top=False).flops
 
 
 @pytest.mark.parametrize("sides", [(None, 64), (64, None), (None, None)])

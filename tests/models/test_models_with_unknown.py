@@ -62,12 +62,6 @@ def test_without_unknown_gives_the_probabilities_of_before_to_the_bit(plain, cal
     assert abstains(calibrated)
 
 
-def test_a_model_that_is_calibrated_again_has_the_new_bound_alone(plain, calibrated):
-    again = with_unknown(without_unknown(calibrated), 2.0, 0.5)
-    np.testing.assert_array_equal(answers(again), answers(with_unknown(plain, 2.0, 0.5)))
-    assert "leverage" not in {layer.name for layer in again.layers}
-
-
 def test_a_calibrated_model_is_described_as_the_model_within_it(plain, calibrated):
     described = keras_vit.describe(calibrated)
     assert described.labels.abstains

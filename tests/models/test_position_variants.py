@@ -55,21 +55,6 @@ def test_with_positions_they_do_not(kind):
     assert difference_of_permutation(built(kind)) > 0.1
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"position_embedding": "none", "position_embedding_at": "every_block"}, "'every_block'"),
-        ({"position_embedding": "relative", "position_embedding_at": "every_block_shared"}, "add"),
-        ({"position_embedding": "learned_2d", "width": 9, "num_heads": 3}, "must be even .*=9"),
-    ],
-)
-def test_places_and_widths_that_do_not_fit_are_refused(fields, message):
-    with pytest.raises(ValueError, match=message):
-        keras_vit.ViTConfig(
-            **{"patch_size": 4, "width": 8, "depth": 2, "mlp_dim": 12, "num_heads": 2, **fields}
-        )
-
-
 def positions(layer):
     """What the layer adds to a class token and the patches."""
     return array(layer(np.zeros((1, 7, WIDTH), "float32")))

@@ -40,14 +40,6 @@ def test_the_papers_points_are_from_tables_5_and_6():
     assert not [p for p in found if p.figure == "4"]
 
 
-def test_the_average_of_five_is_that_of_table_7():
-    found = [point for point in scaling.paper_points() if point.task == scaling.AVERAGE]
-    average = {(point.model, point.epochs): point.accuracy for point in found}
-    assert average["BiT-R50x1", 7] == pytest.approx(89.33, abs=0.005)
-    assert average["BiT-R152x2", 7] == pytest.approx(94.01, abs=0.005)
-    assert len(average) == 18
-
-
 def test_compute_is_counted_as_for_table_6():
     found, left_out = points(result(**KNOWN))
     expected = next(row.counted for row in table_6() if row.name == "ViT-B/32")
@@ -67,13 +59,6 @@ def test_missing_fields_are_listed_and_not_filled():
     assert left_out[0] == f"{FILE}: Figure 3 needs model.pretraining_images, model.config"
     _, left_out = points(result(protocol="vtab", **KNOWN))
     assert left_out == [f"{FILE}: no figure shows vtab results"]
-
-
-def test_compute_stated_in_a_file_is_used_and_few_shot_results_go_by_shots():
-    found, _ = points(result(pretraining="photos", pretraining_exaflops=3.5))
-    assert [(p.figure, p.x) for p in found] == [("5", 3.5)]
-    found, _ = points(result(protocol="few-shot", **KNOWN))
-    assert [(p.figure, p.task) for p in found] == [("4", "CIFAR-10, 5 shots")]
 
 
 def test_the_compute_of_a_run_of_ones_own_is_counted_from_its_recipe():

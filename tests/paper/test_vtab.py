@@ -300,17 +300,6 @@ def test_the_summary_stands_beside_the_paper():
     assert natural.split()[-3:] == ["86.7", "85.6", "83.3"]
 
 
-def test_a_scaled_recipe_has_fewer_steps_of_smaller_batches(study):
-    small = vtab.scaled(vtab.SETTINGS, 0.25)
-    assert (small.steps, small.batch_size, small.learning_rate) == (625, 128, 0.0025)
-    assert vtab.scaled(vtab.SETTINGS, 0.001).batch_size == 8
-    assert vtab.scaled(vtab.SETTINGS, 1) == vtab.SETTINGS
-    with pytest.raises(ValueError, match=r"in \(0, 1\]"):
-        vtab.scaled(vtab.SETTINGS, 2)
-    with pytest.raises(ValueError, match="tunes itself"):
-        dataclasses.replace(study, tune=True, linear=True)
-
-
 def test_the_recipe_is_the_papers():
     settings = vtab.SETTINGS.resolve(1000)
     assert (settings.image_size, settings.steps, settings.batch_size) == ((384, 384), 2500, 512)
