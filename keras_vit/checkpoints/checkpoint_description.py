@@ -13,7 +13,7 @@ from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name
 from keras_vit.configs.recognition import config_of_shapes, num_classes
 from keras_vit.description import Description, Labels
-from keras_vit.description.description_texts import licence_in_card
+from keras_vit.description.description_texts import licence_in_card, licence_name
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 
@@ -114,7 +114,9 @@ def read_images(
     if stated.labels.is_multilabel:
         labels = dataclasses.replace(beside.labels, task=stated.labels.task)
         beside = dataclasses.replace(beside, labels=labels)
-    licence = licence_in_card(checkpoint.folder)
+    timm = checkpoint.config.get("pretrained_cfg")
+    stated_licence = licence_name(timm.get("license")) if isinstance(timm, dict) else None
+    licence = licence_in_card(checkpoint.folder) or stated_licence
     return beside if licence is None else dataclasses.replace(beside, licence=licence)
 
 

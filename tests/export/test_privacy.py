@@ -186,12 +186,3 @@ def test_a_converted_folder_keeps_samples_of_its_source_encoded_anew(photographe
     assert not (tmp_path / "none" / "samples").exists()
     with pytest.raises(ValueError, match="samples are for a classifier's folder"):
         convert(photographed, tmp_path / "x.npz", samples=1)
-
-
-def test_a_number_of_samples_needs_a_classifier_that_has_some(run, tmp_path):
-    convert(run[0], tmp_path / "bare", samples="none")
-    with pytest.raises(ValueError, match="give a folder of photos instead"):
-        keras_vit.export.onnx(
-            tmp_path / "bare", tmp_path / "x.onnx", samples=2, check_images=run[0] / "samples"
-        )
-    assert not (tmp_path / "x.onnx").exists()
