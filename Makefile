@@ -30,7 +30,7 @@ test-all: $(SETUP)  ## Run everything, the longer proofs too.
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 MINUTES ?= 10
-fuzz: $(SETUP)  ## Read damaged and hostile files of every kind (10 min; make fuzz MINUTES=60).
+fuzz: $(SETUP)  ## Read damaged weights, classifiers, images and data (10 min; make fuzz MINUTES=60).
 	$(BIN)/python tests/fuzz/fuzz.py --minutes $(MINUTES)
 
 format: $(SETUP)  ## Format the code.

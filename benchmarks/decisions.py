@@ -25,7 +25,7 @@ from keras_vit.classifier_folder import load_classifier
 from keras_vit.description import Labels
 from keras_vit.training.data import DataSpec
 from keras_vit.training.evaluation.measures import calibration_of, scaled_probabilities
-from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibration_bound import (
     MAX_TRAINING,
     Scores,

@@ -14,9 +14,9 @@ steps of 32:
     keras    KerasHub's default from the same weights: `fit` with Adam(5e-5), a random head
 
 `--data` is a folder with CIFAR-10's test images in classes, as the weights have seen the others.
-The digits are those of scikit-learn and OpenCV (Debian's `opencv-doc`), the clothes Fashion-MNIST
-(`dataset-fashion-mnist`), the faces and the photographs, of which parts are cut out, are
-scikit-image's. Finished runs in OUTPUT are used again. Needs scikit-image and scikit-learn.
+The digits come with scikit-learn and OpenCV (Debian's `opencv-doc`), Fashion-MNIST with Debian's
+`dataset-fashion-mnist`, the faces and the photographs, of which parts are cut out, with
+scikit-image. Finished runs in OUTPUT are used again. Needs scikit-image and scikit-learn.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.images.listing import image_files
 from keras_vit.training import FineTuning, finetune
-from keras_vit.training.evaluation.intervals import wilson_interval
+from keras_vit.training.evaluation.measures import wilson_interval
 from keras_vit.utils.report import markdown_table
 
 BATCH = 32

@@ -55,13 +55,12 @@ def main():
             picture.resize(size[::-1], PIL.Image.BICUBIC).save(samples / f"{index}.png")
         packages = ("ai-edge-litert", "onnxruntime", "openvino")
         print(describe("tensorflow", "keras", *packages))
-        reports = {}
+        reports = export_all(classifier, samples, pathlib.Path(folder))
         for batch_size in arguments.batch_sizes:
-            # Only TFLite files have a fixed batch size.
-            formats = ("tflite",) if reports else COMPARED
-            reports |= export_all(classifier, samples, pathlib.Path(folder), batch_size, formats)
             calls = {"Keras": classifier.model.predict_on_batch}
             for name, report in reports.items():
+                if report.format == "tflite" and batch_size > 1:
+                    continue  # It takes one image a call.
                 calls[name] = open_export(report.path).signatures()["serve"].call
                 if report.format == "openvino":
                     calls[f"{name}, bfloat16"] = in_bfloat16(report.path)
@@ -89,27 +88,23 @@ def print_table(reports, seconds, batch_size):
         print(f"| {name} | {' | '.join(facts)} | {milliseconds:.1f} | {faster:.2f} |")
 
 
-def export_all(classifier, samples, folder, batch_size=1, formats=COMPARED):
-    """Exports a classifier to formats in every precision; returns the reports by name.
+def export_all(classifier, samples, folder):
+    """Exports a classifier to the formats in every precision; returns the reports by name.
 
     Args:
         classifier: The classifier.
         samples: Images to calibrate and to check on.
         folder: A folder for the exports.
-        batch_size: Images a call of the TFLite files.
-        formats: Names of the formats.
     """
     import keras_vit.export
     from keras_vit.export.formats import FORMATS
 
     reports = {}
-    for format_name in formats:
+    for format_name in COMPARED:
         for precision in FORMATS[format_name].precisions:
             name, options = format_name, {}
             if format_name != "saved_model":
                 name, options = f"{name} {precision}", {"precision": precision, "input": "float"}
-            if format_name == "tflite":
-                options["batch_size"] = batch_size
             suffix = FORMATS[format_name].suffix
             reports[name] = getattr(keras_vit.export, format_name)(
                 classifier,

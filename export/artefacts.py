@@ -16,12 +16,11 @@ import PIL.ImageOps
 from keras_vit.classifier import Classifier
 from keras_vit.images.transcoding import to_rgb
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import check_holds_one_model
+from keras_vit.utils.files import CLASSES, PREPROCESSING, check_holds_one_model
 from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 from keras_vit.utils.safe_text import for_line
 
-from .formats import OpenedExport, Signature, check_is_no_pattern, format_of
-from .texts import check_texts, read_facts
+from .formats import OpenedExport, Signature, check_is_no_pattern, format_of, read_facts
 
 _CHANNELS = 3
 _MAX_REASON = 1000  # Letters.
@@ -149,7 +148,12 @@ def open_export(path: str | os.PathLike) -> OpenedExport:
     check_is_no_pattern(path, export_format)
     check_holds_one_model(path)
     opened = export_format.open(pathlib.Path(path))
-    check_texts(opened.texts)
+    missing = [name for name in (CLASSES, PREPROCESSING) if name not in opened.texts]
+    if missing:
+        raise ValueError(
+            "It must hold the class names and the preprocessing that keras-vit export writes. "
+            f"Missing: {', '.join(missing)}"
+        )
     return opened
 
 

@@ -39,8 +39,16 @@ from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.safe_text import for_line
 
 from .artefacts import open_export, read_pixels, reason_of, report_program, with_size
-from .formats import FORMATS, VERIFY_SECONDS, format_of
-from .texts import CHECKSUMS, GOLDEN, NAMES, ORIGIN, read_facts
+from .formats import (
+    CHECKSUMS,
+    FORMATS,
+    GOLDEN,
+    NAMES,
+    ORIGIN,
+    VERIFY_SECONDS,
+    format_of,
+    read_facts,
+)
 
 # Largest difference of probabilities from those that an export gave when it was written.
 TOLERANCE = 1e-3
@@ -109,15 +117,11 @@ class ExportReport:
         """Agreement in the worst signature; see `SignatureCheck`."""
         return min(check.agreement for check in self.checks)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns all fields except the path, for the copy that is stored in the export."""
+    def to_text(self) -> str:
+        """Returns the content of `check.json`: all fields except the path."""
         values = dataclasses.asdict(self)
         del values["path"]
-        return values
-
-    def to_text(self) -> str:
-        """Returns the content of `check.json`."""
-        return json.dumps(self.to_json(), indent=2) + "\n"
+        return json.dumps(values, indent=2) + "\n"
 
     def __str__(self):
         lines = [
@@ -290,7 +294,7 @@ def _answers(name, signature, files, images, texts):
             batch = images[index : index + 1]
         start = time.perf_counter()
         probabilities.append(signature.probabilities(batch)[0])
-        seconds.append((time.perf_counter() - start) / signature.images_per_call)
+        seconds.append(time.perf_counter() - start)
     arrays = {
         f"{name}/probabilities": np.stack(probabilities[WARM_UP_CALLS:]),
         f"{name}/seconds": np.array(seconds[WARM_UP_CALLS:]),
@@ -404,19 +408,16 @@ def golden_json(files: Sequence[str], answers: Mapping[str, np.ndarray], *, synt
         answers: By signature, an array `(N, K)`.
         synthetic: Whether the images are made by this package instead of photos.
     """
-    samples = []
-    for index, file in enumerate(files):
-        rows = {name: [float(f"{p:.7g}") for p in rows[index]] for name, rows in answers.items()}
-        content = pathlib.Path(file).read_bytes()
-        pixels = read_pixels(file, formats=("PNG",))
-        samples.append(
-            {
-                "synthetic": synthetic,
-                "png": base64.b64encode(content).decode(),
-                "sha256": hashlib.sha256(pixels.tobytes()).hexdigest(),
-                "answers": rows,
-            }
-        )
+    samples = [
+        {
+            "synthetic": synthetic,
+            "png": base64.b64encode(pathlib.Path(file).read_bytes()).decode(),
+            "answers": {
+                name: [float(f"{p:.7g}") for p in rows[index]] for name, rows in answers.items()
+            },
+        }
+        for index, file in enumerate(files)
+    ]
     return json.dumps(samples)
 
 
@@ -534,12 +535,7 @@ def _compare_with_golden(path, golden, remarks, time_limit):
         for number, sample in enumerate(samples, 1):
             file = pathlib.Path(scratch, f"{number}.png")
             file.write_bytes(base64.b64decode(sample["png"], validate=True))
-            pixels = read_pixels(file, formats=("PNG",))
-            if hashlib.sha256(pixels.tobytes()).hexdigest() != sample["sha256"]:
-                raise ValueError(
-                    f"Golden sample {number} has other pixels than when it was written: Pillow "
-                    "here decodes PNG files differently."
-                )
+            read_pixels(file, formats=("PNG",))  # No other decoder sees what the file holds.
             files.append(str(file))
         answers = run_export(path, files, time_limit=time_limit)
     checks = []
@@ -554,7 +550,7 @@ def _compare_with_golden(path, golden, remarks, time_limit):
                 f"{TOLERANCE:.1e}. Received: {check.largest_difference:.1e} of the signature {name}"
             )
         checks.append(check)
-    note = f"Golden samples: pixels equal, probabilities within {TOLERANCE:.1e}."
+    note = f"Golden samples: probabilities within {TOLERANCE:.1e}."
     found = (os.fspath(path), format_of(path).name, size_of(path))
     return ExportReport(*found, len(samples), tuple(checks), (note, *remarks))
 

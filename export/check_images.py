@@ -1,4 +1,4 @@
-"""Images on which an export is compared with its Keras model, and those that it then holds."""
+"""Images on which an export is calibrated and compared with its Keras model, and those it holds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from PIL import Image
@@ -29,9 +29,13 @@ from keras_vit.images.samples import (
 from keras_vit.images.transcoding import read_image
 
 from .artefacts import with_size
+from .formats import QuantizedFormat
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256
+
+# Calibration only needs the ranges of the activations.
+MAX_CALIBRATION_IMAGES = 128
 
 NUM_SAMPLES = 3  # Images that an export holds.
 LONGEST_SIDE = 128  # Pixels of these; larger images are shrunk, for the size of the export.
@@ -74,6 +78,42 @@ def found_check_images(
         files = image_files(found)
         step = max(len(files) / MAX_CHECK_IMAGES, 1)
         yield [files[int(n * step)] for n in range(min(len(files), MAX_CHECK_IMAGES))], notes
+
+
+def calibration(
+    export: QuantizedFormat, classifier: Classifier, files: Sequence[str]
+) -> tuple[Sequence[str], list[np.ndarray], tuple[str, ...]]:
+    """Returns the files to check an export on, calibration images, and remarks for the user.
+
+    Only "int8" has calibration images. By default they are every second check image, which the
+    check then leaves out. They are what the export takes, without the batch's dimension.
+
+    Args:
+        export: The format, with its options.
+        classifier: The exported classifier.
+        files: Images to check on.
+
+    Raises:
+        ValueError: If there are too few images.
+    """
+    if export.precision != "int8":
+        return files, [], ()
+    if export.calibration_images is not None:
+        ranges: Sequence[str] = image_files(export.calibration_images)
+    elif len(files) > 1:
+        files, ranges = files[1::2], files[::2]
+    else:
+        raise ValueError(
+            "precision=int8 needs at least two images, for calibration and for the check. "
+            f"Received: {len(files)}"
+        )
+    ranges = ranges[:MAX_CALIBRATION_IMAGES]
+    if export.input == "uint8":
+        size = getattr(export, "input_size", None)
+        images = [with_size(pixels, size) for pixels in read_images(ranges)]
+    else:
+        images = list(load_images(classifier, ranges))
+    return files, images, (f"Ranges of activations from {len(ranges)} images.",)
 
 
 def written_images(folder: str | os.PathLike, images: Iterable[np.ndarray]) -> list[str]:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -43,16 +44,6 @@ from .formats import CONVERSION_FORMATS
 _MARKERS = {
     "classifier": MODEL,
     "huggingface": SAFETENSORS,
-}
-
-# Facts about a multi-label classifier that a format has no place for.
-_NO_THRESHOLDS = "the thresholds of the labels have no place in the output"
-_MULTILABEL_NOTES = {
-    "classifier": (),
-    "official": (_NO_THRESHOLDS,),
-    "weights": (),
-    "huggingface": (_NO_THRESHOLDS,),
-    "timm": (f"{_NO_THRESHOLDS}; apply a sigmoid to timm's outputs, not a softmax",),
 }
 
 _WITHOUT_NAMES = "class names have no place in the output; only keras-vit reads its preprocessing"
@@ -97,13 +88,9 @@ def convert(
     destination,
     *,
     to: str | None = None,
-    num_heads: int | None = None,
-    gelu: str | None = None,
-    image_size: tuple[int, int] | None = None,
-    normalization: str | None = None,
-    position_resize: str | None = None,
     samples: str | int | None = None,
     overwrite: bool = False,
+    **facts: Any,
 ) -> list[str]:
     """Converts weights, class names and preprocessing from one form to another.
 
@@ -116,21 +103,15 @@ def convert(
         destination: The file or folder to write, atomically.
         to: A key of `formats.CONVERSION_FORMATS`; by default it follows from the suffix of the
             destination, and is a classifier's folder without one.
-        num_heads: Attention heads, for files that do not show them and have no size of the
-            paper.
-        gelu: The form of GELU, where the source does not say.
-        image_size: Pixels (height, width) of the file's images, for files that do not show
-            them and have no square grid of positions, or big_vision's sines and cosines.
-        normalization: "half" (mean and standard deviation 0.5, values from -1 to 1) or
-            "imagenet" (mean and deviation of ImageNet by channel), where the source does not
-            hold it and the destination does.
-        position_resize: How positions are resized to another image size, a key of
-            `keras_vit.configs.position_resize.RULES`; by default as by the source's code base. A
-            classifier keeps it.
         samples: The photos that a classifier's folder holds, without metadata and at the model's
             size: a number of the source's samples, a folder of others, or "none"; by default
             the source's.
         overwrite: Whether to replace an existing destination.
+        **facts: What the source does not say: `num_heads`, `gelu`, `normalization` ("half":
+            values from -1 to 1, or "imagenet": ImageNet's mean and deviation by channel),
+            `position_resize` (a key of `keras_vit.configs.position_resize.RULES`; a classifier
+            keeps it) and `image_size`, pixels (height, width), for positions without a square
+            grid.
 
     Returns:
         A sentence for each assumption and each part that was not converted.
@@ -150,13 +131,16 @@ def convert(
             "samples are for a classifier's folder, other formats have no place for them. "
             f"Received: samples={samples!r}, to={name!r}"
         )
-    converted = read(source, num_heads, normalization, image_size, gelu, position_resize)
+    converted = read(source, **facts)
     if name == "classifier":
         photos = read_images(sample_files(samples, converted.weights.folder))
         converted = dataclasses.replace(converted, photos=tuple(photos))
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
     if converted.class_names and converted.description.labels.is_multilabel:
-        notes += _MULTILABEL_NOTES[name]
+        if name not in ("classifier", "weights"):
+            notes.append("the thresholds of the labels have no place in the output")
+        if name == "timm":
+            notes.append("apply a sigmoid to timm's outputs, not a softmax")
         if name == "classifier" and converted.description.labels.thresholds is None:
             notes.append(
                 f"the source is multi-label and has no thresholds; each is {DEFAULT_THRESHOLD}"
@@ -164,23 +148,9 @@ def convert(
     return notes
 
 
-def read(
-    source,
-    num_heads: int | None = None,
-    normalization: str | None = None,
-    image_size: tuple[int, int] | None = None,
-    gelu: str | None = None,
-    position_resize: str | None = None,
-) -> Converted:
+def read(source, *, image_size: tuple[int, int] | None = None, **facts: Any) -> Converted:
     """Returns the model of a source; arguments and errors as for `convert`."""
-    opened = open_model(
-        source,
-        source_size=image_size,
-        num_heads=num_heads,
-        gelu=gelu,
-        normalization=normalization,
-        position_resize=position_resize,
-    )
+    opened = open_model(source, source_size=image_size, **facts)
     model, more_notes = opened.to_model()
     notes, names = [*opened.description.notes, *more_notes], opened.class_names
     if opened.description.labels.abstains:

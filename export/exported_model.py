@@ -14,9 +14,7 @@ from keras_vit.images.resizing import resize_batch
 from keras_vit.inspection.rollouts import RolloutModel
 from keras_vit.preprocessing import Preprocessing
 
-from .formats import OUTPUTS
-
-PIXELS = "pixel_preprocessing"  # Name of the layer.
+from .formats import OUTPUTS, PIXELS
 
 FEATURES, ATTENTION = OUTPUTS
 
@@ -141,13 +139,6 @@ def computes_in_float32(model: keras.Model) -> bool:
         else layer.compute_dtype == "float32" or isinstance(layer, keras.layers.InputLayer)
         for layer in model.layers
     )
-
-
-def precision_notes(model: keras.Model) -> tuple[str, ...]:
-    """Returns a remark if a model is converted to float32 for its export."""
-    if computes_in_float32(model):
-        return ()
-    return ("The model computes in reduced precision; this is its float32 copy.",)
 
 
 def _finite(values):

@@ -1,7 +1,7 @@
 """Web page of a classifier: one file that classifies images in a browser, without a network.
 
-It is filled from the templates in `browser/`: the page `page.html` with its script `in_page.js`,
-and the module `classifier.js`; both share `bitmaps.js`.
+It is `browser/page.html` with the script `browser/classifier.js`, the facts of the classifier, its
+ONNX file and the runtime.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import pathlib
 import re
 import shutil
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from html import escape
@@ -25,9 +24,17 @@ from typing import TYPE_CHECKING, Any
 from keras_vit.utils.fields import documented, setting
 from keras_vit.utils.files import CLASSES
 
-from .formats import ExportFormat, OpenedExport, Signature, Written, import_playwright
-from .onnx import OPSET, onnx_content
-from .texts import NAMES, json_texts, texts_of_json
+from .formats import (
+    NAMES,
+    ExportFormat,
+    OpenedExport,
+    Signature,
+    Written,
+    import_playwright,
+    json_texts,
+    texts_of_json,
+)
+from .onnx import onnx_content
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -47,12 +54,6 @@ RUNTIME = {
         "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2"
     ),
 }
-# Their names in exports: many servers do not know .mjs, and browsers then refuse it.
-SERVED = {name: name.replace(".mjs", ".js") for name in RUNTIME}
-
-# Names by which the page loads the module and the model.
-SCRIPT = "classifier.js"
-ONNX_MODEL = "model.onnx"
 
 # Elements of the page by the names of the texts.
 ELEMENTS = {name: name for name in NAMES} | {CLASSES: "classes"}
@@ -61,13 +62,6 @@ _TEXT = re.compile(rb'<script type="application/json" id="([^"]+)">(.*?)</script
 
 # Pictures (height, width), as long as an evaluation resizes without a crop before.
 _TALL, _WIDE = (16_384, 512), (512, 16_384)
-
-# The page reaches nothing but what it holds.
-_POLICY = (
-    "default-src 'none'; script-src blob: 'unsafe-inline' 'wasm-unsafe-eval'; connect-src blob:; "
-    "style-src 'unsafe-inline'; img-src blob: data:; media-src blob:; base-uri 'none'; "
-    "form-action 'none'"
-)
 
 _TIMEOUT = 120_000  # Milliseconds.
 
@@ -133,16 +127,11 @@ class HTML(ExportFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the page; see `ExportFormat.write`."""
-        from .exported_model import precision_notes
-
         folder = classifier.folder
         title = self.title or (folder.name if folder else classifier.model.name)
-        packed = "\n".join(
-            f'<script type="application/gzip" id="{name}">{_packed(content)}</script>'
-            for name, content in classifier_files(classifier, self.runtime).items()
-        )
-        path.write_text(page(title, packed), encoding="utf-8")
-        return Written(files, precision_notes(classifier.model))
+        parts = classifier_files(classifier, self.runtime)
+        path.write_text(page(title, facts_of(classifier), parts), encoding="utf-8")
+        return Written(files)
 
     @staticmethod
     def add_texts(path, texts):
@@ -163,30 +152,30 @@ class HTML(ExportFormat):
         return OpenedExport(texts, [path], lambda: {"serve": page_signature(address)})
 
 
-def _packed(content):
-    return base64.b64encode(gzip.compress(content, mtime=0)).decode()
-
-
-def page(title: str, parts: str = "") -> str:
+def page(
+    title: str, facts: Mapping[str, Any] | None = None, parts: Mapping[str, bytes] | None = None
+) -> str:
     """Returns the page of a classifier.
 
     Args:
         title: Its title.
-        parts: HTML elements with the files that its script loads.
+        facts: What its script knows of the classifier, as types of JSON.
+        parts: The files that its script loads, by name.
     """
-    policy = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-    source = script("in_page.js")
-    return _filled("page.html", title=escape(title), source=source, parts=parts, policy=policy)
+    folder = pathlib.Path(__file__).with_name("browser")
+    template = (folder / "page.html").read_text(encoding="utf-8")
+    script = (folder / "classifier.js").read_text(encoding="utf-8")
+    elements = (
+        f'<script type="application/gzip" id="{name}">{_packed(content)}</script>'
+        for name, content in (parts or {}).items()
+    )
+    values = {"title": escape(title), "facts": in_one_line(facts), "parts": "\n".join(elements)}
+    places = r"\{\{(\w+)\}\}"
+    return re.sub(places, lambda found: values[found[1]], template.replace("{{script}}", script))
 
 
-def script(name: str, facts: Mapping[str, Any] | None = None) -> str:
-    """Returns a script of the folder `browser`.
-
-    Args:
-        name: Its file name.
-        facts: What it knows of the classifier, as types of JSON.
-    """
-    return _filled(name, facts=in_one_line(facts))
+def _packed(content):
+    return base64.b64encode(gzip.compress(content, mtime=0)).decode()
 
 
 def in_one_line(content: Any) -> str:
@@ -194,11 +183,13 @@ def in_one_line(content: Any) -> str:
     return json.dumps(content).replace("<", "\\u003c")
 
 
-def _filled(name, **values):
-    folder = pathlib.Path(__file__).with_name("browser")
-    values["bitmaps"] = (folder / "bitmaps.js").read_text(encoding="utf-8")
-    template = (folder / name).read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
+def facts_of(classifier: Classifier) -> dict[str, Any]:
+    """Returns what the script of a page knows of a classifier."""
+    return {
+        "classNames": classifier.description.labels.output_names,
+        "thresholds": classifier.thresholds,
+        "view": _view(classifier.preprocessing),
+    }
 
 
 def classifier_files(
@@ -220,19 +211,9 @@ def classifier_files(
     from .exported_model import ATTENTION
 
     import_playwright()  # For the check.
-    facts = {
-        "classNames": classifier.description.labels.output_names,
-        "thresholds": classifier.thresholds,
-        "view": _view(classifier.preprocessing),
-    }
-    files = {SERVED[name]: content for name, content in _runtime_files(runtime).items()}
     outputs = [ATTENTION] if has_rollout(classifier.model) else []
-    model = onnx_content(classifier, OPSET, "uint8", outputs)
-    return {
-        SCRIPT: script(SCRIPT, facts).encode(),
-        ONNX_MODEL: model.SerializeToString(),
-        **files,
-    }
+    model = onnx_content(classifier, "uint8", outputs)
+    return {"model.onnx": model.SerializeToString(), **_runtime_files(runtime)}
 
 
 def _view(preprocessing: Preprocessing) -> dict:
@@ -303,11 +284,8 @@ def _downloaded(name, sha256):
 def page_signature(address: str) -> Signature:
     """Returns the signature of a page; its images go through the page's own file input.
 
-    The page reaches no other address than its own: Chromium sends everything else, WebSockets and
-    early connections too, to a proxy that does not exist, and looks up no names.
-
     Args:
-        address: Its address. From a file it is opened with the network off.
+        address: The address of its file.
     """
     import numpy as np
     import PIL.Image
@@ -327,22 +305,21 @@ def page_signature(address: str) -> Signature:
     return Signature(call, takes_pixels=True)
 
 
-def _isolation(host):
-    """Returns the arguments of Chromium that let it reach nothing but a host with its port."""
-    return [
+def _open_page(address):
+    """Opens a page in a Chromium that reaches nothing.
+
+    It has no network, and sends WebSockets and early connections too to a proxy that does not
+    exist, and looks up no names.
+    """
+    found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    arguments = [
         "--proxy-server=http://127.0.0.1:9",  # The port of "discard", where nothing listens.
-        # Without the first entry Chromium would reach every port of this machine.
-        f"--proxy-bypass-list=<-loopback>;{host}",
+        "--proxy-bypass-list=<-loopback>",  # Else Chromium reaches every port of this machine.
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
         "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     ]
-
-
-def _open_page(address):
-    found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
-    # Chromium's sandbox does not work for root.
-    arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    arguments += _isolation(urllib.parse.urlsplit(address).netloc)
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        arguments.append("--no-sandbox")  # The sandbox does not work for root.
     playwright = import_playwright().sync_playwright().start()
     try:
         browser = playwright.chromium.launch(executable_path=next(found, None), args=arguments)
@@ -352,11 +329,7 @@ def _open_page(address):
             "A web page runs in Chromium, which does not start here: install it (in Debian the "
             "package chromium; elsewhere: playwright install chromium)."
         ) from error
-    origin, is_file = address.rpartition("/")[0], address.startswith("file:")
-    context = browser.new_context(offline=is_file)
-    if not is_file:
-        context.route(lambda url: not url.startswith(origin), lambda route: route.abort())
-    page = context.new_page()
+    page = browser.new_context(offline=True).new_page()
     page.goto(address)
     page.wait_for_selector("body[data-state]", timeout=_TIMEOUT)
     if page.get_attribute("body", "data-state") != "ready":

@@ -7,22 +7,26 @@ import os
 import pathlib
 import re
 import tempfile
+import types
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_vit.utils.fields import documented, setting
+from keras_vit.utils.fields import documented
 from keras_vit.utils.files import CLASSES
 
 from .formats import (
+    FLOAT_LAYERS,
+    NAMES,
     OpenedExport,
     QuantizedFormat,
     Signature,
     Written,
     further_outputs,
     import_export_package,
+    json_texts,
     output_names,
+    texts_of_json,
 )
-from .texts import NAMES, json_texts, texts_of_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
     from .check import ExportReport
 
 OPSET = 18  # ONNX 1.13 of 2022, which all current runtimes read.
-OPSETS = range(13, 19)  # The operator sets that tf2onnx writes.
 
 # Metadata properties of a file by the names of the texts.
 PROPERTIES = {name: pathlib.Path(name).stem for name in NAMES} | {CLASSES: "class_names"}
@@ -93,21 +96,13 @@ class ONNX(QuantizedFormat):
     precisions = ("float32", "float16", "int8")
     packages = ("onnx", "tf2onnx", "onnxruntime")  # The file, its converter, its runtime.
 
-    opset: int = setting(
-        OPSET,
-        "version of the standard operator set",
-        unit="N",
-        limits=(f"in {OPSETS.start} to {OPSETS.stop - 1}", lambda value: value in OPSETS),
-    )
-
     outputs: tuple[str, ...] = further_outputs()
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the file; see `ExportFormat.write`."""
-        further = output_names(self.outputs)
-        content, written = onnx_in_precision(classifier, files, self, self.opset, further)
+        content, written = onnx_in_precision(classifier, files, self, self.outputs)
         import_export_package("onnx").save(content, path)
-        return written._replace(notes=(f"Operator set {self.opset}.", *written.notes))
+        return written
 
     @staticmethod
     def add_texts(path, texts):
@@ -132,8 +127,7 @@ def onnx_in_precision(
     classifier: Classifier,
     files: Sequence[str],
     options: QuantizedFormat,
-    opset: int,
-    further: Sequence[str] = (),
+    outputs: Iterable[str],
     *,
     fused: bool = True,
 ) -> tuple[Any, Written]:
@@ -143,31 +137,25 @@ def onnx_in_precision(
         classifier: The classifier.
         files: Real images, for the check and for calibration.
         options: Precision, input and calibration images.
-        opset: Version of the standard operator set.
-        further: Further outputs; see `exported_model`.
+        outputs: Further outputs, whose names may stand between commas.
         fused: Under "int8", whether it is for ONNX Runtime; see `quantize`.
     """
-    from . import quantization
-    from .exported_model import precision_notes
+    from .check_images import calibration
 
-    split = quantization.split(files, options.precision, options.calibration_images)
-    content = onnx_content(classifier, opset, options.input, further)
+    files, images, notes = calibration(options, classifier, files)
+    content = onnx_content(classifier, options.input, output_names(outputs))
     if options.precision == "float16":
         store_in_float16(content)
     elif options.precision == "int8":
-        images = quantization.inputs(classifier, split.calibration, options.input)
         content = quantize(content, images, fused=fused)
-    return content, Written(split.check, (*precision_notes(classifier.model), *split.notes))
+    return content, Written(files, notes)
 
 
-def onnx_content(
-    classifier: Classifier, opset: int, input: str, outputs: Sequence[str] = ()
-) -> Any:
+def onnx_content(classifier: Classifier, input: str, outputs: Sequence[str] = ()) -> Any:
     """Returns a classifier as an `onnx.ModelProto` in float32, with the outputs of `onnx`.
 
     Args:
         classifier: The classifier.
-        opset: Version of the standard operator set.
         input: "uint8" or "float".
         outputs: Further outputs; see `exported_model`.
     """
@@ -180,7 +168,7 @@ def onnx_content(
         input=input,
         outputs=outputs,
     )
-    content = _convert(model, opset, library)
+    content = _convert(model, library)
     graph = content.graph
     _mask_scores(graph, library)
     (images,) = graph.input
@@ -193,7 +181,7 @@ def onnx_content(
     return content
 
 
-def _convert(model, opset, library):
+def _convert(model, library):
     """Returns the ONNX content of a model; its output `probabilities` is called `scores` there.
 
     Each pass of the converter copies the constants of its graph and keeps the copies, 2 GB for a
@@ -223,7 +211,7 @@ def _convert(model, opset, library):
     ]
     converter = import_export_package("tf2onnx")
     content, _ = converter.convert.from_function(
-        serve, signature, opset=opset, custom_op_handlers={"Erfc": (_write_erfc, [])}
+        serve, signature, opset=OPSET, custom_op_handlers={"Erfc": (_write_erfc, [])}
     )
     graph = content.graph
     for tensor in graph.input:
@@ -300,7 +288,7 @@ def quantize(content: Any, images: Iterable[np.ndarray], *, fused: bool = True) 
     """Returns a model with products in 8 bits, as pairs of QuantizeLinear and DequantizeLinear.
 
     Weights are symmetric by channel, activations uint8 with the range of the calibration images.
-    See `quantization.py` for what stays in float32.
+    See `INTEGER_PRECISIONS` and `FLOAT_LAYERS` for what stays in float32.
 
     Args:
         content: An `onnx.ModelProto`, whose constants are folded.
@@ -311,10 +299,7 @@ def quantize(content: Any, images: Iterable[np.ndarray], *, fused: bool = True) 
             7 bits: on x86 without VNNI two products are added in 16 bits, which cuts off sums of
             8 x 8 bits. Other runtimes are faster and more exact without.
     """
-    import numpy as np
-
-    from .quantization import FLOAT_LAYERS
-
+    batches = iter([{"images": image[None]} for image in images])
     library = import_export_package("onnx")
     quantization = import_export_package("onnxruntime.quantization")
     shapes = import_export_package("onnxruntime.quantization.shape_inference")
@@ -341,7 +326,7 @@ def quantize(content: Any, images: Iterable[np.ndarray], *, fused: bool = True) 
         quantization.quantize_static(
             prepared,
             quantized,
-            _Batches(image[np.newaxis] for image in images),
+            types.SimpleNamespace(get_next=lambda: next(batches, None)),
             quant_format=quantization.QuantFormat.QDQ,
             op_types_to_quantize=INTEGER_OPERATIONS,
             nodes_to_exclude=in_float,
@@ -358,17 +343,6 @@ def quantize(content: Any, images: Iterable[np.ndarray], *, fused: bool = True) 
             },
         )
         return library.load(quantized)
-
-
-class _Batches:
-    """Batches one by one, with the method of ONNX Runtime's CalibrationDataReader."""
-
-    def __init__(self, batches: Iterable[np.ndarray]):
-        self._batches = iter(batches)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        batch = next(self._batches, None)
-        return None if batch is None else {"images": batch}
 
 
 def fold_constants(content: Any) -> None:

@@ -13,16 +13,16 @@ from keras_vit.description.description_texts import read_texts
 from keras_vit.utils.fields import documented
 
 from .formats import (
+    NAMES,
     OpenedExport,
     QuantizedFormat,
     Signature,
     Written,
     further_outputs,
     import_export_package,
-    output_names,
+    write_texts,
 )
-from .onnx import OPSET, onnx_in_precision, separate
-from .texts import NAMES, write_texts
+from .onnx import onnx_in_precision, separate
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -81,8 +81,7 @@ class OpenVINO(QuantizedFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the model; see `ExportFormat.write`."""
-        further = output_names(self.outputs)
-        content, written = onnx_in_precision(classifier, files, self, OPSET, further, fused=False)
+        content, written = onnx_in_precision(classifier, files, self, self.outputs, fused=False)
         if self.precision == "int8":
             keep_scales(content.graph)
         library = import_export_package("openvino", "openvino")

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 
 import keras
+import scipy.stats
 import tensorflow as tf
 
 from keras_vit._version import __version__
@@ -23,13 +24,21 @@ from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check
 
 from .check import ExportReport, checksums, compare_with_keras, golden_json, size_of
 from .check_images import found_check_images, golden_files
+from .exported_model import computes_in_float32
 from .formats import (
+    CHECK,
+    CHECKSUMS,
+    GOLDEN,
+    INTEGER_PRECISIONS,
+    MINIMUM_AGREEMENT,
+    ORIGIN,
     ExportFormat,
-    QuantizedFormat,
     check_is_no_pattern,
     import_export_package,
 )
-from .texts import CHECK, CHECKSUMS, GOLDEN, ORIGIN
+
+# Level at which check images show that the answers of integers agree too rarely.
+SIGNIFICANCE = 0.05
 
 
 def write_export(
@@ -60,21 +69,24 @@ def write_export(
     for package in export.packages:
         import_export_package(package)
     classifier = open_classifier(classifier)
-    check_model_size(classifier.model, type(export))
-    needs_real = isinstance(export, QuantizedFormat) and export.calibrates_on_check_images
-    with found_check_images(classifier, export.check_images, needs_real) as (files, notes):
-        return _written(export, classifier, path, files, notes)
-
-
-def _written(export, classifier, path, files, notes):
-    """The report of an export that is written and checked."""
-    format_type = type(export)
+    bytes_of_weights = 4 * classifier.model.count_params()
+    if export.max_bytes is not None and bytes_of_weights > export.max_bytes:
+        raise ValueError(
+            f"An export to {export.name} holds at most 2 GiB; export to saved_model instead. "
+            f"Received: a model of {bytes_of_weights / 2**30:.2f} GiB in float32"
+        )
+    # Options that only some formats have.
+    precision = getattr(export, "precision", "float32")
+    only_real = precision == "int8" and getattr(export, "calibration_images", None) is None
+    size = getattr(export, "input_size", None)
     with (
+        found_check_images(classifier, export.check_images, only_real) as (files, notes),
         tempfile.TemporaryDirectory() as scratch,
-        new_output(path, format_type, overwrite=export.overwrite) as partial,
+        new_output(path, type(export), overwrite=export.overwrite) as partial,
     ):
-        size = getattr(export, "input_size", None)  # Only some formats have a fixed one.
         golden, synthetic, line = golden_files(scratch, classifier, export.samples, size)
+        if not export.runs_in_tensorflow and not computes_in_float32(classifier.model):
+            notes += ("The model computes in reduced precision; this is its float32 copy.",)
         written = export.write(partial, classifier, files)
         model_bytes = partial.stat().st_size
         export.add_texts(partial, texts_of(classifier))
@@ -85,25 +97,61 @@ def _written(export, classifier, path, files, notes):
             (*notes, *written.notes, f"{line[0].upper()}{line[1:]}."),
             golden=golden,
         )
-        if report.agreement < export.least_agreement:
-            answer = "labels" if classifier.task == MULTILABEL else "first class"
-            raise ValueError(
-                f"An export must have the Keras model's {answer} on {export.least_agreement:.1%} "
-                "of the check images, else it is removed; more check images measure this better. "
-                f"Received: {report.agreement:.1%} of {report.num_images} images"
-            )
-        if export.has_integers and classifier.description.labels.abstains:
-            stay = (
-                f"{report.agreement:.1%} of the answers are the same as in Keras, unknown "
-                "included. The bound on the errors was not tested on this export."
-            )
-            report = dataclasses.replace(report, notes=(*report.notes, stay))
+        notes = check_agreement(report, classifier, precision, export.minimum_agreement)
         export.add_texts(partial, {GOLDEN: golden_json(golden, answers, synthetic=synthetic)})
-        report = dataclasses.replace(report, path=os.fspath(path), size=size_of(partial))
+        report = dataclasses.replace(
+            report,
+            path=os.fspath(path),
+            size=size_of(partial),
+            notes=(*report.notes, *notes),
+        )
         export.add_texts(partial, {CHECK: report.to_text()})
         parts = checksums(partial, export.open(partial).texts, model_bytes)
         export.add_texts(partial, {CHECKSUMS: json.dumps(parts, indent=2) + "\n"})
     return report
+
+
+def check_agreement(
+    report: ExportReport, classifier: Classifier, precision: str, least: float | None = None
+) -> tuple[str, ...]:
+    """Returns remarks about the agreement of an export with the Keras model.
+
+    Float answers differ by rounding alone, so a share of `least` must be equal. Integers turn an
+    answer where the Keras model is near a tie or near its bound of "unknown", and one such image is
+    more than 2% of 32. So they are refused where the images show that the share is less: if `least`
+    of all images agreed, so few of these would in under 5% of the cases.
+
+    Args:
+        report: The comparison.
+        classifier: The exported classifier.
+        precision: The precision of the export.
+        least: The share of check images, or None for the default of the precision.
+
+    Raises:
+        ValueError: If too few answers agree.
+    """
+    least = MINIMUM_AGREEMENT[precision] if least is None else least
+    count, share = report.num_images, report.agreement
+    # The mean share of labels varies less than a binomial one.
+    test = scipy.stats.binomtest(round(share * count), count, least, alternative="less")
+    integers = precision in INTEGER_PRECISIONS
+    if test.pvalue < SIGNIFICANCE if integers else share < least:
+        answer = "labels" if classifier.task == MULTILABEL else "first class"
+        raise ValueError(
+            f"An export must have the Keras model's {answer} on {least:.1%} of the check images, "
+            "else it is removed; more check images measure this better. "
+            f"Received: {share:.1%} of {count} images"
+        )
+    if not integers:
+        return ()
+    low, high = scipy.stats.binomtest(round(share * count), count).proportion_ci()
+    note = (
+        f"Integers keep {share:.1%} of the answers of {count} images "
+        f"(95% interval {100 * low:.1f} to {100 * high:.1f})"
+    )
+    if not classifier.description.labels.abstains:
+        return (f"{note}.",)
+    return (f"{note}, unknown included; the bound on the errors was not tested on this export.",)
 
 
 def texts_of(classifier: Classifier) -> dict[str, str]:
@@ -166,13 +214,3 @@ def new_output(
     with atomic_write(path) as partial:
         yield partial
         check_output(path, format_type, overwrite=overwrite)
-
-
-def check_model_size(model: keras.Model, format_type: type[ExportFormat]) -> None:
-    """Raises ValueError if a float32 model is too large for a format."""
-    size = 4 * model.count_params()
-    if format_type.max_bytes is not None and size > format_type.max_bytes:
-        raise ValueError(
-            f"An export to {format_type.name} holds at most 2 GiB; export to saved_model instead. "
-            f"Received: a model of {size / 2**30:.2f} GiB in float32"
-        )

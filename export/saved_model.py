@@ -13,15 +13,15 @@ from keras_vit.preprocessing import MAX_PIXELS
 from keras_vit.utils.fields import AT_LEAST_1, documented, image_size, setting
 
 from .formats import (
+    NAMES,
     ExportFormat,
     OpenedExport,
     Signature,
     Written,
     further_outputs,
-    import_export_package,
     output_names,
+    write_texts,
 )
-from .texts import NAMES, write_texts
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -29,14 +29,6 @@ if TYPE_CHECKING:
     from .check import ExportReport
 
 TOP = 5  # Classes that are named.
-
-_SERVING_MESSAGES = "tensorflow_serving.apis.prediction_log_pb2"
-
-# Path and name that TensorFlow Serving prescribes.
-WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
-
-# A batch size is compiled (with XLA) or planned at its first call.
-WARM_UP_BATCH_SIZES = (1, 8)
 
 
 def saved_model(
@@ -55,7 +47,6 @@ def saved_model(
     Raises:
         ValueError: If an option is out of range, the output exists, there are no check images, or
             the check fails. Nothing is written then.
-        ImportError: If the extra `export` is not installed, for warm-up requests.
     """
     from .publish import write_export
 
@@ -107,14 +98,7 @@ class SavedModel(ExportFormat):
     max_pixels: int = setting(
         MAX_PIXELS, "largest encoded image, height times width", unit="N", limits=AT_LEAST_1
     )
-    jit_compile: bool = setting(False, "compile the model with XLA, once for each batch size")
     outputs: tuple[str, ...] = further_outputs()
-    warm_up: bool = setting(False, "add requests that TensorFlow Serving runs before it is ready")
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """The package of the warm-up requests."""
-        return (_SERVING_MESSAGES,) if self.warm_up else ()
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the SavedModel; see `ExportFormat.write`."""
@@ -136,8 +120,6 @@ class SavedModel(ExportFormat):
         for suffix, variant in {"": classifier, **variants}.items():
             add_signatures(archive, variant, suffix, self)
         archive.write_out(str(path), verbose=False)
-        if self.warm_up:
-            write_warm_up_requests(path, classifier, import_export_package(_SERVING_MESSAGES))
         return Written(files, variants=variants)
 
     @staticmethod
@@ -191,7 +173,7 @@ def add_signatures(archive: Any, classifier: Classifier, suffix: str, options: S
 
     answering = exported_model(model, preprocessing, outputs=output_names(options.outputs))
 
-    @tf.function(jit_compile=options.jit_compile)
+    @tf.function
     def answers(images):
         return answering(images, training=False)
 
@@ -223,39 +205,6 @@ def add_signatures(archive: Any, classifier: Classifier, suffix: str, options: S
     file_batch = tf.TensorSpec((None,), "string", "images")
     archive.add_endpoint(f"serve{suffix}", serve, input_signature=[image_batch])
     archive.add_endpoint(f"serve_bytes{suffix}", serve_bytes, input_signature=[file_batch])
-
-
-def write_warm_up_requests(folder: pathlib.Path, classifier: Classifier, messages: Any) -> None:
-    """Writes the requests that TensorFlow Serving runs before it is ready.
-
-    They hold one synthetic image, repeated.
-
-    Args:
-        folder: The SavedModel's folder.
-        classifier: The exported classifier.
-        messages: TensorFlow Serving's module `prediction_log_pb2`.
-    """
-    import numpy as np
-    import tensorflow as tf
-
-    from keras_vit.images.samples import encoded_png, synthetic_images
-
-    path = folder / WARM_UP_FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image = synthetic_images()[0]
-    encoded = np.array([encoded_png(image)], dtype=object)
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for batch_size in WARM_UP_BATCH_SIZES:
-            for signature, batch in (
-                ("serve", classifier.preprocess(image)),
-                ("serve_bytes", encoded),
-            ):
-                log = messages.PredictionLog()
-                request = log.predict_log.request
-                request.model_spec.signature_name = signature
-                repeated = np.repeat(batch, batch_size, axis=0)
-                request.inputs["images"].CopyFrom(tf.make_tensor_proto(repeated))
-                writer.write(log.SerializeToString())
 
 
 def _signatures(path):

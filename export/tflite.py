@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import io
@@ -12,35 +11,38 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_vit.preprocessing import MAX_SIDE
-from keras_vit.utils.fields import documented, image_size, setting
+from keras_vit.utils.fields import Rule, documented, image_size, setting
 from keras_vit.utils.files import CLASSES
 
 from .formats import (
-    INPUTS,
+    FLOAT_LAYERS,
     INTEGER_PRECISIONS,
+    NAMES,
+    RESIDUAL_PRODUCTS,
     OpenedExport,
     QuantizedFormat,
     Signature,
     Written,
     import_export_package,
 )
-from .texts import NAMES, TFLITE_LABELS
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
 
     from .check import ExportReport
 
+LABELS = "labels.txt"  # Class names in the file, to which its metadata refer.
+
 _MAX_TEXT = 2**26  # Bytes of a text.
 
 # Limit of GPU and NPU delegates.
 MAX_RANK = 4
 
-# Operations in integers under int8; see `quantization.py`. XNNPACK's delegate has no 8-bit GELU or
-# attention products, which would make them slower.
+# Operations in integers under int8. XNNPACK's delegate has no 8-bit GELU or attention products,
+# which would make them slower.
 INTEGER_OPERATIONS = ("FULLY_CONNECTED", "CONV_2D")
 
 
@@ -67,29 +69,20 @@ def tflite(
     return write_export(TFLite(**options), classifier, path)
 
 
-def _parse_batch_size(text):
-    """Returns a number, or None for "free"; an argparse type."""
-    if text == "free":
-        return None
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f'must be a number or "free". Received: {text}')
-    return int(text)
-
-
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TFLite(QuantizedFormat):
     """A classifier as a TFLite file.
 
-    The signature `serve` takes `images` `(batch_size, H, W, C)` uint8, RGB pixels that the file
-    resizes and scales as evaluation does; or float32, preprocessed before. Pixels have the
-    classifier's size, until the interpreter resizes its input to another. It gives
-    `probabilities` `(batch_size, K)` float32, zeros for an image with NaN or infinity in its
-    values or scores. The file has builtin operations only and tensors of rank 4 at most. Its
-    TFLite metadata refers to `labels.txt` and, for float32, holds the normalisation. The file is
-    also a ZIP archive of `description.json`, `labels.txt`, `preprocessing.json`, `origin.json`,
-    `golden.json`, `check.json` and `checksums.json`, and of a multi-label classifier `task.json`. A
-    model in mixed precision is exported as its float32 copy.
+    The signature `serve` takes `images` `(1, H, W, C)` uint8, RGB pixels that the file resizes and
+    scales as evaluation does; or float32, preprocessed before. Pixels have the classifier's size,
+    until the interpreter resizes its input to another. It gives `probabilities` `(1, K)` float32,
+    zeros for an image with NaN or infinity in its values or scores. The file has builtin operations
+    only and tensors of rank 4 at most. Its TFLite metadata refers to `labels.txt` and, for
+    preprocessed images, holds the normalisation. The file is also a ZIP archive of
+    `description.json`, `labels.txt`, `preprocessing.json`, `origin.json`, `golden.json`,
+    `check.json` and `checksums.json`, and of a multi-label classifier `task.json`. A model in mixed
+    precision is exported as its float32 copy.
 
     Precisions:
 
@@ -113,29 +106,16 @@ class TFLite(QuantizedFormat):
         unit="HxW",
         absent="any: the interpreter may resize its input",
         parse=image_size,
-    )
-    batch_size: int | None = setting(
-        1,
-        'images a call: a fixed number is fastest on phones, "free" (None in Python) is any number',
-        unit="N",
-        limits=("positive or None", lambda value: value > 0),
-        parse=_parse_batch_size,
+        limits=(f"sides from 1 to {MAX_SIDE}", lambda side: 1 <= side <= MAX_SIDE),
     )
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.input_size is None:
-            return
-        if self.input != INPUTS[0]:
-            raise ValueError(
-                "input_size is for input='uint8'; preprocessed images have the classifier's size. "
-                f"Received: input={self.input!r}, input_size={self.input_size!r}"
-            )
-        if len(self.input_size) != 2 or not all(1 <= n <= MAX_SIDE for n in self.input_size):
-            raise ValueError(
-                f"input_size must be two numbers (height, width) from 1 to {MAX_SIDE}. "
-                f"Received: {self.input_size!r}"
-            )
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "input_size is for input='uint8', as preprocessed images have the classifier's size",
+            ("input_size", "input"),
+            lambda options: options.input_size is None or options.input == "uint8",
+        ),
+    )
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -145,18 +125,17 @@ class TFLite(QuantizedFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the file; see `ExportFormat.write`."""
-        from . import quantization
-        from .exported_model import exported_model, float32_model, precision_notes
+        from .check_images import calibration
+        from .exported_model import exported_model, float32_model
 
         preprocessing, size = classifier.preprocessing, self.input_size
-        split = quantization.split(files, self.precision, self.calibration_images)
+        files, images, notes = calibration(self, classifier, files)
         model = exported_model(
             float32_model(classifier.model), preprocessing, input=self.input, input_size=size
         )
-        content = convert(model, self.batch_size, self.precision)
+        content = convert(model, self.precision)
         if self.precision in INTEGER_PRECISIONS:
-            images = quantization.inputs(classifier, split.calibration, self.input, size)
-            content = quantize(content, self.precision, images, self.batch_size or 1)
+            content = quantize(content, self.precision, images)
         metadata = image_classifier_metadata(
             classifier.model.name, preprocessing.value_range if self.input == "float" else None
         )
@@ -164,22 +143,22 @@ class TFLite(QuantizedFormat):
         path.write_bytes(
             finished(content, metadata, preprocessing.image_size if flexible else None)
         )
-        notes = (*precision_notes(classifier.model), *split.notes)
         if size is None:
             height, width = preprocessing.image_size
-            notes += (
+            notes = (
+                *notes,
                 f"MediaPipe resizes images to {height}x{width} pixels in its own way and then "
                 "answers otherwise than predict: export for it with --input-size, the size of its "
                 "images.",
             )
-        return Written(split.check, notes)
+        return Written(files, notes)
 
     @staticmethod
     def add_texts(path, texts):
         """Appends the texts to the file, which is then also a ZIP archive."""
         with zipfile.ZipFile(path, "a") as archive:
             for name, text in texts.items():
-                archive.writestr(TFLITE_LABELS if name == CLASSES else name, text)
+                archive.writestr(LABELS if name == CLASSES else name, text)
 
     @staticmethod
     def open(path):
@@ -189,13 +168,13 @@ class TFLite(QuantizedFormat):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 for entry in archive.infolist():
-                    name = CLASSES if entry.filename == TFLITE_LABELS else entry.filename
+                    name = CLASSES if entry.filename == LABELS else entry.filename
                     if name in NAMES and entry.file_size <= _MAX_TEXT:
                         texts[name] = archive.read(entry).decode("utf-8")
         return OpenedExport(texts, [path], lambda: {"serve": _signature(path)})
 
 
-def convert(model, batch_size, precision):
+def convert(model, precision):
     """Returns the bytes of a TFLite file in "float32" or "float16"; integers come later."""
     import keras
     import tensorflow as tf
@@ -209,7 +188,7 @@ def convert(model, batch_size, precision):
         mask = answer["valid"][:, tf.newaxis]
         return {"probabilities": tf.where(mask, answer["probabilities"], 0.0)}
 
-    signature = tf.TensorSpec((batch_size, *images.shape[1:]), images.dtype, "images")
+    signature = tf.TensorSpec((1, *images.shape[1:]), images.dtype, "images")
     archive.add_endpoint("serve", serve, input_signature=[signature])
     with tempfile.TemporaryDirectory() as folder:
         archive.write_out(folder, verbose=False)
@@ -223,19 +202,14 @@ def convert(model, batch_size, precision):
         return converter.convert()
 
 
-def quantize(content, precision, images, batch_size):
+def quantize(content, precision, images=()):
     """Returns a float32 TFLite file's bytes with integer weights.
 
     Args:
         content: The file's bytes.
         precision: "dynamic_int8" or "int8".
         images: For "int8", calibration images `(H, W, C)`.
-        batch_size: Images a call.
     """
-    import numpy as np
-
-    from .quantization import FLOAT_LAYERS, RESIDUAL_PRODUCTS
-
     quantizer = import_export_package("ai_edge_quantizer.quantizer").Quantizer(bytearray(content))
     if precision == "dynamic_int8":
         quantizer.add_dynamic_config(regex=".*", operation_name="*", num_bits=8)
@@ -252,7 +226,7 @@ def quantize(content, precision, images, batch_size):
     with contextlib.redirect_stderr(io.StringIO()):
         ranges = None
         if images:
-            batches = [{"images": np.repeat(image[None], batch_size, 0)} for image in images]
+            batches = [{"images": image[None]} for image in images]
             ranges = _ranges(content, quantizer.get_quantization_recipe(), batches)
         result = quantizer.quantize(ranges, enable_progress_report=False)
     return bytes(result.quantized_model)
@@ -344,7 +318,7 @@ def image_classifier_metadata(name: str, value_range=None) -> bytes:
         0: "probabilities",
         3: {0: 1, 1: {}},  # Feature properties.
         5: {0: [1.0], 1: [0.0]},
-        6: [{0: TFLITE_LABELS, 2: 2}],  # Associated files: labels of the tensor's axis.
+        6: [{0: LABELS, 2: 2}],  # Associated files: labels of the tensor's axis.
     }
     model = {0: name, 3: [{2: [images], 3: [probabilities]}], 7: "1.0.0"}
     builder = flatbuffers.Builder()
@@ -386,19 +360,15 @@ def _signature(path):
     run = interpreter.get_signature_runner("serve")
     lock = threading.Lock()  # The interpreter holds the images and the answers of one call.
     details = run.get_input_details()["images"]
-    fixed, height, width, _ = map(int, details["shape_signature"])  # -1 for any.
+    _, height, width, _ = map(int, details["shape_signature"])  # -1 for any.
 
     def call(batch):
-        size = fixed if fixed > 0 else len(batch)
         answers = []
-        for start in range(0, len(batch), size):
-            part = batch[start : start + size]
-            # Filled with copies of the last image.
-            filled = np.concatenate([part, np.repeat(part[-1:], size - len(part), axis=0)])
+        for image in batch:
             with lock:
-                answers.append(run(images=filled)["probabilities"][: len(part)])
-        return np.concatenate(answers)
+                answers.append(run(images=image[None])["probabilities"][0])
+        return np.stack(answers)
 
     takes_pixels = details["dtype"] == np.uint8
     size = (height, width) if takes_pixels and height > 0 else None
-    return Signature(call, False, max(fixed, 1), takes_pixels, size)
+    return Signature(call, takes_pixels=takes_pixels, input_size=size)

@@ -7,7 +7,6 @@ runtime predicts without both.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 import itertools
 import operator
@@ -33,7 +32,7 @@ from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.images.listing import PATHS, as_image, as_images
 from keras_vit.images.transcoding import decode_file
 from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
-from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import model_in
 
@@ -69,8 +68,6 @@ class Classifier:
     [('beagle', 0.98)]
     """
 
-    _process: int | None = None  # The one that opened the first.
-
     def __init__(
         self,
         model: keras.Model,
@@ -83,7 +80,8 @@ class Classifier:
         thresholds: Sequence[float] | None = None,
     ):
         labels = Labels(tuple(class_names), task, None if thresholds is None else tuple(thresholds))
-        description = described_fully(held_description(model), model, labels, preprocessing)
+        held = held_description(model)
+        description = dataclasses.replace(held, labels=labels, preprocessing=preprocessing)
         self._set(model, description, recipe, folder)
 
     @classmethod
@@ -102,32 +100,14 @@ class Classifier:
             recipe: As above.
             folder: As above.
         """
-        labels, preprocessing = description.labels, description.preprocessing
         classifier = cls.__new__(cls)
-        classifier._set(
-            model, described_fully(description, model, labels, preprocessing), recipe, folder
-        )
+        classifier._set(model, description, recipe, folder)
         return classifier
 
     def _set(self, model, description, recipe, folder):
-        self.model, self.description = model, description
+        self.model, self.description = model, described_fully(description, model)
         self.recipe = dict(recipe or {})
         self.folder = None if folder is None else pathlib.Path(folder)
-        Classifier._process = Classifier._process or os.getpid()
-
-    def __reduce__(self):
-        if hasattr(self.model, "takes_pixels"):  # A running export is opened again.
-            return _unpickled, (open_classifier, (os.path.abspath(str(self.folder)),))
-        facts = (self.description, self.recipe, self.folder)
-        return _unpickled, (*self.model.__reduce__(), *facts)
-
-    def _check_process(self):
-        if self._process != os.getpid():
-            raise RuntimeError(
-                "A classifier must not be used in a forked process, where TensorFlow never "
-                'answers: start processes with multiprocessing.get_context("spawn"). '
-                f"Received: process {os.getpid()}, a fork of {self._process}"
-            )
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -159,7 +139,6 @@ class Classifier:
         Returns:
             A float32 array `(B, height, width, C)`.
         """
-        self._check_process()
         if hasattr(images, "convert") or getattr(images, "ndim", 4) == 3:
             images = [images]
         arrays = []
@@ -208,7 +187,6 @@ class Classifier:
         Yields:
             A `Prediction` for each image, in order.
         """
-        self._check_process()
         if top < 1 or batch_size < 1:
             raise ValueError(
                 "top and batch_size must be at least 1. "
@@ -239,18 +217,11 @@ class Classifier:
         """How an image becomes the model's input; None where the model takes pixels itself."""
         return None if getattr(self.model, "takes_pixels", False) else self.preprocessing
 
-    @functools.cached_property
-    def _limits(self):
-        return np.array(self.thresholds)  # float64.
-
-    def input_of(
-        self, encoded: bytes, max_pixels: int = MAX_PIXELS, *, compiled: bool = True
-    ) -> np.ndarray:
+    def input_of(self, encoded: bytes, *, compiled: bool = True) -> np.ndarray:
         """Returns the model's input for the content of an image file.
 
         Args:
             encoded: The content of the file.
-            max_pixels: Largest height times width of the image.
             compiled: Whether the preprocessing is a graph, which takes a second to make.
 
         Returns:
@@ -259,7 +230,7 @@ class Classifier:
         Raises:
             ValueError: If it cannot be decoded. The message is the reason, in one line.
         """
-        known, pixels = self.input_preprocessing, decode_file(encoded, max_pixels)
+        known, pixels = self.input_preprocessing, decode_file(encoded)
         if known is None:
             return pixels
         if compiled:
@@ -268,7 +239,6 @@ class Classifier:
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` or `(B, K + 1)` for B inputs of `input_of`."""
-        self._check_process()
         if len({image.shape for image in inputs}) == 1:
             return predict_batch(self.model, np.stack(inputs))
         # Images of several sizes, which the model resizes itself.
@@ -285,7 +255,7 @@ class Classifier:
         best = [(names[k], float(probabilities[k])) for k in order]
         given = order[:1]
         if self.thresholds is not None:
-            above = np.flatnonzero(probabilities > self._limits)
+            above = np.flatnonzero(probabilities > np.array(self.thresholds))
             given = above[highest(probabilities[above], len(above))]
         labels = (UNKNOWN,) if is_unknown else tuple(names[k] for k in given)
         return Prediction(path, best, None, labels, labels[0] if may_abstain else None)
@@ -312,73 +282,48 @@ class Classifier:
                 yield self.prediction(path, next(rows), top)
 
 
-def described_fully(description, model, labels, preprocessing):
-    """The description of a classifier, which fits its model, with a threshold for each label.
+def described_fully(description: Description, model: Any) -> Description:
+    """Returns the description of a classifier, with a threshold for each label.
 
     Raises:
-        ValueError: If it does not fit, or lacks class names or a preprocessing.
+        ValueError: If it does not fit the model, or lacks class names or a preprocessing.
     """
+    labels, preprocessing = description.labels, description.preprocessing
     if labels.names is None or preprocessing is None:
         raise ValueError(
             "The description of a classifier must have class names and a preprocessing. "
             f"Received: {description}"
         )
     labels = dataclasses.replace(labels, thresholds=labels.limits)
-    whole = dataclasses.replace(description, labels=labels, preprocessing=preprocessing)
-    whole = completed(whole, held_description(model))
+    whole = completed(dataclasses.replace(description, labels=labels), held_description(model))
     check_classifier(whole.labels, model, preprocessing)
     return whole
 
 
-def check_classifier(
-    labels: Labels,
-    model: keras.Model | None = None,
-    preprocessing: Preprocessing | None = None,
-) -> None:
+def check_classifier(labels: Labels, model: keras.Model, preprocessing: Preprocessing) -> None:
     """Checks what a classifier's folder needs, before there is one.
 
     Args:
         labels: The classes.
-        model: The model, with or without its last activation; or None.
-        preprocessing: The preprocessing of its images; needed with a model.
+        model: The model, with or without its last activation.
+        preprocessing: The preprocessing of its images.
 
     Raises:
         ValueError: If a class name cannot be a line of text or there is one twice, or the model
             does not fit the names and the preprocessing.
     """
     check_class_names(labels.output_names)
-    if model is not None and preprocessing is not None:
-        _check_shapes(model, labels.output_names, preprocessing)
-
-
-def _check_shapes(model, names, preprocessing):
-    outputs = tuple(model.output_shape)
-    if len(outputs) != 2 or outputs[1] != len(names):
+    count, wanted = len(labels.output_names), (*preprocessing.image_size, 3)
+    inputs, outputs = tuple(model.input_shape), tuple(model.output_shape)
+    fits = [side in (None, size) for side, size in zip(inputs[1:], wanted, strict=False)]
+    if len(inputs) != 4 or not all(fits) or len(outputs) != 2 or outputs[1] != count:
         raise ValueError(
-            "The model must give one probability for each class name. Received: "
-            f"{len(names)} names, a model with outputs of shape {outputs}"
+            "The model of a classifier must take images of the preprocessing's size in 3 channels "
+            '(keras_vit.load_checkpoint(model, path, input_channels="adapt") adapts the first '
+            "kernel) and give one probability for each class name. Received: "
+            f"image_size={preprocessing.image_size}, {count} names, a model with inputs of shape "
+            f"{inputs} and outputs of shape {outputs}"
         )
-    inputs, image_size = tuple(model.input_shape), preprocessing.image_size
-    if len(inputs) != 4 or any(
-        side not in (None, wanted) for side, wanted in zip(inputs[1:3], image_size, strict=True)
-    ):
-        raise ValueError(
-            "The image size of the preprocessing must be the model's. Received: "
-            f"image_size={image_size}, a model with inputs of shape {inputs}"
-        )
-    if inputs[3] not in (None, 3):
-        raise ValueError(
-            "A classifier reads image files in 3 channels, red, green and blue, so its model must "
-            'take 3: keras_vit.load_checkpoint(model, path, input_channels="adapt") adapts the '
-            f"first kernel. Received: a model with inputs of shape {inputs}"
-        )
-
-
-def _unpickled(read, arguments, *facts):
-    if Classifier._process not in (None, os.getpid()):  # Forked: its use is refused.
-        return Classifier.__new__(Classifier)
-    model = read(*arguments)
-    return Classifier.of(model, *facts) if facts else model
 
 
 def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:

@@ -50,11 +50,6 @@ LOADING = (
     "registered its layers."
 )
 
-# What other weights need, for errors.
-_OTHERS = (
-    "keras_vit.build(weights=...) reads weights alone, keras-vit convert makes a classifier of them"
-)
-
 FILES = (MODEL, DESCRIPTION, CLASSES, RECIPE, HISTORY, CARD)
 
 
@@ -80,44 +75,26 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
     Raises:
         ValueError: As `load_classifier`.
     """
-    if not folder.is_dir():
-        raise ValueError(
-            f"A classifier is a folder with {', '.join(FILES)}. "
-            + (
-                f"Received a file: {folder}; {_OTHERS}"
-                if folder.exists()
-                else f"No such folder: {folder}; hf:OWNER/NAME is a repository of the Hub"
-            )
-        )
     keras_model = model_in(folder)
-    missing = [name for name in (DESCRIPTION, CLASSES) if not (folder / name).is_file()]
-    if keras_model is None:
-        missing.insert(0, MODEL)
-    if missing == [CLASSES] and "objective" in _read_recipe(folder / RECIPE):
-        raise ValueError(
-            "A model that was pre-trained without labels has no classes: fine-tune it first, with "
-            f"keras-vit finetune --weights {folder}"
-        )
+    missing = [] if keras_model else [MODEL]
+    missing += [name for name in (DESCRIPTION, CLASSES) if not (folder / name).is_file()]
     if missing or keras_model is None:
         raise ValueError(
-            f"A classifier is a folder with {', '.join(FILES)}. "
-            f"Missing in {folder}: {', '.join(missing)}; {_OTHERS}"
+            f"A classifier is a folder with {', '.join(FILES)}, or hf:OWNER/NAME. "
+            f"Missing in {folder}{'' if folder.is_dir() else ', which is no folder'}: "
+            f"{', '.join(missing)}; keras_vit.build(weights=...) reads weights alone, keras-vit "
+            "convert makes a classifier of them"
         )
     # The small files first, so that an error in them appears before the model is read.
     known = description_of_folder(folder)
-    recipe = _read_recipe(folder / RECIPE)
+    recipe = read_json(folder / RECIPE) if (folder / RECIPE).is_file() else {}
     model = read_model(keras_model)
     try:
-        description = described_fully(known, model, known.labels, known.preprocessing)
+        description = described_fully(known, model)
     except ValueError as error:
         raise ValueError(f"The files of {folder} do not belong together. {error}") from error
     set_description(model, description)
     return model, description, recipe
-
-
-def _read_recipe(path):
-    """Returns the content of `recipe.json`; {} if there is none."""
-    return read_json(path) if path.is_file() else {}
 
 
 def save_classifier(
@@ -242,13 +219,7 @@ def _check_probabilities(model, task):
         is_right = is_right and last is not keras.activations.softmax
     if not is_right:
         raise ValueError(
-            f"The model must give probabilities{_OF_TASK[task]}: build it with "
+            "The model must give probabilities, of a multi-label one each by itself: build it with "
             f'classifier_activation="{ACTIVATIONS[task]}". Received: outputs with sum '
             f"{scores.sum():.4g} and minimum {scores.min():.4g}"
         )
-
-
-_OF_TASK = {
-    MULTICLASS: "",
-    MULTILABEL: " of each label by itself",
-}

@@ -37,8 +37,8 @@ from keras_vit import load_classifier
 from keras_vit.training import FineTuning, finetune, recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
-from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.evaluation.intervals import accuracy_text
+from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.predictions import build_evaluated, extract
 from keras_vit.training.evaluation.results import (
     Result,
@@ -57,6 +57,7 @@ SETTINGS = FineTuning(
     evaluation="resize",
     validation=0.0,
     head="new",
+    head_start="zero",
 )
 
 # Choices for the linear probe, judged on the 200 validation images.

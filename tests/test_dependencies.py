@@ -13,7 +13,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODULES = {
     "pillow": "PIL",
     "scikit-learn": "sklearn",
-    "tensorflow-serving-api": "tensorflow_serving",
 }
 # TensorFlow Datasets imports it and does not declare it.
 NOT_IMPORTED = {"importlib_resources"}

@@ -52,13 +52,6 @@ def test_the_command_prints_that_error_in_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == "keras-vit: Another project is installed\n"
 
 
-def test_this_project_alone_is_no_reason_for_a_warning(tmp_path, recwarn):
-    check_installation.cache_clear()
-    (tmp_path / "keras_vit_applications-0.1.0.dist-info").mkdir()
-    check_installation(str(tmp_path))
-    assert not recwarn
-
-
 def test_extras_are_installed_by_the_name_of_the_distribution(monkeypatch):
     assert install_command("export") == 'pip install -e ".[export]"'
     monkeypatch.setattr("keras_vit._installation.IN_CHECKOUT", False)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.keras_private import loss_tracker, unscale_loss, variable_index, xla_compiles
+from keras_vit.keras_private import loss_tracker, unscale_loss, variable_index
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BASES = (
@@ -71,8 +71,3 @@ def test_no_class_replaces_a_private_method_of_keras_by_accident():
                     name = getattr(method, "name", "")
                     if name.startswith("_") and not name.endswith("__"):
                         assert not any(hasattr(base, name) for base in BASES), (path, name)
-
-
-def test_jax_has_xla_without_a_trial(monkeypatch):
-    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
-    assert xla_compiles.__wrapped__()

@@ -18,12 +18,10 @@ from .run.folder import (
     Checkpoints as Checkpoints,
 )
 from .settings import (
+    DecisionSettings as DecisionSettings,
     FineTuning as FineTuning,
     MaskedPatches as MaskedPatches,
     PreTraining as PreTraining,
-)
-from .settings.decisions import (
-    DecisionSettings as DecisionSettings,
 )
 from .trainer.devices import (
     split_batch as split_batch,

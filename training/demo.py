@@ -28,7 +28,7 @@ from keras_vit.utils.report import align_columns
 
 from .data import DataSpec, open_source
 from .evaluation import few_shot
-from .evaluation.intervals import accuracy_text
+from .evaluation.measures import accuracy_text
 from .settings import FineTuning, PreTraining
 
 FIRST, SECOND = "0-4", "5-9"  # Digits of the pre-training, and of the transfer.
@@ -57,6 +57,7 @@ TRANSFER = FineTuning(
     batch_size=64,
     accumulate=1,
     learning_rate=0.1,
+    head_start="zero",
     warmup_steps=160,
     dropout_rate=0.1,
     augmentation="jitter",

@@ -1,39 +1,21 @@
-// Classifies images in a browser:
-//
-//   import { classify } from "./pets/classifier.js";
-//   const { top } = await classify(document.querySelector("img"));
-//
-// The model and its runtime, onnxruntime-web, are in the same folder. They are loaded once, by the
-// first call of `classify` or before it by `load`. Images stay in the browser.
+// Classifies images with the model that the page holds, in onnxruntime-web.
 
 const facts = {{facts}};
+const classNames = facts.classNames;  // In the order of `probabilities`.
 
-// The names of the classes, in the order of `probabilities`.
-export const classNames = facts.classNames;
-
-let locate = (name) => new URL(name, import.meta.url).href;
-
-// Sets where the files are: a function from a file's name to its URL, or to a promise of it.
-export function locateFiles(function_) {
-  locate = function_;
+// Returns the bytes of a file that this page holds compressed.
+async function bytesOf(name) {
+  const packed = Uint8Array.from(atob($(name).textContent.trim()), (c) => c.charCodeAt(0));
+  $(name).remove();  // Its text is as large again.
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
-
-let loading = null;
 
 // Loads the runtime and the model.
-export function load() {
-  loading ??= open().catch((error) => {
-    loading = null;  // The next call tries again.
-    throw error;
-  });
-  return loading;
-}
-
-async function open() {
-  if (!globalThis.createImageBitmap || !globalThis.OffscreenCanvas) {
-    throw new Error("classifier.js works in browsers only. In Node, transformers.js runs its folder.");
-  }
-  const ort = await import(await locate("ort.wasm.bundle.min.js"));
+async function load() {
+  const url = URL.createObjectURL(new Blob([await bytesOf("ort.wasm.bundle.min.mjs")], { type: "text/javascript" }));
+  const ort = await import(url);
+  URL.revokeObjectURL(url);
   ort.env.wasm.numThreads = 1;  // More need a server that isolates the page.
   ort.env.wasm.wasmBinary = await bytesOf("ort-wasm-simd-threaded.wasm");
   const session = await ort.InferenceSession.create(await bytesOf("model.onnx"));
@@ -41,23 +23,9 @@ async function open() {
   return { ort, session };
 }
 
-async function bytesOf(name) {
-  const response = await fetched(await locate(name));
-  return new Uint8Array(await response.arrayBuffer());
-}
+const loading = load();
 
-async function fetched(url) {
-  const response = await fetch(url);
-  if (!response.ok) throw new Error(`${url} cannot be loaded: ${response.status} ${response.statusText}`);
-  return response;
-}
-
-const TAKEN = [
-  "Blob", "File", "HTMLImageElement", "HTMLCanvasElement", "HTMLVideoElement", "OffscreenCanvas",
-  "ImageBitmap", "ImageData", "VideoFrame", "String", "URL",
-];
-
-// Classifies an image: a Blob or File, an <img>, <canvas> or <video>, an ImageBitmap, or a URL.
+// Classifies an image, a File or Blob.
 //
 // Returns
 //   top            the five most probable classes, [{ class, probability }]
@@ -68,14 +36,8 @@ const TAKEN = [
 //                  box is the part of the image that they cover: { x, y, width, height }, from 0
 //                  to 1, beyond it where the model gets a padded image
 //   milliseconds   the model's time
-export async function classify(image) {
-  const kind = Object.prototype.toString.call(image).slice("[object ".length, -1);
-  if (!TAKEN.includes(kind)) {
-    throw new TypeError(
-      "classify takes a Blob or File, an <img>, <canvas> or <video>, an ImageBitmap, or a URL. "
-      + `Received: ${kind}`);
-  }
-  const { ort, session } = await load();
+async function classify(image) {
+  const { ort, session } = await loading;
   const { rgb, width, height } = await pixelsOf(image);
   const images = new ort.Tensor("uint8", rgb, [1, height, width, 3]);
   const start = performance.now();
@@ -101,10 +63,8 @@ const ROWS = 256;  // Read at once: a canvas of a whole photo takes much memory,
 
 // Returns the pixels of an image, { rgb, width, height }.
 async function pixelsOf(image) {
-  if (typeof image === "string" || image instanceof URL) image = await (await fetched(image)).blob();
   let bitmap;
   try {
-    if (image.decode) await image.decode();  // Waits until an <img> is loaded.
     // The values in the file, as other programs read them, without its colour profile.
     bitmap = await bitmapOf(image, { colorSpaceConversion: "none" });
   } catch (error) {
@@ -133,16 +93,81 @@ async function pixelsOf(image) {
 const UNREADABLE = { HEIC: /^.{4}ftyp(hei|hev|mif1|msf1)/s, TIFF: /^(II\*\0|MM\0\*)/ };
 
 async function reasonOf(image, error) {
-  const start = image.slice ? await firstBytes(image) : "";
+  const start = await firstBytes(image);
   for (const [format, first] of Object.entries(UNREADABLE)) {
     if (first.test(start)) return `This browser cannot read ${format} files: convert it to JPEG.`;
   }
   return `It cannot be read as an image. ${error.message}`;
 }
 
-{{bitmaps}}
+// By EXIF orientation, what turns a bitmap of w x h pixels upright: a matrix of a canvas.
+const TURNS = {
+  2: (w, h) => [-1, 0, 0, 1, w, 0],
+  3: (w, h) => [-1, 0, 0, -1, w, h],
+  4: (w, h) => [1, 0, 0, -1, 0, h],
+  5: (w, h) => [0, 1, 1, 0, 0, 0],
+  6: (w, h) => [0, 1, -1, 0, h, 0],
+  7: (w, h) => [0, -1, -1, 0, h, w],
+  8: (w, h) => [0, -1, 1, 0, 0, w],
+};
+
+// Returns an image as an ImageBitmap, upright. Browsers turn JPEG and PNG files by their EXIF
+// orientation, but not WebP.
+async function bitmapOf(image, options) {
+  const { content, orientation } = await withoutOrientation(image);
+  const bitmap = await createImageBitmap(content, options);
+  if (orientation === 1) return bitmap;
+  const { width, height } = bitmap;
+  const canvas = orientation > 4 ? new OffscreenCanvas(height, width) : new OffscreenCanvas(width, height);
+  const context = canvas.getContext("2d");
+  context.imageSmoothingEnabled = false;
+  context.setTransform(...TURNS[orientation](width, height));
+  context.drawImage(bitmap, 0, 0);
+  bitmap.close();
+  const turned = canvas.transferToImageBitmap();
+  canvas.width = 0;  // Frees its memory.
+  return turned;
+}
+
+// Returns an image and its EXIF orientation, which is set to 1 (upright) in the file: no browser
+// turns it, then. Orientations of images other than WebP files are 1.
+async function withoutOrientation(image) {
+  const unchanged = { content: image, orientation: 1 };
+  if (!image.arrayBuffer) return unchanged;  // No file.
+  if (!/^RIFF.{4}WEBPVP8X/s.test(await firstBytes(image))) return unchanged;
+  const file = new DataView(await image.arrayBuffer());
+  try {
+    // Chunks: their name, size and content, of an even number of bytes.
+    let at = 12;
+    while (file.getUint32(at) !== 0x45584946) {  // "EXIF"
+      const size = file.getUint32(at + 4, true);
+      at += 8 + size + size % 2;
+    }
+    at += 8;
+    if (file.getUint32(at) === 0x45786966) at += 6;  // "Exif", which some programs write before it.
+    const little = file.getUint8(at) === 0x49;  // "II"
+    const directory = at + file.getUint32(at + 4, little);
+    for (let entry = directory + 2; ; entry += 12) {
+      if (entry >= directory + 2 + 12 * file.getUint16(directory, little)) return unchanged;
+      if (file.getUint16(entry, little) !== 0x0112) continue;
+      const orientation = file.getUint16(entry + 8, little);
+      if (!TURNS[orientation]) return unchanged;
+      file.setUint16(entry + 8, 1, little);
+      return { content: new Blob([file], { type: image.type }), orientation };
+    }
+  } catch (error) {
+    if (error instanceof RangeError) return unchanged;  // The end of the file: no orientation.
+    throw error;
+  }
+}
+
+// Returns the first bytes of a file, as characters.
+async function firstBytes(file) {
+  return String.fromCharCode(...new Uint8Array(await file.slice(0, 16).arrayBuffer()));
+}
+
 // The part of an image that the model receives, in shares of its sides; more where it is padded.
-export function seenBox(width, height, { keepsAspect, fits, resized, size } = facts.view) {
+function seenBox(width, height, { keepsAspect, fits, resized, size } = facts.view) {
   const factor = (fits ? Math.min : Math.max)(resized[0] / height, resized[1] / width);
   if (fits) {  // In whole pixels, as Pillow's ImageOps.pad.
     const [rows, columns] = [height, width].map((length) => Math.max(rounded(length * factor), 1));

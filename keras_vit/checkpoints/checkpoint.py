@@ -10,14 +10,7 @@ import re
 from typing import Any
 
 from keras_vit.checkpoints import formats
-from keras_vit.checkpoints.code_bases import (
-    hugging_face,
-    keras_hub,
-    official,
-    timm,
-    torchvision,
-    vit_keras,
-)  # fmt: skip
+from keras_vit.checkpoints.code_bases import hugging_face, keras_hub, official, timm, torchvision
 from keras_vit.checkpoints.code_bases.files_beside import read_json
 from keras_vit.checkpoints.code_bases.layouts import REGISTERS, Checkpoint, readable_files
 from keras_vit.checkpoints.hdf5 import read_keras_archive, read_keras_h5
@@ -27,13 +20,13 @@ from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, WEIGHTS
 
 # In the order in which a file is compared with them.
 LAYOUTS = (
-    official.OFFICIAL, official.BIT, hugging_face.HUGGING_FACE,
-    hugging_face.HUGGING_FACE_CLIP, hugging_face.HUGGING_FACE_DINOV3,
-    timm.TIMM,torchvision.TORCHVISION, keras_hub.KERAS_HUB, vit_keras.VIT_KERAS,
+    official.OFFICIAL, official.BIT, hugging_face.HUGGING_FACE, hugging_face.HUGGING_FACE_CLIP,
+    hugging_face.HUGGING_FACE_DINOV3, timm.TIMM, torchvision.TORCHVISION, keras_hub.KERAS_HUB,
+    official.VIT_KERAS,
 )  # fmt: skip
 
 # The same for HDF5 files of Keras 3; in Keras 2 only vit-keras has any.
-_KERAS_3 = (keras_hub.KERAS_HUB, vit_keras.VIT_KERAS, official.KERAS)
+_KERAS_3 = (keras_hub.KERAS_HUB, official.VIT_KERAS, official.KERAS)
 
 # A folder holds one of these: Hugging Face's and timm's, KerasHub's, which has the head in another
 # file, or a classifier's.
@@ -65,7 +58,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     beside = read_config(path if path.is_dir() else path.parent)
     content = _read(path)
     stored, config = content.arrays, content.config or beside
-    layouts = {2: (vit_keras.VIT_KERAS,), 3: _KERAS_3}.get(content.keras_version, LAYOUTS)
+    layouts = {2: (official.VIT_KERAS,), 3: _KERAS_3}.get(content.keras_version, LAYOUTS)
     for (arrays, notes), layout in itertools.product(_without_prefixes(stored), layouts):
         names = layout.canonical_names(arrays)
         if names is None:

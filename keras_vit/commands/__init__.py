@@ -21,13 +21,13 @@ class Command:
 
     called_as: str = setting("", "the whole command, for the files that a run writes", flag="")
 
-    def __post_init__(self):
-        check_fields(self)
-
     # Whether it starts at once: it needs no TensorFlow, or starts processes that import it.
     without_tensorflow: ClassVar[bool] = False
     # Whether it traces TensorFlow graphs, so that Keras must run on TensorFlow.
     on_tensorflow_alone: ClassVar[bool] = False
+
+    def __post_init__(self):
+        check_fields(self)
 
     @property
     def needs_tensorflow(self) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
-from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.training.settings import DecisionSettings
 from keras_vit.utils.fields import REQUIRED, part, setting
 
 

@@ -53,7 +53,7 @@ class Evaluate(Command):
         if self.model.weights:
             raise ValueError("--weights goes with --protocol.")
         from keras_vit.models.opening import open_model
-        from keras_vit.training.evaluation.classification import evaluate_classifier
+        from keras_vit.training.evaluation.held_out import evaluate_classifier
         from keras_vit.training.evaluation.predictions import evaluated_classifier
 
         size = self.model.image_size

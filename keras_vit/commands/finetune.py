@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_vit.commands import Command, shared_arguments
+from keras_vit.commands import Command
 from keras_vit.commands.shared_arguments import SETTINGS_GROUP, dry_run, run_job, run_several
 from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
-from keras_vit.utils.fields import part
+from keras_vit.utils.fields import part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,9 +18,12 @@ class Finetune(Command):
 
     data: DataSpec = part(DataSpec, group="data")
     options: RunOptions = part(RunOptions, group="output")
-    folds: int | None = shared_arguments.folds(
+    folds: int | None = setting(
+        None,
         "train K times, each without another K-th of the images, which is tested; the same command "
         "again continues",
+        unit="K",
+        limits=("at least 2", lambda value: value >= 2),
         group="output",
     )
     dry_run: bool = dry_run()

@@ -23,9 +23,6 @@ class Inspect(Command):
         (), "image files and folders of images", unit="IMAGE", positional=True
     )
     output: str = setting(REQUIRED, "a new or empty folder", unit="DIR")
-    num_images: int = setting(
-        128, "most images for the attention distance", unit="N", limits=AT_LEAST_1
-    )
     num_pictures: int = setting(
         4, "most images whose attention is drawn", unit="N", limits=AT_LEAST_1
     )
@@ -50,7 +47,6 @@ class Inspect(Command):
             class_names=class_names,
             thresholds=opened.description.labels.limits,
             name=opened.name,
-            num_images=self.num_images,
             num_pictures=self.num_pictures,
             batch_size=self.batch_size,
             progress=print,

@@ -31,17 +31,6 @@ def batch_size(default: int = 32) -> Any:
     return setting(default, "images at once", unit="N", limits=AT_LEAST_1)
 
 
-def folds(what: str, **options: Any) -> Any:
-    """Returns the field of --folds.
-
-    Args:
-        what: What it does, for the help text.
-        **options: As for `setting`.
-    """
-    at_least_2 = ("at least 2", lambda value: value >= 2)
-    return setting(None, what, unit="K", limits=at_least_2, **options)
-
-
 def feature() -> Any:
     """Returns the field of --feature."""
     return setting(

@@ -34,9 +34,5 @@ from keras_vit.configs.resnet_configs import (
 )
 from keras_vit.configs.vit_configs import (
     AxialConfig as AxialConfig,
-    FinalNorm as FinalNorm,
-    HeadInput as HeadInput,
-    PositionKind as PositionKind,
-    PositionPlace as PositionPlace,
     ViTConfig as ViTConfig,
 )

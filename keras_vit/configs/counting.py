@@ -18,6 +18,7 @@ from keras_vit.configs.blocks import (
     norm,
     shared,
 )
+from keras_vit.configs.resnet_configs import cells
 
 
 def cost_of(
@@ -77,8 +78,7 @@ def _vit(config, size, channels, classes) -> Cost:
 
 
 def _vit_head(config, patches, classes) -> Cost:
-    width = config.width
-    cost = Cost()
+    cost, width = Cost(), config.width
     if config.classifier == "token+distillation":
         if config.final_norm == "pooled":
             cost += norm(2, width)
@@ -137,7 +137,7 @@ def _stem(stem, size, channels) -> Cost:
     """The cost of `keras_vit.models.resnet.resnet_stem`."""
     if isinstance(stem, configs.PoolingStem):
         return _pooling_stem(stem, size, channels)
-    cost = _root(stem, size, channels) + norm(_area(_strided(size, 2)), stem.width)
+    cost = _root(stem, size, channels) + norm(_area(cells(size, 2)), stem.width)
     return cost + _units(stem, size)
 
 
@@ -146,7 +146,7 @@ def _pooling_stem(stem, size, channels) -> Cost:
     cost += norm(_area(size), stem.width)
     inputs = stem.width
     for width in stem.widths:
-        pooled = _strided(size, 2)
+        pooled = cells(size, 2)
         cost += _standardized_conv(_area(size), 3, inputs, width)
         cost += Cost(flops=SMALL_POOL * _area(pooled) * width)
         cost += _standardized_conv(_area(pooled), 3, width, width)
@@ -157,7 +157,7 @@ def _pooling_stem(stem, size, channels) -> Cost:
 
 def _resnet(config, size, channels, classes) -> Cost:
     """The cost of `keras_vit.models.resnet.build_resnet` with `resnet_head`."""
-    positions = _area(config.feature_size(size))
+    positions = _area(cells(size, config.stride))
     cost = _root(config, size, channels) + _units(config, size)
     cost += norm(positions, config.channels)
     if classes is not None:
@@ -167,7 +167,7 @@ def _resnet(config, size, channels, classes) -> Cost:
 
 def _root(config, size, channels) -> Cost:
     """The convolution and the pool in front of a ResNet's blocks."""
-    convolved, pooled = _area(_strided(size, 2)), _area(_strided(size, 4))
+    convolved, pooled = _area(cells(size, 2)), _area(cells(size, 4))
     return _standardized_conv(convolved, 7, channels, config.width) + Cost(
         flops=POOL * pooled * config.width
     )
@@ -175,9 +175,9 @@ def _root(config, size, channels) -> Cost:
 
 def _units(config, size) -> Cost:
     """All residual units of a stem, a BiT ResNet or an Axial-ResNet."""
-    cost, before, inputs = Cost(), _strided(size, 4), config.width
+    cost, before, inputs = Cost(), cells(size, 4), config.width
     for block, num_units in enumerate(config.num_blocks):
-        after, filters = _strided(size, 4 * 2**block), config.width * 2**block
+        after, filters = cells(size, 4 * 2**block), config.width * 2**block
         for unit in range(num_units):
             strided = block > 0 and unit == 0
             cost += _unit(config, before, after, inputs, filters, strided)
@@ -187,24 +187,24 @@ def _units(config, size) -> Cost:
 
 def _unit(config, before, after, inputs, filters, strided) -> Cost:
     """A unit, from maps of sizes before and after, input channels and filters."""
-    wide, cells_before, cells = 4 * filters, _area(before), _area(after)
+    wide, cells_before, cells_after = 4 * filters, _area(before), _area(after)
     has_projection = strided or inputs != wide
     cost = (
         _standardized_conv(cells_before, 1, inputs, filters)
         + norm(cells_before, filters)
-        + norm(cells, filters)
-        + _standardized_conv(cells, 1, filters, wide)
-        + Cost(flops=wide * cells)  # The residual.
+        + norm(cells_after, filters)
+        + _standardized_conv(cells_after, 1, filters, wide)
+        + Cost(flops=wide * cells_after)  # The residual.
     )
     if isinstance(config, configs.AxialResNetConfig):
-        cost += _axial_attention(before, cells, filters, config.num_heads, strided)
+        cost += _axial_attention(before, cells_after, filters, config.num_heads, strided)
     else:
-        cost += _standardized_conv(cells, 3, filters, filters)
+        cost += _standardized_conv(cells_after, 3, filters, filters)
     if has_projection:
-        cost += _standardized_conv(cells, 1, inputs, wide)
+        cost += _standardized_conv(cells_after, 1, inputs, wide)
     # Units of a stem end with norms, units of BiT start with one.
     if isinstance(config, configs.ResNetStem):
-        return cost + (2 if has_projection else 1) * norm(cells, wide)
+        return cost + (2 if has_projection else 1) * norm(cells_after, wide)
     return cost + norm(cells_before, inputs)
 
 
@@ -219,21 +219,16 @@ def _axial_attention(size, cells_after, channels, heads, strided) -> Cost:
     return cost
 
 
-def _strided(size, stride) -> tuple[int, int]:
-    """The size of a map after a stride; a part of a stride counts as one."""
-    return (-(-size[0] // stride), -(-size[1] // stride))
-
-
 def _area(size) -> int:
     return size[0] * size[1]
 
 
-def _standardized_conv(cells, kernel_size, inputs, outputs) -> Cost:
+def _standardized_conv(positions, kernel_size, inputs, outputs) -> Cost:
     weights = kernel_size**2 * inputs * outputs
     return Cost(
         parameters=weights,
-        flops=(2 * cells + STANDARDIZATION) * weights,
-        activations=cells * outputs,
+        flops=(2 * positions + STANDARDIZATION) * weights,
+        activations=positions * outputs,
     )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from keras_vit.configs.blocks import TRAINING_FIELDS, UNSEEN_BLOCK_FIELDS, BlockConfig
 from keras_vit.configs.resnet_configs import AxialResNetConfig, BiTConfig, PoolingStem, ResNetStem
@@ -195,8 +194,8 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     if isinstance(name_or_config, str):
         if name_or_config not in MODELS:
             raise ValueError(
-                f"The model must be one of keras_vit.list_models(). {_nearest(name_or_config)}. "
-                f"Received: {name_or_config!r}"
+                "The model must be one of keras_vit.list_models(). "
+                f"{nearest_names(name_or_config, MODELS)}. Received: {name_or_config!r}"
             )
         config = MODELS[name_or_config]
     else:
@@ -204,14 +203,11 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     fields = {field.name for field in dataclasses.fields(config)}
     unknown = sorted(set(changes) - fields)
     if unknown:
-        ours = {name: our_word(name, fields | _BUILD_ARGUMENTS) for name in unknown}
-        if all(ours.values()):
-            texts = [f"{name} is called {our} here" for name, our in ours.items()]
-            raise ValueError(f"{'; '.join(texts)}. Received: {', '.join(unknown)}")
-        raise ValueError(
-            f"Only fields of {type(config).__name__} can be changed: {sorted(fields)}. "
-            f"Received: {unknown}"
-        )
+        known = fields | _BUILD_ARGUMENTS
+        called = [(name, our) for name in unknown if (our := our_word(name, known))]
+        allowed = f"Only fields of {type(config).__name__} can be changed: {sorted(fields)}"
+        reason = "; ".join(f"{name} is called {our} here" for name, our in called) or allowed
+        raise ValueError(f"{reason}. Received: {', '.join(unknown)}")
     return dataclasses.replace(config, **changes) if changes else config
 
 
@@ -224,23 +220,14 @@ def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: If the type of a value is wrong, or it is unknown or out of range.
     """
-    kinds = get_type_hints(ViTConfig)
+    hints = get_type_hints(ViTConfig)
     for name, value in fields.items():
-        choices = get_args(kinds[name]) if get_origin(kinds[name]) is Literal else None
-        if choices and value not in choices:
-            raise ValueError(f"{name} must be one of {choices}. Received: {name}={value!r}")
-    of_block = {field.name for field in dataclasses.fields(BlockConfig)} & fields.keys()
-    try:
-        stated = {name: fields[name] for name in of_block}
-        block = BlockConfig(**{"num_heads": 1, "mlp_dim": 1, **stated})
-    except TypeError as error:  # Fields of a part.
-        raise ValueError(f"The fields must match a block's. Received: {error}") from error
-    found = {name: getattr(block, name) for name in of_block}
-    for name, value in found.items():
-        kind = int | float if kinds[name] is float else kinds[name]
-        if get_origin(kind) is not Literal and not isinstance(value, kind):
-            raise ValueError(f"{name} must be {kind}. Received: {name}={value!r:.80}")
-    return {**fields, **found}
+        kinds = get_args(hints[name]) or (hints[name],)  # Values of a `Literal`, or types.
+        types = tuple(kind for kind in kinds if isinstance(kind, type))
+        types += (int,) if float in types else ()
+        if not (isinstance(value, types) if types else value in kinds):
+            raise ValueError(f"{name} must be one of {kinds}. Received: {name}={value!r:.80}")
+    return dict(fields)
 
 
 def for_inference(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig:
@@ -275,16 +262,6 @@ def layer_name(name_or_config: str | ViTConfig | BiTConfig) -> str:
     # ViT-b and ViT-B differ in case only.
     name_or_config = name_or_config.replace("ViT-b/", "ViT-half_b/")
     return name_or_config.lower().replace("/", "").replace("+", "_").replace("-", "_")
-
-
-# Names of timm, Hugging Face and KerasHub, such as vit_base_patch16_224.
-_SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"}
-_OTHER_NAMES = re.compile(rf".*vit[-_]({'|'.join(_SIZES)})[-_]patch(\d+).*", re.IGNORECASE)
-
-
-def _nearest(name: str) -> str:
-    name = _OTHER_NAMES.sub(lambda m: f"ViT-{_SIZES[m[1].lower()]}/{m[2]}", name)
-    return nearest_names(name, MODELS)
 
 
 def paper_name(config: ViTConfig | BiTConfig | None) -> str:

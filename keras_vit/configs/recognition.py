@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,7 +17,6 @@ from keras_vit.configs import (
     AxialConfig,
     AxialResNetConfig,
     BiTConfig,
-    PoolingStem,
     ResNetStem,
     ViTConfig,
 )
@@ -81,9 +79,11 @@ def config_of_shapes(
             be given.
     """
     shown = _shown_by_shapes(shapes)
-    resnet = (shown.get("num_blocks", ()), _width_factor(shown.get("root_width", 64)))
-    if "final_norm" in shapes and "root_width" in shown:
-        return BiTConfig(*resnet), ()
+    root, resnet = shapes.get("root_conv"), None
+    if root and len(root) == 4:
+        resnet = (_num_blocks(shapes), root[3] / 64)
+        if "final_norm" in shapes:
+            return BiTConfig(*resnet), ()
     missing = [fact for fact in ("patch_size", "mlp_dim", "depth") if fact not in shown]
     if missing:
         raise ValueError(
@@ -118,12 +118,9 @@ def config_of_shapes(
     classifier = fields.get("classifier") or usual
     representation, registers = shapes.get("pre_logits"), shapes.get("registers")
     found = {
-        "patch_size": shown["patch_size"],
-        "width": shown["width"],
-        "depth": shown["depth"],
-        "mlp_dim": shown["mlp_dim"],
+        **{size: shown[size] for size in ("patch_size", "width", "depth", "mlp_dim")},
         "representation_size": representation[1] if representation and has_head else None,
-        "resnet": _stem_of_shapes(shown, resnet, epsilon_in),
+        "resnet": ResNetStem(*resnet, epsilon_in) if resnet else None,
         "num_registers": registers[1] if registers else 0,
         **_norms_and_tokens(shapes, classifier),
         **{field: f"encoder_block_0/{layer}" in shapes for field, layer in BLOCK_LAYERS.items()},
@@ -138,12 +135,12 @@ def config_of_shapes(
 def _map_sizes(shapes, num_heads, mlp_dim):
     """Fields of `ViTConfig` that the shapes of an attention pooling show."""
     query, mlp = (shapes.get(f"map_head/{layer}") for layer in ("query", "mlp/dense_2"))
-    sizes = {
-        "map_num_heads": query[1] if query and len(query) == 3 else num_heads,
-        "map_mlp_dim": mlp[0] if mlp else mlp_dim,
+    heads = query[1] if query and len(query) == 3 else num_heads
+    hidden = mlp[0] if mlp else mlp_dim
+    return {
+        "map_num_heads": None if heads == num_heads else heads,
+        "map_mlp_dim": None if hidden == mlp_dim else hidden,
     }
-    usual = {"map_num_heads": num_heads, "map_mlp_dim": mlp_dim}
-    return {field: size for field, size in sizes.items() if size != usual[field]}
 
 
 def shows_swiglu(shapes: Mapping[str, Shape | None]) -> bool:
@@ -222,47 +219,18 @@ def _shown_by_shapes(shapes):
         shown["mlp_dim"] = mlp[0]
     if query := shape_of("encoder_block_0/attention/query", 3):
         shown["num_heads"] = query[1]
-    if root := shape_of("root_conv", 4):
-        shown["root_width"] = root[3]
-        if root[0] == 3:  # A root that keeps the resolution.
-            shown["widths"] = _pooled_widths(shapes)
     layers = {layer.partition("/")[0] for layer in shapes}
-    if depth := _depth(layers, "encoder_block"):
+    if depth := sum(bool(re.fullmatch(r"encoder_block_\d+", name)) for name in layers):
         shown["depth"] = depth
-    if shown:
-        shown["num_blocks"] = _num_blocks(layers)
     return shown
 
 
-def _stem_of_shapes(shown, resnet, epsilon_in):
-    if "widths" in shown:
-        return PoolingStem(shown["widths"], shown["root_width"])
-    if "root_width" not in shown:
-        return None
-    return ResNetStem(resnet[0], resnet[1], epsilon_in)
-
-
-def _pooled_widths(shapes):
-    """The channels of the blocks of a `PoolingStem`."""
-    names = (f"block_{block}_unit_1/conv_1" for block in itertools.count(1))
-    kernels = itertools.takewhile(bool, map(shapes.get, names))
-    return tuple(kernel[3] for kernel in kernels)
-
-
-def _depth(layers: Iterable[str], block: str) -> int:
-    return sum(bool(re.fullmatch(rf"{block}_\d+", name)) for name in layers)
-
-
-def _num_blocks(layers: Iterable[str]) -> tuple[int, ...]:
+def _num_blocks(shapes: Iterable[str]) -> tuple[int, ...]:
     """Units in each block of a ResNet."""
+    layers = {layer.partition("/")[0] for layer in shapes}
     units = [re.fullmatch(r"block_(\d+)_unit_\d+", name) for name in layers]
     blocks = collections.Counter(int(match[1]) for match in units if match)
     return tuple(count for _, count in sorted(blocks.items()))
-
-
-def _width_factor(root_width):
-    factor = root_width / 64
-    return int(factor) if factor == int(factor) else factor
 
 
 def _classifier(shapes: Iterable[str]) -> Any:

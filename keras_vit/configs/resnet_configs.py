@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from keras_vit.configs.blocks import check_rules
 
@@ -47,10 +47,6 @@ class _ResNet:
     def stride(self) -> int:
         """Pixels per cell of the feature map; a part of a cell counts as one."""
         return 4 * 2 ** max(len(self.num_blocks) - 1, 0)
-
-    def feature_size(self, image_size: tuple[int, int]) -> tuple[int, int]:
-        """Returns the cells (down, across) of the feature map of an image."""
-        return cells(image_size, self.stride)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,11 +106,6 @@ class PoolingStem:
         )
 
     @property
-    def num_blocks(self) -> tuple[int, ...]:
-        """Units in each block."""
-        return (1,) * len(self.widths)
-
-    @property
     def channels(self) -> int:
         """Channels of the feature map."""
         return self.widths[-1]
@@ -124,20 +115,11 @@ class PoolingStem:
         """Pixels per cell of the feature map; a part of a cell counts as one."""
         return int(2 ** len(self.widths))
 
-    def feature_size(self, image_size: tuple[int, int]) -> tuple[int, int]:
-        """Returns the cells (down, across) of the feature map of an image."""
-        return cells(image_size, self.stride)
-
 
 def cells(image_size: tuple[int, int], stride: int) -> tuple[int, int]:
     """Returns the cells (down, across) of a map with a stride; a part of a cell counts as one."""
     height, width = image_size
     return (-(-height // stride), -(-width // stride))
-
-
-def stem_of(fields: dict[str, Any]) -> ResNetStem | PoolingStem:
-    """Returns a stem from its fields, as `dataclasses.asdict` gives them."""
-    return PoolingStem(**fields) if "widths" in fields else ResNetStem(**fields)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,15 +140,11 @@ class BiTConfig(_ResNet):
     architecture = "bit"
     has_class_token = False
     pooling = "avg"
+    min_image_size = (1, 1)
 
     def __post_init__(self):
         super().__post_init__()
         check_rules(self, (self.num_blocks, "A ResNet needs a block"))
-
-    @property
-    def min_image_size(self) -> tuple[int, int]:
-        """Pixels (height, width) of the smallest image."""
-        return (1, 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from keras_vit.configs.blocks import (
     part_of,
 )
 from keras_vit.configs.position_resize import PositionRule
-from keras_vit.configs.resnet_configs import PoolingStem, ResNetStem, stem_of
+from keras_vit.configs.resnet_configs import PoolingStem, ResNetStem, cells
 from keras_vit.utils.nearest_names import with_hints
 
 HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]
@@ -103,7 +103,8 @@ class ViTConfig:
         if not isinstance(self.patch_size, int):
             object.__setattr__(self, "patch_size", tuple(self.patch_size))
         if isinstance(self.resnet, dict):
-            object.__setattr__(self, "resnet", stem_of(self.resnet))
+            stem = PoolingStem if "widths" in self.resnet else ResNetStem
+            object.__setattr__(self, "resnet", stem(**self.resnet))
         check_choices(
             self,
             classifier=HeadInput,
@@ -191,15 +192,9 @@ class ViTConfig:
         """Tokens in front of the patches: class tokens, then registers."""
         return len(self.class_tokens) + self.num_registers
 
-    @property
-    def stochastic_depth_rates(self) -> tuple[float, ...]:
-        """The rate of each block: from 0 to `stochastic_depth_rate`."""
-        last = max(self.depth - 1, 1)
-        return tuple(self.stochastic_depth_rate * (index / last) for index in range(self.depth))
-
     def block(self, index: int) -> BlockConfig:
-        """Returns the config of an encoder block."""
-        rate = self.stochastic_depth_rates[index]
+        """Returns the config of an encoder block; stochastic depth grows from 0 to its rate."""
+        rate = self.stochastic_depth_rate * (index / max(self.depth - 1, 1))
         return part_of(BlockConfig, self, stochastic_depth_rate=rate)
 
     def __repr__(self) -> str:
@@ -230,13 +225,13 @@ class ViTConfig:
     def min_image_size(self) -> tuple[int, int]:
         """Pixels (height, width) of the smallest image: one patch."""
         if self.resnet:
-            down, across = ((cells - 1) * self.resnet.stride + 1 for cells in self.patch_sizes)
+            down, across = ((patch - 1) * self.resnet.stride + 1 for patch in self.patch_sizes)
             return (down, across)
         return self.patch_sizes
 
     def grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
         """Returns the patches (down, across) of an image of (height, width) pixels."""
-        height, width = self.resnet.feature_size(image_size) if self.resnet else image_size
+        height, width = cells(image_size, self.resnet.stride) if self.resnet else image_size
         return (height // self.patch_sizes[0], width // self.patch_sizes[1])
 
 

@@ -6,17 +6,14 @@ from keras_vit.description.class_labels import (
     check_class_names as check_class_names,
 )
 from keras_vit.description.description import (
-    Description as Description,
-    description_text as description_text,
-    read_description as read_description,
-)
-from keras_vit.description.of_models import (
     LAYER as LAYER,
+    Description as Description,
     abstains as abstains,
     completed as completed,
     describe as describe,
     description_for as description_for,
     description_layer as description_layer,
+    description_text as description_text,
     held_description as held_description,
     set_description as set_description,
 )

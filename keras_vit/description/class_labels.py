@@ -64,8 +64,8 @@ class Labels:
         if names is not None:
             one_form = (composed(name) if isinstance(name, str) else name for name in names)
             object.__setattr__(self, "names", tuple(one_form))
-        if names is not None and self.is_multilabel:
-            check_label_names(names)
+            if self.is_multilabel:
+                check_label_names(names)
         if thresholds is not None:
             values = tuple(float(value) for value in thresholds)
             if len(values) != len(names or ()) or not all(0 <= value < 1 for value in values):
@@ -130,15 +130,14 @@ def check_class_names(class_names: Sequence[str]) -> None:
         for name in class_names
         if not isinstance(name, str) or not name.strip() or not _is_line(name)
     ]
-    if not class_names or wrong:
+    twice = (
+        [] if wrong else [n for n, count in collections.Counter(class_names).items() if count > 1]
+    )
+    if wrong or twice or not class_names:
         raise ValueError(
-            "Class names must be one line of text each; rename the folder or label. "
-            f"Received: {wrong[:_MAX_LISTED] or 'none'}"
+            "Class names must be one line of text each and differ from each other; rename the "
+            f"folder or label. Received: {(wrong or twice)[:_MAX_LISTED] or 'none'}"
         )
-    if len(set(class_names)) != len(class_names):
-        counts = collections.Counter(class_names)
-        twice = sorted(name for name, count in counts.items() if count > 1)[:_MAX_LISTED]
-        raise ValueError(f"Class names must differ from each other. Received twice: {twice}")
 
 
 def _is_line(name):

@@ -17,10 +17,10 @@ from keras_vit import configs
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.blocks import Cost
 from keras_vit.configs.counting import cost_of
-from keras_vit.configs.recognition import config_of_json
-from keras_vit.description.class_labels import UNKNOWN, Labels
+from keras_vit.configs.recognition import config_of, config_of_json
+from keras_vit.description.class_labels import MULTICLASS, UNKNOWN, Labels, task_of_model
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
-from keras_vit.utils.json_files import changed_fields, check_fields, parse_json
+from keras_vit.utils.json_files import changed_fields, check_fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,20 +72,17 @@ class Description:
         for field in ("input_shape", "position_grid", "notes"):
             if isinstance(getattr(self, field), list):
                 object.__setattr__(self, field, tuple(getattr(self, field)))
-        _check_texts("notes", self.notes)
-        _check_texts("origins", [*self.origins, *self.origins.values()])
+        texts = (*self.notes, *self.origins, *self.origins.values())
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            raise ValueError(f"notes and origins must be texts. Received: {wrong[0]!r:.80}")
         _check_sides("input_shape", self.input_shape, 3, free=2)
         _check_sides("position_grid", self.position_grid, 2)
-        known, channels = self.preprocessing, self.channels
-        if (
-            known is not None
-            and None not in (channels, known.num_channels)
-            and (known.num_channels != channels)
-        ):
+        wanted, channels = self.preprocessing and self.preprocessing.num_channels, self.channels
+        if None not in (wanted, channels) and wanted != channels:
             raise ValueError(
                 "The range of the pixels must have the model's channels. Received: "
-                f"{known.num_channels} channels ({self.origin_of('pixels')}), a model "
-                f"of {channels} channels, {self.name}"
+                f"{wanted} channels ({self.origin_of('pixels')}), a model of {channels} channels, "
+                f"{self.name}"
             )
 
     @property
@@ -208,49 +205,34 @@ class Description:
         Raises:
             ValueError: If a field is unknown or its value is wrong.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(content, Mapping) or not content.keys() <= known:
-            wrong = sorted(content.keys() - known) if isinstance(content, Mapping) else content
-            raise ValueError(
-                f"A description must be a JSON object with fields of {sorted(known)}; a newer "
-                f"version may write others. Received: {str(wrong)[:80]} in {source}"
-            )
         try:
             check_fields(content, _FIELDS, source)
             return cls(
                 **{
-                    name: _READERS[name](value) if name in _READERS and value is not None else value
+                    name: _READERS[name](value) if name in _READERS else value
                     for name, value in content.items()
+                    if value is not None
                 }
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{source} must hold a description. Received: {error}") from error
+            raise ValueError(
+                f"{source} must hold a description; a newer version may write further fields. "
+                f"Received: {error}"
+            ) from error
 
 
 # What the fields hold in JSON, and the readers of those that are objects in Python.
 _FIELDS = {
-    "name": str,
-    "config": dict,
-    "input_shape": list,
-    "position_grid": list,
     "classes": int,
-    "preprocessing": dict,
-    "labels": dict,
-    "origins": dict,
-    "licence": str,
-    "notes": list,
+    **dict.fromkeys(("name", "licence"), str),
+    **dict.fromkeys(("input_shape", "position_grid", "notes"), list),
+    **dict.fromkeys(("config", "preprocessing", "labels", "origins"), dict),
 }
 _READERS: dict[str, Callable[[Any], Any]] = {
     "config": config_of_json,
     "preprocessing": Preprocessing.from_fields,
     "labels": Labels.from_json,
 }
-
-
-def _check_texts(name, values):
-    wrong = [value for value in values if not isinstance(value, str)]
-    if wrong:
-        raise ValueError(f"{name} must be texts. Received: {wrong[0]!r:.80}")
 
 
 def _check_sides(name, sides, count, free=0):
@@ -269,14 +251,208 @@ def description_text(description: Description) -> str:
     return json.dumps(description.to_json(), indent=2) + "\n"
 
 
-def read_description(text: str | bytes, source: object) -> Description:
-    """Returns the description in the text of a JSON file.
+LAYER = "description"  # Name of the layer that holds the description of a model.
+
+
+def describe(
+    name_or_config_or_model: Any,
+    *,
+    input_shape: tuple[int, int, int] | None = None,
+    include_top: bool = True,
+    classes: int = 1000,
+    **changes: Any,
+) -> Description:
+    """Returns what a model is, with its size and cost, without building it.
 
     Args:
-        text: What `description_text` returned.
-        source: The file, for the message.
+        name_or_config_or_model: A name of `keras_vit.list_models()`, a config, or a model
+            that `keras_vit.build` returned, that was loaded from a file, or that was cut out of
+            one; the other arguments are then known from the model and must be left out.
+        input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, also
+            for a model of free image size.
+        include_top: Whether the classification head counts.
+        classes: Classes of the head.
+        **changes: Fields of the config and their new values.
 
     Raises:
-        ValueError: If it is not JSON, or not a description.
+        ValueError: If the name is unknown, or the model is not from this package, has
+            additional layers or lacks some of its config's.
+
+    Example:
+    >>> describe("ViT-B/16").parameters
+    86567656
     """
-    return Description.from_json(parse_json(text, source), source)
+    model = name_or_config_or_model
+    if hasattr(model, "count_params"):
+        if changes or input_shape or not include_top or classes != 1000:
+            raise ValueError(
+                "The input shape, classes and config of a model are known; leave them out. "
+                f"Received: input_shape={input_shape}, include_top={include_top}, "
+                f"classes={classes}, {changes}"
+            )
+        return _describe_model(model)
+    config, side = configs.resolve(model, **changes), configs.default_image_size(model)
+    name = model if isinstance(model, str) else config.architecture
+    shape = input_shape or (side, side, 3)
+    description = Description(name, config, shape, classes=classes if include_top else None)
+    description.cost  # noqa: B018  # An image size that is wrong is an error here.
+    return description
+
+
+def _describe_model(model):
+    described = held_description(model)
+    config: Any = described.config or config_of(model)  # An error that shows the layers.
+    *sides, channels = described.input_shape or model.input_shape[1:]
+    grid = described.position_grid
+    if None in sides and grid is not None:  # The size that the tables of positions are for.
+        stride = config.resnet.stride if config.resnet else 1
+        sides = [n * side * stride for n, side in zip(grid, config.patch_sizes, strict=True)]
+    sides = [side or configs.DEFAULT_IMAGE_SIZE for side in sides]
+    described = dataclasses.replace(described, name=model.name, input_shape=(*sides, channels))
+    parameters = model.count_params() - sum(
+        layer.count_params() for layer in _layers_of_unknown(model)
+    )
+    if described.classes is None and described.parameters != parameters:
+        described = dataclasses.replace(described, classes=0)  # With the pooling of its head.
+    if described.parameters != parameters:
+        raise ValueError(
+            "Only whole models of keras_vit.build can be described, with or without their head and "
+            f"without additional layers. Received: a model with {parameters:,} parameters, of "
+            f"which {described.parameters:,} are {config.architecture}'s"
+        )
+    return described
+
+
+def held_description(model: Any) -> Description:
+    """Returns the description that a Keras model holds, completed by its shapes.
+
+    Models of this package have a layer with it, also those that were cut out of one. The config
+    of any other model is None.
+
+    Args:
+        model: A functional `keras.Model`, or an export in its runtime.
+    """
+    layer = description_layer(model)
+    described = Description()
+    if layer is not None:
+        described = Description.from_json(layer.content, f"the layer {layer.path}")
+    layers = {part.name: part for part in getattr(model, "layers", ())}
+    head = configs.classifier_layer(layers)
+    has_head = head is not None
+    outputs = tuple(model.output_shape) if described.config is None or has_head else ()
+    labels = described.labels if has_head or described.config is None else Labels()
+    names, preprocessing = labels.names, described.preprocessing
+    # Weights may be loaded from a model with another head or image size.
+    if names is not None and len(names) != getattr(head, "units", len(names)):
+        labels = Labels()
+    if layers and labels.task == MULTICLASS and labels.names is None:
+        labels = Labels(task=task_of_model(model))
+    if abstains(model):
+        labels = dataclasses.replace(labels, abstains=True)
+    shape, grid = _images_shape(model, layer), described.position_grid
+    if grid is None and isinstance(described.config, ViTConfig) and shape and None not in shape:
+        grid = described.config.grid(shape[:2])
+    # Layers in front of the model's own may take images of another size.
+    if preprocessing and shape and None not in shape and model.input_shape == (None, *shape):
+        preprocessing = preprocessing.with_image_size(shape[:2])
+    return dataclasses.replace(
+        described,
+        name=described.name or getattr(model, "name", ""),
+        input_shape=shape,
+        position_grid=grid,
+        classes=outputs[-1] - labels.abstains if outputs else None,
+        preprocessing=preprocessing,
+        labels=labels,
+    )
+
+
+def abstains(model: Any) -> bool:
+    """Returns whether a Keras model's last output is "unknown", by its layer `UnknownClass`."""
+    return bool(_layers_of_unknown(model))
+
+
+def _layers_of_unknown(model):
+    layers = getattr(model, "layers", ())
+    return [layer for layer in layers if getattr(layer, "is_of_unknown", False)]
+
+
+def set_description(model: Any, description: Description) -> None:
+    """Makes a model of this package hold a description; others have no place for one.
+
+    Whether it answers with "unknown" is left out: its layers show it.
+    """
+    layer = description_layer(model)
+    if layer is not None:
+        labels = dataclasses.replace(description.labels, abstains=False)
+        layer.content = dataclasses.replace(description, labels=labels).to_json()
+
+
+def description_for(model: Any, known: Description) -> Description:
+    """Returns the description of a model with some weights, perhaps of another size or head.
+
+    Args:
+        model: The model, whose own description has its config and shapes.
+        known: The description of the weights.
+    """
+    held, preprocessing = held_description(model), known.preprocessing
+    if preprocessing is not None and held.image_size is not None:
+        preprocessing = preprocessing.with_image_size(held.image_size)
+    labels = known.labels if held.classes == known.classes else held.labels
+    return dataclasses.replace(
+        known,
+        name=known.name or held.name,
+        config=held.config,
+        input_shape=held.input_shape,
+        position_grid=held.position_grid,
+        classes=held.classes,
+        preprocessing=preprocessing,
+        labels=dataclasses.replace(labels, abstains=held.labels.abstains),
+    )
+
+
+def completed(description: Description, held: Description) -> Description:
+    """Returns the description in a file, completed by what the model in it holds.
+
+    Args:
+        description: The file's description.
+        held: The description in its model.
+
+    Raises:
+        ValueError: If they are of two models.
+    """
+    if None not in (description.config, held.config) and description.config != held.config:
+        raise ValueError(
+            "The description must match the model. "
+            f"Received: a description of {description.config}, a model of {held.config}"
+        )
+    classes, labels = held.classes, description.labels
+    if held.labels.abstains:
+        labels = dataclasses.replace(labels, abstains=True)
+    elif classes and labels.abstains:
+        classes -= 1  # An export, whose layers are not known.
+    return dataclasses.replace(
+        description,
+        name=description.name or held.name,
+        config=description.config or held.config,
+        input_shape=held.input_shape,
+        position_grid=held.position_grid,
+        classes=classes,
+        labels=labels,
+    )
+
+
+def description_layer(model: Any) -> Any:
+    """Returns the layer that holds the description of a model, or None."""
+    for layer in getattr(model, "layers", ()):
+        if layer.name == LAYER and hasattr(layer, "content"):
+            return layer
+    return None
+
+
+def _images_shape(model, layer):
+    """The shape of the images; layers in front of the model's own may resize them."""
+    try:
+        shape = model.input_shape if layer is None else layer.input.shape
+    except AttributeError:  # A layer that other models share has several inputs.
+        shape = model.input_shape
+    return tuple(shape[1:]) if len(shape) == 4 else None

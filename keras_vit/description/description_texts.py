@@ -8,13 +8,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from keras_vit.description import (
-    Description,
-    description_text,
-    read_description,
-)
+from keras_vit.description import Description, description_text
 from keras_vit.description.class_labels import ACTIVATIONS, MULTILABEL, UNKNOWN
 from keras_vit.utils.files import CARD, CLASSES, DESCRIPTION, PREPROCESSING, TASK
+from keras_vit.utils.json_files import parse_json
 
 TEXTS = (DESCRIPTION, CLASSES)  # In a folder.
 EXPORT_TEXTS = (*TEXTS, PREPROCESSING, TASK)
@@ -55,7 +52,8 @@ def description_of_texts(texts: Mapping[str, str], source: object) -> Descriptio
     """
     if DESCRIPTION not in texts:
         raise ValueError(f"There must be a {DESCRIPTION}. Missing in {source}")
-    described = read_description(texts[DESCRIPTION], _path(source, DESCRIPTION))
+    file = _path(source, DESCRIPTION)
+    described = Description.from_json(parse_json(texts[DESCRIPTION], file), file)
     named = described.labels.output_names if described.labels.names is not None else ()
     lines = tuple(texts.get(CLASSES, "").splitlines())
     if lines != named:
@@ -125,10 +123,8 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
     header = _HEADER.match(text)
     lines = header[1] if header else ""
     fields = dict(re.findall(r"^(license|license_name):[ \t]*(.*?)[ \t\r]*$", lines, re.M))
-    names = [fields.get(field, "").strip("'\"") for field in ("license", "license_name")]
-    if names[0] == "other" and names[1]:
-        names = names[1:]
-    licence = licence_name(names[0])
+    known, name = (fields.get(field, "").strip("'\"") for field in ("license", "license_name"))
+    licence = licence_name(name if known == "other" and name else known)
     return None if licence == UNKNOWN else licence
 
 

@@ -20,19 +20,14 @@ _PATTERN = "--group-by"  # A flag whose value is no path.
 DATA_PLACE = "data_place"  # In a recipe without paths: the hash of the path to the data.
 # Names with a scheme; the first is followed by a path.
 _FILES, _SCHEMES = "tfrecords:", ("tfds:", "hf:")
-# A user's folder, also in a sentence, and what lies in it.
-_HOME = re.compile(r"(?:~\w*|(?:[A-Za-z]:)?[/\\]+(?:home|Users)[/\\]+[^/\\\s]+)")
-_IN_HOME = re.compile(rf"(?<![\w./\\]){_HOME.pattern}[/\\][^\s'\"`,;()]*")
 
 
 def last_part(path: str) -> str:
-    """Returns the last part of a path; a home becomes "~", and a name of something stays whole."""
+    """Returns the last part of a path; a name of something stays whole."""
     if path.startswith(_SCHEMES) or path.partition(" ")[0] in MODELS:
         return path
     if path.startswith(_FILES):
         return _FILES + last_part(path.removeprefix(_FILES))
-    if _HOME.fullmatch(path.rstrip("/\\")):
-        return "~"
     parts = [part for part in re.split(r"[/\\]+", path) if part not in ("", ".", "..")]
     return parts[-1] if parts else path
 
@@ -42,17 +37,12 @@ def command_without_paths(command: str) -> str:
     try:
         words = shlex.split(command)
     except ValueError:  # A program's own text.
-        return _without_home(command)
+        words = command.split()
     shown = []
     for before, word in zip(["", *words], words, strict=False):
         flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        is_pattern = _PATTERN in (flag, before)
-        shown.append(word if is_pattern else flag + equals + last_part(value))
+        shown.append(word if _PATTERN in (flag, before) else flag + equals + last_part(value))
     return shlex.join(shown)
-
-
-def _without_home(text):
-    return _IN_HOME.sub(lambda match: last_part(match[0]), text)
 
 
 def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +71,7 @@ def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
             return command_without_paths(value)
         for path in known:
             value = value.replace(path, last_part(path))
-        return _without_home(value)
+        return value
 
     found = reduced(recipe)
     if parts and parts[0].get("data") in known and DATA_PLACE not in recipe:

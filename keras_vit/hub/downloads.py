@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from keras_vit._installation import import_optional
-from keras_vit.utils.files import disk_error, named_disk_errors
+from keras_vit.utils.files import disk_error, named_disk_errors, path_inside
 from keras_vit.utils.safe_text import for_line
 
 HUGGING_FACE = "hf:"
@@ -142,7 +142,10 @@ def download(
             print(for_line(f"{line}, as cached."), file=sys.stderr)
             return held
         _check_commit(found.sha, revision if repository.is_fixed else None)
-        beside, weights = choose([file.rfilename for file in found.siblings or ()])
+        names = [file.rfilename for file in found.siblings or ()]
+        for inside in names:
+            path_inside(str(repository), inside)
+        beside, weights = choose(names)
         for file in beside:
             folder = _fetched(hub, name, found.sha, file)
         if beside:

@@ -57,18 +57,12 @@ def sample_files(
         default: The number if `samples` is None; None for all.
 
     Raises:
-        ValueError: If there are no photos to take.
+        ValueError: If a folder has no photos.
     """
-    own, count = own_samples(folder), default
-    if samples is not None:
-        count = sample_count(samples)
-        if count is None:
-            return image_files(str(samples))
-    if samples is not None and count and not own:
-        raise ValueError(
-            "A number of samples is taken from the classifier's, which has none: give a folder of "
-            f"photos instead (--samples FOLDER). Received: samples={samples}, {folder}"
-        )
+    count = default if samples is None else sample_count(samples)
+    if samples is not None and count is None:
+        return image_files(str(samples))
+    own = own_samples(folder)
     return own if count is None else [own[place] for place in spread(len(own), count)]
 
 

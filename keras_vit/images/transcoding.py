@@ -40,10 +40,8 @@ _WHITE_IS_ZERO = 0
 
 def kind_of(encoded: bytes) -> str | None:
     """Returns Pillow's name of a format by the first bytes of a file; None for other files."""
-    for signature, name in _SIGNATURES:
-        if signature.match(encoded[:SIGNATURE_BYTES]):
-            return name
-    return None
+    head = encoded[:SIGNATURE_BYTES]
+    return next((name for signature, name in _SIGNATURES if signature.match(head)), None)
 
 
 def transcoded(encoded: bytes, *, small: bool = False) -> bytes:

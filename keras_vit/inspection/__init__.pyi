@@ -18,8 +18,6 @@ from .embedding_weights import (
 from .html_report import write_report as write_report
 from .rollouts import (
     attention_rollout as attention_rollout,
-    draw_heads as draw_heads,
     draw_rollout as draw_rollout,
-    head_maps as head_maps,
     rollout as rollout,
 )

@@ -23,7 +23,7 @@ from keras_vit.inspection.embedding_weights import (
     filter_components,
     position_similarity,
 )
-from keras_vit.inspection.rollouts import attention_rollout, draw_heads, draw_rollout, head_maps
+from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
 from keras_vit.prediction import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import atomic_folder, check_folder
@@ -108,17 +108,6 @@ def _rollout(inspected) -> _Made:
     return {"rollout": maps, "titles": np.array(inspected.titles)}, pictures
 
 
-def _heads(inspected) -> _Made:
-    maps = head_maps(inspected.model, inspected.first_images, batch_size=inspected.batch_size)
-    caption = f"Heads by layer, from {inspected.seen_by}; each tile has its own scale."
-    shown = zip(inspected.first_images, maps, inspected.titles, strict=True)
-    pictures = (
-        (f"heads_{number}", draw_heads(image, attention, title=title), f"{title}. {caption}")
-        for number, (image, attention, title) in enumerate(shown, 1)
-    )
-    return {"heads": maps, "titles": np.array(inspected.titles)}, pictures
-
-
 # The heading and the function of each figure, by the name of its .npz file. It returns arrays by
 # name, and pictures; it raises ValueError without the part of the model, or images, that it shows.
 _FIGURES = {
@@ -126,7 +115,6 @@ _FIGURES = {
     "position_similarity": ("Position embeddings", _positions),
     "attention_distance": ("Attention distance", _distance),
     "rollout": ("Attention Rollout", _rollout),
-    "heads": ("Attention of single heads", _heads),
 }
 
 

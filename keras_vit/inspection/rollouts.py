@@ -1,4 +1,4 @@
-"""Attention Rollout from the output to the image (paper, Figures 6 and 14), and single heads."""
+"""Attention Rollout from the output to the image; paper, Figures 6 and 14."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from keras_vit.inspection.attention_probabilities import (
     token_layout,
 )
 from keras_vit.layers import EncoderBlock
-from keras_vit.utils.plots import colored, displayed, evenly_spread, new_figure
+from keras_vit.utils.plots import colored, displayed, new_figure
 
 # Small images are magnified to this short side in pixels, so that titles fit.
 MIN_PICTURE = 240
 
 # Opacity of the attention's colour over the grey image.
 COLOR = 0.5
-
-MAX_LAYERS = 12  # Most layers in a drawing; evenly spread ones are drawn if there are more.
 
 
 def rollout(attention: Iterable[np.ndarray]) -> np.ndarray:
@@ -77,32 +75,6 @@ def attention_rollout(
     for layout, by_layer in attention_of_batches(model, images, batch_size):
         layout.query(query)  # Raises before anything runs.
         maps.append(layout.as_map(rollout(by_layer), query))
-    return np.concatenate(maps)
-
-
-def head_maps(
-    model: Any, images: Any, *, query: str | None = None, batch_size: int = 8
-) -> np.ndarray:
-    """Returns the attention of every head of every layer to the patches of images.
-
-    Args:
-        model: A functional `keras.Model` of the package, or a `Classifier`.
-        images: `(B, H, W, C)`, preprocessed.
-        query: "token" for the class token, "patches" for the mean over patches; by default
-            the class token if the model has one.
-        batch_size: Images that run at once.
-
-    Returns:
-        A float32 array `(B, layers, heads, down, across)`.
-
-    Raises:
-        ValueError: If the model has no attention or no such query, or the images do not
-            have its size.
-    """
-    maps = []
-    for layout, by_layer in attention_of_batches(model, images, batch_size):
-        layout.query(query)  # Raises before anything runs.
-        maps.append(np.stack([layout.as_map(found, query) for found in by_layer], axis=1))
     return np.concatenate(maps)
 
 
@@ -262,40 +234,3 @@ def over_pixels(
         weight = np.maximum(1 - np.abs(near[:, None] - np.arange(cells)), 0)
         weights.append(weight * ((centres > start) & (centres < end))[:, None])
     return weights[0] @ attention @ weights[1].T
-
-
-def draw_heads(image: np.ndarray, maps: np.ndarray, *, title: str = "") -> Any:
-    """Draws the attention of heads: a row for each layer, a column for each head.
-
-    Each tile has its own scale, because heads differ by orders of magnitude.
-
-    Args:
-        image: `(H, W, 1 or 3)`, drawn at the left.
-        maps: `(layers, heads, down, across)`.
-        title: Text above.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        ImportError: Without matplotlib.
-    """
-    num_layers, num_heads, down, across = maps.shape
-    layers = evenly_spread(range(num_layers), MAX_LAYERS)
-    tile = 0.9  # Inches of the longer side.
-    width, height = (tile * side / max(down, across) for side in (across, down))
-    size = (num_heads + 1.6) * (width + 0.08), len(layers) * (height + 0.1) + 0.8
-    figure = new_figure(size)
-    parts = figure.subplots(len(layers), num_heads + 1, squeeze=False)
-    for axes in parts.flat:
-        axes.set(xticks=[], yticks=[])
-        axes.set_frame_on(False)
-    parts[0, 0].imshow(displayed(image), aspect="equal")
-    for tiles, layer in zip(parts, layers, strict=True):
-        tiles[0].set_ylabel(f"layer {layer + 1}", fontsize=8)
-        for values, axes in zip(maps[layer], tiles[1:], strict=True):
-            axes.imshow(values, aspect="equal", interpolation="nearest")
-    for head, axes in enumerate(parts[0, 1:]):
-        axes.set_title(f"head {head + 1}", fontsize=8)
-    figure.suptitle(title, fontsize=10)
-    return figure

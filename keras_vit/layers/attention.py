@@ -177,15 +177,7 @@ class SelfAttention(ConfiguredLayer):
         )
         return ops.transpose(x, (0, 2, 1, 3))
 
-    def compute_output_spec(
-        self,
-        tokens,
-        training=False,
-        seed=None,
-        return_attention=False,
-        as_rows=False,
-        patches=None,
-    ):
+    def compute_output_spec(self, tokens, return_attention=False, as_rows=False, **others):
         return output_spec(self, tokens, return_attention, as_rows)
 
 

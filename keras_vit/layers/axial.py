@@ -136,16 +136,11 @@ def _along_rows(attention, x):
     return ops.reshape(attention(rows), (-1, down, across, dim))
 
 
-AXES = ("row", "column")
-
-
 class Lines(keras.layers.Layer):
     """The arguments of `SplitLines` and `JoinLines`."""
 
     def __init__(self, axis, num_prefix_tokens=0, **kwargs):
         super().__init__(**kwargs)
-        if axis not in AXES:
-            raise ValueError(f"axis must be one of {AXES}. Received: axis={axis!r}")
         self.axis = axis
         self.num_prefix_tokens = num_prefix_tokens
 
@@ -177,9 +172,6 @@ class SplitLines(Lines):
     Output shape:
         `(B * down, P + across, D)` for rows, `(B * across, P + down, D)` for columns; the
         lines of one image follow each other.
-
-    Raises:
-        ValueError: If `axis` is unknown.
 
     Example:
     >>> tokens, patches = keras.ops.zeros((2, 85, 192)), keras.ops.zeros((2, 12, 7, 192))
@@ -229,9 +221,6 @@ class JoinLines(Lines):
 
     Output shape:
         `(B, P + N, D)`.
-
-    Raises:
-        ValueError: If `axis` is unknown.
 
     Example:
     >>> lines, patches = keras.ops.zeros((14, 13, 192)), keras.ops.zeros((2, 12, 7, 192))

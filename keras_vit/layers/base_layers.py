@@ -126,7 +126,6 @@ def compiled_in_training(function):
 
 
 ENTRY = "description"  # In a file of weights.
-_GRID = "position_grid"
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -175,7 +174,7 @@ class ModelDescription(keras.layers.Layer):
         """
         saved, own = json.loads(bytes(np.asarray(store[ENTRY]))), self.content
         has_tables = (own.get("config") or {}).get("position_embedding") != "none"
-        for fact in (*([_GRID] if has_tables else []), *UNSEEN_FEATURES):
+        for fact in (*(["position_grid"] if has_tables else []), *UNSEEN_FEATURES):
             theirs, ours = _fact(saved, fact), _fact(own, fact)
             if theirs != ours:
                 raise ValueError(

@@ -263,7 +263,7 @@ class EncoderBlock(DrawsByExample, CompositeLayer, ConfiguredLayer):
         rows = as_rows(z)
         y, attention = self.attend(self.norm_1(z), call)
         rows = rows + self.residual(1, y, call)  # Equation 2.
-        y = self.transform(self.norm_2(rows), call)
+        y = self.mlp(self.norm_2(rows), training=call.training, seed=call.seed_of("mlp"))
         rows = rows + self.residual(2, y, call)  # Equation 3.
         return rows, attention
 
@@ -278,10 +278,6 @@ class EncoderBlock(DrawsByExample, CompositeLayer, ConfiguredLayer):
             patches=call.patches,
         )
         return self.dropout(y, training=call.training, seed=call.seed_of("dropout")), attention
-
-    def transform(self, rows, call):
-        """Returns the MLP's outputs as rows."""
-        return self.mlp(rows, training=call.training, seed=call.seed_of("mlp"))
 
     def residual(self, number, y, call):
         """Returns what branch 1 or 2 adds to the tokens: y by LayerScale and stochastic depth."""

@@ -46,12 +46,6 @@ def _affine(layer):
     return ops.cast(gamma, "float32"), ops.cast(beta, "float32")
 
 
-def _checked(epsilon):
-    if not 0 < epsilon < 1:
-        raise ValueError(f"epsilon must be between 0 and 1. Received: {epsilon}")
-    return epsilon
-
-
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerNorm(keras.layers.LayerNormalization):
     """Normalises each token to mean 0 and variance 1, then scales and shifts it.
@@ -82,7 +76,9 @@ class LayerNorm(keras.layers.LayerNormalization):
     """
 
     def __init__(self, epsilon=1e-6, **kwargs):
-        super().__init__(epsilon=_checked(epsilon), **kwargs)
+        if not 0 < epsilon < 1:
+            raise ValueError(f"epsilon must be between 0 and 1. Received: {epsilon}")
+        super().__init__(epsilon=epsilon, **kwargs)
 
     def call(self, inputs, training=False):
         normalize = _normalization(tuple(self.axis), self.epsilon, bool(training))

@@ -34,9 +34,6 @@ class PositionEmbedding(keras.layers.Layer):
     Output shape:
         `(B, N, D)`.
 
-    Raises:
-        ValueError: If the sequence does not fit the grid and `patches` is not given.
-
     Example:
     >>> layer = PositionEmbedding(grid=(14, 14), num_prefix_tokens=1)
     >>> tuple(layer(keras.ops.zeros((2, 197, 192))).shape)
@@ -45,35 +42,17 @@ class PositionEmbedding(keras.layers.Layer):
 
     def __init__(self, grid, num_prefix_tokens=0, num_registers=0, resize="official", **kwargs):
         super().__init__(**kwargs)
-        if resize not in RULES:
-            raise ValueError(f"resize must be one of {tuple(RULES)}. Received: resize={resize!r}")
         self.resize = resize
         self.grid = tuple(grid)
         self.num_prefix_tokens = num_prefix_tokens
         self.num_registers = num_registers
 
-    @property
-    def num_rows(self):
-        """Rows of the table."""
-        return self.num_prefix_tokens + self.grid[0] * self.grid[1]
-
     def build(self, tokens_shape, patches_shape=None):
-        self.check_length(tokens_shape, patches_shape)
         self.embedding = self.add_weight(
-            shape=(1, self.num_rows, tokens_shape[-1]),
+            shape=(1, self.num_prefix_tokens + math.prod(self.grid), tokens_shape[-1]),
             initializer=keras.initializers.RandomNormal(stddev=0.02),
             name="embedding",
         )
-
-    def check_length(self, tokens_shape, patches_shape):
-        """Raises ValueError if the number of tokens does not fit the grid."""
-        length = self.num_rows + self.num_registers
-        if patches_shape is None and tokens_shape[1] not in (None, length):
-            raise ValueError(
-                f"A grid of {self.grid} with {self.num_prefix_tokens + self.num_registers} "
-                f"tokens before it has {length} tokens. "
-                f"Received: a sequence of {tokens_shape[1]}"
-            )
 
     def call(self, tokens, patches=None):
         embedding = self.for_grid(None if patches is None else ops.shape(patches)[1:3])
@@ -160,10 +139,6 @@ class PositionEmbedding2D(PositionEmbedding):
     Output shape:
         `(B, N, D)`.
 
-    Raises:
-        ValueError: If D is odd, or the sequence does not fit the grid and `patches` is not
-            given.
-
     Example:
     >>> layer = PositionEmbedding2D(grid=(14, 14), num_prefix_tokens=1)
     >>> tuple(layer(keras.ops.zeros((2, 197, 192))).shape)
@@ -171,14 +146,7 @@ class PositionEmbedding2D(PositionEmbedding):
     """
 
     def build(self, tokens_shape, patches_shape=None):
-        dim = tokens_shape[-1]
-        if dim % 2:
-            raise ValueError(
-                "Two-dimensional position embeddings have half of the token size for each axis; "
-                f"it must be even. Received: token size={dim}"
-            )
-        self.check_length(tokens_shape, patches_shape)
-        down, across = self.grid
+        dim, (down, across) = tokens_shape[-1], self.grid
         self.x_embedding = self._table("x_embedding", across, dim // 2)
         self.y_embedding = self._table("y_embedding", down, dim // 2)
         if self.num_prefix_tokens:
@@ -299,9 +267,6 @@ class RotaryPositions(keras.layers.Layer):
     Output shape:
         A pair, the query's and the key's.
 
-    Raises:
-        ValueError: On build, if D_h is no multiple of 4; on call, without `patches`.
-
     Example:
     >>> rotary = RotaryPositions()
     >>> query = keras.ops.ones((2, 3, 197, 64))
@@ -316,17 +281,10 @@ class RotaryPositions(keras.layers.Layer):
 
     def build(self, query_shape, key_shape=None, patches_shape=None):
         dim = query_shape[-1]
-        if dim % 4:
-            raise ValueError(
-                "Rotary positions need heads with a multiple of 4 units. "
-                f"Received: {dim} units in a head"
-            )
         spectrum = self.temperature ** (-4 * np.arange(dim // 4) / dim)
         self.frequencies = spectrum.astype("float32")  # (D_h / 4,)
 
-    def call(self, query, key, patches=None):
-        if patches is None:
-            raise ValueError("Rotary positions need the map of patches. Received: patches=None")
+    def call(self, query, key, patches):
         grid = ops.shape(patches)[1:3]
         angles = self.angles(grid)  # (N, D_h / 2)
         prefix = ops.shape(query)[2] - grid[0] * grid[1]

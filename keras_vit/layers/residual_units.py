@@ -42,9 +42,6 @@ class StandardizedConv2D(keras.layers.Layer):
         `(B, ceil(H / strides), ceil(W / strides), filters)` for "same"; else
         `(B, (H + 2 padding - kernel_size) // strides + 1, ..., filters)`.
 
-    Raises:
-        ValueError: If `epsilon_in` or `padding` is unknown.
-
     Example:
     >>> conv = StandardizedConv2D(64, kernel_size=7, strides=2)
     >>> tuple(conv(keras.ops.zeros((2, 97, 65, 3))).shape)
@@ -62,14 +59,6 @@ class StandardizedConv2D(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if epsilon_in not in EPSILONS:
-            raise ValueError(
-                f"epsilon_in must be one of {tuple(EPSILONS)}. Received: epsilon_in={epsilon_in!r}"
-            )
-        if padding != "same" and not (isinstance(padding, int) and padding >= 0):
-            raise ValueError(
-                f'padding must be "same" or a number of zeros. Received: padding={padding!r}'
-            )
         self.filters = filters
         self.kernel_size = kernel_size
         self.strides = strides

@@ -191,8 +191,6 @@ class PatchCorruption(DrawsByExample, keras.layers.Layer):
 
     Args:
         rate: Share of the patches, in (0, 1).
-        mask_rate: Share of these that become the [mask] embedding.
-        replace_rate: Share of these that become another patch's embedding.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -203,7 +201,7 @@ class PatchCorruption(DrawsByExample, keras.layers.Layer):
         A pair: the tokens `(B, N, D)`, and the places of the drawn patches, int32 `(B, n)`.
 
     Raises:
-        ValueError: If a share is out of range; on build, if N is unknown or so small that no
+        ValueError: If the share is out of range; on build, if N is unknown or so small that no
             patch would be corrupted, or none left.
 
     Example:
@@ -212,18 +210,13 @@ class PatchCorruption(DrawsByExample, keras.layers.Layer):
     ((2, 196, 192), (2, 98))
     """
 
-    def __init__(self, rate=0.5, mask_rate=0.8, replace_rate=0.1, **kwargs):
+    mask_rate, replace_rate = 0.8, 0.1  # Shares of the drawn patches.
+
+    def __init__(self, rate=0.5, **kwargs):
         super().__init__(**kwargs)
         if not 0 < rate < 1:
             raise ValueError(f"rate must be in (0, 1). Received: rate={rate}")
-        if min(mask_rate, replace_rate) < 0 or mask_rate + replace_rate > 1:
-            raise ValueError(
-                "mask_rate and replace_rate must be shares with a sum of at most 1. "
-                f"Received: mask_rate={mask_rate}, replace_rate={replace_rate}"
-            )
         self.rate = rate
-        self.mask_rate = mask_rate
-        self.replace_rate = replace_rate
         self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, input_shape):
@@ -276,9 +269,4 @@ class PatchCorruption(DrawsByExample, keras.layers.Layer):
         return round(self.rate * length)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "rate": self.rate,
-            "mask_rate": self.mask_rate,
-            "replace_rate": self.replace_rate,
-        }
+        return {**super().get_config(), "rate": self.rate}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import numbers
 import os
 import warnings
 from typing import Any
@@ -20,13 +21,15 @@ from keras_vit.checkpoints.catalogue import (
 )
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
-from keras_vit.checkpoints.load import LoadOptions, load_opened, weights_by_path
+from keras_vit.checkpoints.load import LoadOptions, load_opened
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import paper_name
-from keras_vit.configs.recognition import layer_shapes, num_classes
-from keras_vit.description import description_for, set_description
-from keras_vit.models.functional import build_model, images_shape
+from keras_vit.configs.recognition import num_classes
+from keras_vit.description import LAYER, Description, description_for, set_description
+from keras_vit.layers import ModelDescription
+from keras_vit.models.resnet import build_resnet, resnet_head
+from keras_vit.models.vit import build_vit, vit_head
 from keras_vit.preprocessing import describe_range
 
 
@@ -89,85 +92,78 @@ def build(
     >>> build(weights="cifar10").output_shape
     (None, 10)
     """
-    options: dict[str, Any] = {
-        "include_top": include_top,
-        "input_tensor": input_tensor,
-        "pooling": pooling,
-        **changes,
-    }
-    if weights is None:
-        if name_or_config is None:
-            raise ValueError(
-                "The model must be given by its name or config, or by weights that state it. "
-                "Received: none of them"
-            )
-        return build_model(
-            name_or_config,
-            input_shape=input_shape,
-            classes=1000 if classes is None else classes,
-            classifier_activation=classifier_activation,
-            name=name,
-            **options,
-        )
-    if str(weights).startswith("hf:"):
-        raise ValueError(
-            "A repository is opened by keras_vit.open_model; here give its folder, such as weights="
-            f"huggingface_hub.snapshot_download('OWNER/NAME'). Received: weights={weights!r}"
-        )
-    _check_head(include_top, weights, classes, classifier_activation)
-    rule, takes_classes = changes.get("position_resize"), bool(find_released(weights))
     model_of: Any = name_or_config
     found: Any = None
-    checkpoint = None
-    if name_or_config is None:  # The weights state their model.
-        found, takes_classes = find_weights(weights), True
+    known, checkpoint, is_given = Description(), None, name_or_config is not None
+    if weights is not None:
+        _check_weights(include_top, weights, classes, classifier_activation)
+        size = _images_shape(model_of, input_tensor, input_shape)[:2] if is_given else (None, None)
+        found = find_weights(weights, model_of, size)
         if isinstance(found, OfficialWeights):
-            model_of, known = found.model, describe_official(found, configs.resolve(found.model))
+            model_of = model_of if is_given else found.model
+            known = describe_official(found, configs.resolve(model_of))
         else:
             checkpoint = open_checkpoint(found)
-            facts: dict[str, Any] = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
-            known = describe_checkpoint(checkpoint, **facts)
-            model_of = known.config
+            facts = {} if is_given else {f: changes.get(f) for f in ("num_heads", "gelu")}
+            known = describe_checkpoint(checkpoint, is_given=is_given, image_size=size, **facts)
+    if is_given:
+        known = dataclasses.replace(known, name="")
+    elif weights is None:
+        raise ValueError(
+            "The model must be given by its name or config, or by weights that state it. "
+            "Received: none of them"
+        )
+    else:
+        model_of = model_of or known.config
         if input_tensor is None and input_shape is None:
-            size = known.usual_size
-            input_shape = (*size, known.channels) if size else known.input_shape
+            usual = known.usual_size
+            input_shape = (*usual, known.channels) if usual else known.input_shape
         name = name or configs.layer_name(paper_name(known.config) or model_of)
-    shape = images_shape(model_of, input_tensor, input_shape)
-    config = configs.resolve(model_of, **changes)
-    if found is None:
-        height, width, _ = shape
-        found = find_weights(weights, model_of, (height, width))
-        if isinstance(found, OfficialWeights):
-            known = dataclasses.replace(describe_official(found, config), name="")
-        else:
-            checkpoint = open_checkpoint(found)
-            known = describe_checkpoint(checkpoint, is_given=True, image_size=(height, width))
+    shape = _images_shape(model_of, input_tensor, input_shape)
     if known.channels not in (None, shape[-1]):
         raise ValueError(
-            f"The weights {os.fspath(weights)} are for images with {known.channels} channels; "
-            "build with weights=None, then keras_vit.load_checkpoint(model, path, "
-            'input_channels="adapt") adapts the first kernel of a file. '
-            f"Received: images with {shape[-1]}"
+            f"The weights {weights} are for images with {known.channels} channels; build without "
+            'and call keras_vit.load_checkpoint(model, path, input_channels="adapt"), which adapts '
+            f"the first kernel of a file. Received: images with {shape[-1]}"
         )
     if classes is None:
+        takes_classes = not is_given or find_released(weights)
         classes = (takes_classes and known.classes) or 1000
     if classifier_activation == "softmax" and classes == known.classes:
         classifier_activation = known.labels.activation
-    model = build_model(
-        model_of,
-        input_shape=input_shape,
-        classes=classes,
-        classifier_activation=classifier_activation,
-        name=name,
-        position_grid=_grid_of_free_sizes(checkpoint, known, shape),
-        **options,
+    config = configs.resolve(model_of, **changes)
+    _check_arguments(config, shape, include_top, pooling, classes)
+    side, grid = configs.default_image_size(model_of), None
+    if isinstance(config, ViTConfig):
+        is_free = None in shape[:2]
+        grid = config.grid((side, side) if is_free else shape[:2])
+        grid = (is_free and _grid_of_free_sizes(checkpoint, known)) or grid
+    description = Description(
+        name=model_of if isinstance(model_of, str) and not changes else "",
+        config=config,
+        input_shape=shape,
+        position_grid=grid,
     )
+    images = keras.Input(shape, name="images") if input_tensor is None else input_tensor
+    x = ModelDescription(description.to_json(), name=LAYER)(images)
+    head = (include_top, pooling, int(classes), classifier_activation)  # Not a number of NumPy.
+    if grid is None:  # A ResNet, also an Axial-ResNet.
+        outputs = resnet_head(config, build_resnet(config, x, side), *head)
+    else:
+        tokens, patches = build_vit(config, x, grid)  # (B, P + N, D), (B, h, w, D)
+        outputs = vit_head(config, tokens, patches, *head)
+    if input_tensor is not None:
+        sources = keras.utils.get_source_inputs(input_tensor)
+        images = sources[0] if len(sources) == 1 else sources
+    model = keras.Model(images, outputs, name=name or configs.layer_name(model_of))
+    if weights is None:
+        return model
     if checkpoint is None:  # Wrong arguments are errors before the download.
         checkpoint = open_checkpoint(download(found))
     # Unlike `load_checkpoint` this allows the changes of a transfer.
-    variables = weights_by_path(model)
-    shapes = layer_shapes({path: tuple(weight.shape) for path, weight in variables.items()})
-    skip = _skipped_heads(checkpoint.shapes, shapes, include_top, weights == "imagenet")
+    is_kept = weights == "imagenet" or num_classes(checkpoint.shapes) == classes
+    skip = _skipped_heads(checkpoint.shapes, config, include_top, pooling, is_kept)
+    rule = changes.get("position_resize")
     loading = LoadOptions(skip, rule or checkpoint.position_rule, known.position_grid)
     logging.getLogger("keras_vit").info("%s", load_opened(checkpoint, model, loading))
     if rule:
@@ -177,13 +173,13 @@ def build(
     return model
 
 
-def _grid_of_free_sizes(checkpoint, known, shape):
+def _grid_of_free_sizes(checkpoint, known):
     """The grid (down, across) of positions that a model of free image size is built for.
 
     Other code bases resize the table of the file once, to the grid of the image. None for weights
     of the official rule, whose models have the grid of their default image size.
     """
-    if checkpoint is None or None not in shape[:2]:
+    if checkpoint is None:
         return None
     table = checkpoint.shapes.get("position_embedding")
     if checkpoint.position_rule == ViTConfig.position_resize or len(table or ()) != 3:
@@ -191,8 +187,13 @@ def _grid_of_free_sizes(checkpoint, known, shape):
     return find_grid(table[1], checkpoint.prefix_row_counts, known.position_grid)[1]
 
 
-def _check_head(include_top, weights, classes, classifier_activation):
-    """Raises ValueError if arguments of the head do not fit weights, as in Keras."""
+def _check_weights(include_top, weights, classes, classifier_activation):
+    """Raises ValueError for a repository, or arguments of the head that do not fit, as in Keras."""
+    if str(weights).startswith("hf:"):
+        raise ValueError(
+            "A repository is opened by keras_vit.open_model; here give its folder, such as weights="
+            f"huggingface_hub.snapshot_download('OWNER/NAME'). Received: weights={weights!r}"
+        )
     activation = keras.activations.get(classifier_activation)
     known = (keras.activations.linear, keras.activations.softmax)
     if include_top and activation not in known:
@@ -209,26 +210,19 @@ def _check_head(include_top, weights, classes, classifier_activation):
         )
 
 
-def _skipped_heads(in_file, in_model, include_top, keep_head):
+def _skipped_heads(in_file, config, include_top, pooling, is_kept):
     """Patterns of the layers behind the encoder that are not loaded.
 
     If the head has other classes, the model's is not changed: it is zero. The hidden layer of
     pre-training is left out with the head if the model has none (paper, section 3.2: the whole
     prediction head is removed). Both are left out for a model without the head. All else is strict.
-
-    Args:
-        in_file: Layer shapes of the file.
-        in_model: Layer shapes of the model.
-        include_top: Whether the model has a head.
-        keep_head: Whether a head of other classes is an error.
     """
     heads = tuple(f"{name}/*" for name in configs.CLASSIFIER_LAYERS)
     if not include_top:
-        has_pooling = any(layer.startswith("map_head") for layer in in_model)
-        return (*heads, "pre_logits/*", *(() if has_pooling else ("map_head/*",)))
-    if "pre_logits" in in_file and "pre_logits" not in in_model:
+        return (*heads, "pre_logits/*", *(() if pooling == "map" else ("map_head/*",)))
+    if "pre_logits" in in_file and not getattr(config, "representation_size", None):
         return (*heads, "pre_logits/*")
-    return () if keep_head or num_classes(in_file) == num_classes(in_model) else heads
+    return () if is_kept else heads
 
 
 def _warn_of_range(weights, checkpoint, known):
@@ -247,3 +241,54 @@ def _warn_of_range(weights, checkpoint, known):
         'mode="torch" it gives ImageNet\'s mean and standard deviation.',
         stacklevel=3,
     )
+
+
+def _images_shape(name_or_config, input_tensor, input_shape):
+    """Returns `(height, width, channels)` of the images that a model is built for."""
+    side = configs.default_image_size(name_or_config)
+    received: Any = input_shape or (side, side, 3)
+    shape = () if isinstance(received, int | float | str) else tuple(received)
+    of_tensor = shape if input_tensor is None else tuple(input_tensor.shape[1:])
+    if input_shape is None:
+        shape = of_tensor
+    if len(shape) != 3 or shape[2] is None or shape != of_tensor:
+        raise ValueError(
+            "input_shape must be (height, width, channels), the channels known, and match "
+            f"input_tensor. Received: {received!r}"
+            + ("" if input_tensor is None else f", input_tensor of shape {of_tensor}")
+        )
+    return shape
+
+
+def _check_arguments(config, shape, include_top, pooling, classes):
+    poolings = [None, "avg", "max", *(["token"] if config.has_class_token else [])]
+    poolings += ["map"] if getattr(config, "classifier", None) == "map" else []
+    if pooling not in ([None] if include_top else poolings):
+        raise ValueError(
+            f'pooling must be one of {poolings} for this model: "token" needs a class token, "map" '
+            'needs classifier="map", and all of them include_top=False. '
+            f"Received: include_top={include_top}, pooling={pooling!r}"
+        )
+    if include_top and (not isinstance(classes, numbers.Integral) or classes < 1):
+        raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
+    if include_top and None in shape:
+        raise ValueError(
+            f"If `include_top` is True, the image size must be known. Received: input_shape={shape}"
+        )
+    if keras.config.image_data_format() != "channels_last":
+        raise ValueError(
+            "Only the `channels_last` image data format is supported; see "
+            "keras.config.set_image_data_format. Received: "
+            f"image_data_format={keras.config.image_data_format()!r}"
+        )
+    for side, smallest in zip(shape[:2], config.min_image_size, strict=True):
+        if side is not None and side < smallest:
+            raise ValueError(
+                f"The image must be at least {'x'.join(map(str, config.min_image_size))} pixels "
+                f"for one patch to fit. Received: input_shape={shape}"
+            )
+    if not getattr(config, "resnet", True) and None not in shape:
+        size, (down, across) = shape[:2], config.patch_sizes
+        cut = (size[0] - size[0] % down, size[1] - size[1] % across)
+        if cut != size:
+            warnings.warn(f"Images of {size} pixels are cut to {cut} for patches.", stacklevel=1)

@@ -13,15 +13,9 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.catalogue import (
-    OfficialWeights,
-    describe_official,
-    download,
-    find_weights,
-)
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import DEFAULT_SIZE, describe_checkpoint
-from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT, read_folder
+from keras_vit.checkpoints.code_bases.files_beside import read_folder
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
@@ -36,19 +30,14 @@ from keras_vit.description import (
     Description,
     abstains,
     completed,
+    describe,
     description_for,
     held_description,
     set_description,
 )
-from keras_vit.models.functional import build_model
+from keras_vit.models.build import build
 from keras_vit.models.rebuild import copy_weights, without_unknown
-from keras_vit.preprocessing import (
-    NORMALIZATIONS,
-    Preprocessing,
-    describe_range,
-    describe_resize,
-    value_range,
-)
+from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_resize, value_range
 from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in
 from keras_vit.utils.json_files import read_json
 
@@ -100,81 +89,54 @@ def open_model(
     >>> opened.description.labels.names
     ('beagle', 'boxer')
     """
-    if normalization not in (None, *NORMALIZATIONS):
-        raise ValueError(
-            f"normalization must be one of {tuple(NORMALIZATIONS)} or None. "
-            f"Received: {normalization!r}"
-        )
-    if not isinstance(anything, (str, os.PathLike)) or is_model_name(anything):
+    if not isinstance(anything, (str, os.PathLike)) or anything in configs.MODELS:
         raise ValueError(
             "A model's name needs weights (--weights; in Python open_model(weights, model=name)): "
             "imagenet21k, imagenet, a key of the catalogue, a file, or random. "
             f"Received: {anything!r} without weights"
         )
     given = {"num_heads": num_heads, "gelu": gelu}
-    if anything == "random":
-        catalogue.check_unambiguous(anything)
-        opened = _random(model or "ViT-B/16", given, normalization)
-        return _with_position_resize(opened, position_resize)
     repository = fixed_name(anything)
     name = repository or os.fspath(anything)
-    opened = _open(
-        name, repository_folder(repository) or anything, model, image_size, source_size, given
-    )
+    if anything == "random":
+        catalogue.check_unambiguous(name)
+        opened = _random(model or "ViT-B/16", given)
+    else:
+        source = repository_folder(repository) or anything
+        opened = _open(name, source, model, image_size, source_size, given)
     if repository is not None:
         opened = opened.described(origins={**opened.description.origins, "weights": repository})
-    for fact, value in given.items():
-        found = getattr(opened.description.config, fact, None)
-        if value not in (None, found):
+    known = opened.description
+    facts = [(fact, value, getattr(known.config, fact, None)) for fact, value in given.items()]
+    for fact, value, held in (*facts, ("image_size", source_size, known.image_size)):
+        if value not in (None, held):
             raise ValueError(
                 f"{fact} is for weights that do not hold it. Received: {fact}={value!r} for "
-                f"{name}, which has {found!r}"
+                f"{name}, which has {held!r}"
             )
-    if source_size is not None and opened.description.image_size != source_size:
-        raise ValueError(
-            "The image size (image_size, --image-size) must match the source. "
-            f"Received: {source_size} for {name} of {opened.description.image_size}"
-        )
-    opened = _with_position_resize(opened, position_resize)
+    if position_resize is not None:
+        opened = _with_position_resize(opened, position_resize)
     return opened if normalization is None else _with_normalization(opened, normalization)
 
 
-def is_model_name(name: Any) -> bool:
-    """Returns whether a text is a name of `keras_vit.list_models()`.
-
-    Raises:
-        ValueError: If there is also a file or folder of that name.
-    """
-    if not isinstance(name, str) or name not in configs.MODELS:
-        return False
-    catalogue.check_unambiguous(name)
-    return True
-
-
-def _random(model, given, normalization):
+def _random(model, given):
     """A model with random weights; a fact that is given is one of its config."""
     changes = {name: value for name, value in given.items() if value is not None}
-    side = configs.default_image_size(model)
-    values = value_range(*NORMALIZATIONS[normalization or "half"])
-    description = Description(
-        name=model if isinstance(model, str) else "ViT",
-        config=configs.resolve(model, **changes),
-        input_shape=(side, side, 3),
-        preprocessing=Preprocessing((side, side), value_range=values),
-        origins=dict.fromkeys(_FACTS, "the settings"),
-    )
-    return OpenedModel(description.name, description)
+    known = describe(model, include_top=False, **changes)
+    preprocessing = Preprocessing((configs.default_image_size(model),) * 2)
+    origins = dict.fromkeys(_FACTS, "the settings")
+    known = dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
+    return OpenedModel(known.name, known)
 
 
 def _open(name, source, model, image_size, source_size, given):
-    path = find_weights(source, model, image_size or (None, None))
-    if isinstance(path, OfficialWeights):
-        described = describe_official(path, configs.resolve(model or path.model))
+    path = catalogue.find_weights(source, model, image_size or (None, None))
+    if isinstance(path, catalogue.OfficialWeights):
+        described = catalogue.describe_official(path, configs.resolve(model or path.model))
         return OpenedModel(name, described, official=path)
     keras_model = model_in(path) or (path if has_own_layers(path) else None)
     if keras_model and (path / CLASSES).exists():
-        found, described, recipe = read_classifier(path)
-        opened = _of_model(name, found, described, recipe, path)
+        opened = _of_model(name, *read_classifier(path), path)
     elif keras_model:  # Alone, or pre-trained without classes.
         folder, found = path if path.is_dir() else path.parent, read_model(keras_model)
         held = held_description(found)
@@ -198,21 +160,19 @@ def _open(name, source, model, image_size, source_size, given):
     return opened
 
 
-def _of_model(source, model, description, recipe=None, folder=None):
+def _of_model(source, model, description, recipe, folder=None):
     """A Keras model with the description in the files beside it."""
     described = completed(description, held_description(model))
-    name = (recipe or {}).get("model") or paper_name(described.config) or described.name
+    name = recipe.get("model") or paper_name(described.config) or described.name
     origins = {**dict.fromkeys(_FACTS[:2], DESCRIPTION), **dict.fromkeys(_FACTS[2:], MODEL)}
     origins |= description.origins
     described = dataclasses.replace(described, name=name, origins=origins)
-    return OpenedModel(source, described, recipe or {}, model=model, folder=folder)
+    return OpenedModel(source, described, recipe, model=model, folder=folder)
 
 
 def _with_position_resize(opened, given):
     """The weights with the rule for positions that was given, whatever their source says."""
     known = opened.description
-    if given is None:
-        return opened
     if given not in RULES or known.position_resize is None:
         raise ValueError(
             f"position_resize must be one of {tuple(RULES)}, for a model with a table of positions."
@@ -228,18 +188,20 @@ def _with_position_resize(opened, given):
 
 def _with_normalization(opened, normalization):
     """The weights with the given range of pixels, whatever their source states."""
+    if normalization not in NORMALIZATIONS:
+        raise ValueError(
+            f"normalization must be one of {tuple(NORMALIZATIONS)} or None. "
+            f"Received: {normalization!r}"
+        )
     given, described = value_range(*NORMALIZATIONS[normalization]), opened.description
     known, notes = described.preprocessing, described.notes
     origins = {**described.origins, "pixels": f"--normalization {normalization}"}
     if known is None:
         layout = opened.checkpoint.layout if opened.checkpoint else OFFICIAL
         known = layout.usual_resize(described.image_size or DEFAULT_SIZE)
-        resize = describe_resize(known)
-        notes += (f"{described.origin_of('evaluation')}: the usual resize was assumed ({resize})",)
+        assumed = f"the usual resize was assumed ({describe_resize(known)})"
+        notes += (f"{described.origin_of('evaluation')}: {assumed}",)
         origins["evaluation"] = f"the usual of {layout.name}"
-    elif known.value_range != given:
-        before = f"{describe_range(known.value_range)}, {described.origin_of('pixels')}"
-        origins["pixels"] += f" instead of {before}"
     if known.value_range != given:
         opened = opened.without_unknown()
     known = dataclasses.replace(known, value_range=given)
@@ -266,7 +228,7 @@ class OpenedModel:
     source: str
     description: Description
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    official: OfficialWeights | None = None
+    official: catalogue.OfficialWeights | None = None
     checkpoint: Checkpoint | None = None
     model: Any = None
     folder: pathlib.Path | None = None
@@ -309,11 +271,10 @@ class OpenedModel:
                     "A model that was pre-trained without labels has no classes: fine-tune it "
                     f"first, with keras-vit finetune --weights {self.source}"
                 )
-            notes = self.description.notes
-            why = next((note for note in notes if note.endswith(NAMES_LEFT_OUT)), "without names")
             raise ValueError(
                 "The classes of a classifier must have names: keras-vit convert writes a folder "
-                f"with numbers, in its classes.txt. Received: {self.source}, {why}"
+                f"with numbers, in its classes.txt. Received: {self.source}, without names"
+                + "".join(f"; {note}" for note in self.description.notes)
             )
         size = image_size or self.image_size
         preprocessing, opened, model = self.preprocessing_for(size), self, self.model
@@ -375,7 +336,7 @@ class OpenedModel:
         """
         known, checkpoint = self.description, self.checkpoint
         if self.official is not None:
-            checkpoint = open_checkpoint(download(self.official))
+            checkpoint = open_checkpoint(catalogue.download(self.official))
         options = LoadOptions(
             tuple(skip), known.position_resize, known.position_grid, head_rows=head_rows
         )
@@ -426,22 +387,20 @@ class OpenedModel:
         elif classes is None and "pre_logits" in shapes:
             notes.append("the pooler was left out, as there is no head behind it")
             skip = ("pre_logits/*",)
-        if classes and self.checkpoint:
-            problem = self.checkpoint.config.get("problem_type")
-            is_one_class = known.classes == 1 and not known.labels.is_multilabel
-            if problem == "regression" or is_one_class:
-                raise ValueError(
-                    "A head must give the scores of two classes or more: a regression's gives "
-                    "numbers, and a softmax over one is 1 for every image. Received: "
-                    f"{self.source}, with problem_type={problem!r} and {known.classes} outputs"
-                )
+        problem = self.checkpoint.config.get("problem_type") if self.checkpoint else None
+        is_one_class = known.classes == 1 and not known.labels.is_multilabel
+        if classes and (problem == "regression" or is_one_class):
+            raise ValueError(
+                "A head must give the scores of two classes or more: a regression's gives "
+                "numbers, and a softmax over one is 1 for every image. Received: "
+                f"{self.source}, with problem_type={problem!r} and {known.classes} outputs"
+            )
         head: dict[str, Any] = {"include_top": False, "pooling": config.pooling}
         if classes:
             head = {"classes": classes, "classifier_activation": known.labels.activation}
-        built = build_model(
+        built = build(
             config,
             input_shape=(*(image_size or known.image_size or DEFAULT_SIZE), known.channels),
-            name="vit" if config.architecture == "vit" else None,
             **head,
         )
         report = self.load_into(built, skip=skip)

@@ -10,10 +10,10 @@ without_unknown(model)          the model within a calibrated one
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import keras
@@ -21,7 +21,7 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, NameRule
-from keras_vit.checkpoints.formats import StoredArray
+from keras_vit.checkpoints.formats import computed_array
 from keras_vit.checkpoints.load import (
     LoadOptions,
     LoadReport,
@@ -40,8 +40,8 @@ from keras_vit.description import (
     set_description,
 )
 from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS
-from keras_vit.layers import EncoderBlock, Leverage, PositionEmbedding, SelfAttention, UnknownClass
-from keras_vit.models.functional import build_model
+from keras_vit.layers import EncoderBlock, Leverage, PositionEmbedding, UnknownClass
+from keras_vit.models.build import build
 
 
 def copy_weights(
@@ -61,15 +61,11 @@ def copy_weights(
         ValueError: If the weights do not fit; the target is then unchanged.
     """
     weights, held = weights_by_path(source), held_description(source)
-
-    def values():
-        return contextlib.nullcontext(lambda path: keras.ops.convert_to_numpy(weights[path]))
-
     checkpoint = Checkpoint(
         path=pathlib.Path(source.name),
         layout=Layout("Keras", tuple(NameRule(path, (path,)) for path in weights)),
         arrays={
-            path: StoredArray(path, tuple(weight.shape), np.dtype(weight.dtype), values, path)
+            path: computed_array(path, weight.shape, partial(keras.ops.convert_to_numpy, weight))
             for path, weight in weights.items()
         },
         fields={**unseen_fields(source), "position_resize": held.position_resize},
@@ -98,7 +94,7 @@ def inference_model(
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     try:
-        rebuilt = build_model(
+        rebuilt = build(
             configs.for_inference(config_of(model)),
             include_top=include_top,
             input_shape=model.input_shape[1:],
@@ -127,7 +123,7 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
         image_size: Pixels (height, width).
 
     Raises:
-        ValueError: If the model has other position embeddings, or the image is too small.
+        ValueError: If the model has other position embeddings.
     """
     layers = {layer.name: layer for layer in model.layers}
     patches, positions = layers.get("patch_embedding"), layers.get("position_embedding")
@@ -146,10 +142,6 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
         keras.Model(model.input, patches.output), images, clone_function=lambda layer: layer
     )
     grid = to_patches.output.shape[1:3]
-    if 0 in grid:
-        raise ValueError(
-            f"The image must be larger than a patch. Received: image_size={tuple(image_size)}"
-        )
 
     # Only these differ between the two models.
     description = description_layer(model)
@@ -172,14 +164,11 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
 def merged_weights(model: keras.Model) -> dict[str, Any]:
     """Returns a model's weights as arrays by path, with LoRA's product added to the kernels."""
     weights = weights_by_path(model)
-    for layer in model.layers:
-        attention = getattr(layer, "attention", None)
-        if not isinstance(attention, SelfAttention):
-            continue
-        for projection in (attention.query, attention.value):
-            if projection.lora_enabled:
-                kernel = next(weight for weight in projection.weights if weight.name == "kernel")
-                weights[kernel.path] = projection.kernel
+    attentions = [layer.attention for layer in model.layers if isinstance(layer, EncoderBlock)]
+    for projection in (part for each in attentions for part in (each.query, each.value)):
+        if projection.lora_enabled:
+            kernel = next(weight for weight in projection.weights if weight.name == "kernel")
+            weights[kernel.path] = projection.kernel
     return {path: keras.ops.convert_to_numpy(weight) for path, weight in weights.items()}
 
 
@@ -195,10 +184,8 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
     """
     layers = {layer.name: layer for layer in model.layers}
     head, norm = configs.classifier_layer(layers), layers.get("encoder_norm")
-    if feature == "pre_logits" and head is not None:
-        return keras.Model(model.inputs, head.input)
-    if feature == "pre_logits" and len(model.output_shape) == 2:
-        return keras.Model(model.inputs, model.outputs[0])
+    if feature == "pre_logits" and (head is not None or len(model.output_shape) == 2):
+        return keras.Model(model.inputs, model.outputs[0] if head is None else head.input)
     config: Any = config_of(model) if norm else None
     tokens: Any = norm.output if norm else None  # (B, N, D)
     if feature == "avg" and isinstance(config, configs.ViTConfig):

@@ -156,19 +156,14 @@ def add_prefix_tokens(config: ViTConfig, x):
 
 def position_layers(config: ViTConfig, grid) -> list[PositionEmbedding | None]:
     """Returns the layer that adds positions before each block, or None; paper, Table 8."""
-
-    def layer(name):
-        class_tokens, registers = len(config.class_tokens), config.num_registers
-        rule = config.position_resize
-        if config.position_embedding == "learned_2d":
-            return PositionEmbedding2D(grid, class_tokens, registers, rule, name=name)
-        return PositionEmbedding(grid, class_tokens, registers, rule, name=name)
-
+    kinds = {"learned_1d": PositionEmbedding, "learned_2d": PositionEmbedding2D}
+    options = (grid, len(config.class_tokens), config.num_registers, config.position_resize)
     if not config.adds_positions:
         return [None] * config.depth
+    kind, name = kinds[config.position_embedding], "position_embedding"
     if config.position_embedding_at == "every_block":
-        return [layer(f"position_embedding_{block}") for block in range(config.depth)]
-    shared = layer("position_embedding")
+        return [kind(*options, name=f"{name}_{block}") for block in range(config.depth)]
+    shared = kind(*options, name=name)
     if config.position_embedding_at == "every_block_shared":
         return [shared] * config.depth
     return [shared] + [None] * (config.depth - 1)
@@ -181,12 +176,19 @@ def add_positions(layer: PositionEmbedding | None, x, patches):
 
 def encode(config: ViTConfig, x, patches, block: int, grid):
     """Returns the tokens `(B, P + N, D)` after an encoder block."""
-    fields, name, prefix = config.block(block), f"encoder_block_{block}", config.num_prefix_tokens
+    layer = block_layer(config, block, grid, f"encoder_block_{block}")
     if config.position_embedding == "relative":
-        layer = RelativeEncoderBlock(fields, grid=grid, num_prefix_tokens=prefix, name=name)
         return call_on_grid(layer, x, patches)
-    layer = EncoderBlock(fields, name=name)
-    return layer(x, patches=patches) if fields.reads_grid else layer(x)
+    return layer(x, patches=patches) if layer.config.reads_grid else layer(x)
+
+
+def block_layer(config: ViTConfig, block: int, grid, name: str) -> EncoderBlock:
+    """Returns the layer of an encoder block, for a grid of patches or a line (1, length)."""
+    fields = config.block(block)
+    if config.position_embedding != "relative":
+        return EncoderBlock(fields, name=name)
+    prefix = config.num_prefix_tokens
+    return RelativeEncoderBlock(fields, grid=grid, num_prefix_tokens=prefix, name=name)
 
 
 def call_on_grid(layer, x, patches):
@@ -227,15 +229,9 @@ def encode_axes(config: AxialConfig, x, patches, block: int, grid: tuple[int, in
     Returns:
         A Keras tensor `(B, P + N, D)`.
     """
-    prefix, fields = config.num_prefix_tokens, config.block(block)
+    prefix = config.num_prefix_tokens
     for axis, length in (("row", grid[1]), ("column", grid[0])):
-        name = f"{axis}_block_{block}"
-        if config.position_embedding == "relative":
-            encoder_block = RelativeEncoderBlock(
-                fields, grid=(1, length), num_prefix_tokens=prefix, name=name
-            )
-        else:
-            encoder_block = EncoderBlock(fields, name=name)
+        encoder_block = block_layer(config, block, (1, length), f"{axis}_block_{block}")
         # For rows (B * h, P + w, D), for columns (B * w, P + h, D).
         lines = SplitLines(axis, prefix, name=f"split_{axis}s_{block}")(x, patches)
         x = JoinLines(axis, prefix, name=f"join_{axis}s_{block}")(encoder_block(lines), patches)

@@ -25,7 +25,7 @@ from keras_vit.training.data import DataSpec, evaluation_batches, training_batch
 from keras_vit.training.data.in_memory import ArrayExamples
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.run import masked_patches
-from keras_vit.training.run.trainer_setup import make_trainer
+from keras_vit.training.run.loop import make_trainer
 
 VALIDATION = 0.1  # Share of the training images, the same for all trainings.
 SHOTS = 10

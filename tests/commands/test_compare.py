@@ -6,7 +6,7 @@ import pytest
 import keras_vit
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
-from keras_vit.training.evaluation.classification import evaluate_classifier
+from keras_vit.training.evaluation.held_out import evaluate_classifier
 from keras_vit.training.trust import compare_classifiers
 from makers import tiny_config, write_picture
 
@@ -95,7 +95,7 @@ def test_classifiers_of_other_classes_or_another_task_and_an_old_file_are_refuse
     save_classifier(other, classifier.model, ("a", "b", "c"), classifier.preprocessing)
     words = ("compare", tiny, tiny, "--data", colors, "--output", output)
     line = refused("compare", tiny, other, "--data", colors, "--output", output)
-    assert "class in common" in line
+    assert "images of classes that both classifiers have" in line
     folder = tmp_path / "several"
     model = keras_vit.build(
         tiny_config(), classes=3, input_shape=(8, 8, 3), classifier_activation="sigmoid"

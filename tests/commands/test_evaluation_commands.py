@@ -1,6 +1,6 @@
 import json
 
-from keras_vit.training.evaluation.intervals import accuracy_text
+from keras_vit.training.evaluation.measures import accuracy_text
 
 
 def test_few_shot_prints_and_writes_results(command, tiny, colors, tmp_path):

@@ -1,12 +1,12 @@
 import fcntl
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
 import types
 
-import keras
 import numpy as np
 import pytest
 
@@ -163,9 +163,9 @@ def test_a_learning_rate_that_gives_nan_stops_and_keeps_the_last_good_weights(
 ):
     line = refused(*finetune("--learning-rate", 1e38, "--clip-norm", 0, "--head", "new"))
     assert "lower learning rate" in line
-    kept = line.rpartition(" are in ")[2].rstrip(".")
-    model = keras.saving.load_model(kept, compile=False)
-    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+    (kept,) = re.findall(r"the last good checkpoint is (\S+\.npz)\.", line)
+    with np.load(kept) as arrays:
+        assert all(np.isfinite(values).all() for values in arrays.values() if values.dtype == "f4")
     assert runs(tmp_path) == ["out.partial"]
 
 
@@ -203,35 +203,3 @@ def test_a_dry_run_prints_the_recipe_and_writes_nothing(command, finetune, tmp_p
     assert "GiB for 4 images at once" in lines["memory"]
     assert runs(tmp_path) == []
     assert command(*finetune("--dry-run", "--model", "ViT-B/61")).code == 2
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--model ViT-B/61", "Nearest: "),
-        ("--model ViT-Ti/16", "must be of the given model"),
-        ("--image-size 3", "at least 4x4 pixels"),
-        ("--steps 0", "steps must be positive"),
-        ("--warmup-steps 6", "warm-up must be shorter than the run"),
-        ("--accumulate 3", "divide the batch size"),
-        ("--dropout 1", "in [0, 1)"),
-        ("--augmentation none_such", "augmentation must be one of"),
-        ("--augmentation foo --dry-run", "augmentation must be one of ('inception_crop'"),
-        ("--lora-rank 4 --dry-run", "--lora-rank has no effect without --train lora"),
-        ("--holdout 2", "holdout"),
-        ("--recipe Flowers", "Oxford Flowers-102"),
-        ("--recipe 'ViT-B/16 ImageNet'", "keras-vit pretrain"),
-        ("--recipe CIFAR-10 --scale 2", "scale must be in (0, 1]"),
-        ("--scale 0.1", "--scale needs a recipe"),
-        ("--decay staircase", "needs boundaries"),
-        ("--strategy multiworker", "TF_CONFIG"),
-        ("--patience 3", "patience needs validation images"),
-        ("--steps-per-execution 4", "steps_per_execution must divide"),
-        ("--loss sigmoid --label-smoothing 0.1", "label_smoothing is for"),
-    ],
-)
-def test_wrong_settings_are_refused_and_nothing_is_written(
-    flags, message, refused, finetune, tmp_path
-):
-    assert message in refused(*finetune(*shlex.split(flags)))
-    assert runs(tmp_path) == []

@@ -7,14 +7,14 @@ from keras_vit import inspection
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.images.listing import image_files
 
-NAMES = ("filters", "position_similarity", "attention_distance", "rollout", "heads")
+NAMES = ("filters", "position_similarity", "attention_distance", "rollout")
 
 
 def test_pictures_numbers_and_one_page_are_written(command, tiny, colors, tmp_path):
     output = tmp_path / "inside"
     outcome = command("inspect", tiny, colors / "test", "--output", output, "--num-pictures", 2)
     assert outcome.code == 0, outcome.err
-    drawn = [*NAMES[:3], "rollout_1", "rollout_2", "heads_1", "heads_2"]
+    drawn = [*NAMES[:3], "rollout_1", "rollout_2"]
     expected = {f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg")}
     expected |= {f"{name}.npz" for name in NAMES} | {"index.html"}
     assert {path.name for path in output.iterdir()} == expected

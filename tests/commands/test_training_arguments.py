@@ -9,7 +9,7 @@ import pytest
 
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
-from keras_vit.utils.fields import add_arguments, field_info, from_arguments, given_fields, setting
+from keras_vit.utils.fields import add_arguments, field_info, given_fields, setting
 
 
 def parsed(settings_type, *flags):
@@ -59,17 +59,6 @@ def test_flags_give_values_of_the_fields_types():
 def test_a_flag_without_effect_is_refused(flags, message):
     with pytest.raises(ValueError, match=message):
         settings(FineTuning, *flags)
-
-
-def test_flags_win_over_the_recipe():
-    given = settings(FineTuning, "--recipe", "cifar-10", "--scale", 0.01, "--seed", 3)
-    assert given == FineTuning.from_recipe("CIFAR-10", 0.01, seed=3)
-
-
-def test_images_to_leave_out_are_the_lines_of_a_file(tmp_path):
-    (tmp_path / "list").write_text("a.png\n\nb.png\n")
-    arguments = parsed(DataSpec, "--data", "photos", "--exclude", tmp_path / "list")
-    assert from_arguments(DataSpec, arguments) == DataSpec("photos", exclude=("a.png", "b.png"))
 
 
 def test_a_new_setting_needs_its_field_alone():

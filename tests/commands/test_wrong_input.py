@@ -11,7 +11,7 @@ FINETUNE = (
     "finetune --data {colors} --output {tmp}/out --weights {tiny} --image-size 12 --batch-size 4 "
     "--accumulate 1 --steps 6 --learning-rate 0.05 --validation 0 "
 )
-FEW_SHOT = "few-shot {tiny} --no-cache --data {colors} "
+FEW_SHOT = "few-shot {tiny} --data {colors} "
 COMPARE = "compare {tiny} {tiny} --data {colors} --output {tmp}/out.csv "
 PRETRAIN = "pretrain --data {colors} --output {tmp}/out --model ViT-Ti/16 "
 IN_DATA = "The output must lie outside of the data's folder"
@@ -21,9 +21,9 @@ ROWS = [
     ("check {tmp}/none", "none"),
     ("check {colors} --weights nothing", "nothing"),
     ("check {colors} --weights cifar10 --output {colors}/out", IN_DATA),
-    ("check {tmp}/several.csv --weights cifar10 --no-cache", "Received: multi-label data"),
-    (COMPARE + "--gate 'top1 > 3'", "must name a metric"),
-    (COMPARE + "--gate 'top_1 is good'", "metric, < or >, and a number"),
+    ("check {tmp}/several.csv --weights cifar10", "Received: multi-label data"),
+    (COMPARE + "--gate 'top1 > 3'", "must be one of top_1"),
+    (COMPARE + "--gate 'top_1 is good'", "then < or >, and a number"),
     (COMPARE + "--gate 'coverage > -1'", "needs a classifier that answers"),
     ("embed {tiny} {colors}", "--output FILE, --like IMAGE"),
     ("embed {tiny} {colors} --output {tmp}/out.csv", "must end in .npz"),
@@ -66,15 +66,8 @@ ROWS = [
     (FINETUNE + "--loss sigmoid --label-smoothing 0.1", "label_smoothing is for"),
     ("inspect {tiny} {tmp}/none.png --output {tmp}/out", "existing file"),
     ("inspect {tiny} {tmp}/broken.png --output {tmp}/out", "broken.png cannot be read"),
-    ("inspect {tiny} --figures eyes --output {tmp}/out", "figures must be of filters"),
-    ("inspect {tiny} --figures rollout --output {tmp}/out", "Images are needed"),
     ("inspect {tiny} {tmp}/cat.png --num-pictures 0 --output {tmp}/out", "at least 1"),
     ("inspect {tiny} --output {colors}", "must be new or empty"),
-    (
-        "inspect BiT-R50x1 {tmp}/cat.png --weights random --image-size 32 --figures rollout "
-        "--output {tmp}/out",
-        "Vision Transformer",
-    ),
     ("models ViT-B16", "ViT-B/16"),
     ("models ViT-B/16 --image-size 8", "at least 16x16 pixels"),
     ("predict {tiny} {tmp}/none.png", "existing file or folder"),
@@ -88,7 +81,7 @@ ROWS = [
     ("recipes CIFAR", "CIFAR-10, CIFAR-100"),
     ("records --data {colors} --output {tmp}/one", "new or empty"),
     ("records --data {tmp}/none --output {tmp}/out", "folder"),
-    ("records --data {colors} --output {tmp}/out --shard-size 0", "positive size"),
+    ("records --data {colors} --output {tmp}/out --shard-size 0", "shard_size must be positive"),
     ("records --data {colors} --output {tmp}/out --seed -1", "seed must be at least 0"),
     ("records --data {colors} --output {colors}/out", IN_DATA),
     ("sweep --weights {tiny} --data {colors} --output {colors}/out", IN_DATA),

@@ -1,6 +1,10 @@
 """A tiny classifier, real image files and one export of each kind, made once."""
 
+import functools
+import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import PIL.Image
@@ -74,79 +78,39 @@ def draw_images(folder):
         images[index].save(folder / f"{index}.png")
 
 
-def exported(once, kind, classifier, name, **options):
-    """Returns the report of an export that all workers share."""
+@pytest.fixture(scope="session")
+def report_of(once, classifier):
+    """Returns a function to the report of an export, which all workers share."""
     import keras_vit.export
+    from keras_vit.export.formats import FORMATS
 
-    def make(folder):
-        path = folder / name
-        return getattr(keras_vit.export, kind)(classifier.folder, path, **options)
+    def report(name, precision="float32", input="float"):
+        options = {"precision": precision, "input": input, "minimum_agreement": 0.8}
+        if name == "saved_model":  # It has signatures for both.
+            options = {"image_sizes": [(48, 40)], "top": 2, "max_pixels": 100_000}
+            input = "any"
+        if name == "openvino":
+            pytest.importorskip("openvino")
 
-    return once(f"{kind}_{options.get('precision', 'export')}", make)
+        def make(folder):
+            path = folder / f"animals{FORMATS[name].suffix}"
+            return getattr(keras_vit.export, name)(classifier.folder, path, **options)
 
-
-@pytest.fixture(scope="session")
-def saved_model(once, classifier):
-    """Returns the report of a SavedModel with warm-up requests."""
-    options = {"image_sizes": [(48, 40)], "top": 2, "max_pixels": 100_000, "warm_up": True}
-    return exported(once, "saved_model", classifier, "animals/1", **options)
-
-
-@pytest.fixture(scope="session")
-def report_of(request, once, classifier):
-    """Returns a function from format and precision to the report of an export that workers share.
-
-    It takes preprocessed images; only the SavedModel takes files, too.
-    """
-
-    def report(name, precision):
-        if name == "saved_model":
-            return request.getfixturevalue("saved_model")
-        suffix = {"onnx": ".onnx", "tflite": ".tflite"}.get(name, "")
-        options = {"precision": precision, "input": "float", "minimum_agreement": 0.8}
-        return exported(once, name, classifier, f"{precision}{suffix}", **options)
+        return once(f"{name}_{precision}_{input}", make)
 
     return report
 
 
 @pytest.fixture(scope="session")
 def tflite(report_of):
-    """Returns the reports of TFLite files that take preprocessed images, by precision."""
-
-    class Reports(dict):
-        def __missing__(self, precision):
-            return report_of("tflite", precision)
-
-    return Reports()
+    """Returns a function from a precision to the report of a file for preprocessed images."""
+    return functools.partial(report_of, "tflite")
 
 
 @pytest.fixture(scope="session")
-def onnx(once, classifier):
-    """Returns the report of an ONNX file of pixels."""
-    return exported(once, "onnx", classifier, "animals.onnx")
-
-
-@pytest.fixture(scope="session")
-def tflite_of_pixels(once, classifier):
-    """Returns the report of a TFLite file of pixels."""
-    return exported(once, "tflite", classifier, "animals.tflite")
-
-
-@pytest.fixture(scope="session")
-def openvino(once, classifier):
-    """Returns the report of an OpenVINO folder of pixels."""
-    pytest.importorskip("openvino")
-    return exported(once, "openvino", classifier, "animals")
-
-
-@pytest.fixture(scope="session")
-def expected(classifier, files):
-    """Returns the Keras model's probabilities of the sample images."""
-    from keras_vit.images.decoding import apply_preprocessing
-    from keras_vit.images.transcoding import read_image
-
-    images = [apply_preprocessing(read_image(file), classifier.preprocessing) for file in files]
-    return classifier.model.predict(np.stack(images), verbose=0)
+def path_of(report_of):
+    """Returns a function from a format to the path of an export that takes pixels."""
+    return lambda name: pathlib.Path(report_of(name, input="uint8").path)
 
 
 @pytest.fixture(scope="session")
@@ -166,12 +130,19 @@ def runtime(tmp_path_factory):
     return installed("ONNXRUNTIME_WEB", package, tmp_path_factory, "onnxruntime-web/dist")
 
 
-@pytest.fixture(scope="module")
-def path_of(request):
-    """Returns a function from a format to the path of its export, made when it is needed."""
+@pytest.fixture(scope="session")
+def python_with(tmp_path_factory):
+    """Returns a function to the Python of a new environment, or the one a variable names."""
 
-    def path(name):
-        report = request.getfixturevalue(name)
-        return pathlib.Path((report["float32"] if name == "tflite" else report).path)
+    def python(variable, packages, without_dependencies=()):
+        if variable in os.environ:
+            return os.environ[variable]
+        folder = tmp_path_factory.mktemp("environment")
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        subprocess.run([*install, *packages], check=True)
+        if without_dependencies:
+            subprocess.run([*install, "--no-deps", *without_dependencies], check=True)
+        return str(folder / "bin" / "python")
 
-    return path
+    return python

@@ -1,5 +1,6 @@
+"""Exports as classifiers: the commands and `load_artefact` take them instead of a folder."""
+
 import json
-import pathlib
 import shutil
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -8,26 +9,21 @@ from multiprocessing.reduction import ForkingPickler
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 from PIL import Image
 
 import keras_vit
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.classifier_folder import save_classifier
+from keras_vit.classifier import Classifier
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import description_text
-from keras_vit.export.artefacts import RuntimeModel, load_artefact, reason_of
-from keras_vit.export.formats import FORMATS as FORMATS_OF_EXPORTS, Signature
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.evaluation.classification import evaluate_classifier
+from keras_vit.export.artefacts import RuntimeModel, load_artefact
+from keras_vit.export.formats import FORMATS, Signature
+from keras_vit.training.evaluation.held_out import evaluate_classifier
 from keras_vit.utils.files import EXPORT_MARKERS
 
-FORMATS = (
-    pytest.param("saved_model", marks=pytest.mark.slow),
-    pytest.param("tflite", marks=pytest.mark.slow),
-    "onnx",
-)
+
+def slow(name):
+    return pytest.param(name, marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +39,7 @@ def photos(classifier, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [slow("saved_model"), "tflite", "onnx"])
 def test_an_export_predicts_as_the_folder_does(path_of, classifier, photos, name):
     artefact = load_artefact(path_of(name))
     assert artefact.class_names == classifier.class_names
@@ -55,10 +51,7 @@ def test_an_export_predicts_as_the_folder_does(path_of, classifier, photos, name
     for ours, theirs in zip(received, expected, strict=True):
         assert (ours.path, ours.labels) == (theirs.path, theirs.labels)
         assert bool(ours.error) is bool(theirs.error)  # Pillow's reason or TensorFlow's.
-        probabilities = dict(theirs.top)
-        assert dict(ours.top) == {
-            label: pytest.approx(value, abs=1e-5) for label, value in probabilities.items()
-        }
+        assert dict(ours.top) == pytest.approx(dict(theirs.top), abs=1e-5)
 
 
 def test_the_commands_take_an_export(path_of, photos, classifier, tmp_path, capsys):
@@ -78,28 +71,13 @@ def test_the_commands_take_an_export(path_of, photos, classifier, tmp_path, caps
     assert len(result["model"]["weights_sha256"]) == 64
 
 
-@pytest.mark.parametrize("batch_size", [2, None])
-def test_batches_of_a_tflite_file_are_filled(classifier, files, tmp_path, batch_size):
-    path = tmp_path / "animals.tflite"
-    keras_vit.export.tflite(classifier, path, batch_size=batch_size)
-    expected = classifier.predict(files[:5], top=3)
-    for ours, theirs in zip(load_artefact(path).predict(files[:5], top=3), expected, strict=True):
-        assert dict(ours.top) == pytest.approx(dict(theirs.top), abs=1e-5)
-
-
 def test_a_multi_label_export_has_its_thresholds(model, classifier, files, tmp_path):
     multilabel = keras_vit.build(
         config_of(model), classes=3, input_shape=(32, 24, 3), classifier_activation="sigmoid"
     )
     multilabel.set_weights(model.get_weights())
-    folder = save_classifier(
-        tmp_path / "labels",
-        multilabel,
-        classifier.class_names,
-        Preprocessing((32, 24)),
-        task="multilabel",
-        thresholds=(0.2, 0.5, 0.9),
-    )
+    facts = {"task": "multilabel", "thresholds": (0.2, 0.5, 0.9)}
+    folder = Classifier(multilabel, classifier.class_names, classifier.preprocessing, **facts)
     path = tmp_path / "labels.onnx"
     keras_vit.export.onnx(folder, path, check_images=files)
     artefact = load_artefact(path)
@@ -109,8 +87,8 @@ def test_a_multi_label_export_has_its_thresholds(model, classifier, files, tmp_p
     assert len({len(labels) for labels in expected}) > 1
 
 
-def _without_texts(path, copy):
-    """An export of another tool: the same graph without the texts that this package adds."""
+def without_texts(path, copy):
+    """Writes an export of another tool: the same graph without the texts of this package."""
     if path.is_dir():
         shutil.copytree(path, copy)
         shutil.rmtree(copy / "assets")
@@ -123,34 +101,34 @@ def _without_texts(path, copy):
             copy.write_bytes(path.read_bytes()[: archive.infolist()[0].header_offset])
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_another_tools_file_is_refused_in_one_line(path_of, name, tmp_path, files, capsys):
-    copy = tmp_path / f"other{path_of(name).suffix}"
-    _without_texts(path_of(name), copy)
+def not_text(path, copy):
+    copy.write_bytes(path.read_bytes().replace(b"red fox", b"red \xff\xfe\xfd"))
+
+
+def damaged(path, copy):
+    copy.write_bytes(b"damaged")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("onnx", without_texts, "class names and the preprocessing"),
+        ("tflite", without_texts, "class names and the preprocessing"),
+        ("saved_model", without_texts, "class names and the preprocessing"),
+        ("onnx", damaged, "x.onnx"),
+        ("tflite", damaged, "x.tflite"),
+        ("onnx", not_text, ""),
+    ],
+)
+def test_a_file_that_is_no_export_of_this_package_is_refused_in_one_line(
+    path_of, name, change, message, tmp_path, files, capsys
+):
+    copy = tmp_path / f"x{path_of(name).suffix}"
+    change(path_of(name), copy)
     assert command_line.main(["predict", str(copy), str(files[0])]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "class names and the preprocessing" in error
-
-
-@pytest.mark.parametrize("name", ["x.tflite", "x.onnx", "x/saved_model.pb"])
-def test_a_damaged_file_is_refused_in_one_line(name, tmp_path, files, capsys):
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(b"damaged")
-    model = path.parent if path.suffix == ".pb" else path
-    assert command_line.main(["predict", str(model), str(files[0])]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert str(model) in error
-
-
-def test_a_name_that_is_no_text_is_refused_in_one_line(path_of, tmp_path, files, capsys):
-    path = tmp_path / "x.onnx"
-    path.write_bytes(path_of("onnx").read_bytes().replace(b"red fox", b"red \xff\xfe\xfd"))
-    assert command_line.main(["predict", str(path), str(files[0])]) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert message in printed.err
 
 
 @pytest.mark.parametrize(
@@ -171,19 +149,15 @@ def test_class_names_of_an_onnx_file_are_one_line_for_each_output(
 
 
 @pytest.mark.parametrize("marker", EXPORT_MARKERS)
-@pytest.mark.parametrize(
-    "command",
-    ["predict {folder} {photos}", "evaluate {folder} --data {photos}"]
-    + ["evaluate {folder} --protocol imagenet", "verify {folder}"],
-)
+@pytest.mark.parametrize("command", ["predict {0} {1}", "evaluate {0} --data {1}", "verify {0}"])
 def test_a_classifier_that_is_also_an_export_is_refused(
     command, marker, classifier, photos, tmp_path, monkeypatch, capsys
 ):
     folder = shutil.copytree(classifier.folder, tmp_path / "both")
     (folder / marker).write_bytes(b"a program")
-    for known in FORMATS_OF_EXPORTS.values():
+    for known in FORMATS.values():
         monkeypatch.setattr(known, "open", staticmethod(pytest.fail))
-    assert command_line.main(command.format(folder=folder, photos=photos).split()) == 2
+    assert command_line.main(command.format(folder, photos).split()) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("keras-vit: A folder must hold one model")
     assert f"model.keras and {marker}" in line
@@ -205,7 +179,7 @@ def test_a_pickled_export_is_opened_again(path_of, files):
 
 def runtime_model(answer):
     """An export that answers a batch by a function."""
-    return RuntimeModel(Signature(answer, False, 1, True, None), (8, 8), [])
+    return RuntimeModel(Signature(answer, takes_pixels=True), (8, 8), [])
 
 
 @pytest.mark.parametrize(
@@ -214,12 +188,11 @@ def runtime_model(answer):
         lambda batch: np.full((len(batch), 3), 1e9, "float32"),
         lambda batch: np.full((len(batch), 3), -1, "float32"),
         lambda batch: np.full((3 * len(batch), 3), 1 / 3, "float32"),
-        lambda batch: np.zeros((0, 3), "float32"),
         lambda batch: np.full((len(batch), 3), "cat"),
         lambda batch: np.ones((len(batch), 3), "int64"),
         lambda batch: np.ones(len(batch), "float32"),
     ],
-    ids=["1e9", "-1", "three rows", "no row", "text", "integers", "no classes"],
+    ids=["1e9", "-1", "three rows", "text", "integers", "no classes"],
 )
 def test_an_answer_that_is_none_is_an_error_when_an_export_is_opened(answer):
     with pytest.raises(ValueError, match="An export must give"):
@@ -233,85 +206,8 @@ def test_an_answer_that_depends_on_the_image_is_checked_too():
         opened.predict_on_batch(np.full((2, 8, 8, 3), 7, "uint8"))
 
 
-def test_commands_print_one_line_about_an_answer_that_is_none(
-    pixels_onnx, photos, tmp_path, capsys
-):
-    content = onnx.load(pixels_onnx)
-    content.graph.node[-1].op_type = "Add"
-    content.graph.node[-1].input[:] = ["sums", "large"]
-    content.graph.initializer.append(helper.make_tensor("large", 1, [3], [1e9] * 3))
-    onnx.save(content, tmp_path / "large.onnx")
-    assert command_line.main(["predict", str(tmp_path / "large.onnx"), str(photos)]) == 2
-    assert "An export must give probabilities" in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_facts_of_weights_are_refused_for_an_export(path_of, capsys):
-    arguments = ["--protocol", "imagenet", "--gelu", "exact"]
-    assert command_line.main(["evaluate", str(path_of("onnx")), *arguments]) == 2
-    assert "gelu is for weights that do not hold it" in capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def pixels_onnx(classifier, tmp_path_factory):
-    """A file of uint8 images of any size, whose classes are the shares of red, green and blue."""
-    axes = helper.make_tensor("axes", TensorProto.INT64, [2], [1, 2])
-    columns = helper.make_tensor("columns", TensorProto.INT64, [1], [1])
-    make_node = helper.make_node
-    graph = helper.make_graph(
-        [
-            make_node("Cast", ["images"], ["floats"], to=TensorProto.FLOAT),
-            make_node("ReduceMean", ["floats", "axes"], ["means"], keepdims=0),
-            make_node("ReduceSum", ["means", "columns"], ["sums"], keepdims=1),
-            make_node("Div", ["means", "sums"], ["probabilities"]),
-        ],
-        "pixels",
-        [helper.make_tensor_value_info("images", TensorProto.UINT8, ["b", "h", "w", 3])],
-        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["b", 3])],
-        [axes, columns],
-    )
-    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    texts = {
-        "class_names": json.dumps(classifier.class_names),
-        "description": description_text(classifier.description),
-        "preprocessing": classifier.preprocessing.to_json(),
-    }
-    helper.set_model_props(content, texts)
-    path = tmp_path_factory.mktemp("pixels") / "pixels.onnx"
-    onnx.save(content, path)
-    return path
-
-
-def test_a_file_of_pixels_gets_the_images_as_they_are(pixels_onnx, photos):
-    for prediction in load_artefact(pixels_onnx).predict(photos, top=3, batch_size=5):
-        if prediction.error is None:
-            with Image.open(prediction.path) as image:
-                if image.getexif() or image.mode != "RGB":
-                    continue  # Pillow's pixels of these may differ.
-                means = np.asarray(image, "float64").mean(axis=(0, 1))
-            shares = means / means.sum()
-            expected = dict(zip(("red fox", "blå hval", "grey owl"), shares, strict=True))
-            assert dict(prediction.top) == pytest.approx(expected, abs=1e-5)
-
-
-def test_a_file_of_pixels_is_evaluated_image_by_image(pixels_onnx, photos):
-    artefact = load_artefact(pixels_onnx)
-    predictions = [p for p in artefact.predict(photos) if p.error is None]
-    correct = [p.labels[0] == pathlib.Path(p.path).parent.name for p in predictions]
-    report = evaluate_classifier(artefact, photos, batch_size=4)
-    assert (report.count, report.correct) == (len(correct), sum(correct))
-    assert 0 < sum(correct) < len(correct)
-
-
-def test_the_reason_of_a_runtime_is_a_short_line():
-    assert reason_of(RuntimeError("x" * 30_000 + "\nmore")) == "x" * 1000 + "..."
-    assert reason_of(RuntimeError()) == "RuntimeError"
-
-
-# The web formats hold the ONNX file.
-@pytest.mark.parametrize(
-    "name",
-    ["keras", "onnx", "tflite", "openvino", pytest.param("saved_model", marks=pytest.mark.slow)],
-)
+# The web page holds the ONNX file.
+@pytest.mark.parametrize("name", ["keras", "onnx", "tflite", "openvino", slow("saved_model")])
 def test_threads_get_the_answers_of_their_own_images(name, classifier, path_of):
     """The batches of the threads have several sizes."""
     answering = classifier if name == "keras" else load_artefact(path_of(name))

@@ -1,8 +1,15 @@
+"""`keras-vit export`: formats, their options as flags and arguments, and wrong input."""
+
+import dataclasses
+import inspect
+
 import pytest
 
+import keras_vit.export
 from keras_vit import command_line
-from keras_vit.export.onnx import OPSET
-from keras_vit.export.tflite import TFLite
+from keras_vit.commands import export as command
+from keras_vit.export.formats import FORMATS, ExportFormat, format_of
+from keras_vit.utils.files import EXPORT_MARKERS
 
 
 def call(*arguments):
@@ -11,70 +18,68 @@ def call(*arguments):
 
 def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, capsys, own_process):
     path = tmp_path / "animals.tflite"
-    code = call(
-        classifier.folder, "--to", "tflite", "--output", path,
-        "--precision", "float16", "--batch-size", "free", "--check-images", classifier.folder,
-    )  # fmt: skip
-    assert code == 0
+    flags = ("--to", "tflite", "--output", path, "--precision", "float16")
+    assert call(classifier.folder, *flags, "--check-images", classifier.folder) == 0
     table = capsys.readouterr().out
     assert str(path) in table
-    assert "checked on 10 images" in table
+    assert "MB, checked on 10 images" in table
+    for word in ("agreement", "largest", "mean", "ms/image", "Keras ms", "100.00%"):
+        assert word in table
     assert path.exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("--to", "saved_model", "--precision", "int8"),
-            "--precision is for --to onnx, tflite or openvino. Received: --to saved_model",
-        ),
-        (
-            ("--to", "openvino", "--precision", "float16"),
-            "precision must be one of ('float32', 'int8') for openvino. Received: ",
-        ),
-        (
-            ("--to", "onnx", "--precision", "dynamic_int8"),
-            "('float32', 'float16', 'int8') for onnx",
-        ),
-        (("--to", "openvino", "--opset", "17"), "--opset is for --to onnx"),
-        (("--to", "tflite", "--warm-up"), "--warm-up is for --to saved_model"),
-        (("--to", "tflite"), "must end with .tflite"),
-        (("--to", "tflite", "--batch-size", "0"), "--batch-size must be positive"),
-        (("--to", "onnx", "--minimum-agreement", "99"), "share in [0, 1]"),
+        ("saved_model --precision int8", "is for --to onnx, tflite or openvino. Received: --to s"),
+        ("openvino --precision float16", "precision must be one of ('float32', 'int8') for openv"),
+        ("onnx --precision dynamic_int8", "('float32', 'float16', 'int8') for onnx"),
+        ("openvino --input-size 40", "--input-size is for --to tflite"),
+        ("tflite --max-pixels 9", "--max-pixels is for --to saved_model"),
+        ("tflite", "must end with .tflite"),
+        ("tflite --input-size 99999", "--input-size must be sides from 1 to"),
+        ("tflite --input float --input-size 40x48", "input_size is for input='uint8'"),
+        ("onnx --minimum-agreement 99", "share in [0, 1]"),
+        ("onnx --outputs logits", "outputs must be of features, attention"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(classifier, tmp_path, capsys, arguments, message):
-    assert call(classifier.folder, "--output", tmp_path / "x", *arguments) == 2
+    assert call(classifier.folder, "--output", tmp_path / "x", "--to", *arguments.split()) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_without_a_classifier_is_an_error(tmp_path, capsys):
-    assert call(tmp_path, "--to", "saved_model", "--output", tmp_path / "1") == 2
-    error = capsys.readouterr().err
-    assert "A folder must hold one of" in error
-    assert "'model.keras'" in error
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_a_public_function_with_its_options(name):
+    function = getattr(keras_vit.export, name)
+    assert bool(FORMATS[name].suffix) != bool(FORMATS[name].marker)  # A file or a folder.
+    first, path, options = inspect.signature(function).parameters.values()
+    assert (first.name, path.name, options.kind) == ("classifier", "path", options.VAR_KEYWORD)
+    assert f"**options: The fields of `{FORMATS[name].__name__}`." in function.__doc__
+    for field in dataclasses.fields(FORMATS[name]):
+        assert f"        {field.name}: " in FORMATS[name].__doc__
+    with pytest.raises(TypeError, match="no_such_option"):
+        function("unused", "unused", no_such_option=1)
 
 
-def test_help_has_the_precisions_and_the_default_opset(capsys):
-    with pytest.raises(SystemExit):
-        call("--help")
-    text = capsys.readouterr().out
-    assert f"{{{','.join(TFLite.precisions)}}}" in text
-    assert f"(default: {OPSET})" in text
+def test_options_of_one_name_are_one_flag():
+    for name, (field, names) in command.options().items():
+        assert name not in ExportFormat.__dataclass_fields__
+        for format_name in names:
+            other = FORMATS[format_name].__dataclass_fields__[name]
+            assert (other.metadata, other.default) == (field.metadata, field.default)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("--image-sizes", "48x", "must be pixels, such as 384"),
-        ("--batch-size", "many", 'must be a number or "free"'),
-    ],
-)
-def test_a_malformed_value_is_an_error(classifier, tmp_path, capsys, option, value, message):
-    with pytest.raises(SystemExit, match="2"):
-        call(classifier.folder, "--to", "tflite", "--output", tmp_path / "x", option, value)
-    assert message in capsys.readouterr().err
+def test_a_format_is_found_by_its_marker_or_suffix(tmp_path):
+    for format_type in FORMATS.values():
+        path = tmp_path / f"export{format_type.suffix or format_type.name}"
+        if format_type.marker:
+            path.mkdir()
+            (path / format_type.marker).touch()
+        else:
+            path.touch()
+        assert format_of(path) is format_type
+    markers = {format_type.marker for format_type in FORMATS.values()}
+    assert markers - {""} == set(EXPORT_MARKERS)  # They are known without the modules.

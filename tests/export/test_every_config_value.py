@@ -19,10 +19,10 @@ from keras_vit.configs.blocks import Gelu
 from keras_vit.configs.vit_configs import FinalNorm, HeadInput, PositionKind
 from keras_vit.export.exported_model import exported_model
 from keras_vit.export.formats import import_export_package
-from keras_vit.export.onnx import OPSET, onnx_content
+from keras_vit.export.onnx import keep_padding, onnx_content
 from keras_vit.export.openvino import openvino_core
 from keras_vit.export.saved_model import SavedModel
-from keras_vit.export.tflite import convert, finished
+from keras_vit.export.tflite import convert, finished, quantize
 from keras_vit.preprocessing import Preprocessing
 
 SIZE = (16, 24)
@@ -54,22 +54,18 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("field", "kind"),
-    {
-        "gelu": Gelu,
-        "classifier": HeadInput,
-        "final_norm": FinalNorm,
-        "position_embedding": PositionKind,
-    }.items(),
-)
-def test_every_value_is_in_one_of_the_configs(field, kind):
-    assert {getattr(config, field, None) for config in CONFIGS.values()} >= set(get_args(kind))
+KINDS = {
+    "gelu": get_args(Gelu),
+    "classifier": get_args(HeadInput),
+    "final_norm": get_args(FinalNorm),
+    "position_embedding": get_args(PositionKind),
+    **dict.fromkeys(("embedding_norm", "layer_scale", "qk_norm"), (True,)),
+}
 
 
-@pytest.mark.parametrize("field", ["embedding_norm", "layer_scale", "qk_norm"])
-def test_every_norm_and_scale_is_in_one_of_the_configs(field):
-    assert any(getattr(config, field, False) for config in CONFIGS.values())
+@pytest.mark.parametrize(("field", "values"), KINDS.items())
+def test_every_value_is_in_one_of_the_configs(field, values):
+    assert {getattr(config, field, None) for config in CONFIGS.values()} >= set(values)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +99,39 @@ def expected(classifier, images):
     return probabilities
 
 
-def check(received, expected):
+def in_saved_model(classifier, images, folder):
+    SavedModel(top=1).write(folder, classifier, [])
+    serve = tf.saved_model.load(folder).signatures["serve"]
+    return serve(images=tf.constant(images))["probabilities"].numpy()
+
+
+def in_litert(content, images):
+    litert = import_export_package("ai_edge_litert.interpreter")
+    run = litert.Interpreter(model_content=content).get_signature_runner("serve")
+    return np.array([run(images=image[np.newaxis])["probabilities"][0] for image in images])
+
+
+def in_tflite(classifier, images, folder):
+    exported = exported_model(classifier.model, classifier.preprocessing)
+    return in_litert(finished(convert(exported, "float32")), images)
+
+
+def in_onnx(classifier, images, folder):
+    session = import_export_package("onnxruntime").InferenceSession(
+        onnx_content(classifier, "float").SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(["probabilities"], {"images": images})[0]
+
+
+def in_openvino(classifier, images, folder):
+    model = openvino_core().read_model(onnx_content(classifier, "float").SerializeToString())
+    compiled = openvino_core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return compiled({"images": images})["probabilities"]
+
+
+@pytest.mark.parametrize("answers", [in_saved_model, in_tflite, in_onnx, in_openvino])
+def test_every_value_gives_the_answers_of_keras(answers, classifier, images, expected, tmp_path):
+    received = answers(classifier, images, tmp_path)
     for index, name in enumerate(CONFIGS):
         part = slice(CLASSES * index, CLASSES * (index + 1))
         np.testing.assert_allclose(
@@ -111,34 +139,44 @@ def check(received, expected):
         )
 
 
-def test_a_saved_model_has_every_value(classifier, images, expected, tmp_path):
-    SavedModel(top=1).write(tmp_path, classifier, [])
-    serve = tf.saved_model.load(tmp_path).signatures["serve"]
-    check(serve(images=tf.constant(images))["probabilities"].numpy(), expected)
+WITH_8_BITS = {
+    "hybrid": ViTConfig(1, 32, 1, 64, 2, resnet=ResNetStem((1,))),
+    "rotary": ViTConfig(16, 32, 2, 64, 2, position_embedding="none", rotary=100.0, num_registers=2),
+}
 
 
-def test_a_tflite_file_has_every_value(classifier, images, expected):
-    interpreter = import_export_package("ai_edge_litert.interpreter")
-    exported = exported_model(classifier.model, classifier.preprocessing)
-    content = finished(convert(exported, 1, "float32"))
-    run = interpreter.Interpreter(model_content=content).get_signature_runner("serve")
-    answers = [run(images=image[np.newaxis])["probabilities"][0] for image in images]
-    check(np.array(answers), expected)
+# A BiT with random weights is too coarse here.
+@pytest.mark.parametrize("name", ["hybrid", pytest.param("rotary", marks=pytest.mark.slow)])
+def test_other_architectures_run_in_litert_with_8_bits(name):
+    model = keras_vit.build(WITH_8_BITS[name], input_shape=(64, 64, 3), classes=3)
+    rng = np.random.default_rng(0)
+    head = model.get_layer("predictions").kernel
+    head.assign(rng.normal(size=head.shape) / 4)
+    exported = exported_model(model, Preprocessing((64, 64)))
+    content = quantize(convert(exported, "dynamic_int8"), "dynamic_int8")
+    images = rng.uniform(-1, 1, (4, 64, 64, 3)).astype("float32")
+    answers = in_litert(finished(content), images)
+    np.testing.assert_allclose(answers, model(images), atol=0.1)
 
 
-@pytest.fixture(scope="module")
-def onnx_bytes(classifier):
-    return onnx_content(classifier, OPSET, "float").SerializeToString()
+def test_a_padding_with_zeros_stays_before_the_max_pool_in_onnx(tmp_path):
+    onnx, runtime = map(import_export_package, ("onnx", "onnxruntime"))
+    inputs = keras.Input((6, 6, 2))
+    x = keras.layers.Conv2D(3, 1, bias_initializer=keras.initializers.Constant(-5.0))(inputs)
+    x = keras.layers.MaxPooling2D(3, 2)(keras.layers.ZeroPadding2D(1)(x))
+    model = keras.Model(inputs, keras.layers.Conv2D(3, 1)(x))
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 6, 6, 2)).astype("float32")
+    expected = model.predict(images, verbose=0)
+    model.export(tmp_path / "model.onnx", format="onnx", verbose=False)
+    content = onnx.load(tmp_path / "model.onnx")
 
+    def answer():
+        session = runtime.InferenceSession(content.SerializeToString())
+        return session.run(None, {session.get_inputs()[0].name: images})[0]
 
-def test_an_onnx_file_has_every_value(onnx_bytes, images, expected):
-    session = import_export_package("onnxruntime").InferenceSession(
-        onnx_bytes, providers=["CPUExecutionProvider"]
-    )
-    check(session.run(["probabilities"], {"images": images})[0], expected)
-
-
-def test_an_openvino_model_has_every_value(onnx_bytes, images, expected):
-    model = openvino_core().read_model(onnx_bytes)
-    compiled = openvino_core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    check(compiled({"images": images})["probabilities"], expected)
+    # Mended in 1.32; `keep_padding` can go once no older version is in use.
+    mended = tuple(map(int, runtime.__version__.split(".")[:2])) >= (1, 32)
+    assert (np.abs(answer() - expected).max() < 1e-5) == mended
+    keep_padding(content.graph)
+    onnx.checker.check_model(content)
+    np.testing.assert_allclose(answer(), expected, atol=1e-5)

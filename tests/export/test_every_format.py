@@ -3,10 +3,15 @@
 import json
 
 import numpy as np
+import onnxruntime
 import pytest
+import tensorflow as tf
 
+import keras_vit.export
 from keras_vit.export.artefacts import load_artefact, open_export
 from keras_vit.export.formats import INTEGER_PRECISIONS
+from keras_vit.inspection import attention_rollout
+from keras_vit.models.rebuild import feature_model
 from keras_vit.utils.files import CLASSES
 
 
@@ -15,7 +20,7 @@ def slow(*row):
 
 
 # Float32 rounds, at depth 2; weights and, in int8, activations have 8 bits.
-every_export = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("name", "precision", "tolerance"),
     [
         ("saved_model", "float32", 1e-5),
@@ -30,10 +35,7 @@ every_export = pytest.mark.parametrize(
         slow("openvino", "int8", 0.2),
     ],
 )
-
-
-@every_export
-def test_batches_get_the_models_probabilities(
+def test_batches_get_the_models_probabilities_and_the_file_holds_the_facts(
     report_of, classifier, not_finite, name, precision, tolerance
 ):
     report = report_of(name, precision)
@@ -51,13 +53,6 @@ def test_batches_get_the_models_probabilities(
     np.testing.assert_array_equal(np.isnan(received).all(axis=1), [False, True, True, True])
     expected = classifier.model.predict(not_finite[:1], verbose=0)
     np.testing.assert_allclose(received[:1], expected, atol=tolerance)
-
-
-@every_export
-def test_it_holds_class_names_preprocessing_origin_and_its_report(
-    report_of, classifier, name, precision, tolerance
-):
-    report = report_of(name, precision)
     texts = open_export(report.path).texts
     assert texts[CLASSES].splitlines() == list(classifier.class_names)
     assert texts["preprocessing.json"] == classifier.preprocessing.to_json()
@@ -72,3 +67,26 @@ def test_float16_stores_matrices_in_half_the_bytes(report_of, name, saved):
     # Half of the 4 bytes of 19,171 parameters, less what the graph and its texts take.
     sizes = [report_of(name, precision).size for precision in ("float32", "float16")]
     assert sizes[0] - sizes[1] > saved * 2 * 19_171
+
+
+def check_outputs(classifier, images, found):
+    features = feature_model(classifier.model).predict_on_batch(images)
+    np.testing.assert_allclose(found["features"], features, atol=1e-4)  # float32, depth 2
+    rollout = attention_rollout(classifier.model, images)
+    np.testing.assert_allclose(found["attention"], rollout, atol=1e-5)
+    expected = classifier.model.predict_on_batch(images)
+    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-5)
+
+
+def test_features_and_attention_are_further_outputs(classifier, tmp_path):
+    images = np.random.default_rng(0).uniform(-1, 1, (3, 32, 24, 3)).astype("float32")
+    keras_vit.export.saved_model(classifier, tmp_path / "1", outputs=("features", "attention"))
+    serve = tf.saved_model.load(tmp_path / "1").signatures["serve"]
+    check_outputs(classifier, images, {k: v.numpy() for k, v in serve(images=images).items()})
+    path = tmp_path / "m.onnx"
+    keras_vit.export.onnx(classifier, path, input="float", outputs=("features,attention",))
+    session = onnxruntime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    assert set(names) == {"probabilities", "valid", "features", "attention"}
+    found = dict(zip(names, session.run(names, {"images": images}), strict=True))
+    check_outputs(classifier, images, found)

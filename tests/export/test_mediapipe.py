@@ -1,10 +1,7 @@
 """TFLite files in MediaPipe's image classifier, which finds names and input by their metadata."""
 
 import json
-import os
-import pathlib
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,32 +11,36 @@ from makers import smooth_picture
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = pathlib.Path(__file__).with_name("programs") / "mediapipe_classes.py"
+# Prints the score of each class name, for each file and image.
+PROGRAM = """
+import json, sys
+import mediapipe
+from mediapipe.tasks.python import BaseOptions, vision
 
-# Names the Python of an environment that has MediaPipe already.
-PYTHON = "MEDIAPIPE_PYTHON"
+files, images = json.loads(sys.argv[1])
+answers = []
+for file in files:
+    options = vision.ImageClassifierOptions(base_options=BaseOptions(model_asset_path=file))
+    with vision.ImageClassifier.create_from_options(options) as classifier:
+        for image in images:
+            result = classifier.classify(mediapipe.Image.create_from_file(image))
+            (head,) = result.classifications
+            answers.append({found.category_name: found.score for found in head.categories})
+print(json.dumps(answers))
+"""
 
 SIZES = [(32, 24), (57, 40)]  # The classifier's, and another.
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    """Returns the Python of an environment with MediaPipe."""
-    if PYTHON in os.environ:
-        return os.environ[PYTHON]
-    folder = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "mediapipe>=1.2"]
-    subprocess.run(install, check=True)
-    return str(folder / "bin" / "python")
+def python(python_with):
+    return python_with("MEDIAPIPE_PYTHON", ["mediapipe>=1.2"])
 
 
-def scores(python, folder, files, images):
+def scores(python, files, images):
     """Returns the scores by class name that MediaPipe gives for each file and image."""
-    paths = [folder / "files.json", folder / "images.json"]
-    for path, names in zip(paths, (files, images), strict=True):
-        path.write_text(json.dumps([str(name) for name in names]))
-    done = subprocess.run([python, PROGRAM, *paths], capture_output=True, text=True)
+    given = json.dumps([list(map(str, files)), list(map(str, images))])
+    done = subprocess.run([python, "-c", PROGRAM, given], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -67,7 +68,7 @@ def test_mediapipe_gives_the_predictions_of_the_folder(python, classifier, photo
                 classifier, files[-1], precision=precision, input=input, **options
             )
     expected = dict(classifier.predict(photos[0])[0].top)
-    answers = scores(python, tmp_path, files, photos[:1])
+    answers = scores(python, files, photos[:1])
     for file, limit, answer in zip(files, limits, answers, strict=True):
         assert answer == pytest.approx(expected, abs=limit), file
 
@@ -77,6 +78,6 @@ def test_a_file_of_one_size_resizes_in_mediapipe_as_evaluation_does(
 ):
     path = tmp_path / "x.tflite"
     keras_vit.export.tflite(classifier, path, input_size=SIZES[1], check_images=photos)
-    (answer,) = scores(python, tmp_path, [path], photos[1:])
+    (answer,) = scores(python, [path], photos[1:])
     # MediaPipe has nothing to resize: its own way would be off by several levels of a pixel.
     assert answer == pytest.approx(dict(classifier.predict(photos[1])[0].top), abs=1e-3)

@@ -2,10 +2,17 @@ import pathlib
 import re
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+import tf2onnx
 
 import keras_vit.export
-from keras_vit.export.onnx import quantize
+from keras_vit.classifier import Classifier
+from keras_vit.configs import BiTConfig
+from keras_vit.export.onnx import onnx_content, quantize
+from keras_vit.preprocessing import Preprocessing
+from makers import tiny_config
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -21,8 +28,6 @@ def int8(report_of):
 
 
 def graph_of(report):
-    import onnx
-
     graph = onnx.load(report.path).graph
     arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     return graph.node, arrays
@@ -31,22 +36,14 @@ def graph_of(report):
 def test_the_file_has_its_opset_and_an_output_that_tells_whether_an_image_is_valid(
     report, not_finite
 ):
-    import onnx
-    import onnxruntime
-
     model = onnx.load(report.path)
     assert [entry.version for entry in model.opset_import if entry.domain == ""] == [18]
-    assert "Operator set 18." in report.notes
     session = onnxruntime.InferenceSession(report.path)
     probabilities, valid = session.run(None, {"images": not_finite})
     np.testing.assert_array_equal(valid, [True, False, False, False])
     assert not probabilities[1:].any()
-
-
-@pytest.mark.slow
-def test_float16_has_all_matrices(report_of):
-    _, arrays = graph_of(report_of("onnx", "float16"))
-    assert {array.dtype for array in arrays.values() if array.ndim > 1} == {np.dtype("float16")}
+    path = pathlib.Path(report.path)
+    assert list(path.parent.iterdir()) == [path]  # Nothing else is written.
 
 
 @pytest.mark.slow
@@ -90,65 +87,26 @@ def test_int8_computes_products_with_weights_only(int8):
 
 def fused(path):
     """The operations that ONNX Runtime makes of a file."""
-    import onnx
-    import onnxruntime
-
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = f"{path}.optimized"
     onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return [node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node]
 
 
+# A matrix product of a Vision Transformer is an integer one if it gives float32, a convolution of a
+# BiT if it gives 8 bits.
 @pytest.mark.parametrize(
-    ("last", "integer"), [("MatMul", {"QGemm": 1}), ("Tanh", {"QLinearConv": 2})]
+    ("config", "integer"), [(tiny_config(), {"QGemm": 6}), (BiTConfig((1,)), {"QLinearConv": 4})]
 )
-def test_the_pairs_of_int8_are_those_that_onnx_runtime_fuses(tmp_path, last, integer):
-    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    rng, make = np.random.default_rng(0), onnx.helper.make_node
-    shapes = {"first": (4, 4, 1, 1), "last": (4, 4, 1, 1), "matrix": (64, 8), "bias": (8,)}
-    arrays = {name: rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
-    nodes = [
-        make("Conv", ["images", "first"], ["a"], "unit/conv_1/convolution"),
-        make("Tanh", ["a"], ["b"]),
-        make("Conv", ["b", "last"], ["c"], "unit/conv_3/convolution"),
-        make("Tanh", ["c"], ["d"]),
-        make("Reshape", ["d", "shape"], ["e" if last == "MatMul" else "probabilities"]),
-    ]
-    if last == "MatMul":
-        nodes.append(make("MatMul", ["e", "matrix"], ["f"], "mlp/dense_1/MatMul"))
-        nodes.append(make("Add", ["f", "bias"], ["probabilities"]))
-    value = onnx.helper.make_tensor_value_info
-    constants = {**arrays, "shape": np.array([-1, 64])}
-    graph = onnx.helper.make_graph(
-        nodes,
-        "graph",
-        [value("images", onnx.TensorProto.FLOAT, ("batch", 4, 8, 8))],
-        [value("probabilities", onnx.TensorProto.FLOAT, ("rows", None))],
-        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    opset = [onnx.helper.make_opsetid("", 18)]
-    content = onnx.helper.make_model(graph, opset_imports=opset, ir_version=10)
-    images = rng.random((5, 4, 8, 8)).astype("float32")
+def test_the_pairs_of_int8_are_those_that_onnx_runtime_fuses(tmp_path, config, integer):
+    model = keras_vit.build(config, input_shape=(32, 32, 3), classes=3)
+    small = Classifier(model, ("a", "b", "c"), Preprocessing((32, 32)))
+    images = np.random.default_rng(0).uniform(-1, 1, (3, 32, 32, 3)).astype("float32")
     path = str(tmp_path / "int8.onnx")
-    onnx.save(quantize(content, images), path)
-
+    onnx.save(quantize(onnx_content(small, "float"), images), path)
     operations = fused(path)
     counts = {name: operations.count(name) for name in ("QLinearConv", "QGemm")}
     assert {name: count for name, count in counts.items() if count} == integer
-    options = runtime.SessionOptions()  # In float32: convolutions may be cut off without VNNI.
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    models = (content.SerializeToString(), path)
-    sessions = [runtime.InferenceSession(model, options) for model in models]
-    exact, found = (session.run(None, {"images": images})[0] for session in sessions)
-    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
-
-
-@pytest.mark.slow
-def test_int8_products_are_integer_ones_in_onnx_runtime(int8):
-    operations = fused(int8.path)
-    assert operations.count("QGemm") == 6 * 2
-    assert "DequantizeLinear" not in operations  # Neither of weights nor of results.
-    assert "Ranges of activations from 5 images." in int8.notes
 
 
 def test_calibration_images_can_be_given_and_must_be_readable(classifier, files, tmp_path):
@@ -163,9 +121,6 @@ def test_calibration_images_can_be_given_and_must_be_readable(classifier, files,
 
 
 def test_the_converter_gets_no_weights_to_copy(classifier, tmp_path, monkeypatch):
-    import onnx
-    import tf2onnx
-
     convert, seen = tf2onnx.convert.from_function, []
 
     def watched(*arguments, **options):
@@ -181,18 +136,7 @@ def test_the_converter_gets_no_weights_to_copy(classifier, tmp_path, monkeypatch
     assert sum(np.prod(tensor.dims) for tensor in stored) > 19_000
 
 
-def test_only_the_output_file_is_written_and_an_unknown_opset_is_an_error(
-    report, classifier, tmp_path
-):
-    path = pathlib.Path(report.path)
-    assert list(path.parent.iterdir()) == [path]
-    with pytest.raises(ValueError, match="13 to 18. Received: opset=99"):
-        keras_vit.export.onnx(classifier, tmp_path / "x.onnx", opset=99)
-
-
 def test_the_page_configures_triton_with_the_inputs_and_outputs_of_a_file():
-    import onnxruntime
-
     page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
     field = r'(in|out)put { name: "(\w+)" data_type: TYPE_(\w+) dims: \[ (.*?) \]'
     session = onnxruntime.InferenceSession(ROOT / "tests" / "golden" / "export.onnx")

@@ -1,5 +1,6 @@
 import pathlib
-import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -10,9 +11,38 @@ from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
 
 pytest.importorskip("openvino")
-pytestmark = pytest.mark.slow
+
+PROGRAM = """
+import gc, os, pathlib, signal, sys
+import numpy as np
+import openvino
+from openvino import opset13
+from keras_vit.export.openvino import OpenVINO
+
+images = opset13.parameter([1, 3], np.uint8, name="images")
+images.output(0).set_names({"images"})
+doubled = opset13.add(images, images)
+doubled.output(0).set_names({"probabilities"})
+openvino.save_model(openvino.Model([doubled], [images], "model"), sys.argv[1] + "/model.xml")
 
 
+def opened():
+    return OpenVINO.open(pathlib.Path(sys.argv[1])).signatures()["serve"].call
+
+
+first, second = opened(), opened()
+ones = np.ones((1, 3), np.uint8)
+print(first(ones), second(ones))
+del first
+gc.collect()
+del second
+gc.collect()
+signal.signal(signal.SIGINT, lambda *_: print("caught"))
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+@pytest.mark.slow
 def test_int8_computes_products_with_weights_only(report_of):
     reports = {name: report_of("openvino", name) for name in ("float32", "int8")}
 
@@ -43,19 +73,7 @@ def test_int8_computes_products_with_weights_only(report_of):
     assert stored["float32"] - stored["int8"] > 2.5 * 2 * (4 * 32 * 32 + 2 * 32 * 64)
 
 
-def test_only_an_older_export_is_replaced_and_nothing_is_left_beside_it(
-    openvino, classifier, tmp_path
-):
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ValueError, match="has the file model.xml"):
-        keras_vit.export.openvino(classifier, tmp_path, overwrite=True)
-    path = shutil.copytree(openvino.path, tmp_path / "copy" / "animals")
-    with pytest.raises(ValueError, match="must be new or empty"):
-        keras_vit.export.openvino(classifier, path)
-    assert keras_vit.export.openvino(classifier, path, overwrite=True).agreement == 1
-    assert [found.name for found in path.parent.iterdir()] == ["animals"]
-
-
+@pytest.mark.slow
 def test_int8_takes_more_tokens_than_a_token_has_numbers(files, tmp_path):
     # OpenVINO fails there at a reshape behind a product without a bias.
     config = tiny_config(width=32, mlp_dim=64)
@@ -65,3 +83,10 @@ def test_int8_takes_more_tokens_than_a_token_has_numbers(files, tmp_path):
         small, tmp_path / "small", precision="int8", check_images=files
     )
     assert report.checks[0].largest_difference < 0.1
+
+
+def test_a_signal_is_caught_after_two_models_have_gone_in_their_order(tmp_path):
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[[2 2 2]] [[2 2 2]]", "caught"]

@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -27,37 +26,18 @@ pytestmark = pytest.mark.slow
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "export" / "programs" / "other_libraries.py"
-PACKAGES = (
-    "torch==2.13.0",
-    "transformers",
-    "timm",
-    "safetensors",
-    "keras-hub",
-    "h5py",
-    "lazy_loader",
-)
+LIBRARIES = ["transformers", "timm", "keras-hub"]
+THEIR_NEEDS = ["torch==2.13.0", "safetensors", "h5py", "lazy_loader"]
 # torchvision asks for a torch of the same build, which is larger; it is used without its kernels.
-WITHOUT_DEPENDENCIES = ("torchvision==0.28.0",)
-
-# Names the Python of an environment that has them already.
-PYTHON = "OTHER_LIBRARIES_PYTHON"
+WITHOUT_DEPENDENCIES = ["torchvision==0.28.0"]
 
 # float32, depth 2; both sides in their own order of operations.
 TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    """Returns the Python of an environment with the other libraries."""
-    if PYTHON in os.environ:
-        return os.environ[PYTHON]
-    folder = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    python = folder / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*install, *PACKAGES], check=True)
-    subprocess.run([*install, "--no-deps", *WITHOUT_DEPENDENCIES], check=True)
-    return str(python)
+def python(python_with):
+    return python_with("OTHER_LIBRARIES_PYTHON", [*LIBRARIES, *THEIR_NEEDS], WITHOUT_DEPENDENCIES)
 
 
 def _run(python, *arguments):
@@ -87,53 +67,23 @@ def _logits(converted, images):
     return _centered(np.log(np.asarray(converted.model(images), "float64")))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "transformers",
-        "transformers_bfloat16",
-        "transformers_deit",
-        "transformers_quick_gelu",
-        "transformers_relu",
-        "transformers_msn",
-        "transformers_ijepa",
-        "transformers_no_qkv_bias",
-        "transformers_mae",
-        "transformers_deit_token",
-        "transformers_dinov2",
-        "transformers_dinov2_registers",
-        "transformers_dinov2_swiglu",
-        "transformers_dinov3",
-        "transformers_clip_tower",
-        "transformers_siglip_tower",
-        "transformers_clip",
-        "transformers_siglip",
-        "timm/model.safetensors",
-        "timm_deit/model.safetensors",
-        "timm_registers/model.safetensors",
-        "timm_registers_without_rows/model.safetensors",
-        "timm_no_qkv_bias/model.safetensors",
-        "torchvision/model.safetensors",
-        "keras_hub",
-        "keras_hub/classifier.keras",
-        "keras_hub/classifier.weights.h5",
-        "keras_hub_no_biases",
-    ],
-)
-def test_their_models_give_their_answers_here(name, folder):
-    with np.load(folder / f"{name.partition('/')[0]}.npz") as arrays:
-        images, wanted = arrays["images"], arrays["answers"]
-    gelu = "exact" if name.startswith("timm") else None  # Bare files do not show it.
-    converted = read(folder / name, num_heads=3, gelu=gelu)
-    if converted.class_names is None:
-        np.testing.assert_allclose(converted.model(images), wanted, atol=TOLERANCE)
-    else:
-        ours = _logits(converted, images)
-        np.testing.assert_allclose(ours, _centered(wanted), atol=TOLERANCE)
-    if name in ("transformers", "transformers_bfloat16", "transformers_deit"):
-        assert converted.class_names == tuple(f"class {index}" for index in range(5))
-        assert converted.model.get_layer("encoder_block_0").gelu == "tanh"
-        assert converted.model.get_layer("encoder_block_0").norm_epsilon == 1e-5
+def test_their_models_give_their_answers_here(folder):
+    paths = [path.parent for path in sorted(folder.glob("*/answers.npz"))]
+    paths.remove(folder / "transformers, DINOv3 with SwiGLU")  # It is refused by name.
+    paths += [folder / "KerasHub" / f"classifier.{end}" for end in ("keras", "weights.h5")]
+    assert len(paths) > 30
+    wrong = {}
+    for path in paths:
+        with np.load((path if path.is_dir() else path.parent) / "answers.npz") as arrays:
+            images, wanted = arrays.values()
+        converted = read(path, num_heads=3 if path.name == "torchvision" else None)
+        ours = np.asarray(converted.model(images))
+        if converted.class_names is not None:
+            ours, wanted = _centered(np.log(ours.astype("float64"))), _centered(wanted)
+        difference = np.abs(ours - wanted).max()
+        if not difference < TOLERANCE * max(1, np.abs(wanted).max()):
+            wrong[str(path.relative_to(folder))] = difference
+    assert not wrong
 
 
 def _ours(folder, **changes):
@@ -167,15 +117,14 @@ def test_our_models_give_their_logits_there(python, folder):
         classifier = _ours(folder / f"ours{ending}", **changes)
         answers[f"to_timm{ending}"] = _logits(classifier, images)
         convert(folder / f"ours{ending}", folder / f"to_timm{ending}.safetensors")
-        if not ending:
-            answers[f"to_transformers{ending}"] = answers[f"to_timm{ending}"]
-            convert(folder / f"ours{ending}", folder / f"to_transformers{ending}", to="huggingface")
-    answers["to_keras_hub"] = answers["to_timm"]
+    convert(folder / "ours", folder / "to_transformers", to="huggingface")
+    answers["to_transformers"] = answers["to_keras_hub"] = answers["to_timm"]
     _run(python, PROGRAM, "load", folder)
-    for name, ours in answers.items():
-        with np.load(folder / f"{name}.npz") as arrays:
-            theirs = _centered(arrays["logits"])
-        np.testing.assert_allclose(ours, theirs, atol=TOLERANCE, err_msg=name)
+    with np.load(folder / "loaded.npz") as arrays:
+        assert set(arrays) == set(answers)
+        for name, theirs in arrays.items():
+            theirs = _centered(theirs)
+            np.testing.assert_allclose(answers[name], theirs, atol=TOLERANCE, err_msg=name)
 
 
 def test_images_are_prepared_as_there(python, tmp_path):
@@ -184,18 +133,15 @@ def test_images_are_prepared_as_there(python, tmp_path):
     pictures = [
         photographs[0],
         photographs[1].transpose(1, 0, 2),
-        photographs[0][100:151, 200:261],
         noise,
-        noise.transpose(1, 0, 2),
         noise[:1, :9],
     ]
     np.savez(tmp_path / "pictures.npz", *pictures)
     prepared = {}
     for number, resize_size in enumerate((None, 43, (40, 40))):
         path = tmp_path / f"ours_huggingface_{number}"
-        known = Preprocessing(
-            (32, 32), "huggingface", ((-2, -1, 0), (2, 3, 1)), "bicubic", resize_size
-        )
+        values = ((-2, -1, 0), (2, 3, 1))
+        known = Preprocessing((32, 32), "huggingface", values, "bicubic", resize_size)
         content, notes = hugging_face.preprocessor_json(known, 3)
         assert notes == []
         path.mkdir()
@@ -203,13 +149,11 @@ def test_images_are_prepared_as_there(python, tmp_path):
         prepared[path] = known
     _run(python, PROGRAM, "prepare", tmp_path)
     for path in filter(pathlib.Path.is_dir, tmp_path.glob("theirs_*")):
+        layout, size, config = HUGGING_FACE, (224, 224), {}
         if "timm" in path.name:
-            wanted = json.loads((path / "config.json").read_text())["pretrained_cfg"]
-            size = tuple(wanted["input_size"][1:])
-            files = Checkpoint(path, TIMM, {}, config={"pretrained_cfg": wanted})
-            found = TIMM.images(files, size, None)
-        else:
-            found = HUGGING_FACE.images(Checkpoint(path, HUGGING_FACE, {}), (224, 224), None)
+            layout, config = TIMM, json.loads((path / "config.json").read_text())
+            size = tuple(config["pretrained_cfg"]["input_size"][1:])
+        found = layout.images(Checkpoint(path, layout, {}, config=config), size, None)
         assert found.notes == ()
         prepared[path] = found.preprocessing
     assert len(prepared) > 15

@@ -7,7 +7,6 @@ import io
 import json
 import re
 import shutil
-import sys
 import zipfile
 
 import numpy as np
@@ -16,12 +15,9 @@ import pytest
 
 import keras_vit
 from keras_vit import command_line
-from keras_vit.classifier_folder import load_classifier, save_classifier
-from keras_vit.export import convert, publish
+from keras_vit.classifier_folder import save_classifier
+from keras_vit.export import convert
 from keras_vit.export.artefacts import open_export
-from keras_vit.export.check import golden_json
-from keras_vit.export.check_images import golden_files
-from keras_vit.export.html import HTML
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.spec import spec_of_run
@@ -118,26 +114,15 @@ def test_a_finished_folder_holds_no_path_and_no_metadata_and_the_plan_says_what_
             assert known == ("PNG", (8, 8), {}, {})
 
 
-def test_the_recipe_keeps_the_last_part_of_a_path(run):
+def test_the_recipe_keeps_the_last_part_of_a_path(run, data):
     recipe = json.loads((run[0] / "recipe.json").read_text())
     assert (recipe["data"]["data"], recipe["settings"]["weights"]) == ("photos", "weights")
     assert "--data photos --output pets" in recipe["command"]
     ((name, _),) = recipe["skipped"]
     assert name == "train/red/scan_of_jane.jpg"
-
-
-def test_the_data_of_a_run_are_known_by_their_place(run, data):
-    recipe = load_classifier(run[0]).recipe
+    # The data of a run are known by their place.
     assert spec_of_run(recipe, DataSpec(data)).data == str(data)
     assert spec_of_run(recipe, DataSpec(data.parent / "others" / "photos")) is None
-
-
-FORMATS = {"saved_model": "", "onnx": ".onnx", "tflite": ".tflite", "openvino": ""}
-# The texts are the same in all; a SavedModel has requests with photos, too.
-IN_TURN = [
-    *list(FORMATS)[:2],
-    *(pytest.param(n, marks=pytest.mark.slow) for n in list(FORMATS)[2:]),
-]
 
 
 @pytest.fixture(scope="module")
@@ -158,40 +143,19 @@ def photographed(run, data, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", params=IN_TURN)
-def export(request, photographed, tmp_path_factory):
-    """An export of that folder in each format."""
-    path = tmp_path_factory.mktemp("exports") / f"pets{FORMATS[request.param]}"
-    options = {"warm_up": True} if request.param == "saved_model" else {}
-    report = getattr(keras_vit.export, request.param)(
-        photographed, path, minimum_agreement=0, **options
-    )
-    return path, report
-
-
-def test_an_export_holds_no_path_and_no_metadata_and_photos_that_are_encoded_anew(export):
-    path, report = export
+# The texts are the same in all formats.
+@pytest.mark.parametrize("name", ["onnx", pytest.param("tflite", marks=pytest.mark.slow)])
+def test_an_export_holds_no_path_and_no_metadata_and_photos_that_are_encoded_anew(
+    photographed, tmp_path, name
+):
+    path = tmp_path / f"pets.{name}"
+    report = getattr(keras_vit.export, name)(photographed, path, minimum_agreement=0)
     assert not found_markers(path)
     assert "3 photos of the classifier's samples, 8x8, without metadata, travel" in str(report)
     samples = json.loads(open_export(path).texts["golden.json"])
     files = [io.BytesIO(base64.b64decode(sample["png"])) for sample in samples]
     assert [PIL.Image.open(file).info for file in files] == [{}, {}, {}]
     assert not any(sample["synthetic"] for sample in samples)
-
-
-def test_a_page_holds_no_path_and_no_metadata(photographed, tmp_path, monkeypatch):
-    pytest.importorskip("tf2onnx")
-    module = sys.modules[HTML.__module__]
-    runtime = dict.fromkeys(module.RUNTIME, b"the runtime")
-    monkeypatch.setattr(module, "_runtime_files", lambda folder: runtime)
-    monkeypatch.setattr(module, "import_playwright", lambda: None)  # For its check alone.
-    classifier, path = load_classifier(photographed), tmp_path / "page.html"
-    golden, synthetic, _ = golden_files(tmp_path, classifier)
-    HTML().write(path, classifier, [])
-    HTML.add_texts(path, publish.texts_of(classifier))
-    HTML.add_texts(path, {"golden.json": golden_json(golden, {}, synthetic=synthetic)})
-    assert any(content.startswith(b"\x89PNG") for _, content in contents(path))
-    assert not found_markers(path)
 
 
 def test_an_export_without_samples_is_verified_by_synthetic_images(run, tmp_path):
@@ -202,14 +166,15 @@ def test_an_export_without_samples_is_verified_by_synthetic_images(run, tmp_path
     assert "Samples: 3 synthetic images" in str(verified)
 
 
-def test_photos_are_trained_on_only_if_a_number_says_so(data):
+def test_photos_travel_that_were_held_out_or_asked_for(data):
     source = DataSpec(data / "train", holdout=0.0).open(0.0)
-    nothing = choose_samples(None, source, (8, 8))
-    assert not list(nothing.images())
-    assert "no photos travel" in nothing.line
-    asked = choose_samples("2", source, (8, 8))
-    assert len(list(asked.images())) == 2
-    assert asked.line.startswith("2 photos that are trained on, 8x8, without metadata, travel")
+    for samples, count, line in (
+        (None, 0, "no photos travel"),
+        ("2", 2, "2 photos that are trained on, 8x8, without metadata, travel"),
+    ):
+        chosen = choose_samples(samples, source, (8, 8))
+        assert len(list(chosen.images())) == count
+        assert chosen.line.startswith(line)
 
 
 def test_a_converted_folder_keeps_samples_of_its_source_encoded_anew(photographed, tmp_path):

@@ -1,19 +1,15 @@
 """Exports of models whose positions are resized by each rule."""
 
-import itertools
-
 import keras
 import numpy as np
 import pytest
-from npm_packages import installed
 
 import keras_vit
 import keras_vit.export
 from keras_vit.checkpoints.resize import resize_positions
-from keras_vit.classifier_folder import save_classifier
+from keras_vit.classifier import Classifier
 from keras_vit.configs.position_resize import RULES
 from keras_vit.export.artefacts import open_export
-from keras_vit.export.html import VERSION
 from keras_vit.models.rebuild import resized_model
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
@@ -54,49 +50,29 @@ def models(request):
     return small, large.predict_on_batch(IMAGES)
 
 
-def saved(model, size, folder):
-    rng = np.random.default_rng(0)
-    classifier = save_classifier(folder, model, ("a", "b", "c"), Preprocessing(size))
-    (folder / "samples").mkdir()
-    for number in range(3):
-        pixels = rng.integers(0, 256, (40, 50, 3), dtype="uint8")
-        keras.utils.save_img(folder / "samples" / f"{number}.png", pixels, scale=False)
-    return classifier
+def classifier_of(model, size):
+    return Classifier(model, ("a", "b", "c"), Preprocessing(size))
 
 
 def test_a_saved_model_of_further_sizes_has_the_rule_of_the_model(models, tmp_path):
     small, expected = models
-    classifier = saved(small, SMALL, tmp_path / "classifier")
-    keras_vit.export.saved_model(classifier.folder, tmp_path / "1", image_sizes=[LARGE])
+    classifier = classifier_of(small, SMALL)
+    keras_vit.export.saved_model(classifier, tmp_path / "1", image_sizes=[LARGE])
     signature = open_export(tmp_path / "1").signatures()["serve_48x40"]
     np.testing.assert_allclose(signature.probabilities(IMAGES), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_exports_of_a_resized_model_have_the_rule_of_the_model(kind, models, tmp_path):
+@pytest.mark.parametrize("kind", [*NAMES, pytest.param("html", marks=pytest.mark.slow)])
+def test_exports_of_a_resized_model_have_the_rule_of_the_model(kind, models, tmp_path, request):
     small, expected = models
-    classifier = saved(resized_model(small, LARGE), LARGE, tmp_path / "classifier")
-    options = {} if kind == "saved_model" else {"input": "float"}
-    getattr(keras_vit.export, kind)(classifier.folder, tmp_path / NAMES[kind], **options)
-    signature = open_export(tmp_path / NAMES[kind]).signatures()["serve"]
-    answers = [signature.probabilities(IMAGES[index : index + 1]) for index in range(2)]
+    options = {"input": "float"} if kind in ("tflite", "onnx", "openvino") else {}
+    images = IMAGES
+    if kind == "html":  # In Chromium.
+        pytest.importorskip("playwright", reason='pip install -e ".[web]"')
+        options, images = {"runtime": request.getfixturevalue("runtime")}, PIXELS
+    path = tmp_path / NAMES.get(kind, "a.html")
+    classifier = classifier_of(resized_model(small, LARGE), LARGE)
+    getattr(keras_vit.export, kind)(classifier, path, **options)
+    signature = open_export(path).signatures()["serve"]
+    answers = [signature.probabilities(images[index : index + 1]) for index in range(2)]
     np.testing.assert_allclose(np.concatenate(answers), expected, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_the_page_of_a_resized_model_has_the_rule_of_the_model(models, tmp_path, tmp_path_factory):
-    pytest.importorskip("playwright", reason='pip install -e ".[web]"')
-    package = f"onnxruntime-web@{VERSION}"
-    runtime = installed("ONNXRUNTIME_WEB", package, tmp_path_factory, "onnxruntime-web/dist")
-    small, expected = models
-    classifier = saved(resized_model(small, LARGE), LARGE, tmp_path / "classifier")
-    keras_vit.export.html(classifier.folder, tmp_path / "a.html", runtime=runtime)
-    signature = open_export(tmp_path / "a.html").signatures()["serve"]  # In Chromium.
-    np.testing.assert_allclose(signature.probabilities(PIXELS), expected, atol=1e-5)
-
-
-def test_rules_differ():
-    table = np.random.default_rng(0).normal(size=(30, 4)).astype("float32")
-    smaller = [resize_positions(table, grid(LARGE), grid(SMALL), rule) for rule in RULES]
-    pairs = itertools.combinations(smaller, 2)
-    assert min(np.abs(one - other).max() for one, other in pairs) > 0.01

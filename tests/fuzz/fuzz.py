@@ -1,4 +1,4 @@
-"""Reads damaged and hostile files of every kind, each with little memory and time.
+"""Reads damaged and hostile weights, classifiers, images and data with little memory and time.
 
     python tests/fuzz/fuzz.py --minutes 10 --seed 7 --findings findings
     python tests/fuzz/fuzz.py --readers npz safetensors --cases 200 --seed 0
@@ -26,17 +26,22 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
 
 import mutations
 
-HERE = pathlib.Path(__file__).resolve().parent
-SECONDS = 240  # For one file, on a loaded machine; an export is run twice, each by a process.
+SECONDS = 100  # For one file, on a loaded machine.
 MEMORY = 2**30  # Bytes that reading one file may add; the files are small, bombs 256 MiB.
-SLICE = 5.0  # Seconds of one reader, before the next one has its turn.
-RESTART = 1.5 * 2**30  # Bytes that a process may grow by; Keras and TensorFlow keep graphs.
+TURN = 300  # Cases of one process; Keras and TensorFlow keep graphs.
+
+
+def draw(work, reader, seed, number):
+    """Writes a case in place of the last one and returns its folder."""
+    digest = hashlib.sha256(f"{seed} {reader} {number}".encode()).digest()
+    shutil.rmtree(work / "case", ignore_errors=True)
+    mutations.write_case(work / "good", work / "case", int.from_bytes(digest[:8], "little"))
+    return work / "case"
 
 
 # In the process that reads
@@ -48,30 +53,30 @@ def status(name):
     return int(text.partition(f"{name}:")[2].split()[0]) * 1024
 
 
-def serve():
-    """Reads the folders that come in on standard input; answers each with a line of JSON."""
+def read_cases(name, seed, first, last, end):
+    """Reads cases until a time; prints a line of JSON for each."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Libraries print.
     faulthandler.enable()
     import readers
 
+    reader, work = readers.READERS[name], pathlib.Path.cwd()
+    if not (work / "good").exists():
+        reader.make(work / "good")
+    reader.read(work / "good")  # First calls take memory that stays.
     # A limit of data, not of addresses: libraries reserve many more than they use.
     limit = 2 * status("VmHWM") + 2 * MEMORY
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    base = status("VmRSS")
-    for line in sys.stdin:
-        task = json.loads(line)
-        answer = {"names": readers.usable()}
-        if task["do"] != "list":
-            reader, folder = readers.READERS[task["reader"]], pathlib.Path(task["folder"])
-            if task["do"] == "make":
-                folder.parent.mkdir(exist_ok=True)
-                reader.make(folder)
-                reader.read(folder)  # The good one; first calls take memory that stays.
-            else:
-                answer = attempt(reader, folder)
-        answer["restart"] = status("VmRSS") - base > RESTART
-        answers.write(json.dumps(answer) + "\n")
+    for number in range(first, last):
+        if time.time() > end:
+            return
+        found = attempt(reader, draw(work, name, seed, number))
+        if left := {entry.name for entry in work.parent.iterdir()} - {work.name}:
+            found = {"outcome": "finding", "kind": "file elsewhere", "place": "", "message": left}
+            for entry in left:
+                shutil.rmtree(work.parent / entry, ignore_errors=True)
+                (work.parent / entry).unlink(missing_ok=True)
+        answers.write(json.dumps(found, default=str) + "\n")
 
 
 def attempt(reader, folder):
@@ -91,11 +96,9 @@ def attempt(reader, folder):
         kind, message = type(error).__name__, traceback.format_exc()[-4000:]
         place = _place(error)
     faulthandler.cancel_dump_traceback_later()
-    # The lock of a run that is continued may appear.
-    locks = {path.relative_to(folder) for path in folder.rglob("*.partial/*lock*")}
     if not kind and status("VmHWM") - base > MEMORY:
         kind, message = "memory", f"{status('VmHWM') - base:,} bytes"
-    elif not kind and (new := set(mutations.files_below(folder)) - set(before) - locks):
+    elif not kind and (new := set(mutations.files_below(folder)) - set(before)):
         kind, message = "new file", str(new)
     outcome = "finding" if kind else outcome
     return {"outcome": outcome, "kind": kind, "message": message, "place": place}
@@ -109,149 +112,67 @@ def _place(error):
     return f"{pathlib.Path(frame.filename).name}:{frame.name}"
 
 
-# In the process that draws
-
-
-class Process:
-    """The process that reads, started again whenever it has died."""
-
-    def __init__(self, work):
-        self.work, self.process = work, None
-        self.log = work / "log.txt"
-
-    def ask(self, seconds=SECONDS + 30, **task):
-        """Returns the answer to a task; a crash or a hang is one too."""
-        if self.process is None:
-            seconds += 120  # TensorFlow is imported.
-            start = f"import sys; sys.path.insert(0, {str(HERE)!r}); import fuzz; fuzz.serve()"
-            with open(self.log, "w") as log:
-                self.process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", start], cwd=self.work, text=True, stderr=log,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                    env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},
-                )  # fmt: skip
-        killer = threading.Timer(seconds, self.process.kill)
-        killer.start()
-        answer = ""
-        with contextlib.suppress(OSError):
-            self.process.stdin.write(json.dumps(task, default=str) + "\n")
-            self.process.stdin.flush()
-            answer = self.process.stdout.readline()
-        killer.cancel()
-        if answer:
-            found = json.loads(answer)
-            if found["restart"]:
-                self.stop()
-            return found
-        code = self.stop()
-        log = self.log.read_text(errors="replace")
-        hangs = "Timeout (" in log or code == -signal.SIGKILL
-        kind = "hang" if hangs else signal.Signals(-code).name if code < 0 else f"exit {code}"
-        ours = [line.strip() for line in log.splitlines() if line.lstrip().startswith("File ")]
-        place = next((line for line in ours if "/keras_vit/" in line or "readers.py" in line), "")
-        return {"outcome": "finding", "kind": kind, "message": log[-4000:], "place": place}
-
-    def stop(self):
-        """Ends the process; returns its exit code, 0 if there is none."""
-        if self.process is None:
-            return 0
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(20)
-        self.process.kill()
-        process, self.process = self.process, None
-        return process.wait()
-
-
-class Run:
-    """A run over some readers: the cases, what became of them, and the findings."""
-
-    def __init__(self, seed, folder):
-        self.seed, self.folder = seed, folder
-        self.outer = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
-        self.work = self.outer / "work"
-        self.work.mkdir()
-        self.process = Process(self.work)
-        self.counts = collections.defaultdict(collections.Counter)
-        self.findings: dict[str, int] = {}
-
-    def good(self, name):
-        """The good folder of a reader, made at its first use."""
-        folder = self.work / "good" / name
-        if not folder.exists():
-            found = self.process.ask(600, do="make", reader=name, folder=folder)
-            if "kind" in found:
-                raise RuntimeError(f"{name}: {found['message']}")
-        return folder
-
-    def case(self, name):
-        """Draws and reads one case."""
-        good, case = self.good(name), self.work / "case"
-        shutil.rmtree(case, ignore_errors=True)
-        number = self.counts[name].total()
-        digest = hashlib.sha256(f"{self.seed} {name} {number}".encode()).digest()
-        mutations.write_case(good, case, int.from_bytes(digest[:8], "little"))
-        found = self.process.ask(do="read", reader=name, folder=case)
-        if left := {entry.name for entry in self.outer.iterdir()} - {"work"}:
-            found |= {"outcome": "finding", "kind": "file elsewhere", "message": str(left)}
-            for entry in left:
-                shutil.rmtree(self.outer / entry, ignore_errors=True)
-                (self.outer / entry).unlink(missing_ok=True)
-        self.counts[name][found["outcome"]] += 1
-        if found["outcome"] == "finding":
-            self.keep(name, number, case, found)
-
-    def keep(self, name, number, case, found):
-        """Keeps the first finding of a kind."""
-        key = " ".join((name, found["kind"], found["place"]))
-        self.findings[key] = self.findings.get(key, 0) + 1
-        if self.findings[key] > 1:
-            return
-        kind = "".join(letter if letter.isalnum() else "_" for letter in found["kind"])
-        place = self.folder / f"{name}-{kind}-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        gone = mutations.keep_difference(self.good(name), case, place / "files")
-        command = f"python {os.path.relpath(__file__)} --reproduce {place}"
-        described = {"reader": name, "gone": gone, "seed": self.seed, "number": number}
-        (place / "finding.json").write_text(json.dumps({**described, **found}, indent=2) + "\n")
-        print(f"finding: {key}\n{found['message'][-600:]}\nkept: {command}", flush=True)
-
-    def close(self):
-        self.process.stop()
-        shutil.rmtree(self.outer, ignore_errors=True)
-
-    def summary(self):
-        """Returns the figures by reader."""
-        whats = ("read", "refused", "finding")
-        lines = {
-            name: {"cases": counts.total(), **{what: counts[what] for what in whats}}
-            for name, counts in self.counts.items()
-        }
-        return {"seed": self.seed, "readers": lines, "findings": self.findings}
+# In the process that starts it
 
 
 def run(names, seed, *, minutes, cases, folder):
-    """Gives each reader its turn until the time is over or it has had its cases."""
-    end = time.monotonic() + minutes * 60
-    work = Run(seed, folder)
-    try:
-        names = names or work.process.ask(do="list")["names"]
-        left = list(names)
-        while left and (cases is not None or time.monotonic() < end):
-            for name in list(left):
-                turn = time.monotonic() + SLICE
-                while time.monotonic() < turn:
-                    if cases is not None and work.counts[name].total() >= cases:
-                        left.remove(name)
-                        break
-                    work.case(name)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-    finally:
-        work.close()
-    return work.summary()
+    """Reads cases of each reader for its share of the time, or a number; returns the figures."""
+    counts = {name: collections.Counter() for name in names}
+    findings: dict[str, int] = {}
+    with contextlib.suppress(KeyboardInterrupt):
+        for name in names:
+            end = time.time() + (1e9 if cases else minutes * 60 / len(names))
+            with tempfile.TemporaryDirectory(prefix="fuzz-") as outer:
+                work = pathlib.Path(outer, "work")
+                work.mkdir()
+                number = 0
+                while number < (cases or 10**9) and time.time() < end:
+                    last = min(cases or 10**9, number + TURN)
+                    for found in _read_cases(work, name, seed, number, last, end):
+                        counts[name][found["outcome"]] += 1
+                        if found["outcome"] == "finding":
+                            key = " ".join((name, found["kind"], found["place"]))
+                            findings[key] = findings.get(key, 0) + 1
+                            if findings[key] == 1:
+                                keep(work, folder, name, seed, number, found)
+                        number += 1
+    return {"seed": seed, "readers": counts, "findings": findings}
+
+
+def _read_cases(work, name, seed, first, last, end):
+    """What became of the cases in another process; a crash or a hang is the last one."""
+    given = json.dumps([name, seed, first, last, end])
+    done = subprocess.run(
+        [sys.executable, __file__, "--read", given], cwd=work, text=True, errors="replace",
+        capture_output=True, env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},
+    )  # fmt: skip
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    if done.returncode:
+        if first == 0 and not (work / "case").exists():
+            raise RuntimeError(f"{name}: {done.stderr[-4000:]}")
+        code = done.returncode
+        kind = signal.Signals(-code).name if code < 0 else f"exit {code}"
+        kind = "hang" if "Timeout (" in done.stderr else kind
+        lines = [line.strip() for line in done.stderr.splitlines() if "/keras_vit/" in line]
+        place = next(iter(lines), "")
+        found.append({"outcome": "finding", "kind": kind, "place": place,
+                      "message": done.stderr[-4000:]})  # fmt: skip
+    return found
+
+
+def keep(work, folder, name, seed, number, found):
+    """Keeps the files of a case that differ from the good ones."""
+    kind = "".join(letter if letter.isalnum() else "_" for letter in found["kind"])
+    digest = hashlib.sha256(found["place"].encode()).hexdigest()[:6]
+    place = folder / f"{name}-{kind}-{digest}"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    case = draw(work, name, seed, number)
+    gone = mutations.keep_difference(work / "good", case, place / "files")
+    described = {"reader": name, "gone": gone, "seed": seed, "number": number, **found}
+    (place / "finding.json").write_text(json.dumps(described, indent=2) + "\n")
+    command = f"python {os.path.relpath(__file__)} --reproduce {place}"
+    print(f"finding: {name} {found['message'][-600:]}\nkept: {command}", flush=True)
 
 
 def reproduce(place):
@@ -275,16 +196,20 @@ def main():
     parser.add_argument("--readers", nargs="+", help="names; all by default")
     parser.add_argument("--findings", type=pathlib.Path, default=pathlib.Path("fuzz-findings"))
     parser.add_argument("--reproduce", type=pathlib.Path, metavar="FINDING")
+    parser.add_argument("--read", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.read:
+        read_cases(*options.read)
+        return 0
     if options.reproduce:
         print(reproduce(options.reproduce))
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    import readers
+
     print(f"seed {options.seed}", file=sys.stderr, flush=True)
     limits = {"minutes": options.minutes, "cases": options.cases}
-    found = run(options.readers, options.seed, folder=options.findings, **limits)
-    for name, line in found["readers"].items():
-        print(f"{name:20}", *(f"{what} {value:,}" for what, value in line.items()), file=sys.stderr)
+    names = options.readers or list(readers.READERS)
+    found = run(names, options.seed, folder=options.findings, **limits)
     print(json.dumps(found))
     return 1 if found["findings"] else 0
 

@@ -4,8 +4,10 @@ Files are changed as bytes and as what they are: entries of archives keep right 
 stays JSON.
 """
 
+import functools
 import io
 import json
+import operator
 import pathlib
 import shutil
 import warnings
@@ -55,7 +57,7 @@ def write_case(good, case, seed):
 
 def _move(path, other, rng):
     """Removes a file, or puts something else in its place."""
-    kind = rng.integers(6)
+    kind = rng.integers(5)
     content = path.read_bytes()
     path.unlink()
     if kind == 1:
@@ -67,8 +69,6 @@ def _move(path, other, rng):
     elif kind == 4:
         names = ["-rf", "a\nb", "\x1b[31m", "=1", "é", "x" * 200, " ", "a,b", '"', "%s", "{0}"]
         path.with_name(rng.choice(names) + path.suffix).write_bytes(content)
-    elif kind == 5:
-        path.write_bytes(b"")
 
 
 def changed(name, content, rng):
@@ -86,8 +86,6 @@ def changed(name, content, rng):
         changes += [json_changed] * 5
     elif name.endswith((".txt", ".csv", ".md")):
         changes += [text_changed] * 3
-    elif name.endswith(".npy"):
-        changes += [array_changed] * 9
     change = changes[rng.integers(len(changes))]
     return change(content, rng)
 
@@ -95,26 +93,21 @@ def changed(name, content, rng):
 def damaged(content, rng):
     """Cut off, with bits or bytes changed, doubled or left out."""
     copy = bytearray(content) or bytearray(b"\0")
-    kind, size = rng.integers(8), len(copy)
+    kind, size = rng.integers(6), len(copy)
+    start, stop = sorted(rng.integers(size, size=2))
     if kind == 0:
-        copy = copy[: rng.integers(size)]
+        del copy[start:]
     elif kind == 1:  # Anywhere, mostly among values.
-        copy[rng.integers(size)] ^= 1 << int(rng.integers(8))
+        copy[start] ^= 1 << int(rng.integers(8))
     elif kind == 2:  # Headers lie in front and, of an archive, at the end.
-        copy[rng.integers(min(size, int(rng.choice([64, 4096]))))] = rng.integers(256)
-    elif kind == 3:
-        copy[-1 - rng.integers(min(size, 2048))] = rng.integers(256)
-    elif kind == 4:  # A length that lies.
-        place, width = rng.integers(size), int(rng.choice([1, 2, 4, 8]))
-        copy[place : place + width] = bytes([rng.choice([0, 0x7F, 0xFF])] * width)[: size - place]
-    elif kind == 5:
-        place = rng.integers(size)
-        copy[place : place + 64] = rng.bytes(min(64, size - place))
-    elif kind == 6:
-        start, stop = sorted(rng.integers(size, size=2))
+        near = int(rng.integers(min(size, int(rng.choice([64, 2048])))))
+        copy[near if rng.random() < 0.5 else -1 - near] = rng.integers(256)
+    elif kind == 3:  # A length that lies.
+        width = min(int(rng.choice([1, 2, 4, 8])), size - start)
+        copy[start : start + width] = bytes([rng.choice([0, 0x7F, 0xFF])] * width)
+    elif kind == 4:
         del copy[start:stop]
     else:
-        start, stop = sorted(rng.integers(size, size=2))
         copy[stop:stop] = copy[start:stop]
     return bytes(copy)
 
@@ -130,12 +123,6 @@ def _places(value, path=()):
         yield from _places(inner, (*path, key))
 
 
-def _at(value, path):
-    for key in path:
-        value = value[key]
-    return value
-
-
 def json_changed(content, rng):
     """Another value, type or number at any place; fields gone, doubled or swapped."""
     try:
@@ -146,21 +133,19 @@ def json_changed(content, rng):
     if not places:
         return rng.choice([b"{}", b"[]", b"null", b"1", b'"x"', b""])
     raw = ""
-    path = places[rng.integers(len(places))]
-    parent, key = _at(value, path[:-1]), path[-1]
-    kind = rng.integers(7)
+    *path, key = places[rng.integers(len(places))]
+    parent = functools.reduce(operator.getitem, path, value)
+    kind = rng.integers(6)
     if kind == 0:
         del parent[key]
     elif kind == 1 and isinstance(parent, dict):
         parent[str(rng.choice(["x", "", "__class__", "name", key + key[:1]]))] = parent.pop(key)
-    elif kind == 2:  # A value of another place, perhaps with this one in it.
-        parent[key] = json.loads(json.dumps(_at(value, places[rng.integers(len(places))])))
-    elif kind == 3:
+    elif kind == 2:
         parent[key] = raw = "the raw value"
-    elif kind == 4 and type(parent[key]) in (int, float):
+    elif kind == 3 and type(parent[key]) in (int, float):
         factor = float(rng.choice([-1, 0, 0.1, 2, 1000, 1e9]))
         parent[key] = type(parent[key])(parent[key] * factor)
-    elif kind == 5 and isinstance(parent, list):
+    elif kind == 4 and isinstance(parent, list):
         parent *= int(rng.choice([2, 100, 3000]))
         parent[100_000:] = []
     else:
@@ -180,19 +165,15 @@ def safetensors_changed(content, rng):
 
 
 def text_changed(content, rng):
-    """Lines doubled, gone or in another order; letters that are none."""
+    """Lines gone or in another order; letters that are none."""
     lines = content.split(b"\n")
-    kind, place = rng.integers(6), rng.integers(len(lines))
+    kind, place = rng.integers(3), rng.integers(len(lines))
     if kind == 0:
         del lines[place]
     elif kind == 1:
-        lines.insert(place, lines[rng.integers(len(lines))])
-    elif kind == 2:
-        lines = [lines[index] for index in rng.permutation(len(lines))]
-    elif kind == 3:
-        lines *= int(rng.choice([2, 50]))
+        lines = [lines[index] for index in rng.integers(len(lines), size=2 * len(lines))]
     else:
-        piece = rng.choice(PIECES).encode() if kind == 4 else rng.bytes(3)
+        piece = rng.choice(PIECES).encode() if rng.random() < 0.7 else rng.bytes(3)
         at = rng.integers(len(lines[place]) + 1)
         lines[place] = lines[place][:at] + piece + lines[place][at:]
     return b"\n".join(lines)
@@ -212,7 +193,7 @@ def archive_changed(content, rng):
     if not entries:
         return damaged(content, rng)
     compression = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-    kind = rng.integers(12)
+    kind = rng.integers(9)
     # JSON and pickles are small compared with the values, and hold more.
     weights = np.array([1 / (1 + len(value)) ** 0.25 for _, value in entries])
     place = rng.choice(len(entries), p=weights / weights.sum())
@@ -229,11 +210,6 @@ def archive_changed(content, rng):
         entries[place], compression = (name, value + b"\0" * BOMB), zipfile.ZIP_DEFLATED
     elif kind == 5:
         comment = json_changed(comment, rng) if comment else b'{"keras_vit": {"gelu": []}}'
-    elif kind == 6:
-        other = rng.integers(len(entries))
-        entries[place], entries[other] = (name, entries[other][1]), (entries[other][0], value)
-    elif kind == 7 and name.endswith(".npy"):
-        entries[place] = (name, array_changed(value, rng))
     else:
         entries[place] = (name, changed(name, value, rng))
     stream = io.BytesIO()
@@ -244,47 +220,10 @@ def archive_changed(content, rng):
     return stream.getvalue()
 
 
-def array_changed(content, rng):
-    """An array of NumPy of another shape, type or with values that are no numbers."""
-    try:
-        array = np.load(io.BytesIO(content))
-    except (ValueError, EOFError, OSError):
-        return damaged(content, rng)
-    kind = rng.integers(9)
-    if kind == 0:
-        array = array.astype(str(rng.choice(["float64", "float16", "int64", "uint8", "bool"])))
-    elif kind == 1:
-        array = array.reshape(-1)
-    elif kind == 2:
-        array = array[..., None]
-    elif kind == 3:
-        array = array.T
-    elif kind == 4 and array.size:
-        values = [np.nan, np.inf, -np.inf, 1e300, -1e30, 1e-300, 0.0]
-        array = array.astype("float64" if rng.random() < 0.5 else "float32")
-        with np.errstate(over="ignore"):
-            array.reshape(-1)[rng.integers(array.size)] = rng.choice(values)
-    elif kind == 5:
-        array = np.zeros([int(rng.choice([0, 1, 3, 7])) for _ in array.shape], array.dtype)
-    elif kind == 6:
-        array = np.concatenate([array, array]) if array.ndim else array[None]
-    elif kind == 7:
-        array = np.full(array.shape, str(rng.choice(["x", "é", "a\nb"])))
-    else:
-        array = np.zeros((), array.dtype)
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
-
-
 def files_below(folder):
     """Returns the files in a folder by their path in it."""
-    folder = pathlib.Path(folder)
-    return {
-        path.relative_to(folder): path
-        for path in sorted(folder.rglob("*"))
-        if path.is_symlink() or path.is_file()
-    }
+    paths = sorted(pathlib.Path(folder).rglob("*"))
+    return {p.relative_to(folder): p for p in paths if p.is_symlink() or p.is_file()}
 
 
 def keep_difference(good, case, place):
@@ -294,12 +233,8 @@ def keep_difference(good, case, place):
     """
     whole, changed = files_below(good), files_below(case)
     for part, path in changed.items():
-        same = (
-            part in whole
-            and not path.is_symlink()
-            and path.read_bytes() == whole[part].read_bytes()
-        )
-        if not same:
+        is_same = part in whole and not path.is_symlink()
+        if not (is_same and path.read_bytes() == whole[part].read_bytes()):
             (place / part).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, place / part, follow_symlinks=False)
     return sorted(str(part) for part in set(whole) - set(changed))
@@ -308,9 +243,7 @@ def keep_difference(good, case, place):
 def write_kept(good, place, gone, case):
     """Writes the case that `keep_difference` kept."""
     shutil.copytree(good, case, symlinks=True)
-    for part in gone:
-        (case / part).unlink()
-    for part, path in files_below(place).items():
+    for part in (*gone, *files_below(place)):
         (case / part).unlink(missing_ok=True)
-        (case / part).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, case / part, follow_symlinks=False)
+    if place.is_dir():
+        shutil.copytree(place, case, symlinks=True, dirs_exist_ok=True)

@@ -6,36 +6,111 @@ for what it refuses.
 
 import contextlib
 import functools
-import importlib.util
 import itertools
 import pathlib
 import shutil
+import zipfile
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import PIL.Image
 import tensorflow as tf
-from good_files import NAMES, Reader, classifier, image, model
-from weight_readers import (
-    converted,
-    copied,
-    keras_hub_folder,
-    read_weights,
-    saved,
-    torch_folder,
-)
 
+import keras_vit
 from keras_vit import export
-from keras_vit.classifier_folder import load_classifier
+from keras_vit.checkpoints.formats import read_values
+from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.images.decoding import reading_error
 from keras_vit.images.transcoding import read_image
-from keras_vit.training import SGD, Checkpoints, FineTuning, SoftmaxCrossentropy, Trainer
-from keras_vit.training.data.spec import DataSpec, open_source
+from keras_vit.models.opening import open_model
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data.spec import open_source
 from keras_vit.training.data.tfrecords import write_records
-from keras_vit.training.run.folder import RunFolder
-from keras_vit.training.run.job import Job
-from keras_vit.training.run.run_options import RunOptions
 
-VERIFY_SECONDS = 100.0  # For an export to answer; less than fuzz.py has for a file.
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
+SIZE = (12, 8)
+NAMES = ("red fox", "blå hval", "grey owl")
+
+
+class Reader(NamedTuple):
+    """A reader of files.
+
+    Args:
+        make: Writes the good files into a new folder.
+        read: Reads a folder.
+    """
+
+    make: Callable[[pathlib.Path], object]
+    read: Callable[[pathlib.Path], Any]
+
+
+@functools.cache
+def model():
+    """A Vision Transformer with all that its size allows."""
+    keras.utils.set_random_seed(0)
+    config = keras_vit.ViTConfig(patch_size=4, width=8, depth=1, mlp_dim=16, num_heads=2)
+    built = keras_vit.build(config, input_shape=(*SIZE, 3), classes=3)
+    head = built.get_layer("predictions")
+    head.kernel.assign(np.random.default_rng(0).normal(size=head.kernel.shape))
+    return built
+
+
+def image(number=0):
+    pixels = np.random.default_rng(number).integers(256, size=(13, 10, 3), dtype="uint8")
+    return PIL.Image.fromarray(pixels)
+
+
+def classifier(folder):
+    recipe = {"model": "ViT-Ti/16", "settings": {"steps": 3}, "data": {"data": "x"}}
+    save_classifier(folder, model(), NAMES, Preprocessing(SIZE), recipe=recipe)
+    (folder / "samples").mkdir()
+    for number in range(4):
+        image(number).save(folder / "samples" / f"{number}.png")
+
+
+# Weights
+
+
+def read_weights(path, **known):
+    """Opens weights with the facts about them, reads the values, and builds the model."""
+    opened = open_model(path, **known)
+    if opened.checkpoint is not None:
+        assert list(read_values(opened.checkpoint.arrays.values()))
+    if (config := opened.description.config) is not None:
+        assert config.width <= 4096, "a model of this size in a small file"
+    with contextlib.suppress(ValueError):
+        keras_vit.load_checkpoint(model(), path)
+    assert opened.description.facts
+    return opened.to_model()
+
+
+def converted(name="", to=None):
+    """A reader of what `convert` writes, a file or a folder."""
+
+    def make(folder):
+        source = folder.with_name("source")
+        classifier(source)
+        if name:
+            folder.mkdir()
+        export.convert(source, folder / name, to=to)
+        shutil.rmtree(source)
+
+    return Reader(make, lambda folder: read_weights(folder / name))
+
+
+def keras_file(folder):
+    folder.mkdir()
+    model().save(folder / "a.keras")
+
+
+def keras_hub_folder(folder):
+    """KerasHub's folder is the archive's weights and the config of its backbone."""
+    folder.mkdir()
+    with zipfile.ZipFile(GOLDEN / "keras_hub" / "classifier.keras") as archive:
+        for name in ("config.json", "model.weights.h5", "metadata.json"):
+            (folder / name).write_bytes(archive.read(name))
 
 
 # Images and data
@@ -45,27 +120,13 @@ def _image_files(folder):
     folder.mkdir()
     exif = PIL.Image.Exif()
     exif[0x0112] = 6
-    for suffix, options in _IMAGES.items():
-        image().save(folder / f"a.{suffix}", **options)
+    for suffix in ("jpg", "png", "bmp", "gif", "webp", "tiff", "avif"):
+        image().save(folder / f"a.{suffix}")
     image().save(folder / "turned.jpg", exif=exif)
-    image().save(folder / "progressive.jpg", progressive=True)
-    image().convert("P").save(folder / "palette.png")
-    image().convert("P").save(folder / "palette.bmp")
-    image().convert("CMYK").save(folder / "cmyk.jpg")
-    image().convert("I;16").save(folder / "deep.png")
-    image().save(folder / "lossless.webp", lossless=True)
+    for mode, name in (("P", "palette.png"), ("CMYK", "cmyk.jpg"), ("I;16", "deep.png")):
+        image().convert(mode).save(folder / name)
     image().save(folder / "many.gif", save_all=True, append_images=[image(1)])
     image().save(folder / "packed.tiff", compression="tiff_lzw")
-
-
-_IMAGES: dict[str, dict] = {
-    suffix: {} for suffix in ("jpg", "png", "bmp", "gif", "webp", "tiff", "avif")
-}
-if importlib.util.find_spec("pillow_heif"):
-    import pillow_heif
-
-    pillow_heif.register_heif_opener()
-    _IMAGES["heic"] = {}
 
 
 def _read_images(folder):
@@ -93,10 +154,6 @@ def _csv(folder):
     (folder / "data.csv").write_text("\n".join(rows) + "\n")
 
 
-def _read_csv(folder):
-    _read_source(folder / "data.csv")
-
-
 def _read_source(path):
     source = open_source(path)
     try:
@@ -116,107 +173,16 @@ def _tfrecords(folder):
     shutil.rmtree(folder / "images")
 
 
-def _read_records(folder):
-    _read_source(folder / "records")
-
-
-# Unfinished runs
-
-
-@functools.cache
-def trainer():
-    built = Trainer(keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]), averaging=0.9)
-    built.compile(SGD(0.1), SoftmaxCrossentropy())
-    return built
-
-
-def _run(folder):
-    """A run that was killed after its first state."""
-    run = RunFolder(folder / "out")
-    settings = FineTuning(steps=4)
-    data = DataSpec("photos")
-    recipe = {
-        "job": FineTuning.command,
-        "command": "keras-vit finetune",
-        "data": data.to_json(),
-        "settings": settings.to_json(),
-        "facts": {"gelu": "tanh", "normalization": "half"},
-    }
-    run.start(recipe)
-    run.save_best(trainer().model, 1, 0.5, 1.0)
-    run.checkpoints.save(trainer())
-    run.checkpoints.save(trainer())
-    run.lock.release(force=True)
-
-
-def _read_run(folder):
-    Job(DataSpec(None), RunOptions(folder / "out", resume=True, log=str), FineTuning())
-    Checkpoints(folder / "out.partial" / ".states").restore(trainer())
-    run = RunFolder(folder / "out", resume=True)
-    if run.best_score():
-        run.load_best(trainer().model)
-
-
-@functools.cache
-def _work():
-    """A folder with a classifier, made once in the folder of this process."""
-    folder = pathlib.Path("exports").absolute()
-    if not folder.exists():
-        classifier(folder / "classifier")
-    return folder
-
-
-# Verification of exports
-
-
-def _verified(kind, name, **options):
-    """A reader of exports of a kind, as `keras-vit verify`."""
-
-    def make(folder):
-        folder.mkdir()
-        getattr(export, kind)(_work() / "classifier", folder / name, **options)
-
-    return Reader(make, lambda folder: _verify(folder / name))
-
-
-def _verify(path):
-    """Verifies an export; every refusal is a line with its path."""
-    try:
-        return export.verify(path, time_limit=VERIFY_SECONDS)
-    except ValueError as error:
-        _check_refusal(str(error), str(path))
-        raise
-
-
-def _check_refusal(error, path):
-    assert path in error, f"no path in {error}"
-    assert "\n" not in error, f"several lines: {error}"
-
-
 READERS = {
     "npz": converted("a.npz"),
-    "keras": saved("a.keras", lambda path: model().save(path)),
-    "keras_hub": copied("keras_hub", "classifier.keras"),
+    "keras": Reader(keras_file, lambda folder: read_weights(folder / "a.keras")),
     "keras_hub_folder": Reader(keras_hub_folder, read_weights),
     "safetensors": converted("a.safetensors"),
-    "hugging_face": converted("x", "huggingface"),
-    "torch": Reader(torch_folder, read_weights),
+    "hugging_face": converted(to="huggingface"),
     "classifier": Reader(classifier, lambda folder: load_classifier(folder).predict(
         folder / "samples")),
     "classifier_weights": Reader(classifier, read_weights),
     "images": Reader(_image_files, _read_images),
-    "class_folder": Reader(_class_folder, _read_source),
-    "csv": Reader(_csv, _read_csv),
-    "tfrecords": Reader(_tfrecords, _read_records),
-    "run": Reader(_run, _read_run),
-    "verify_tflite": _verified("tflite", "a.tflite"),
-    "verify_onnx": _verified("onnx", "a.onnx"),
-    "verify_openvino": _verified("openvino", "a"),
-    "verify_saved_model": _verified("saved_model", "a"),
+    "csv": Reader(_csv, lambda folder: _read_source(folder / "data.csv")),
+    "tfrecords": Reader(_tfrecords, lambda folder: _read_source(folder / "records")),
 }  # fmt: skip
-
-
-def usable():
-    """Returns the names of the readers whose packages are here."""
-    has_torch = importlib.util.find_spec("torch") is not None
-    return [name for name in READERS if name != "torch" or has_torch]

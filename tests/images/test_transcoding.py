@@ -166,16 +166,6 @@ def turned(kind, orientation):
     return encode(picture(), kind, exif=exif.tobytes())
 
 
-def sixteen_bits():
-    values = np.arange(37 * 23, dtype="uint16").reshape(23, 37) * 70
-    return encode(Image.fromarray(values), "PNG")
-
-
-def animated_gif():
-    frames = [picture("P"), picture("P").transpose(Image.Transpose.ROTATE_180)]
-    return encode(frames[0], "GIF", save_all=True, append_images=frames[1:])
-
-
 def png_with_late_exif():
     before, name, rest = turned("PNG", 6).partition(b"eXIf")
     size = int.from_bytes(before[-4:], "big") + 4  # Content and checksum.
@@ -201,10 +191,12 @@ FILES = {
     "1-bit PNG": lambda: encode(picture("1"), "PNG"),
     "palette PNG": lambda: encode(picture("P"), "PNG"),
     "RGBA PNG": lambda: encode(picture("RGBA"), "PNG"),
-    "16-bit PNG": sixteen_bits,
+    "16-bit PNG": lambda: encode(Image.fromarray(WIDE), "PNG"),
     "PNG with EXIF behind its pixels": png_with_late_exif,
     "BMP": lambda: encode(picture(), "BMP"),
-    "animated GIF": animated_gif,
+    "animated GIF": lambda: encode(
+        picture("P"), "GIF", save_all=True, append_images=[picture("P").rotate(180)]
+    ),
     "WebP": lambda: encode(picture(), "WEBP"),
 }
 

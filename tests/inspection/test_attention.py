@@ -109,7 +109,7 @@ def test_a_saved_model_gives_the_same_and_is_not_changed(random_model, random_im
 
 @pytest.mark.parametrize(
     "function",
-    [inspection.mean_attention_distance, inspection.attention_rollout, inspection.head_maps],
+    [inspection.mean_attention_distance, inspection.attention_rollout],
 )
 def test_one_layers_attention_is_in_memory_at_a_time(
     random_model, random_images, function, monkeypatch
@@ -129,11 +129,3 @@ def test_one_layers_attention_is_in_memory_at_a_time(
     function(deep, random_images(count=3), batch_size=2)
     assert len(references) == 6 * 2  # Layers by batches.
     assert max(alive) <= 1  # That which the caller looks at.
-
-
-def test_head_maps_are_the_class_tokens_rows(random_model, random_images):
-    model, batch = random_model(TINY), random_images()
-    found = inspection.head_maps(model, batch, batch_size=1)
-    assert found.shape == (2, 2, 2, 2, 3)
-    expected = inspection.attention_maps(model, batch)[1][:, :, 0, 1:].reshape(2, 2, 2, 3)
-    np.testing.assert_allclose(found[:, 1], expected, atol=1e-6)

@@ -11,7 +11,7 @@ SHAPE = (8, 12, 3)  # 2 x 3 patches of 4 pixels.
 AXIAL = keras_vit.AxialConfig(4, 16, 1, 16, 2, classifier="token")
 AXIAL_RESNET = keras_vit.configs.AxialResNetConfig((1, 2), width_factor=0.5, num_heads=2)
 WIDE = (32, 48, 3)
-EVERY_FIGURE = {"filters", "position_similarity", "attention_distance", "rollout", "heads"}
+EVERY_FIGURE = {"filters", "position_similarity", "attention_distance", "rollout"}
 
 
 def test_an_error_names_the_part_that_a_model_lacks(random_model):
@@ -75,7 +75,7 @@ def test_other_architectures_have_the_figures_that_apply(
         num_pictures=1,
     )
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    drawn = {f"{name}_1" if name in ("rollout", "heads") else name for name in figures}
+    drawn = {f"{name}_1" if name == "rollout" else name for name in figures}
     assert written == {
         "index.html",
         *(f"{name}.npz" for name in figures),

@@ -1,23 +1,10 @@
-import keras
 import numpy as np
 import pytest
 
+from by_hand import array, randomized, tokens
 from keras_vit.layers import AttentionPooling
 
 DIM, HEADS, HIDDEN = 6, 2, 5
-
-
-def array(tensor):
-    return keras.ops.convert_to_numpy(tensor)
-
-
-def built(**arguments):
-    layer = AttentionPooling(HEADS, HIDDEN, **arguments)
-    layer.build((None, None, DIM))
-    rng = np.random.RandomState(0)
-    for weight in layer.weights:
-        weight.assign(rng.standard_normal(weight.shape))
-    return layer
 
 
 def numpy_pooling(layer, tokens, epsilon=1e-6):
@@ -44,12 +31,7 @@ def numpy_pooling(layer, tokens, epsilon=1e-6):
 
 
 def test_the_probe_attends_and_an_mlp_follows():
-    layer = built()
-    tokens = np.random.RandomState(1).standard_normal((2, 5, DIM)).astype("float32")
-    expected = numpy_pooling(layer, tokens)
-    np.testing.assert_allclose(array(layer(tokens)), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_heads_that_do_not_divide_the_token_size_are_refused():
+    layer, z = randomized(AttentionPooling(HEADS, HIDDEN), (None, None, DIM)), tokens(2, 5, DIM)
+    np.testing.assert_allclose(array(layer(z)), numpy_pooling(layer, z), rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="num_heads=4, token size=6"):
         AttentionPooling(4, HIDDEN).build((None, None, DIM))

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from by_hand import array
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.configs.position_resize import RULES
 from keras_vit.layers import PositionEmbedding, PositionEmbedding2D
@@ -19,10 +20,6 @@ def built(layer_class, registers=0, seed=0):
     for weight in layer.weights:
         weight.assign(rng.standard_normal(weight.shape))
     return layer, tokens
-
-
-def array(weight):
-    return keras.ops.convert_to_numpy(weight)
 
 
 def zoomed(table, down, across):
@@ -51,16 +48,7 @@ def test_a_patch_gets_the_embeddings_of_its_column_and_its_row():
         for column in range(GRID[1]):
             expected = np.concatenate([x[column], y[row]])
             np.testing.assert_array_equal(outputs[row * GRID[1] + column], expected)
-
-
-def test_class_tokens_have_rows_of_their_own_in_two_dimensions():
-    layer, tokens = built(PositionEmbedding2D)
     np.testing.assert_array_equal(array(layer(tokens))[1, :PREFIX], array(layer.prefix_embedding))
-
-
-def test_two_dimensions_need_an_even_token_size():
-    with pytest.raises(ValueError, match="must be even. Received: token size=5"):
-        PositionEmbedding2D(GRID).build((None, 12, 5))
 
 
 def test_registers_get_no_position(layer_class):
@@ -98,16 +86,6 @@ def test_the_graph_resizes_by_every_rule_as_files_are_resized(rule, grid):
     outputs = model.predict([zeros, np.zeros((1, *grid, DIM), "float32")], verbose=0)
     expected = resize_positions(table, GRID, grid, rule)
     np.testing.assert_allclose(outputs[0, PREFIX:], expected, atol=3e-6)
-
-
-def test_an_unknown_rule_of_resizing_is_refused():
-    with pytest.raises(ValueError, match="resize must be one of .*Received: resize='nearest'"):
-        PositionEmbedding(GRID, resize="nearest")
-
-
-def test_a_sequence_of_another_length_is_refused(layer_class):
-    with pytest.raises(ValueError, match="has 17 tokens. Received: a sequence of 18"):
-        layer_class(GRID, PREFIX, num_registers=3).build((None, 18, DIM))
 
 
 def test_values_start_normal_with_the_official_deviation(layer_class):

@@ -37,32 +37,16 @@ def test_a_quantised_model_is_read_from_its_file(name, tmp_path):
     before = model.predict(images, verbose=0)
     model.quantize("int8")
     expected = model.predict(images, verbose=0)
+    np.testing.assert_allclose(model(images), expected, atol=1e-6)
     assert 0 < np.abs(expected - before).max() < 0.1
     path = tmp_path / "model.keras"
     model.save(path)
     loaded = read_model(path)
     np.testing.assert_array_equal(loaded.predict(images, verbose=0), expected)
     assert len(loaded.weights) == len(model.weights)
-
-
-@pytest.mark.slow
-def test_both_dense_layers_of_the_mlp_are_quantised():
-    model = keras_vit.build(CONFIGS["token"], input_shape=(16, 16, 3), classes=3)
-    model.quantize("int8")
-    mlp = model.get_layer("encoder_block_0").mlp
-    assert mlp.dense_1.kernel.dtype == mlp.dense_2.kernel.dtype == "int8"
-
-
-def test_a_quantised_attention_pooling_can_be_called_directly():
-    model = keras_vit.build(CONFIGS["map"], input_shape=(16, 16, 3), classes=3)
-    model.quantize("int8")
-    images = np.random.RandomState(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
-    np.testing.assert_allclose(model(images), model.predict(images, verbose=0), atol=1e-6)
-
-
-def test_the_file_of_another_model_is_unchanged():
-    model = keras_vit.build(CONFIGS["token"], input_shape=(16, 16, 3), classes=3)
-    assert set(model.get_layer("encoder_block_0").get_build_config()) == {"input_shape"}
+    if name == "token":
+        mlp = loaded.get_layer("encoder_block_0").mlp
+        assert mlp.dense_1.kernel.dtype == mlp.dense_2.kernel.dtype == "int8"
 
 
 def test_keras_cannot_read_its_own_quantised_attention(tmp_path):

@@ -6,14 +6,11 @@ import keras
 import numpy as np
 import pytest
 
+from by_hand import array
 from keras_vit.layers import RotaryPositions, SelfAttention
 
 GRID, PREFIX, HEADS, UNITS = (2, 3), 2, 2, 8
 TEMPERATURE = 50.0
-
-
-def array(tensor):
-    return keras.ops.convert_to_numpy(tensor)
 
 
 def built(**options):
@@ -81,11 +78,3 @@ def test_the_attention_returns_the_probabilities_of_turned_queries_and_keys():
     logits = np.exp(query @ key.transpose(0, 1, 3, 2) / np.sqrt(UNITS))
     expected = logits / logits.sum(-1, keepdims=True)
     np.testing.assert_allclose(array(probabilities), expected, atol=1e-5)
-
-
-def test_what_cannot_turn_is_refused():
-    with pytest.raises(ValueError, match="multiple of 4 units. Received: 6 units"):
-        RotaryPositions().build((None, 2, None, 6))
-    query, key, _ = inputs()
-    with pytest.raises(ValueError, match="need the map of patches"):
-        built()(query, key)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from by_hand import randomized, tokens
 from keras_vit import configs
 from keras_vit.layers import EncoderBlock
 from makers import tiny_config
@@ -14,24 +15,15 @@ from makers import tiny_config
 CONFIG = tiny_config(width=8, depth=3, stochastic_depth_rate=0.4)
 
 
-def block(**arguments):
-    layer = EncoderBlock(num_heads=2, mlp_dim=8, **arguments)
-    layer.build((None, None, 4))
-    rng = np.random.default_rng(0)
-    for variable in layer.trainable_variables:
-        variable.assign(rng.normal(0, 0.5, variable.shape))
-    return layer
-
-
-def tokens(batch):
-    return np.random.default_rng(1).normal(size=(batch, 3, 4)).astype("float32")
+def block(rate):
+    return randomized(EncoderBlock(2, 8, stochastic_depth_rate=rate), (None, None, 4))
 
 
 @pytest.mark.any_backend
 @pytest.mark.any_backend_slow
 def test_each_example_has_both_parts_or_either_or_none():
     keras.utils.set_random_seed(0)
-    layer, z, rate, count = block(stochastic_depth_rate=0.3), tokens(4000), 0.3, 4000
+    layer, z, rate, count = block(0.3), tokens(4000, 3, 4), 0.3, 4000
     outputs = np.array(layer(z, training=True))
     found = np.zeros((2, 2), int)
     attention = np.array(layer.attention(layer.norm_1(z))) / (1 - rate)
@@ -47,22 +39,18 @@ def test_each_example_has_both_parts_or_either_or_none():
     np.testing.assert_allclose(found / count, expected, atol=0.032)
 
 
-@pytest.mark.any_backend_slow
-def test_nothing_is_skipped_in_inference():
-    z = tokens(4)
-    np.testing.assert_array_equal(block(stochastic_depth_rate=0.9)(z), block()(z))
-
-
-def test_a_rate_of_zero_keeps_no_random_state():
-    assert not block().non_trainable_variables
-    assert len(block(stochastic_depth_rate=0.1).non_trainable_variables) > 0
+def test_nothing_is_skipped_in_inference_nor_drawn_at_a_rate_of_zero():
+    z = tokens(4, 3, 4)
+    np.testing.assert_array_equal(block(0.9)(z), block(0.0)(z))
+    assert not block(0.0).non_trainable_variables
+    assert len(block(0.1).non_trainable_variables) > 0
 
 
 def test_the_rate_grows_linearly_from_zero():
     model = keras_vit.build(CONFIG, input_shape=(8, 8, 3), classes=2)
     rates = [model.get_layer(f"encoder_block_{index}").stochastic_depth_rate for index in range(3)]
     assert rates == pytest.approx([0.0, 0.2, 0.4])
-    assert dataclasses.replace(CONFIG, depth=1).stochastic_depth_rates == (0.0,)
+    assert dataclasses.replace(CONFIG, depth=1).block(0).stochastic_depth_rate == 0.0
 
 
 def test_a_rate_that_cannot_be_is_refused():

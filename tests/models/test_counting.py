@@ -14,7 +14,6 @@ from keras_vit.configs import (
     ResNetStem,
     ViTConfig,
 )
-from keras_vit.models.functional import build_model
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VIT = {"patch_size": 16, "width": 64, "depth": 2, "mlp_dim": 256, "num_heads": 4}
@@ -121,38 +120,19 @@ PARAMETERS = {
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_parameters_are_those_of_the_official_tests(name):
     assert describe(name).parameters == PARAMETERS[name]
-
-
-def test_parameters_without_class_token_are_those_of_the_official_tests():
     assert describe("ViT-B/16", classifier="gap").parameters == 86_566_120
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_parameters_are_those_of_the_built_model(models, name):
-    counted = describe(SMALL[name], input_shape=SHAPE, classes=10)
+def test_numbers_are_those_of_the_built_model_and_of_tensorflows_profiler(models, name):
+    counted, described = (
+        describe(SMALL[name], input_shape=SHAPE, classes=10),
+        describe(models(name)),
+    )
     assert counted.parameters == models(name).count_params()
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_flops_agree_with_the_profiler_of_tensorflow(models, name):
-    counted = describe(SMALL[name], input_shape=SHAPE, classes=10)
     assert counted.flops == pytest.approx(profiled(models(name)), rel=0.02)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_a_built_model_is_described_as_its_config_is(models, name):
-    described = describe(models(name))
-    by_config = describe(SMALL[name], input_shape=SHAPE, classes=10)
     for field in ("parameters", "flops", "activations", "sequence_length", "input_shape"):
-        assert getattr(described, field) == getattr(by_config, field)
-
-
-def test_flops_of_vit_b_16_are_those_counted_by_hand():
-    # Two for each product of the layers above; norms and the like are below 1%.
-    tokens, width = 197, 768
-    block = 4 * tokens * width**2 + 2 * tokens**2 * width + 2 * tokens * width * 3072
-    products = 196 * 768 * width + 12 * block + 1000 * width
-    assert describe("ViT-B/16").flops == pytest.approx(2 * products, rel=0.01)
+        assert getattr(described, field) == getattr(counted, field)
 
 
 def test_images_that_are_resized_first_are_counted_at_the_size_after_it():
@@ -177,7 +157,7 @@ def test_a_model_with_additional_layers_is_refused(models):
 
 
 def test_an_unknown_name_and_a_small_image_are_refused():
-    with pytest.raises(ValueError, match="Nearest: .*ViT-B/16"):
+    with pytest.raises(ValueError, match="Nearest: ViT-B/16, "):
         describe("ViT-B16")
     with pytest.raises(ValueError, match="at least 16x16 pixels"):
         describe("ViT-B/16", input_shape=(15, 16, 3))
@@ -200,11 +180,9 @@ def test_a_model_of_free_image_size_is_counted_at_the_size_of_its_positions(name
 
 
 @pytest.mark.parametrize("sides", [(None, 64), (64, None), (None, None)])
-@pytest.mark.parametrize("grid", [None, (4, 6)])
-def test_free_sides_are_counted_at_the_size_of_positions_that_are_not_square(sides, grid):
+def test_free_sides_are_counted_at_the_size_of_the_positions(sides):
     config = ViTConfig(**VIT)
-    model = build_model(config, include_top=False, input_shape=(*sides, 3), position_grid=grid)
-    down, across = grid or config.grid((224, 224))
+    model = keras_vit.build(config, include_top=False, input_shape=(*sides, 3))
     height, width, _ = describe(model).input_shape
-    assert config.grid((height, width)) == (down, across)
+    assert config.grid((height, width)) == config.grid((224, 224))
     assert describe(model).parameters == model.count_params()

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import keras_vit
+from by_hand import array
 from keras_vit import configs
 from keras_vit.configs.recognition import config_of
+from keras_vit.configs.resnet_configs import cells
 from makers import tiny_config
 
 SHAPE = (70, 65, 3)  # No multiple of a patch or a stride.
@@ -93,10 +95,6 @@ def once_per_small_model(check):
     return functools.cache(check)
 
 
-def array(tensor):
-    return keras.ops.convert_to_numpy(tensor)
-
-
 @once_per_small_model
 def scores_are_finite(config):
     scores = array(built(config)(images()))
@@ -167,7 +165,8 @@ def test_each_pooling_reduces_the_map(name):
 def takes_images_of_any_size(config):
     free = keras_vit.build(config, include_top=False, input_shape=(None, None, 4))
     assert free.output_shape[:3] == (None, None, None)
-    grid = config.grid(SHAPE[:2]) if hasattr(config, "grid") else config.feature_size(SHAPE[:2])
+    is_vit = hasattr(config, "grid")
+    grid = config.grid(SHAPE[:2]) if is_vit else cells(SHAPE[:2], config.stride)
     features = free(np.zeros((1, *SHAPE[:2], 4), "float32"))
     return tuple(features.shape) == (1, *grid, free.output_shape[-1])
 
@@ -175,26 +174,3 @@ def takes_images_of_any_size(config):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_image_size_may_be_free(name):
     assert takes_images_of_any_size(small(name))
-
-
-@once_per_small_model
-def half_precision_is_close(config):
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = keras_vit.build(config, classes=CLASSES, input_shape=SHAPE)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert {weight.dtype for weight in model.weights} == {"float32"}
-    block = next(layer for layer in model.layers if "block" in layer.name)
-    assert block.compute_dtype == "bfloat16"
-    model.set_weights(built(config).get_weights())
-    scores = model(images())
-    assert keras.backend.standardize_dtype(scores.dtype) == "float32"
-    expected = array(keras.ops.softmax(built(config)(images())))
-    np.testing.assert_allclose(array(scores), expected, atol=0.05)  # bfloat16: 3 digits.
-    return True
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_half_precision_is_close_and_ends_in_float32(name):
-    assert half_precision_is_close(small(name))

@@ -12,14 +12,13 @@ import keras_vit
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import read_images
-from keras_vit.checkpoints.code_bases.files_beside import read_folder
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.classifier_folder import save_classifier
-from keras_vit.description import Description, Labels, description_text
+from keras_vit.description import Labels
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import resized_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
@@ -67,18 +66,13 @@ def written(folder, model, layout, config=None, prefix=""):
 
 def test_a_folder_of_timm_says_everything(model, tmp_path):
     opened = open_model(written(tmp_path / "timm", model, TIMM, TIMM_CONFIG))
-    assert opened.description.preprocessing.value_range == IMAGENET
-    assert opened.description.preprocessing.evaluation == "torchvision"
-    assert opened.description.labels.names == ("cat", "dog", "fox")
-    assert (
-        opened.description.image_size,
-        opened.description.channels,
-        opened.description.classes,
-    ) == ((8, 8), 3, 3)
-    assert opened.description.config == dataclasses.replace(CONFIG, position_resize="bicubic")
-    assert (
-        opened.description.origins["pixels"] == opened.description.origins["gelu"] == "config.json"
-    )
+    known = opened.description
+    assert known.preprocessing.value_range == IMAGENET
+    assert known.preprocessing.evaluation == "torchvision"
+    assert known.labels.names == ("cat", "dog", "fox")
+    assert (known.image_size, known.channels, known.classes) == ((8, 8), 3, 3)
+    assert known.config == dataclasses.replace(CONFIG, position_resize="bicubic")
+    assert known.origins["pixels"] == known.origins["gelu"] == "config.json"
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
     ours, _ = opened.to_model()
     np.testing.assert_allclose(ours(images), model(images), atol=1e-6)
@@ -89,16 +83,54 @@ def test_a_folder_of_timm_says_everything(model, tmp_path):
     assert described.labels.names == ("cat", "dog", "fox")
 
 
-def test_a_file_alone_is_asked_for_its_range(model, tmp_path):
+def test_a_file_alone_is_asked_for_its_range_its_heads_and_its_gelu(model, tmp_path):
     path = written(tmp_path / "timm", model, TIMM) / "model.safetensors"
-    opened = open_model(path, num_heads=2, gelu="exact")
+    facts = {"num_heads": 2, "gelu": "exact"}
+    opened = open_model(path, **facts)
     assert opened.description.preprocessing is None
     with pytest.raises(ValueError, match="--normalization half .*no config.json of timm"):
         opened.preprocessing_for()
-    given = open_model(path, num_heads=2, gelu="exact", normalization="imagenet")
+    given = open_model(path, **facts, normalization="imagenet")
     assert given.preprocessing_for() == Preprocessing((8, 8), "torchvision", IMAGENET, "bicubic", 8)
-    with pytest.raises(ValueError, match="normalization must be one of .*'clip'"):
-        open_model(path, normalization="clip")
+    assert open_model(path, model=tiny_config(mlp_dim=32), gelu="exact").description.config == (
+        opened.description.config
+    )
+
+
+def test_official_weights_are_known_without_a_download():
+    known = open_model("imagenet21k", model="ViT-B/16", image_size=(224, 224)).description
+    assert (known.preprocessing, known.config) == (
+        Preprocessing((224, 224)), configs.MODELS["ViT-B/16"]
+    )  # fmt: skip
+    key = open_model("vit_b16_augreg_imagenet21k").description
+    assert (key.name, key.origins["pixels"]) == ("ViT-B/16", "the official code")
+
+
+@pytest.mark.parametrize(
+    ("weights", "facts", "message"),
+    [
+        ("timm", {"num_heads": 2, "gelu": "exact", "normalization": "clip"}, "one of .*'clip'"),
+        ("timm", {"model": "ViT-B/16", "gelu": "exact"}, "must be of the given model"),
+        ("pets", {"gelu": "tanh"}, "gelu='tanh' .*which has 'exact'"),
+        ("ViT-B/16", {}, "A model's name needs weights .*or random"),
+        ("nowhere", {}, "No such folder or file: nowhere"),
+    ],
+)
+def test_what_does_not_fit_is_refused(weights, facts, message, model, tmp_path):
+    written(tmp_path / "timm", model, TIMM)
+    save_classifier(tmp_path / "pets", model, "abc", Preprocessing((8, 8)))
+    place = tmp_path / weights
+    with pytest.raises(ValueError, match=message):
+        open_model(place if place.exists() else weights, **facts)
+    assert open_model(tmp_path / "pets", gelu="exact", num_heads=2).description.config == CONFIG
+
+
+def test_numbers_that_convert_wrote_are_no_class_names(model, tmp_path):
+    for recipe, expected in (({"converted": True}, None), ({}, ("0", "1", "2"))):
+        save_classifier(
+            tmp_path / "a", model, "012", Preprocessing((8, 8)), recipe=recipe, overwrite=True
+        )
+        assert open_model(tmp_path / "a").class_names == expected
 
 
 def test_hugging_face_needs_its_processor_and_torchvision_nothing(model, tmp_path):
@@ -116,23 +148,6 @@ def test_hugging_face_needs_its_processor_and_torchvision_nothing(model, tmp_pat
     assert (first.interpolation, first.resize_size) == ("bilinear", 256)
 
 
-def test_official_weights_are_known_without_a_download():
-    opened = open_model("imagenet21k", model="ViT-B/16", image_size=(224, 224))
-    assert (opened.description.preprocessing, opened.description.image_size) == (
-        Preprocessing((224, 224)),
-        (224, 224),
-    )
-    assert (opened.description.config, opened.description.labels.names) == (
-        configs.MODELS["ViT-B/16"],
-        None,
-    )
-    key = open_model("vit_b16_augreg_imagenet21k")
-    assert (key.description.name, key.description.origins["pixels"]) == (
-        "ViT-B/16",
-        "the official code",
-    )
-
-
 def test_the_folder_of_a_classifier_and_its_file_say_the_same(model, tmp_path):
     names = ("cat", "dog", "fox")
     ours = Preprocessing((8, 8), "resize_small_central_crop", IMAGENET)
@@ -146,23 +161,6 @@ def test_the_folder_of_a_classifier_and_its_file_say_the_same(model, tmp_path):
     model.save(tmp_path / "alone.keras")
     with pytest.raises(ValueError, match=r"--normalization .*no description\.json"):
         open_model(tmp_path / "alone.keras").preprocessing_for()
-
-
-def test_the_given_model_must_agree_but_for_numerics_and_settles_the_heads(model, tmp_path):
-    path = written(tmp_path / "timm", model, TIMM) / "model.safetensors"
-    given = tiny_config(mlp_dim=32)
-    opened = open_model(path, model=given, gelu="exact")
-    assert opened.description.config.num_heads == 2
-    with pytest.raises(ValueError, match="must be of the given model"):
-        open_model(path, model="ViT-B/16", gelu="exact")
-
-
-def test_numbers_that_convert_wrote_are_no_class_names(model, tmp_path):
-    ours, numbers = Preprocessing((8, 8)), ("0", "1", "2")
-    save_classifier(tmp_path / "converted", model, numbers, ours, recipe={"converted": True})
-    save_classifier(tmp_path / "digits", model, numbers, ours, recipe={})
-    assert open_model(tmp_path / "converted").class_names is None
-    assert open_model(tmp_path / "digits").class_names == numbers
 
 
 def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model, tmp_path):
@@ -214,12 +212,6 @@ def test_build_without_a_name_takes_changes_of_a_transfer(model, tmp_path):
     assert described.labels.names is None
 
 
-def test_build_without_a_name_gives_the_packages_classifier():
-    built = keras_vit.build(weights="cifar10")
-    assert (built.name, built.output_shape) == ("r7_vit_nano8", (None, 10))
-    assert keras_vit.describe(built).labels.names[0] == "airplane"
-
-
 def test_build_needs_a_name_or_weights_that_state_it(model, tmp_path):
     path = written(tmp_path / "timm", model, TIMM) / "model.safetensors"
     with pytest.raises(ValueError, match="must be given: attention heads .* the form of GELU"):
@@ -228,8 +220,9 @@ def test_build_needs_a_name_or_weights_that_state_it(model, tmp_path):
         assert keras_vit.build(weights=path, num_heads=2, gelu="exact").output_shape == (None, 3)
     with pytest.raises(ValueError, match="by its name or config, or by weights that state it"):
         keras_vit.build()
-    with pytest.raises(ValueError, match="No such folder or file: nowhere"):
-        keras_vit.build(weights="nowhere")
+    built = keras_vit.build(weights="cifar10")
+    assert (built.name, built.output_shape) == ("r7_vit_nano8", (None, 10))
+    assert keras_vit.describe(built).labels.names[0] == "airplane"
 
 
 @pytest.mark.parametrize("name", [None, CONFIG])
@@ -241,20 +234,6 @@ def test_build_keeps_the_sigmoid_of_labels(name, tmp_path):
     built = keras_vit.build(name, weights=tmp_path / "a", input_shape=(8, 8, 3), classes=3)
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
     np.testing.assert_allclose(built(images), sigmoid(images), atol=1e-6)
-
-
-@pytest.mark.parametrize("name", [None, CONFIG])
-def test_build_refuses_an_export_in_its_own_format(name, tmp_path):
-    (tmp_path / "a.tflite").write_bytes(b"")
-    with pytest.raises(ValueError, match="export|TFLite"):
-        keras_vit.build(name, weights=tmp_path / "a.tflite")
-
-
-def test_a_fact_that_the_weights_hold_is_not_given_anew(model, tmp_path):
-    save_classifier(tmp_path / "pets", model, "abc", Preprocessing((8, 8)))
-    with pytest.raises(ValueError, match="gelu='tanh' .*which has 'exact'"):
-        open_model(tmp_path / "pets", gelu="tanh")
-    assert open_model(tmp_path / "pets", gelu="exact", num_heads=2).description.config == CONFIG
 
 
 def test_an_image_size_that_is_no_multiple_of_the_patch_is_kept(model, tmp_path):
@@ -326,14 +305,3 @@ def test_weights_of_any_origin_are_evaluated_at_another_image_size(dinov2, model
         evaluated.model.get_layer("position_embedding").embedding,
         expected.get_layer("position_embedding").embedding,
     )
-
-
-def test_the_names_of_another_head_are_left_out_with_both_counts(tmp_path):
-    labels = Labels(("cat", "dog"))
-    text = description_text(Description(preprocessing=Preprocessing((8, 8)), labels=labels))
-    (tmp_path / "description.json").write_text(text)
-    (tmp_path / "classes.txt").write_text("cat\ndog\n")
-    assert read_folder(tmp_path, 2).labels.names == ("cat", "dog")
-    found = read_folder(tmp_path, 3)
-    counts = "class names in classes.txt: 2, outputs of the head: 3"
-    assert (found.labels.names, found.notes) == (None, (f"{counts}; the names were left out",))

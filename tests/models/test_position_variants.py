@@ -1,39 +1,27 @@
 """Table 8 of the paper: four kinds of position embeddings at three places."""
 
-import keras
 import numpy as np
 import pytest
 
 import keras_vit
+from by_hand import array
 
 PATCH, GRID, WIDTH, DEPTH = 4, (2, 3), 8, 3
 SIZE = (GRID[0] * PATCH, GRID[1] * PATCH)
 
 
-def array(tensor):
-    return keras.ops.convert_to_numpy(tensor)
-
-
-def built(position_embedding, at="input", size=SIZE, **arguments):
-    config = keras_vit.ViTConfig(
-        PATCH,
-        WIDTH,
-        DEPTH,
-        12,
-        2,
-        position_embedding=position_embedding,
-        position_embedding_at=at,
-        **{name: arguments.pop(name) for name in ("classifier",) if name in arguments},
-    )
-    model = keras_vit.build(config, input_shape=(*size, 3), include_top=False, **arguments)
+def built(kind, at="input", **arguments):
+    fields = {"position_embedding": kind, "position_embedding_at": at}
+    config = keras_vit.ViTConfig(PATCH, WIDTH, DEPTH, 12, 2, **fields)
+    model = keras_vit.build(config, input_shape=(*SIZE, 3), include_top=False, **arguments)
     rng = np.random.RandomState(0)
     for weight in model.weights:
         weight.assign(0.5 * rng.standard_normal(weight.shape))
     return model
 
 
-def images(size=SIZE):
-    return np.random.RandomState(1).standard_normal((2, *size, 3)).astype("float32")
+def images():
+    return np.random.RandomState(1).standard_normal((2, *SIZE, 3)).astype("float32")
 
 
 def permuted(x, order):
@@ -67,6 +55,21 @@ def test_with_positions_they_do_not(kind):
     assert difference_of_permutation(built(kind)) > 0.1
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"position_embedding": "none", "position_embedding_at": "every_block"}, "'every_block'"),
+        ({"position_embedding": "relative", "position_embedding_at": "every_block_shared"}, "add"),
+        ({"position_embedding": "learned_2d", "width": 9, "num_heads": 3}, "must be even .*=9"),
+    ],
+)
+def test_places_and_widths_that_do_not_fit_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        keras_vit.ViTConfig(
+            **{"patch_size": 4, "width": 8, "depth": 2, "mlp_dim": 12, "num_heads": 2, **fields}
+        )
+
+
 def positions(layer):
     """What the layer adds to a class token and the patches."""
     return array(layer(np.zeros((1, 7, WIDTH), "float32")))
@@ -94,41 +97,3 @@ def test_positions_are_added_where_the_config_says(kind, at, names):
         z = array(model.get_layer(f"encoder_block_{index}")(z))
     expected = array(model.get_layer("encoder_norm")(z))[:, 1:].reshape(2, *GRID, WIDTH)
     np.testing.assert_allclose(array(model(images())), expected, atol=1e-5)
-
-
-def test_a_table_at_every_block_learns_by_itself():
-    model = built("learned_1d", "every_block")
-    tables = [array(model.get_layer(f"position_embedding_{i}").embedding) for i in range(DEPTH)]
-    assert np.ptp(tables, axis=0).min() > 0
-
-
-def test_relative_positions_are_of_the_patches_behind_the_class_token():
-    block = built("relative").get_layer("encoder_block_1")
-    assert (block.grid, block.num_prefix_tokens) == (GRID, 1)
-    assert block.attention.offset_embedding.shape == (2 * 6 - 1, 2, WIDTH // 2)
-
-
-@pytest.mark.parametrize("kind", ["none", "relative"])
-@pytest.mark.parametrize("at", ["every_block", "every_block_shared"])
-def test_what_adds_nothing_is_refused_at_every_block(kind, at):
-    with pytest.raises(ValueError, match=f"needs position_embedding_at=.input.*'{at}'") as e:
-        keras_vit.ViTConfig(4, 8, 2, 12, 2, position_embedding=kind, position_embedding_at=at)
-    assert "\n" not in str(e.value)
-
-
-def test_an_odd_width_is_refused_for_two_dimensions():
-    with pytest.raises(ValueError, match="must be even .*Received: .*width=9"):
-        keras_vit.ViTConfig(4, 9, 2, 12, 3, position_embedding="learned_2d")
-
-
-@pytest.mark.parametrize(
-    ("kind", "at"),
-    [("learned_2d", "every_block_shared"), ("relative", "input"), ("none", "input")],
-)
-def test_a_model_of_free_size_is_that_of_the_default_size_on_it(kind, at):
-    free = built(kind, at, size=(None, None), patch_size=56)
-    fixed = built(kind, at, size=(224, 224), patch_size=56)
-    fixed.set_weights(free.get_weights())
-    x = images((224, 224))
-    np.testing.assert_allclose(array(free(x)), array(fixed(x)), atol=1e-4)
-    assert free(x[:, :112, :170]).shape == (2, 2, 3, WIDTH)

@@ -104,16 +104,6 @@ def test_all_masks_of_a_model_are_independent(name, recorder):
         assert abs(found) < 6 / np.sqrt(length), (i, j)
 
 
-def test_masks_differ_between_examples_and_tokens(recorder):
-    model_of("learned_1d")(images(), training=True)
-    for layer, kept in recorder.masks:
-        if not layer.noise_shape:
-            rows = kept.reshape(-1, kept.shape[-1])
-            length = len(rows) // 2
-            found = np.corrcoef(rows[:length].ravel(), rows[length : 2 * length].ravel())[0, 1]
-            assert abs(found) < 6 / np.sqrt(length * rows.shape[1]), layer.name
-
-
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="JAX traces it once")
 def test_recomputing_draws_the_masks_of_the_forward_pass(recorder):
     import tensorflow as tf

@@ -34,33 +34,18 @@ def mixed():
     keras.config.set_dtype_policy("float32")
 
 
-def test_a_float32_model_is_returned_unchanged():
-    model = build()
-    assert float32_model(model) is model
-
-
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_float32_model_has_the_weights_of_the_mixed_one(mixed, nested):
     if nested:
         mixed = keras.Sequential([keras.Input((16, 16, 3)), mixed])
     result = float32_model(mixed)
+    assert float32_model(result) is result
     assert not computes_in_float32(mixed)
     assert computes_in_float32(result)
     for old, new in zip(mixed.get_weights(), result.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
     difference = result.predict(IMAGES, verbose=0) - mixed.predict(IMAGES, verbose=0)
     assert 0 < np.abs(difference).max() < 1e-2  # Float16 keeps 11 bits.
-
-
-@pytest.mark.parametrize("num_registers", [0, 2])
-def test_another_image_size_shares_all_weights_but_resized_positions(num_registers):
-    model = build(num_registers=num_registers)
-    result = resized_model(model, (48, 40))
-    positions = result.get_layer("position_embedding").embedding
-    assert positions.shape == (1, 1 + 6 * 5, 16)
-    others = [variable for variable in result.weights if variable is not positions]
-    assert len(others) == len(model.weights) - 1
-    assert {id(variable) for variable in others} < {id(variable) for variable in model.weights}
 
 
 @pytest.mark.parametrize("fields", [{}, {"num_registers": 2}, {"classifier": "map"}])
@@ -73,6 +58,10 @@ def test_another_image_size_gives_what_loading_at_that_size_gives(fields, tmp_pa
     np.testing.assert_allclose(
         result.predict(WIDE_IMAGES, verbose=0), loaded.predict(WIDE_IMAGES, verbose=0), atol=1e-6
     )
+    shared = {id(variable) for variable in result.weights} & set(map(id, model.weights))
+    assert len(shared) == len(model.weights) - 1
+    with pytest.raises(ValueError, match="learned_1d.*Received: other"):
+        resized_model(keras.Sequential([keras.Input((8, 8, 3))], name="other"), (16, 16))
 
 
 ROTARY = {
@@ -103,16 +92,14 @@ def test_rotary_models_are_rebuilt_in_float32_and_for_inference():
         assert 0 < np.abs(difference).max() < 5e-2  # bfloat16 keeps 8 bits.
 
 
-def test_another_image_size_needs_learned_1d_positions():
-    images = keras.Input((8, 8, 3))
-    other = keras.Model(images, keras.layers.Flatten()(images), name="other")
-    with pytest.raises(ValueError, match="learned_1d.*Received: other"):
-        resized_model(other, (16, 16))
-
-
 def test_copied_weights_are_those_that_loading_a_file_gives(tmp_path):
     source, target, loaded = build(), build((48, 40), classes=5), build((48, 40), classes=5)
     source.save_weights(tmp_path / "source.weights.h5")
+    before = target.get_weights()
+    with pytest.raises(ValueError, match="predictions/kernel"):
+        copy_weights(source, target)
+    for old, new in zip(before, target.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
     report = copy_weights(source, target, LoadOptions(("predictions/*",)))
     keras_vit.load_checkpoint(
         loaded, tmp_path / "source.weights.h5", skip=("predictions/*",), position_grid=(4, 3)
@@ -120,15 +107,6 @@ def test_copied_weights_are_those_that_loading_a_file_gives(tmp_path):
     assert report.resized == {"position_embedding/embedding": ((4, 3), (6, 5))}
     for ours, expected in zip(target.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, expected)
-
-
-def test_weights_that_do_not_fit_are_not_copied():
-    target = build(classes=5)
-    before = target.get_weights()
-    with pytest.raises(ValueError, match="predictions/kernel"):
-        copy_weights(build(), target)
-    for old, new in zip(before, target.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
 
 
 def test_an_inference_model_has_neither_dropout_nor_remat(mixed):

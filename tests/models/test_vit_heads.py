@@ -6,43 +6,29 @@ import numpy as np
 import pytest
 
 import keras_vit
+from by_hand import array
 from keras_vit import configs
+from keras_vit.models.rebuild import feature_model
 from makers import tiny_config
 
 SMALL = tiny_config(width=8, mlp_dim=12)
 SHAPE = (8, 13, 3)  # A grid of 2 x 3, and a rest that is cut off.
 
 
-def array(tensor):
-    return keras.ops.convert_to_numpy(tensor)
-
-
-def images(channels=3):
-    return np.random.RandomState(1).standard_normal((2, *SHAPE[:2], channels)).astype("float32")
-
-
-def built(config=SMALL, **arguments):
-    arguments = {"input_shape": SHAPE, "classes": 5, **arguments}
-    model = keras_vit.build(config, **arguments)
-    rng = np.random.RandomState(0)
-    for weight in model.weights:
-        if "seed_generator" not in weight.path:
-            weight.assign(0.5 * rng.standard_normal(weight.shape))
-    return model
-
-
-def tokens_of(model, x):
-    return array(keras.Model(model.input, model.get_layer("encoder_norm").output)(x))
-
-
 def test_training_with_a_teacher_takes_the_logits_of_both_heads():
-    model = built(classifier="token+distillation")
-    names = tiny_config(width=8, mlp_dim=12, classifier="token+distillation").class_tokens
+    model = keras_vit.build(SMALL, input_shape=SHAPE, classes=5, classifier="token+distillation")
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(0.5 * rng.normal(size=weight.shape))
+    names = ("class_token", "distillation_token")
     student = keras.Model(model.input, [model.get_layer(f"{n}_head").output for n in names])
-    one, other = student(images(), training=True)
+    images = rng.normal(size=(2, *SHAPE)).astype("float32")
+    one, other = student(images, training=True)
     mean = keras.ops.softmax((one + other) / 2)
-    trained = model(images(), training=True)  # One output in training too.
+    trained = model(images, training=True)  # One output in training too.
     np.testing.assert_allclose(array(trained), array(mean), atol=1e-6)
+    tokens = keras.Model(model.input, model.get_layer("encoder_norm").output)(images)
+    np.testing.assert_array_equal(array(feature_model(model)(images)), array(tokens)[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -91,11 +77,3 @@ def test_a_line_of_the_shape_study_scales_its_sizes_alone(line, changed):
     assert study[line][2] == dataclasses.replace(configs.SHAPE_STUDY_BASE, **changed)
     costs = [keras_vit.describe(config).flops for _, config in sorted(study[line].items())]
     assert all(smaller < larger for smaller, larger in itertools.pairwise(costs))
-
-
-def test_features_of_a_model_with_two_heads_are_those_of_its_class_token():
-    from keras_vit.models.rebuild import feature_model
-
-    model = built(classifier="token+distillation")
-    features = array(feature_model(model)(images()))
-    np.testing.assert_array_equal(features, tokens_of(model, images())[:, 0])

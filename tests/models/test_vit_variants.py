@@ -9,6 +9,7 @@ import pytest
 from scipy.special import erf, expit, softmax
 
 import keras_vit
+from by_hand import array
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
 from keras_vit.configs.recognition import config_of
@@ -54,10 +55,6 @@ VARIANTS = {
 
 def images():
     return np.random.default_rng(1).normal(size=(2, *SHAPE)).astype("float32")
-
-
-def array(tensor):
-    return keras.ops.convert_to_numpy(tensor)
 
 
 def built(variant, **arguments):
@@ -192,6 +189,9 @@ def test_it_computes_what_numpy_does_also_from_a_file(variant, tmp_path):
     logits = array(model(images()))
     np.testing.assert_allclose(logits, expected, atol=2e-5 * np.abs(expected).max())
     assert np.abs(expected[0] - expected[1]).max() > 1e-2  # The images matter.
+    if variant != "distilled":
+        head = model.get_layer("predictions")
+        assert head.input is model.get_layer("representation").output
 
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
@@ -205,20 +205,6 @@ def test_every_weight_gets_a_gradient(variant, loss_and_gradients):
     missing = [path for path, value in gradients.items() if value is None or not value.any()]
     # A shift of all keys changes no softmax; the last token has neither head nor positions.
     assert not [path for path in missing if not path.endswith(("key/bias", "key_norm/beta"))]
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_layer_representation_is_the_input_of_the_head(variant):
-    model = built(variant)
-    features = keras.Model(model.input, model.get_layer("representation").output)
-    x = array(features(images()))
-    if variant == "distilled":
-        assert x.shape == (2, 2, 8)
-        return
-    head = model.get_layer("predictions")
-    np.testing.assert_allclose(
-        array(model(images())), x @ array(head.kernel) + array(head.bias), atol=1e-5
-    )
 
 
 @pytest.mark.parametrize(
@@ -241,49 +227,12 @@ def test_a_pooling_without_the_head_gives_the_same_representation(variant, pooli
     np.testing.assert_allclose(array(body(images())), array(features(images())), atol=1e-5)
 
 
-@pytest.mark.parametrize("variant", sorted(VARIANTS.keys() - {"pre_logits", "map with registers"}))
+@pytest.mark.parametrize("variant", ["CLIP", "DINOv2", "MAE", "max", "no last norm", "DINOv3"])
 def test_the_official_layout_takes_only_what_it_can_give_back(variant, tmp_path):
     refused = "layout must (match the model|have a name for every variable)"
     with pytest.raises(ValueError, match=f"The official {refused}"):
         keras_vit.save_checkpoint(built(variant), tmp_path / "model.npz")
     assert not (tmp_path / "model.npz").exists()
-
-
-def test_attention_pooling_without_the_head_needs_its_weights():
-    with pytest.raises(ValueError, match='"map" needs classifier="map"'):
-        keras_vit.build(SMALL, include_top=False, pooling="map")
-    with pytest.raises(ValueError, match='"map" needs classifier="map"'):
-        keras_vit.build("BiT-R50x1", include_top=False, pooling="map")
-
-
-def test_bit_names_the_input_of_its_head():
-    model = keras_vit.build(keras_vit.BiTConfig((1,), 0.5), input_shape=(32, 32, 3), classes=4)
-    assert model.get_layer("predictions").input is model.get_layer("representation").output
-
-
-@pytest.mark.any_backend
-def test_rotary_positions_serve_images_of_any_size():
-    variant = "DINOv3"
-    free = built(variant, include_top=False, input_shape=(None, None, 3))
-    weights = {weight.path: weight for weight in free.weights}
-    for size in (SHAPE[:2], (12, 4)):
-        fixed = built(variant, include_top=False, input_shape=(*size, 3))
-        for weight in fixed.weights:
-            weight.assign(weights[weight.path])
-        x = np.random.default_rng(2).normal(size=(2, *size, 3)).astype("float32")
-        np.testing.assert_allclose(array(free(x)), array(fixed(x)), rtol=1e-5, atol=1e-4)
-
-
-def test_recomputation_changes_no_gradient(loss_and_gradients):
-    loss, gradients = loss_and_gradients(built("DINOv3"), images(), np.array([0, 1]))
-    loss_again, recomputed = loss_and_gradients(
-        built("DINOv3", remat=True), images(), np.array([0, 1])
-    )
-    np.testing.assert_allclose(loss, loss_again, rtol=1e-5)
-    for path, gradient in gradients.items():
-        if gradient is not None:
-            scale = max(np.abs(gradient).max(), 1e-3)
-            np.testing.assert_allclose(recomputed[path], gradient, atol=1e-4 * scale, err_msg=path)
 
 
 @pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
@@ -327,14 +276,18 @@ def test_fields_that_do_not_fit_are_refused(fields, message):
         dataclasses.replace(SMALL, **fields)
 
 
-def test_other_configs_refuse_what_they_do_not_have():
-    with pytest.raises(ValueError, match="see lines"):
-        keras_vit.AxialConfig(4, 8, 2, 12, 2, rotary=100.0)
-    with pytest.raises(ValueError, match="needs a block"):
-        keras_vit.BiTConfig(())
-    with pytest.raises(ValueError, match="num_blocks"):
-        keras_vit.ResNetStem((3, 0, 9))
-    with pytest.raises(ValueError, match="multiple of the 32 groups"):
-        keras_vit.ResNetStem((3, 4, 9), width_factor=0.3)
-    with pytest.raises(ValueError, match="multiple of the 8 groups.*width=20"):
-        keras_vit.configs.PoolingStem((64,), width=20)
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: keras_vit.AxialConfig(4, 8, 2, 12, 2, rotary=100.0), "see lines"),
+        (lambda: keras_vit.AxialResNetConfig((1,), num_heads=7), "must divide the root's width"),
+        (lambda: keras_vit.BiTConfig(()), "needs a block"),
+        (lambda: keras_vit.ResNetStem((3, 0, 9)), "num_blocks"),
+        (lambda: keras_vit.ResNetStem((3, 4, 9), width_factor=0.3), "multiple of the 32 groups"),
+        (lambda: keras_vit.PoolingStem((64,), width=20), "multiple of the 8 groups.*width=20"),
+        (lambda: keras_vit.build(SMALL, include_top=False, pooling="map"), '"map" needs'),
+    ],
+)
+def test_other_configs_refuse_what_they_do_not_have(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -8,7 +8,7 @@ from runs import SignalAt, silent, tiny_settings
 
 import keras_vit
 from keras_vit.training import PreTraining, finetune
-from keras_vit.training.evaluation.classification import evaluate_classifier
+from keras_vit.training.evaluation.held_out import evaluate_classifier
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.run_options import RunOptions
@@ -70,7 +70,7 @@ def test_a_run_on_arrays_is_that_on_files_also_when_it_is_resumed(arrays, folder
     assert named.counts.images.tolist() == [0, 0, again.counts.images.tolist()[2]]
     others = evaluate_classifier(done.classifier, (255 - images[25:], labels[25:]))
     assert others.counts.images.tolist() == [0, 0, 5]
-    with pytest.raises(ValueError, match="class names: blue, green, red. Received: pink"):
+    with pytest.raises(ValueError, match="Received: blue, green, red; labels pink"):
         evaluate_classifier(done.classifier, (images[25:], ["pink"] * 5))
 
 

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing, ValueRange
-from keras_vit.training.machine import usable_cores
 from keras_vit.training.settings import FLIPS
 
 from . import augmentations
 from .augmentations import View, augment, check_augmentation, mixup_parameter
 from .examples import Examples, random_key, without_autotune
+from .split_record import usable_cores
 
 _AHEAD = 2  # Batches that are ready for the model.
 _IMAGES_PER_CORE = 4  # Parallel calls per core, so that no core waits for its next image.

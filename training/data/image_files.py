@@ -21,11 +21,10 @@ from keras_vit.images.listing import (
     is_no_file,
 )
 from keras_vit.images.transcoding import IN_GRAPHS, decode_file, kind_of
-from keras_vit.training.machine import usable_cores
 
 from .examples import RandomAccessExamples, first_names, tf, without_autotune
 from .parts import SPLITS, folder_parts, says_no_class
-from .split_record import file_fingerprints
+from .split_record import file_fingerprints, usable_cores
 from .tables import (
     TABLE_SUFFIXES,
     LabelledFile,

@@ -8,12 +8,11 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from multiprocessing.pool import ThreadPool
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from keras_vit.checkpoints.formats import load_arrays
-from keras_vit.training.machine import usable_cores
 from keras_vit.utils.files import SPLIT, atomic_write
 from keras_vit.utils.safe_text import for_line
 
@@ -22,6 +21,14 @@ _FILES_AT_ONCE = 256
 UNKNOWN = 0  # The fingerprint of an image that was not read.
 NEW = "new"
 PARTS = ("train", "validation", "calibration", "test")
+
+
+def usable_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # Not on macOS and Windows.
+        return os.cpu_count() or 1
 
 
 def fingerprint(encoded: bytes) -> int:
@@ -43,9 +50,6 @@ def file_fingerprints(paths: Sequence[str]) -> np.ndarray:
 
     with ThreadPool(4 * usable_cores()) as pool:  # They mostly wait for the disk.
         return np.array(pool.map(read, paths, _FILES_AT_ONCE), "uint64")
-
-
-Fingerprints: TypeAlias = Mapping[str, "np.ndarray | None"]
 
 
 def read_fingerprints(splits: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
@@ -75,7 +79,7 @@ class SplitRecord:
         object.__setattr__(self, "parts", parts)
 
     @classmethod
-    def of(cls, fingerprints: Fingerprints) -> SplitRecord | None:
+    def of(cls, fingerprints: Mapping[str, np.ndarray | None]) -> SplitRecord | None:
         """Returns the record of a run's images; None where their content is not known.
 
         Args:

@@ -22,7 +22,7 @@ from keras_vit.training.data.examples import places_by_class, task_of
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.report import Report, Table
 
-from .intervals import accuracy_text
+from .measures import accuracy_text
 from .predictions import EvaluatedModel, extract
 from .protocols import L2, SEEDS, SHOTS
 

@@ -28,7 +28,7 @@ from keras_vit.training.data import Examples, Source, evaluation_batches, open_s
 from keras_vit.training.data.examples import multi_hot, without_autotune
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.evaluation.intervals import Share
+from keras_vit.training.evaluation.measures import Share
 from keras_vit.training.evaluation.predictions import predictions
 from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
 from keras_vit.utils.json_files import read_json

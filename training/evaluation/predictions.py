@@ -20,11 +20,11 @@ from keras_vit.description import Description
 from keras_vit.images.transcoding import read_image
 from keras_vit.prediction import array_of, predict_batch
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training import data
+from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.machine import usable_cores
+from keras_vit.training.data.split_record import usable_cores
 from keras_vit.utils.fields import required
 from keras_vit.utils.progress import progress_bar
 
@@ -116,7 +116,7 @@ def predictions_of(
     if preprocessing is None and isinstance(examples, FileExamples):
         batches, by_pillow = pixel_batches(examples, skip_unreadable=skipping), True
     else:
-        batches = data.evaluation_batches(
+        batches = evaluation_batches(
             examples,
             preprocessing=preprocessing,
             batch_size=batch_size,

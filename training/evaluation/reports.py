@@ -29,8 +29,15 @@ from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.files import REPORT, SKIPPED
 from keras_vit.utils.report import Report, Table
 
-from .intervals import Share, exact_interval
-from .measures import Calibration, ClassCounts, calibration_of, coverage_curve, coverage_table
+from .measures import (
+    Calibration,
+    ClassCounts,
+    Share,
+    calibration_of,
+    coverage_curve,
+    coverage_table,
+    exact_interval,
+)
 
 MAX_SHOWN = 100  # Errors on a page.
 MAX_MATRIX = 20  # Classes of a confusion matrix on a page; more are listed as pairs.

@@ -16,7 +16,7 @@ from keras_vit import configs
 from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import description_text, set_description
+from keras_vit.description import Labels, description_text, set_description
 from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
@@ -24,21 +24,28 @@ from keras_vit.models.opening import HEAD
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import Data
-from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
-from keras_vit.training.evaluation import classification
+from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.training.trust.calibration_bound import with_section
+from keras_vit.training.trust.calibration_bound import (
+    Decision,
+    check_counts,
+    compute_scores,
+    counted,
+    find_decision,
+    spaced,
+    with_section,
+)
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
-from .card import masked_patch_card, model_card
-from .decision import decision_of_run
+from .card import masked_patch_card, model_card, write_run_page
 from .distillation import DistillationTrainer
 from .head_start import start_head, starts_with_probe
 from .job import Job
-from .loop import train
+from .loop import make_loss, make_metric, make_trainer, train
 from .masked_patches import (
     make_masked_patch_trainer,
     masked_patch_model,
@@ -46,8 +53,6 @@ from .masked_patches import (
 )
 from .plan import TrainingPlan, describe_plan
 from .run_options import run_arguments
-from .run_page import write_run_page
-from .trainer_setup import make_loss, make_metric, make_trainer
 from .transfer import choose_trained, dtype_policy
 
 FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
@@ -355,7 +360,7 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
             abstains=labels.abstains,
         )
         log(f"test    {report.summary}")
-        tested = {**report.to_json(), **_seen_before(plan, test)}
+        tested = report.to_json() | (_seen_before(plan) if folder.writes else {})
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
     recipe = job.finished_recipe(plan, test=tested, description=described.to_json())
     card = model_card(recipe, source.class_names)
@@ -406,7 +411,7 @@ def evaluate_images(
         examples: The images.
         **options: More arguments of `classification.evaluate`.
     """
-    return classification.evaluate(
+    return evaluate(
         model,
         examples,
         plan.source.class_names,
@@ -449,17 +454,52 @@ def choose_thresholds(
     return thresholds
 
 
-def _seen_before(plan, test):
+def decision_of_run(
+    plan: TrainingPlan, model: keras.Model, labels: Labels, log: Callable[[str], object]
+) -> Decision | None:
+    """Returns when the classifier of a run answers, if its settings ask for it.
+
+    Args:
+        plan: The run.
+        model: The model with its best weights, giving probabilities.
+        labels: Its classes.
+        log: Receives the lines of the result. Without a threshold within the bound, the reason:
+            the run is finished all the same.
+    """
+    bounds, source = plan.settings.decision, plan.source
+    if bounds is None:
+        return None
+    examples, record = source.splits["calibration"], SplitRecord.of(plan.fingerprints)
+    numbers = plan.fingerprints.get("calibration")
+    if record is not None and numbers is not None and (seen := record.has_seen(numbers)).any():
+        log(f"split   {seen.sum()} calibration images with a copy that was trained on are left out")
+        examples = examples.take(np.flatnonzero(~seen))
+    examples, batch_size = counted(examples, source.groups, log), plan.settings.micro_batch_size
+    try:
+        check_counts(examples.labels, labels, bounds)
+        known, trained = (
+            compute_scores(model, part, plan.preprocessing, batch_size=batch_size)
+            for part in (examples, spaced(source.splits["train"]))
+        )
+        found = find_decision(labels, known, trained.features, bounds)
+    except ValueError as error:
+        log(f"no decision: {error}")
+        return None
+    for line in found.lines:
+        log(line)
+    return found
+
+
+def _seen_before(plan):
     """How many test images this run, or the run of its weights, trained on or chose by.
 
     A copy of an image may be in two parts. 0 where the content is not known, and for the run of
     the weights, `start_is_known` is whether it is.
     """
-    # A worker that writes nothing has not read them.
-    numbers = plan.fingerprints or read_fingerprints({**plan.source.splits, "test": test})
-    start, run = SplitRecord.read(plan.opened.folder), SplitRecord.of(numbers)
-    if run is None or numbers["test"] is None:
+    numbers = plan.fingerprints["test"]
+    start, run = SplitRecord.read(plan.opened.folder), SplitRecord.of(plan.fingerprints)
+    if run is None or numbers is None:
         return {"seen": 0, "start_is_known": False}
-    seen = [record.has_seen(numbers["test"]) for record in (run, start) if record is not None]
+    seen = [record.has_seen(numbers) for record in (run, start) if record is not None]
     is_known = start is not None or getattr(plan.settings, "weights", None) is None
     return {"seen": int(np.any(seen, axis=0).sum()), "start_is_known": is_known}

@@ -23,7 +23,7 @@ from .plan import TrainingPlan
 from .transfer import extends_head
 
 MAX_IMAGES = 16_384  # Whose features the probe is solved from,
-MAX_TARGETS = 50_000_000  # and their number times that of the classes: 0.4 GB.
+MAX_TARGETS = 50_000_000  # and their number times the number of classes: 0.4 GB.
 
 
 def starts_with_probe(plan: TrainingPlan) -> bool:
@@ -51,9 +51,9 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
     the model sees them in evaluation. Its logits are the scores times a number, plus another one
     of multi-label data; both, and the regularisation, are chosen by the predictions of images
     that are left out. It takes the place of the head, which has zeros or the rows of the weights
-    for classes of the same name, if the cross-entropy of the left-out images is lower than that of
-    the head, which has not seen the images either. The images are the training images, ten
-    times as many as those of validation.
+    for classes of the same name, if it answers the left-out images with a lower cross-entropy than the
+    head, which has not seen them either. There are ten times as many training images as
+    validation images.
 
     Args:
         model: The model with its first weights, which gives logits.
@@ -109,11 +109,11 @@ def fit_logits(
     Args:
         scores: `(N, K)`.
         targets: 0 or 1, `(N, K)`.
-        several: Whether an image may have several labels: then each class has a sigmoid, and the
+        several: Whether the data are multi-label: then each class has a sigmoid, and the
             cross-entropy is the sum over the classes. Else b is 0.
 
-    The targets are those of one image more, of all classes alike (as in Platt 1999): else images
-    that are all right would want an endless a.
+    One image more, of all classes alike, is in the targets (as in Platt 1999): else images that
+    are all right would want an endless a.
     """
     count, classes = targets.shape
     targets = (count * targets + (0.5 if several else 1 / classes)) / (count + 1)

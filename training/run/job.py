@@ -10,8 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.classifier import check_classifier
-from keras_vit.description import Description, Labels
+from keras_vit.description import Description, Labels, check_class_names
 from keras_vit.description.class_labels import SCORES
 from keras_vit.description.without_paths import without_paths
 from keras_vit.models.opening import OpenedModel
@@ -31,14 +30,16 @@ from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, MaskedPatches
+from keras_vit.training.trust.calibration_bound import check_counts, counted
 from keras_vit.utils.fields import flag_of, required
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import changed_fields
 
-from .decision import CALIBRATION, check_calibration
+from .card import write_run_page
 from .distillation import open_teacher
 from .folder import RunFolder, unfinished_recipe
 from .head_start import starts_with_probe
+from .loop import make_schedule
 from .masked_patches import check_masked_patches
 from .plan import (
     TrainingPlan,
@@ -48,8 +49,6 @@ from .plan import (
     expected_time,
 )
 from .run_options import RunOptions
-from .run_page import write_run_page
-from .trainer_setup import make_schedule
 from .transfer import (
     extend,
     extends_head,
@@ -59,6 +58,7 @@ from .transfer import (
     with_fixed_repositories,
 )
 
+CALIBRATION = 0.1  # The share of the training images for calibration that --max-error takes.
 _DROPPED = "the bound of the weights does not hold for other weights; --max-error finds a new one"
 
 
@@ -246,7 +246,7 @@ class Job:
             facts["teacher"] = teacher.fact
         settings = choose_accumulation(settings, description.config, replicas=replicas)
         if source.class_names:  # What would be an error at the end is one now.
-            check_classifier(labels, None, preprocessing)
+            check_class_names(labels.output_names)
             samples = choose_samples(settings.samples, source, preprocessing.image_size)
 
         recipe = {
@@ -268,7 +268,9 @@ class Job:
         plan = TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )
-        check_calibration(plan)
+        if settings.decision is not None:  # Too few for a bound is an error before the first step.
+            held_out = counted(source.splits["calibration"], source.groups, lambda line: None)
+            check_counts(held_out.labels, labels, settings.decision)
         if starts_with_probe(plan):
             start = {"value": "linear probe", "from": "solved before the first step"}
             recipe["facts"].setdefault("head_start", start)

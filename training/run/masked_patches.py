@@ -21,8 +21,8 @@ from keras_vit.training.settings import TARGETS as PATCH_TARGETS, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
 
+from .loop import make_trainer
 from .plan import TrainingPlan
-from .trainer_setup import make_trainer
 
 COLOURS = 512  # Three bits for each of red, green and blue.
 CELLS = 4  # Per side of a downsized patch.

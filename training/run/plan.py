@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +21,6 @@ from keras_vit.prediction import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.machine import available_memory
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
 from keras_vit.utils.fields import field_info, required
@@ -238,8 +238,9 @@ def free_memory() -> int:
     if (memory := backend_devices().device_memory()) is not None:
         return memory
     try:
-        return available_memory()
-    except OSError:  # Not Linux.
+        with open("/proc/meminfo", encoding="ascii") as file:  # What needs no swapping.
+            return 1024 * int(re.findall(r"MemAvailable:\s*(\d+) kB", file.read())[0])
+    except (OSError, IndexError):  # Not Linux.
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 

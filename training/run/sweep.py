@@ -14,7 +14,7 @@ from typing import Any
 from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
-from keras_vit.training.evaluation.intervals import accuracy_text, mean_interval
+from keras_vit.training.evaluation.measures import accuracy_text, mean_interval
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text

@@ -17,4 +17,4 @@ from .jobs import (
     MaskedPatches as MaskedPatches,
     PreTraining as PreTraining,
 )
-from .shared import Settings as Settings
+from .shared import DecisionSettings as DecisionSettings, Settings as Settings

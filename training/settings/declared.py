@@ -297,7 +297,7 @@ class DeclaredSettings:
     )
     keep: str = setting(
         "best",
-        "the weights that are kept: the best of all validations, or those of the last step",
+        "the weights that are kept: the best of all validations, or the last ones",
         choices=KEPT,
     )
     evaluate_every: int | None = setting(

@@ -19,8 +19,7 @@ from keras_vit.utils.fields import (
     setting,
 )
 
-from .decisions import DecisionSettings
-from .shared import Settings
+from .shared import DecisionSettings, Settings
 
 TRAINED = ("all", "head", "lora")
 # What a file of weights may not hold; see `keras_vit.open_model`.

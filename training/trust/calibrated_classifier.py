@@ -20,7 +20,7 @@ from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec, spec_of_run
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.held_out import choose_images
-from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.training.settings import DecisionSettings
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, MODEL, atomic_folder, write_text
 

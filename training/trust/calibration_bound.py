@@ -15,9 +15,9 @@ from keras_vit.description.class_labels import Labels
 from keras_vit.models.rebuild import head_of, with_unknown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
-from keras_vit.training.evaluation.intervals import exact_interval
 from keras_vit.training.evaluation.measures import (
     calibration_of,
+    exact_interval,
     fit_temperature,
     scaled_probabilities,
 )
@@ -28,7 +28,7 @@ from keras_vit.training.evaluation.risk import (
     images_needed,
     least_answered,
 )
-from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.training.settings import DecisionSettings
 
 HEADING = "## Unknown images"  # In the model card.
 

@@ -33,8 +33,6 @@ STRICT = {
 MAX_NOISE = 0.01  # Share of wrong labels.
 FIRST = 50  # Labels, of which as many are expected to be wrong as the summary says.
 
-CHECK_HTML, FINDINGS_CSV, SPLIT_CSV = "check.html", "findings.csv", "split.csv"
-
 PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}  # Shares of the written split.
 
 _COLUMNS = ("kind", "image", "label", "finding", "value", "proposed", "other")
@@ -172,7 +170,7 @@ def write_check(
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    page, table, split = (folder / name for name in (CHECK_HTML, FINDINGS_CSV, SPLIT_CSV))
+    page, table, split = (folder / name for name in ("check.html", "findings.csv", "split.csv"))
 
     names = [*report.names, *(path for path, _ in report.unreadable)]
     if os.path.exists(names[0]):  # All at once: their folders distinguish two of one name.

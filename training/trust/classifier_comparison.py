@@ -14,7 +14,7 @@ from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
-from keras_vit.training.evaluation.intervals import Share
+from keras_vit.training.evaluation.measures import Share
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import check_file
 from keras_vit.utils.report import Report, Table
@@ -156,9 +156,8 @@ def compare_classifiers(
     true = np.asarray(evaluated.labels)
     measures = measures_of(of_old, of_new, true, common)
     top_1 = [Share(report.score, report.count) for report in reports]
-    folders = [classifier.folder for classifier in classifiers]
     lines = [
-        f"models  OLD {folders[0]}, NEW {folders[1]}",
+        f"models  OLD {classifiers[0].folder}, NEW {classifiers[1].folder}",
         f"images  {len(true):,} of {len(common):,} classes that both have",
         f"top-1   OLD {top_1[0]}, NEW {top_1[1]}; 95% intervals",
         *lines,

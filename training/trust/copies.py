@@ -27,7 +27,7 @@ _NEIGHBOURS = 10  # Nearest images of each, whose thumbnails are compared.
 _SHIFT = THUMBNAIL // 4  # Pixels, in each direction.
 _LEAST_DETAIL = 100.0  # Sum of squares in the overlap: less is noise of a flat image.
 _DETAILS = (0.7, 3.0)  # Pixels: standard deviations of the Gaussians whose difference is compared.
-# Larger sets are searched within fewer bits: the time of a search grows with the square.
+# Larger sets are searched within fewer bits: pairs that are near by chance grow with the square.
 _BITS, _LARGE, _BITS_OF_LARGE = 10, 20_000, 6
 
 

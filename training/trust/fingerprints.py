@@ -179,9 +179,9 @@ class DuplicateIndex:
         views = _signs(np.concatenate([image.hashes[:NUM_VIEWS] for image in images]))
         found, step = [], max(1, _AT_ONCE // len(self._views))
         for start in range(0, len(views), step):
-            distances = (_BITS - views[start : start + step] @ self._views.T) / 2
-            query, entry = np.nonzero(distances <= self._distance)
-            found.append((query + start, entry, distances[query, entry]))
+            products = views[start : start + step] @ self._views.T
+            query, entry = np.nonzero(products >= _BITS - 2 * self._distance)
+            found.append((query + start, entry, (_BITS - products[query, entry]) / 2))
         query, entry, bits = map(np.concatenate, zip(*found, strict=True))
         train, test, view = query // NUM_VIEWS, *np.divmod(entry, 2 * NUM_VIEWS)
         # The nearest views of a pair; ties go to the unmirrored one.

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.optimize
 import scipy.stats
 
-from keras_vit.training.evaluation.intervals import CONFIDENCE, exact_interval, holm
+from keras_vit.training.evaluation.measures import CONFIDENCE, exact_interval, holm
 from keras_vit.training.evaluation.reports import ClassificationReport
 from keras_vit.utils.safe_text import for_line
 

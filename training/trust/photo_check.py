@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.configs import MODELS
 from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.models.opening import is_model_name
 from keras_vit.prediction import highest
 from keras_vit.training.data.examples import task_of
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.evaluation.intervals import wilson_interval
+from keras_vit.training.evaluation.measures import wilson_interval
 from keras_vit.training.evaluation.predictions import build_evaluated, extract
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.utils.progress import progress_bar
@@ -62,7 +62,7 @@ def check_photos(
     """
     spec = dataclasses.replace(data_spec(data, **options), holdout=0.0)
     spec.open(verify=False)  # An error here comes before weights are downloaded.
-    is_of_several = weights in ("imagenet21k", "imagenet", "random") or is_model_name(weights)
+    is_of_several = weights in ("imagenet21k", "imagenet", "random") or weights in MODELS
     named = model or (DEFAULT_MODEL if is_of_several else None)
     opened = build_evaluated(named or weights, weights=weights if named else None)
     source = spec.open()

@@ -18,9 +18,9 @@ from PIL import Image, ImageOps
 from scipy import stats
 
 from keras_vit.images.transcoding import kind_of, to_rgb, transcoded
-from keras_vit.training.evaluation.intervals import holm
+from keras_vit.training.data.split_record import usable_cores
+from keras_vit.training.evaluation.measures import holm
 from keras_vit.training.evaluation.ridge import Decomposition
-from keras_vit.training.machine import usable_cores
 
 from .fingerprints import Fingerprint, fingerprint_of
 

@@ -66,7 +66,7 @@ def check_model_type(config: Mapping[str, Any], path: pathlib.Path) -> None:
 def _stated(checkpoint: Checkpoint) -> Stated:
     config, path = checkpoint.config, checkpoint.path
     if "model_type" not in config:
-        # Of the arrays of a ViT, only DINOv2 and DINOv3 have LayerScale.
+        # Only DINOv2 and DINOv3 have LayerScale.
         if "encoder_block_0/layer_scale_1" in checkpoint.shapes:
             raise ValueError(
                 "Files of DINOv2 and DINOv3 must have their config.json beside them, which shows "

@@ -1,18 +1,26 @@
-"""Names of weights in the official code, Vision Transformers, hybrids and BiT, and in our files."""
+"""Names of weights in the official code, Vision Transformers, hybrids and BiT.
+
+Also in our own files and in vit-keras's, which has the official names.
+"""
 
 from keras_vit.checkpoints.code_bases.files_beside import found, read_folder
 from keras_vit.checkpoints.code_bases.layouts import BLOCK, FLAX, KERAS_2, UNIT, Layout, rules_of
-from keras_vit.checkpoints.code_bases.transforms import GROUP_NORM, POINTWISE
+from keras_vit.checkpoints.code_bases.transforms import (
+    FLAT,
+    FLAT_FROM_HEADS,
+    GROUP_NORM,
+    POINTWISE,
+    VECTOR,
+)
 from keras_vit.configs.model_table import LEVERAGE
 from keras_vit.preprocessing import Preprocessing
 
 _PROJECTIONS = ("query", "key", "value", "out")
 
-
 _BLOCK = "Transformer/encoderblock_{block}"
 _MAP = "MAPHead_0/MultiHeadDotProductAttention_0"
 
-OFFICIAL_NAMES = {
+_NAMES = {
     "patch_embedding": "embedding",
     "class_token/token": "cls",
     "position_embedding/embedding": "Transformer/posembed_input/pos_embedding",
@@ -44,7 +52,7 @@ OFFICIAL_NAMES = {
 # google-research/vision_transformer, plain and hybrid, and google-research/big_vision.
 OFFICIAL = Layout(
     name="official",
-    rules=rules_of(OFFICIAL_NAMES, FLAX, {r"^root_norm/|_unit_{unit}/norm_": GROUP_NORM}),
+    rules=rules_of(_NAMES, FLAX, {r"^root_norm/|_unit_{unit}/norm_": GROUP_NORM}),
     marks=(r"^Transformer/encoder_norm/scale$", r"^embedding/kernel$"),
     prefixes=("", "opt/target/", "params/img/", "params/", "img/"),
     whole_prefix=True,
@@ -106,4 +114,46 @@ KERAS = Layout(
     numbered=True,
     left_out=((rf"^{LEVERAGE}/", 'the class "unknown"'),),
     images=lambda checkpoint, image_size, classes: read_folder(checkpoint.folder, classes),
+)
+
+# faustomorales/vit-keras, on Keras 2 and on Keras 3; its .npz files are the official ones.
+VIT_KERAS = Layout(
+    name="vit-keras",
+    rules=rules_of(
+        _NAMES | {"class_token/token": "class_token/cls"},
+        KERAS_2,
+        {
+            "/attention/out/kernel$": FLAT_FROM_HEADS,
+            "/attention/.*/kernel$": FLAT,
+            "/attention/.*/bias$": VECTOR,
+        },
+    ),
+    marks=(r"^embedding/kernel$", r"^Transformer/encoder_norm/gamma$"),
+    aliases=(
+        # Keras 3 has numbers where Keras 2 has the variables' names.
+        (r"\b(class_token)/0$", r"\1/cls"),
+        (r"posembed_input/0$", "posembed_input/pos_embedding"),
+        (r"((?:LayerNorm_\d|encoder_norm)/)0$", r"\1gamma"),
+        (r"((?:LayerNorm_\d|encoder_norm)/)1$", r"\1beta"),
+        (r"/0$", "/kernel"),
+        (r"/1$", "/bias"),
+        # Version 0.2 has "_" for "/", as Keras 3 allows none in a layer's name.
+        (r"\bTransformer_(encoderblock_\d+|encoder_norm|posembed_input)", r"Transformer/\1"),
+        (r"(encoderblock_\d+)_(Dense_[01])/", r"\1/\2/"),
+        # A variable's name stands behind the layer's, and has it in front once more.
+        (r"^.*\b(Transformer/encoderblock_\d+/)", r"\1"),
+        (
+            r"^(Transformer/encoderblock_\d+/)(?:MlpBlock_3/)?(?:layers/)?(Dense_[01]/)",
+            r"\1MlpBlock_3/\2",
+        ),
+        (r"^.*\b(Transformer/encoder_norm/\w+)$", r"\1"),
+        (r"^.*\bposembed_input/(?:.*/)?pos_embedding$", "Transformer/posembed_input/pos_embedding"),
+        (r"^(?:.*/)?cls$", "class_token/cls"),
+        (r"^(?:.*/)?(embedding|pre_logits|head)/(kernel|bias)$", r"\1/\2"),
+    ),
+    gelu="exact",
+    norm_epsilon=1e-6,
+    images=lambda checkpoint, image_size, classes: found(
+        "vit-keras's preprocess_inputs", Preprocessing(image_size)
+    ),
 )

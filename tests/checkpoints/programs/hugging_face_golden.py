@@ -83,9 +83,7 @@ def main():
     images = np.random.RandomState(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
     described, answers = {}, {"images": images}
     for seed, (name, (kind, fields, answer)) in enumerate(MODELS.items()):
-        kind = getattr(transformers, kind)
-        fields = fields if "vision_config" in fields else {**SIZES, **fields}
-        model = kind(kind.config_class(**fields)).eval()
+        model = build(kind, fields)
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "model.safetensors"
             model.save_pretrained(folder)
@@ -99,11 +97,11 @@ def main():
             }
             tensors = {key: torch.tensor(value) for key, value in values.items()}
             save_file(tensors, path, {"format": "pt"})
-            model, report = kind.from_pretrained(folder, output_loading_info=True)
+            model, report = type(model).from_pretrained(folder, output_loading_info=True)
             assert not any(report.values()), report
             config = json.loads((pathlib.Path(folder) / "config.json").read_text())
         described[name] = {"seed": seed, "config": _short(config), "arrays": rows}
-        answers[name] = _answer(model.eval(), answer, torch.tensor(images.transpose(0, 3, 1, 2)))
+        answers[name] = answer_of(model.eval(), answer, torch.tensor(images.transpose(0, 3, 1, 2)))
     FOLDER.mkdir(exist_ok=True)
     lines = [f"{json.dumps(name)}: {json.dumps(model)}" for name, model in described.items()]
     content = "{\n" + ",\n".join(lines) + "\n}\n"
@@ -111,7 +109,15 @@ def main():
     np.savez_compressed(FOLDER / "expected.npz", **answers)
 
 
-def _answer(model, answer, pixels):
+def build(kind, fields):
+    """Returns a model of a class of transformers with random weights."""
+    kind = getattr(transformers, kind)
+    fields = fields if "vision_config" in fields else {**SIZES, **fields}
+    return kind(kind.config_class(**fields)).eval()
+
+
+def answer_of(model, answer, pixels):
+    """Returns one of the answers in `MODELS`."""
     with torch.no_grad():
         if answer == "token":  # An order of the patches, for an autoencoder that masks none.
             order = torch.arange(4.0).expand(len(pixels), -1)

@@ -44,8 +44,7 @@ def main():
     images = np.random.RandomState(0).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     described, arrays = {}, {"images": images}
     for seed, (feature, (name, changes)) in enumerate(MODELS.items()):
-        classes = {} if timm.get_pretrained_cfg(name).num_classes == 0 else {"num_classes": 5}
-        model = timm.create_model(name, img_size=(16, 24), **{**SMALL, **classes, **changes})
+        model = build(name, changes)
         rows = [_row(key, tuple(value.shape)) for key, value in model.state_dict().items()]
         rng = np.random.RandomState(seed)
         values = {
@@ -67,6 +66,12 @@ def main():
     content = "{\n" + ",\n".join(lines) + "\n}\n"
     (FOLDER / "models.json").write_text(content, encoding="utf-8")
     np.savez_compressed(FOLDER / "expected.npz", **arrays)
+
+
+def build(name, changes):
+    """Returns a small model of an architecture of timm with random weights."""
+    classes = {} if timm.get_pretrained_cfg(name).num_classes == 0 else {"num_classes": 5}
+    return timm.create_model(name, img_size=(16, 24), **{**SMALL, **classes, **changes})
 
 
 def _row(name, shape):

@@ -1,25 +1,29 @@
-"""Random models of other libraries, and their logits; run where those are installed.
+"""Random models of other libraries, and their answers; run where those are installed.
 
     python other_libraries.py make FOLDER
     python other_libraries.py load FOLDER
     python other_libraries.py prepare FOLDER
 
-`make` writes each model in its library's own format to FOLDER/<name> and its images and logits,
-or features of a model without a head, to FOLDER/<name>.npz. `load` reads what was converted to
-FOLDER/to_<library> and writes the logits of FOLDER/images.npy to FOLDER/to_<library>.npz.
+`make` writes each model in its library's own format to FOLDER/<name>, with the images and the
+answers in `answers.npz`; the models are as in the golden files. `load` reads what was converted
+to FOLDER/to_<library> and writes the logits of FOLDER/images.npy to FOLDER/to_<library>.npz.
 """
 
+import functools
 import json
 import os
 import pathlib
 import sys
 
 os.environ["KERAS_BACKEND"] = "torch"
+sys.path.append(os.fspath(pathlib.Path(__file__).parents[2] / "checkpoints" / "programs"))
 
 import any_torchvision  # noqa: F401, before what imports torchvision
+import hugging_face_golden
 import keras_hub
 import numpy as np
 import timm
+import timm_golden
 import torch
 import transformers
 from PIL import Image
@@ -30,232 +34,70 @@ SIZE, PATCH, DEPTH, HEADS, WIDTH, MLP, CLASSES = 32, 8, 2, 3, 48, 96, 5
 
 
 def make(folder):
-    """Writes the models and their logits."""
+    """Writes the models and their answers."""
     torch.manual_seed(0)
-    images = np.random.default_rng(0).uniform(-1, 1, (4, SIZE, SIZE, 3)).astype("float32")
-    np.save(folder / "images.npy", images)
-    for name, build in MODELS.items():
-        answers = build(folder / name, images)
-        np.savez(folder / f"{name}.npz", images=images, answers=np.asarray(answers))
+    np.save(folder / "images.npy", pictures(SIZE, SIZE))
+    for name, (kind, fields, answer) in hugging_face_golden.MODELS.items():
+        model = randomized(hugging_face_golden.build(kind, fields))
+        path = folder / f"transformers, {name}"
+        model.save_pretrained(path)
+        answering = functools.partial(hugging_face_golden.answer_of, model, answer)
+        write_answers(path, pictures(16, 16), answering)
+    model = randomized(hugging_face_golden.build("ViTForImageClassification", {"num_labels": 3}))
+    model.bfloat16().save_pretrained(folder / "bfloat16")
+    write_answers(folder / "bfloat16", pictures(16, 16), logits_of(model.float()))
+    for name, (known, changes) in timm_golden.MODELS.items():
+        model = randomized(timm_golden.build(known, changes))
+        path = folder / f"timm, {name}"
+        timm.models.save_for_hf(model, path, safe_serialization=True)
+        write_answers(path, pictures(16, 24), logits_of(model))
+    model = randomized(VisionTransformer(SIZE, PATCH, DEPTH, HEADS, WIDTH, MLP, num_classes=5))
+    (folder / "torchvision").mkdir()
+    save_file(model.state_dict(), folder / "torchvision" / "model.safetensors")
+    write_answers(folder / "torchvision", pictures(SIZE, SIZE), logits_of(model))
+    for name, fields in {
+        "KerasHub": {},
+        "KerasHub without biases": dict.fromkeys(
+            ("use_mha_bias", "use_mlp_bias", "use_patch_bias"), False
+        ),
+    }.items():
+        backbone = keras_hub.models.ViTBackbone(
+            image_shape=(SIZE, SIZE, 3), patch_size=PATCH, num_layers=DEPTH, num_heads=HEADS,
+            hidden_dim=WIDTH, mlp_dim=MLP, **fields,
+        )  # fmt: skip
+        model = keras_hub.models.ViTImageClassifier(backbone, CLASSES)
+        rng = np.random.default_rng(0)
+        model.set_weights([rng.normal(size=weight.shape) / 6 for weight in model.weights])
+        model.save_to_preset(folder / name)
+        model.save(folder / name / "classifier.keras")
+        model.save_weights(folder / name / "classifier.weights.h5")
+        images = pictures(SIZE, SIZE)
+        np.savez(folder / name / "answers.npz", images, model.predict(images, verbose=0))
 
 
-def _logits(model, images):
-    model.eval()
-    with torch.no_grad():
-        answer = model(torch.tensor(images.transpose(0, 3, 1, 2)))
-    return getattr(answer, "logits", answer).float().numpy()
+def pictures(height, width):
+    return np.random.default_rng(0).uniform(-1, 1, (4, height, width, 3)).astype("float32")
 
 
-def _randomize(model):
+def randomized(model):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape))
-    return model
+    return model.eval()
 
 
-def _transformers_config(kind):
-    return kind(
-        hidden_size=WIDTH,
-        num_hidden_layers=DEPTH,
-        num_attention_heads=HEADS,
-        intermediate_size=MLP,
-        image_size=SIZE,
-        patch_size=PATCH,
-        id2label={index: f"class {index}" for index in range(CLASSES)},
-        layer_norm_eps=1e-5,
-        hidden_act="gelu_pytorch_tanh",
-    )
-
-
-def _transformers(folder, images):
-    config = _transformers_config(transformers.ViTConfig)
-    model = _randomize(transformers.ViTForImageClassification(config))
-    model.save_pretrained(folder, max_shard_size="50KB")
-    return _logits(model, images)
-
-
-def _transformers_bfloat16(folder, images):
-    config = _transformers_config(transformers.ViTConfig)
-    model = _randomize(transformers.ViTForImageClassification(config)).bfloat16()
-    model.save_pretrained(folder)
-    return _logits(model.float(), images)
-
-
-def _transformers_deit(folder, images):
-    config = _transformers_config(transformers.DeiTConfig)
-    model = _randomize(transformers.DeiTForImageClassificationWithTeacher(config))
-    model.save_pretrained(folder)
-    return _logits(model, images)
-
-
-def _transformers_fields(**more):
-    """Fields of the configs of all vision models, which leave the numerics to their defaults."""
-    return dict(
-        hidden_size=WIDTH, num_hidden_layers=DEPTH, num_attention_heads=HEADS,
-        intermediate_size=MLP, image_size=SIZE, patch_size=PATCH, **more,
-    )  # fmt: skip
-
-
-def _transformers_classifier(name, **more):
-    """A builder of a classifier by the name of its family."""
-
-    def build(folder, images):
-        config = getattr(transformers, f"{name}Config")
-        kind = getattr(transformers, f"{name}ForImageClassification")
-        fields = _transformers_fields(num_labels=CLASSES, **more)
-        model = _randomize(kind(config(**fields)))
-        model.save_pretrained(folder)
-        return _logits(model, images)
-
-    return build
-
-
-def _transformers_body(name, family=None, **more):
-    """A builder of a model without a head; the answer is its pooled output."""
-
-    def build(folder, images):
-        config = getattr(transformers, f"{family or name.removesuffix('Model')}Config")
-        model = _randomize(getattr(transformers, name)(config(**_transformers_fields(**more))))
-        model.save_pretrained(folder)
-        model.eval()
+def logits_of(model):
+    def answer(pixels):
         with torch.no_grad():
-            answer = model(torch.tensor(images.transpose(0, 3, 1, 2)))
-        return answer.pooler_output.numpy()
+            found = model.eval()(pixels)
+        return getattr(found, "logits", found).numpy()
 
-    return build
-
-
-def _transformers_tower(name):
-    """A builder of a model with an image and a text tower; the answer is the image tower's."""
-
-    def build(folder, images):
-        text = dict(
-            vocab_size=10, hidden_size=WIDTH, intermediate_size=MLP, num_hidden_layers=1,
-            num_attention_heads=HEADS,
-        )  # fmt: skip
-        config = getattr(transformers, f"{name}Config")(
-            vision_config=_transformers_fields(), text_config=text
-        )
-        model = _randomize(getattr(transformers, f"{name}Model")(config)).eval()
-        model.save_pretrained(folder)
-        with torch.no_grad():
-            answer = model.vision_model(torch.tensor(images.transpose(0, 3, 1, 2)))
-        return answer.pooler_output.numpy()
-
-    return build
+    return answer
 
 
-def _transformers_mae(folder, images):
-    config = transformers.ViTMAEConfig(
-        **_transformers_fields(
-            mask_ratio=0.0,
-            decoder_hidden_size=24,
-            decoder_num_attention_heads=2,
-            decoder_num_hidden_layers=1,
-            decoder_intermediate_size=48,
-        )
-    )
-    model = _randomize(transformers.ViTMAEForPreTraining(config))
-    model.save_pretrained(folder)
-    order = torch.arange((SIZE // PATCH) ** 2).float().expand(len(images), -1)
-    return _features(lambda pixels: model.vit(pixels, noise=order), images)
-
-
-def _features(model, images):
-    """The class token's features."""
-    with torch.no_grad():
-        answer = model(torch.tensor(images.transpose(0, 3, 1, 2)))
-    return answer.last_hidden_state[:, 0].numpy()
-
-
-def _state_dict(model, folder, images):
-    _randomize(model)
-    folder.mkdir()
-    save_file(model.state_dict(), folder / "model.safetensors")
-    torch.save(model.state_dict(), folder / "model.pth")
-    return _logits(model, images)
-
-
-def _timm_arguments():
-    return dict(
-        img_size=SIZE, patch_size=PATCH, embed_dim=WIDTH, depth=DEPTH, num_heads=HEADS,
-        mlp_ratio=MLP / WIDTH, num_classes=CLASSES,
-    )  # fmt: skip
-
-
-def _timm(**more):
-    """A builder of a Vision Transformer."""
-
-    def build(folder, images):
-        model = timm.models.VisionTransformer(**_timm_arguments(), **more)
-        return _state_dict(model, folder, images)
-
-    return build
-
-
-def _timm_deit(folder, images):
-    model = timm.models.deit.VisionTransformerDistilled(**_timm_arguments())
-    return _state_dict(model, folder, images)
-
-
-def _torchvision(folder, images):
-    model = VisionTransformer(SIZE, PATCH, DEPTH, HEADS, WIDTH, MLP, num_classes=CLASSES)
-    return _state_dict(model, folder, images)
-
-
-def _keras_hub(name, **more):
-    """A builder of a classifier by the name of its family."""
-
-    def build(folder, images):
-        backbone = getattr(keras_hub.models, f"{name}Backbone")(
-            image_shape=(SIZE, SIZE, 3), patch_size=PATCH, num_layers=DEPTH, num_heads=HEADS,
-            hidden_dim=WIDTH, **{"mlp_dim" if name == "ViT" else "intermediate_dim": MLP}, **more,
-        )  # fmt: skip
-        model = getattr(keras_hub.models, f"{name}ImageClassifier")(backbone, CLASSES)
-        rng = np.random.default_rng(0)
-        model.set_weights([rng.normal(size=weight.shape) / 6 for weight in model.weights])
-        model.save_to_preset(folder)
-        model.save(folder / "classifier.keras")
-        model.save_weights(folder / "classifier.weights.h5")
-        return model.predict(images, verbose=0)
-
-    return build
-
-
-MODELS = {
-    "transformers": _transformers,
-    "transformers_bfloat16": _transformers_bfloat16,
-    "transformers_deit": _transformers_deit,
-    "transformers_quick_gelu": _transformers_classifier("ViT", hidden_act="quick_gelu"),
-    "transformers_relu": _transformers_classifier("ViT", hidden_act="relu"),
-    "transformers_msn": _transformers_classifier("ViTMSN"),
-    "transformers_ijepa": _transformers_classifier("IJepa"),
-    "transformers_no_qkv_bias": _transformers_classifier("ViT", qkv_bias=False),
-    "transformers_mae": _transformers_mae,
-    "transformers_deit_token": _transformers_classifier("DeiT"),
-    "transformers_dinov2": _transformers_classifier("Dinov2", mlp_ratio=2),
-    "transformers_dinov2_registers": _transformers_classifier(
-        "Dinov2WithRegisters", mlp_ratio=2, num_register_tokens=3
-    ),
-    "transformers_dinov2_swiglu": _transformers_body(
-        "Dinov2Model", mlp_ratio=2, use_swiglu_ffn=True
-    ),
-    "transformers_dinov3": _transformers_body("DINOv3ViTModel", num_register_tokens=3),
-    "transformers_clip_tower": _transformers_body("CLIPVisionModel", "CLIPVision"),
-    "transformers_siglip_tower": _transformers_body("SiglipVisionModel", "SiglipVision"),
-    "transformers_clip": _transformers_tower("CLIP"),
-    "transformers_siglip": _transformers_tower("Siglip"),
-    "timm": _timm(),
-    "timm_deit": _timm_deit,
-    "timm_registers": _timm(reg_tokens=3),
-    "timm_registers_without_rows": _timm(reg_tokens=3, no_embed_class=True),
-    "timm_no_qkv_bias": _timm(qkv_bias=False),
-    "torchvision": _torchvision,
-    "keras_hub": _keras_hub("ViT"),
-    "keras_hub_no_biases": _keras_hub(
-        "ViT", use_mha_bias=False, use_mlp_bias=False, use_patch_bias=False
-    ),
-}
+def write_answers(folder, images, answer):
+    pixels = torch.tensor(images.transpose(0, 3, 1, 2))
+    np.savez(folder / "answers.npz", images, answer(pixels))
 
 
 # What `convert` prints for each file.
@@ -273,33 +115,35 @@ TIMM_ARGUMENTS = {
 def load(folder):
     """Writes the logits of what was converted."""
     images = np.load(folder / "images.npy")
-    hub = transformers.AutoModelForImageClassification.from_pretrained(folder / "to_transformers")
+    pixels = torch.tensor(images.transpose(0, 3, 1, 2))
+    found = {}
     for name, more in TIMM_ARGUMENTS.items():
-        fields = {**_timm_arguments(), **more}
-        if "mlp_layer" in more:  # The first layer has twice the units.
-            fields["mlp_ratio"] *= 2
-        model = timm.models.VisionTransformer(**fields)
+        model = timm.models.VisionTransformer(
+            img_size=SIZE, patch_size=PATCH, embed_dim=WIDTH, depth=DEPTH, num_heads=HEADS,
+            num_classes=CLASSES,
+            # The first layer of SwiGLU has twice the units.
+            mlp_ratio=MLP / WIDTH * (2 if "mlp_layer" in more else 1), **more,
+        )  # fmt: skip
         model.load_state_dict(load_file(folder / f"{name}.safetensors"))
-        np.savez(folder / f"{name}.npz", logits=_logits(model, images))
+        found[name] = logits_of(model)(pixels)
+    hub = transformers.AutoModelForImageClassification.from_pretrained(folder / "to_transformers")
+    found["to_transformers"] = logits_of(hub)(pixels)
     # KerasHub reads folders of Hugging Face.
     task = keras_hub.models.ViTImageClassifier.from_preset(
         str(folder / "to_transformers"), num_classes=CLASSES, load_weights=True, preprocessor=None
     )
     head = hub.classifier
     task.output_dense.set_weights([head.weight.detach().numpy().T, head.bias.detach().numpy()])
-    for name, logits in (
-        ("to_transformers", _logits(hub, images)),
-        ("to_keras_hub", task.predict(images, verbose=0)),
-    ):
-        np.savez(folder / f"{name}.npz", logits=logits)
+    found["to_keras_hub"] = task.predict(images, verbose=0)
+    np.savez(folder / "loaded.npz", **found)
 
 
 def prepare(folder):
     """Writes how image processors prepare the pictures, and how they read their files of ours."""
-    pictures = [Image.fromarray(array) for array in np.load(folder / "pictures.npz").values()]
+    images = [Image.fromarray(array) for array in np.load(folder / "pictures.npz").values()]
 
     def write(path, prepare):
-        np.savez(f"{path}.npz", *(np.asarray(prepare(picture)) for picture in pictures))
+        np.savez(f"{path}.npz", *(np.asarray(prepare(image)) for image in images))
 
     def of_hugging_face(processor):
         return lambda image: processor(image, return_tensors="np")["pixel_values"][0]
@@ -312,27 +156,18 @@ def prepare(folder):
     seen = {}
     for name in timm.list_pretrained(["vit_*", "deit*", "flexivit*"]):
         wanted = timm.get_pretrained_cfg(name).to_dict()
-        size = wanted["input_size"]
-        seen[max(size), wanted["crop_pct"], wanted["crop_mode"], wanted["interpolation"]] = wanted
+        if max(wanted["input_size"]) <= 400:
+            size, way = max(wanted["input_size"]), (wanted["crop_mode"], wanted["interpolation"])
+            seen[size, wanted["crop_pct"], *way] = wanted
     for number, wanted in enumerate(seen.values()):
-        if max(wanted["input_size"]) > 400:
-            continue
         path = folder / f"theirs_timm_{number}"
         path.mkdir()
         (path / "config.json").write_text(json.dumps({"pretrained_cfg": wanted}))
-        write(path, _timm_transform(wanted))
-    for path in folder.glob("ours_*"):
-        if (path / "preprocessor_config.json").exists():
-            processor = transformers.AutoImageProcessor.from_pretrained(path, backend="pil")
-            write(path, of_hugging_face(processor))
-        else:
-            wanted = json.loads((path / "config.json").read_text())["pretrained_cfg"]
-            write(path, _timm_transform(wanted))
-
-
-def _timm_transform(wanted):
-    data = timm.data.resolve_data_config(pretrained_cfg=wanted)
-    return timm.data.create_transform(**data)
+        data = timm.data.resolve_data_config(pretrained_cfg=wanted)
+        write(path, timm.data.create_transform(**data))
+    for path in filter(pathlib.Path.is_dir, folder.glob("ours_*")):
+        processor = transformers.AutoImageProcessor.from_pretrained(path, backend="pil")
+        write(path, of_hugging_face(processor))
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def test_logits_are_scaled_to_the_least_cross_entropy(several):
 def test_rows_of_the_weights_that_are_better_stay(data, settings, tmp_path):
     done = finetune(data, tmp_path / "first", settings, log=silent)
     assert done.classifier.recipe["facts"]["head_start"]["value"] == "linear probe"
-    # Of one image of each class none can be left out.
+    # With one image of each class none can be left out.
     few = write_classes(tmp_path / "few", {"train": 1, "test": 1})
     again = dataclasses.replace(
         settings, weights=str(done.folder), head=None, validation=0.0, learning_rate=1e-9

@@ -10,8 +10,7 @@ from runs import SignalAt
 import keras_vit
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.run.folder import RunFolder
-from keras_vit.training.run.loop import Interrupted, train
-from keras_vit.training.run.trainer_setup import make_trainer
+from keras_vit.training.run.loop import Interrupted, make_trainer, train
 from keras_vit.training.settings import FineTuning
 
 

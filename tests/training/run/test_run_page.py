@@ -11,11 +11,11 @@ from PIL import Image
 from runs import tiny_settings
 
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.run.card import augmented_pictures
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.plan import choose_samples
 from keras_vit.training.run.run_options import RunOptions
-from keras_vit.training.run.run_page import augmented_pictures
 from makers import encode, write_classes
 
 SETTINGS = tiny_settings(steps=2, learning_rate=1e-6, augmentation="flip")

@@ -17,8 +17,9 @@ from keras_vit.models.rebuild import without_unknown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
-from keras_vit.training.evaluation.classification import evaluate, evaluate_classifier
-from keras_vit.training.settings.decisions import DecisionSettings
+from keras_vit.training.evaluation.classification import evaluate
+from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
 from keras_vit.training.trust.calibration_bound import Decision, check_counts
 from keras_vit.training.trust.classifier_comparison import compare_classifiers

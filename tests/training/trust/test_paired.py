@@ -3,7 +3,7 @@ import types
 import numpy as np
 import pytest
 
-from keras_vit.training.evaluation.intervals import holm
+from keras_vit.training.evaluation.measures import holm
 from keras_vit.training.trust.paired import (
     FAILS,
     HOLDS,
