@@ -146,7 +146,7 @@ def use_seeds(layer: keras.layers.Layer, seeds: keras.random.SeedGenerator) -> N
     """Sets where an image layer, and each layer within it, draws the seeds of its operations.
 
     The attribute `generator` is read on TensorFlow alone: in a `tf.data` pipeline of another
-    backend a layer makes one of its own, of a state that no run could continue.
+    backend a layer makes another one, whose state no run could continue.
     """
     for part in all_layers(layer):
         part._get_seed_generator = lambda backend=None: seeds
