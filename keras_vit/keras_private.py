@@ -18,6 +18,11 @@ from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 
 import keras
+
+# The class of all image preprocessing layers, which has no public name.
+from keras.src.layers.preprocessing.image_preprocessing.base_image_preprocessing_layer import (
+    BaseImagePreprocessingLayer as BaseImagePreprocessingLayer,
+)
 from keras.src.losses.loss import unscale_loss_for_distribution
 from keras.src.saving import saving_lib
 
@@ -135,6 +140,16 @@ def loss_tracker(trainer: keras.Model) -> keras.metrics.Metric:
 def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """Returns a model and its layers, with the layers of layers; `model.layers` lacks these."""
     return model._flatten_layers()
+
+
+def use_seeds(layer: keras.layers.Layer, seeds: keras.random.SeedGenerator) -> None:
+    """Sets where an image layer, and each layer within it, draws the seeds of its operations.
+
+    The attribute `generator` is read on TensorFlow alone: in a `tf.data` pipeline of another
+    backend a layer makes another one, whose state no run could continue.
+    """
+    for part in all_layers(layer):
+        part._get_seed_generator = lambda backend=None: seeds
 
 
 @contextlib.contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -18,8 +20,11 @@ from keras_vit.images.decoding import (
     upright_size,
 )
 from keras_vit.images.resizing import resize_small
+from keras_vit.keras_private import BaseImagePreprocessingLayer, all_layers, use_seeds
 from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.settings import FLIPS
+from keras_vit.training.settings.declared import stored_layers
+from keras_vit.utils.nearest_names import nearest_names
 
 from .randaugment import randaugment
 
@@ -30,6 +35,10 @@ _MOVING = 0.1  # Largest shift in `jitter`, as a share of a side.
 _BORDER = 8  # Side / border in `padded_crop`: 4 of CIFAR's 32 pixels.
 _RESIZE = 512 / 480  # Resized side / crop side in `resize_random_crop`; BiT's HyperRule.
 _LAYERS = 2  # RandAugment's operations per image.
+_PIXELS = (0.0, 255.0)  # The value range that Keras's layers get.
+_FOLD = 100  # Folded into a key for Keras's layers; flips and RandAugment fold in less.
+# Keras's layers that mix the images of a batch and their labels.
+MIXING = (keras.layers.CutMix, keras.layers.MixUp)
 
 
 class View(NamedTuple):
@@ -51,7 +60,12 @@ class View(NamedTuple):
 
 
 def augment(
-    name: str, encoded: tf.Tensor, key: tf.Tensor, view: View, flip: str | None = None
+    name: str,
+    encoded: tf.Tensor,
+    key: tf.Tensor,
+    view: View,
+    flip: str | None = None,
+    layers: Sequence[keras.layers.Layer] = (),
 ) -> tf.Tensor:
     """Returns a training image: an encoded image decoded, augmented, flipped at random and scaled.
 
@@ -61,10 +75,15 @@ def augment(
         key: Seed of the random operations, `(2,)`.
         view: The image size and the value range.
         flip: One of `FLIPS`; None: "never" with "jitter" and "none", else "horizontal".
+        layers: Layers of `make_layers`, which get the flipped image before it is scaled.
 
     Returns:
         float32 `(height, width, 3)`.
     """
+    if layers:
+        image = augment(name, encoded, key, view._replace(value_range=_PIXELS), flip)
+        image = tf.ensure_shape(image, (*view.image_size, 3))
+        return scale(apply_layers(layers, image, key), view.value_range)
     flip = flip or ("never" if name in ("jitter", "none") else "horizontal")
     if name in _OF_REGIONS:  # Flipped before resizing, while it is small and of bytes.
         image = random_flip(_random_region(encoded, key), key, flip)
@@ -191,6 +210,99 @@ def random_flip(image: tf.Tensor, key: tf.Tensor, flip: str) -> tf.Tensor:
     return image
 
 
+class KeySeeds(keras.random.SeedGenerator):
+    """Seeds of the random operations of Keras's layers, which depend on a key alone.
+
+    Keras's own class keeps a state, by which an image would depend on the ones before it.
+
+    Args:
+        key: The key of an image or a step, `(2,)`.
+    """
+
+    def __init__(self, key: tf.Tensor):
+        self.key, self.drawn = tf.random.experimental.stateless_fold_in(key, _FOLD), 0
+
+    def next(self, ordered: bool = True) -> tf.Tensor:
+        """Returns another seed at each call."""
+        self.drawn += 1
+        return tf.random.experimental.stateless_fold_in(self.key, self.drawn)
+
+
+def apply_layers(layers: Sequence[keras.layers.Layer], inputs: Any, key: tf.Tensor) -> Any:
+    """Applies Keras's layers, whose random operations depend on a key alone.
+
+    Args:
+        layers: Layers of `make_layers`.
+        inputs: An image `(height, width, 3)`; for `MIXING` layers {"images": a batch, "labels":
+            its class probabilities}.
+        key: Seed of the random operations, `(2,)`.
+    """
+    seeds = KeySeeds(key)
+    for layer in layers:
+        use_seeds(layer, seeds)
+        inputs = layer(inputs, training=True)
+    return inputs
+
+
+def make_layers(layers: Sequence[Any]) -> list[keras.layers.Layer]:
+    """Makes Keras's image preprocessing layers, each a new one that computes in float32.
+
+    Args:
+        layers: Names of `keras.layers`, with or without arguments, as "RandomRotation(0.1)"; or
+            configs of `keras.saving.serialize_keras_object`, or layer objects.
+
+    Raises:
+        ValueError: If a layer is unknown, or changes nothing, the size or the value range.
+    """
+    made = []
+    for text in stored_layers(layers):
+        try:
+            config = isinstance(text, dict)
+            layer = keras.saving.deserialize_keras_object(text) if config else _called(text)
+            _check_layer(layer)
+        except (SyntaxError, TypeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ValueError(
+                "Layers (--layers, layers=) must be image layers of Keras, as RandomErasing or "
+                f"RandomRotation(0.1). Received: {text!s:.80}: {reason}"
+            ) from error
+        for part in all_layers(layer):
+            part.dtype_policy = "float32"
+        made.append(layer)
+    return made
+
+
+def _called(text):
+    """Returns the layer of a name with or without arguments, which are literals."""
+    name = text.partition("(")[0]
+    classes = {known: kind for known, kind in vars(keras.layers).items() if _is_image_layer(kind)}
+    if name not in classes:
+        raise ValueError(nearest_names(name, classes))
+    call: Any = ast.parse(text, mode="eval").body
+    values = [ast.literal_eval(value) for value in getattr(call, "args", ())]
+    named = {word.arg: ast.literal_eval(word.value) for word in getattr(call, "keywords", ())}
+    return classes[name](*values, **named)
+
+
+def _is_image_layer(kind):
+    return isinstance(kind, type) and issubclass(kind, BaseImagePreprocessingLayer)
+
+
+def _check_layer(layer):
+    if not _is_image_layer(type(layer)):
+        raise ValueError("no image preprocessing layer")
+    config, shape = layer.get_config(), (1, 31, 37, 3)  # Sides of no image.
+    factors = [value for name, value in config.items() if name.endswith("factor")]
+    if isinstance(layer, keras.layers.AugMix):
+        raise ValueError("AugMix chooses its operations once for all images")
+    if layer.compute_output_shape(shape) != shape:
+        raise ValueError("it must keep the image's size")
+    if tuple(config.get("value_range", _PIXELS)) != _PIXELS:
+        raise ValueError("it must be for pixels of 0 to 255")
+    if factors and not any(factors):
+        raise ValueError("without a factor it changes nothing")
+
+
 def mixup(
     images: tf.Tensor, labels: tf.Tensor, key: tf.Tensor, parameter: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -234,6 +346,16 @@ AUGREG = {
 
 # Augmentations with mixup, and its parameter.
 MIXUP = {name: parameter for name, (parameter, _) in AUGREG.items() if parameter}
+
+
+def mixes_batches(options: Mapping[str, Any]) -> bool:
+    """Returns whether training images are mixed with others of their batch, and their labels.
+
+    Args:
+        options: Settings or arguments of `training_batches`: augmentation, mixup and layers.
+    """
+    mixing = any(isinstance(layer, MIXING) for layer in make_layers(options.get("layers", ())))
+    return mixing or bool(mixup_parameter(options["augmentation"], options["mixup"]))
 
 
 def mixup_parameter(augmentation: str, mixup: float | None = None) -> float:

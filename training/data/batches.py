@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from keras_vit.images.decoding import apply_preprocessing, decode_image
@@ -33,6 +36,7 @@ def training_batches(
     flip: str | None = None,
     evaluation: str = "resize",
     resize: tuple[int, int] | None = None,
+    layers: Sequence[Any] = (),
 ) -> tf.data.Dataset:
     """Returns batches without end, shuffled in every epoch.
 
@@ -63,6 +67,8 @@ def training_batches(
         evaluation: How images get their size in evaluation. With "pad" the augmentations that show
             whole images, "padded_crop", "jitter", "flip" and "none", pad them too.
         resize: Pixels (height, width) before the crop of "resize_random_crop".
+        layers: For `make_layers`: Keras's image layers, applied to each image after crop and flip;
+            then, like mixup and after it, those that mix the images of a batch.
 
     Returns:
         A dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`, or uint8
@@ -89,13 +95,17 @@ def training_batches(
             f"start_step not negative. Received: batch_size={batch_size}, shard={shard}, "
             f"micro_batches={micro_batches}, start_step={start_step}"
         )
+    made = augmentations.make_layers(layers)
+    mixing = [layer for layer in made if isinstance(layer, augmentations.MIXING)]
+    of_images = [layer for layer in made if layer not in mixing]
     parameter = mixup_parameter(augmentation, mixup)
-    if not parameter:  # Nothing joins the images of a batch: its parts are made one by one.
+    mixes = parameter or mixing
+    if not mixes:  # Nothing joins the images of a batch: its parts are made one by one.
         batch_size //= micro_batches
         start_step *= micro_batches
         micro_batches = 1
-    if parameter and not num_classes:
-        raise ValueError(f"With mixup={parameter} num_classes must be given.")
+    elif not num_classes:
+        raise ValueError(f"With mixup={parameter} and layers={layers} num_classes must be given.")
     _check_not_empty(examples)
 
     rows = batch_size // parts
@@ -108,11 +118,11 @@ def training_batches(
     def image_and_label(handle, epoch, index):
         key = random_key(seed, tf.constant(1), epoch, index)  # 1: another key than the order's.
         encoded, label = examples.read_decodable(handle)
-        return augment(augmentation, encoded, key, view, flip), label
+        return augment(augmentation, encoded, key, view, flip, of_images), label
 
     elements = elements.map(image_and_label, num_parallel_calls=_parallel_calls())
     batches = elements.batch(rows, drop_remainder=True)
-    if parameter:
+    if mixes:
 
         def mix(step, batch):
             images, labels = batch
@@ -120,7 +130,10 @@ def training_batches(
             key = random_key(seed, tf.constant(2), step)
             several = labels.shape.rank == 2
             labels = tf.cast(labels, tf.float32) if several else tf.one_hot(labels, num_classes)
-            return augmentations.mixup(images, labels, key, parameter)
+            if parameter:
+                images, labels = augmentations.mixup(images, labels, key, parameter)
+            mixed = augmentations.apply_layers(mixing, {"images": images, "labels": labels}, key)
+            return mixed["images"], mixed["labels"]
 
         batches = batches.enumerate(start_step).map(mix)
     if micro_batches > 1:

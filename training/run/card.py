@@ -26,7 +26,7 @@ from keras_vit.images.samples import at_model_size, encoded_png
 from keras_vit.images.transcoding import decode_file
 from keras_vit.preprocessing import describe_range
 from keras_vit.training.data import training_batches
-from keras_vit.training.data.augmentations import mixup_parameter
+from keras_vit.training.data.augmentations import mixes_batches
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.reports import EvaluationReport, error_images, report_parts
@@ -304,7 +304,7 @@ def augmented_pictures(plan: TrainingPlan, count: int) -> list[GridPicture]:
         count: Images, fewer if a batch has fewer.
     """
     settings, source, options = plan.settings, plan.source, {**plan.batches, "micro_batches": 1}
-    if not mixup_parameter(settings.augmentation, settings.mixup):
+    if not mixes_batches(plan.batches):
         # Without mixup the first images are the same in any batch.
         options["batch_size"] = min(count, settings.batch_size)
     batches = training_batches(source.splits["train"], **options)

@@ -15,7 +15,7 @@ from keras_vit.description.class_labels import SCORES
 from keras_vit.description.without_paths import without_paths
 from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import Source
-from keras_vit.training.data.augmentations import check_augmentation
+from keras_vit.training.data.augmentations import check_augmentation, make_layers
 from keras_vit.training.data.examples import class_weights, typical_size
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec, check_output
@@ -196,6 +196,7 @@ class Job:
         """
         settings = with_fixed_repositories(self.settings, download=download)
         check_augmentation(settings.augmentation or "none")
+        make_layers(settings.layers)
         opened = find_start(settings)  # Before the data are read: a wrong name fails at once.
         if isinstance(settings, MaskedPatches):
             check_masked_patches(opened.description.config, settings)

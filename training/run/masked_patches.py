@@ -15,7 +15,7 @@ from keras_vit import configs
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
 from keras_vit.training.data import evaluation_batches
-from keras_vit.training.data.augmentations import MIXUP, mixup_parameter
+from keras_vit.training.data.augmentations import MIXUP, mixes_batches
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.settings import TARGETS as PATCH_TARGETS, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
@@ -222,11 +222,12 @@ def make_masked_patch_trainer(model: keras.Model, settings: MaskedPatches) -> Ma
 
 def check_masked_patches(config: Any, settings: MaskedPatches) -> None:
     """Raises ValueError unless an architecture and the settings fit masked patches."""
-    if mixup_parameter(settings.augmentation, settings.mixup):
+    if mixes_batches(vars(settings)):
         raise ValueError(
             "Masked patches need images without mixup: mixup=0, or an augmentation other than "
-            f"{', '.join(MIXUP)}. Received: augmentation={settings.augmentation!r}, "
-            f"mixup={settings.mixup}"
+            f"{', '.join(MIXUP)}, and no layer that mixes images. Received: "
+            f"augmentation={settings.augmentation!r}, mixup={settings.mixup}, "
+            f"layers={settings.layers}"
         )
     has_stem = not isinstance(config, configs.ViTConfig) or config.resnet
     if has_stem or config.classifier == "map" or config.final_norm != "tokens":

@@ -135,7 +135,7 @@ class TrainingPlan:
         """Arguments of `training_batches`, without the images and the first step."""
         names = ("image_size", "batch_size", "seed", "augmentation", "flip", "mixup", "resize")
         return {
-            **{name: getattr(self.settings, name) for name in names},
+            **{name: getattr(self.settings, name) for name in (*names, "layers")},
             "micro_batches": self.settings.accumulate,
             "evaluation": self.preprocessing.evaluation,
             "value_range": self.preprocessing.value_range,

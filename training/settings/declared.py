@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import operator
 from typing import Any, ClassVar
 
@@ -264,6 +265,13 @@ class DeclaredSettings:
         limits=NOT_NEGATIVE,
         off=(0, None),
     )
+    layers: tuple[str | dict | Any, ...] = setting(
+        (),
+        "image layers of keras.layers that are applied after the augmentation, with or without "
+        'arguments: RandomErasing "RandomRotation(0.1)" CutMix; in Python also layer objects',
+        unit="LAYER",
+        off=((),),
+    )
     resize: tuple[int, int] | None = setting(
         None,
         "size before the crop of the augmentation resize_random_crop",
@@ -382,8 +390,29 @@ class DeclaredSettings:
             if size is not None:
                 size = (size, size) if isinstance(size, int) else tuple(size)
                 object.__setattr__(self, name, size)
+        object.__setattr__(self, "layers", stored_layers(self.layers))
         if self.boundaries is not None:
             object.__setattr__(self, "boundaries", tuple(self.boundaries))
         if self.samples is not None:
             object.__setattr__(self, "samples", str(self.samples))
         check_fields(self)
+
+
+def stored_layers(layers: Any) -> tuple[str | dict[str, Any], ...]:
+    """Returns Keras layers as JSON can hold them: a name as it is, an object as its config.
+
+    Args:
+        layers: Names, configs or layer objects, or one of them.
+    """
+    stored = []
+    for layer in layers if isinstance(layers, (tuple, list)) else (layers,):
+        if not isinstance(layer, (str, dict)):
+            import keras  # Names need no Keras: --help answers without it.
+
+            is_layer = isinstance(layer, keras.layers.Layer)
+            layer = keras.saving.serialize_keras_object(layer) if is_layer else str(layer)
+        if isinstance(layer, dict):
+            layer = json.loads(json.dumps(layer))
+            layer["config"].pop("name", None)  # It counts the layers of the process.
+        stored.append(layer)
+    return tuple(stored)

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit.training.data import Examples, training_batches
-from keras_vit.training.data.augmentations import mixup_parameter
+from keras_vit.training.data.augmentations import mixes_batches
 from keras_vit.training.settings import STRATEGIES
 
 from . import tensorflow_backend
@@ -165,16 +165,15 @@ class Place:
     def batches(self, examples: Examples, *, batch_size: int, **options: Any):
         """Returns `training_batches` for `fit`, on each of several workers its own part.
 
-        A worker decodes its own part alone. With mixup, which blends images of the whole
-        batch, each worker decodes all of it.
+        A worker decodes its own part alone. With mixup or CutMix, which mix images of the
+        whole batch, each worker decodes all of it.
 
         Args:
             examples: The images.
             batch_size: Images of a step, over all replicas.
             **options: See `training_batches`; `micro_batches` of them are a step.
         """
-        mixup = mixup_parameter(options["augmentation"], options["mixup"])
-        if self.strategy is None or self.workers == 1 or mixup:
+        if self.strategy is None or self.workers == 1 or mixes_batches(options):
             return training_batches(examples, batch_size=batch_size, **options)
         share = (self.worker, self.workers)
         local = training_batches(examples, batch_size=batch_size, shard=share, **options)

@@ -220,6 +220,7 @@ def test_predicting_with_it_is_refused_in_one_line(body):
             "at least 4x4 pixels",
         ),
         ({"augmentation": "light2"}, "without mixup"),
+        ({"layers": ("CutMix",)}, "no layer that mixes images"),
         ({"corruption": 0.01}, "at least one of the patches"),
     ],
     ids=str,
