@@ -216,20 +216,6 @@ def test_what_a_config_leaves_out_is_the_default_of_transformers(model_type, gol
     assert (found.num_heads, found.norm_epsilon) == (6, 1e-6 if model_type == "vit_msn" else 1e-12)
 
 
-LEFT_OUT = {
-    "CLIP": "the text tower was left out",
-    "CLIP's image tower with projection": "visual_projection.* was left out",
-    "ViTMAE": "the decoder was left out",
-    "DINOv2": "the mask token was left out",
-}
-
-
-@pytest.mark.parametrize("name", LEFT_OUT)
-def test_what_is_left_out_is_noted(name, write):
-    notes = open_checkpoint(write(f"hugging_face: {name}")).notes
-    assert any(re.search(LEFT_OUT[name], note) for note in notes)
-
-
 def test_what_a_bare_file_does_not_show_is_asked_for(golden, write):
     folder = write(PLAIN, config=False)
     given = {"num_heads": 4, "gelu": "exact", "source_size": (16, 24)}

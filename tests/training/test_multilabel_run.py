@@ -101,14 +101,6 @@ def test_thresholds_are_those_of_the_validation_images(done, data):
         assert f1_score(label, scores > threshold) == pytest.approx(best)
 
 
-def test_evaluation_uses_the_thresholds_of_the_folder(done, data):
-    finished, output, _ = done
-    report = evaluate_classifier(load_classifier(output), data)
-    assert report.to_json()["mAP"] == finished.classifier.recipe["test"]["mAP"]
-    assert tuple(report.thresholds) == finished.classifier.thresholds
-    assert report.counts.f1.tolist() == finished.report.counts.f1.tolist()
-
-
 def test_the_model_card_and_the_result_have_the_numbers(done):
     finished, output, _ = done
     card = (output / "README.md").read_text()

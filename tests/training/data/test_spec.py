@@ -91,11 +91,6 @@ def test_too_few_images_for_the_folds(make_folder, layout, fold, match):
         DataSpec(make_folder(layout), fold=fold).open(verify=False)
 
 
-def test_without_labels_everything_is_for_training_and_validation(make_folder):
-    spec = DataSpec(make_folder({"a": 6, "b": 4}))
-    assert counts(spec, 0.2, labelled=False) == {"train": 8, "validation": 2}
-
-
 def test_a_recipe_file_gives_it_back():
     spec = DataSpec(pathlib.Path("photos"), "root", 0.1, True, ["a.png"], 3, False)
     recipe = json.loads(json.dumps({"data": spec.to_json()}))

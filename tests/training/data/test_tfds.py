@@ -133,16 +133,6 @@ def test_a_data_set_without_classes_is_refused_with_its_features(title, value, k
     assert "\n" not in str(caught.value)
 
 
-def test_a_data_set_with_splits_of_other_names_is_refused_with_the_names(tmp_path):
-    def features(types):
-        return {"image": types.Image(), "label": types.ClassLabel(num_classes=2)}
-
-    rows = [{"image": image_of(number), "label": number} for number in range(2)]
-    prepared(tmp_path, "tiny_cars", features, {"trn": rows, "tst": rows})
-    with pytest.raises(ValueError, match="train, validation or test.* tiny_cars, with trn, tst"):
-        open_source("tfds:tiny_cars", data_dir=tmp_path)
-
-
 @pytest.fixture(scope="module")
 def unprepared():
     """A data set that fails when it is downloaded."""

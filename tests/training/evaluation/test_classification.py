@@ -60,12 +60,6 @@ def report(model, data):
     )
 
 
-def test_every_image_is_counted_once_with_a_smaller_last_batch(report):
-    assert report.count == sum(COUNTS)
-    assert sum(COUNTS) % 6
-    assert report.counts.images.tolist() == list(COUNTS)
-
-
 def test_the_numbers_equal_keras_metrics(report, scores):
     probabilities, labels = scores
     top_1 = keras.metrics.sparse_categorical_accuracy(labels, probabilities)
