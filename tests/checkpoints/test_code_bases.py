@@ -382,15 +382,6 @@ def test_other_models_of_keras_hub_are_refused(file, changes, message, preset):
         open_checkpoint(preset)
 
 
-def test_a_head_of_one_class_is_refused(write):
-    def one(arrays):
-        shorter = (f"classifier.{kind}" for kind in ("weight", "bias"))
-        return {**arrays, **{name: arrays[name][:1] for name in shorter}}
-
-    with pytest.raises(ValueError, match="two classes or more: .* over one is 1 .* and 1 o"):
-        open_model(write("hf_vit", arrays=one)).to_model()
-
-
 # Writing
 
 

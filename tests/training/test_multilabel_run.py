@@ -3,16 +3,12 @@
 import csv
 import dataclasses
 import json
-import pathlib
 import re
-import zipfile
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from runs import tiny_settings
 
-import keras_vit.export
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.command_line import main
@@ -142,38 +138,6 @@ def test_the_head_is_kept_by_name(done, data, tmp_path):
     assert again.report.score == pytest.approx(finished.report.score, abs=1e-3)
     assert again.classifier.thresholds == (0.5, 0.5, 0.5)  # Without validation images.
     assert open_source(data).task == "multilabel"
-
-
-@pytest.mark.slow
-def test_exports_give_the_probability_of_each_label_and_hold_the_task(done, data, tmp_path):
-    finished, output, _ = done
-    exports = {
-        "saved_model": keras_vit.export.saved_model(output, tmp_path / "1"),
-        "tflite": keras_vit.export.tflite(output, tmp_path / "a.tflite"),
-        "onnx": keras_vit.export.onnx(output, tmp_path / "a.onnx"),
-    }
-    for report in exports.values():
-        assert report.num_images == 8  # The classifier's samples.
-        assert report.agreement == 1
-        # float32; no rescaling to a sum of 1.
-        assert max(check.largest_difference for check in report.checks) < 1e-5
-    folder = pathlib.Path(exports["saved_model"].path)
-    expected = (folder / "assets" / "task.json").read_text()
-    thresholds = json.loads(expected)["thresholds"]
-    assert list(thresholds.values()) == list(finished.classifier.thresholds)
-    with zipfile.ZipFile(exports["tflite"].path) as archive:
-        assert archive.read("task.json").decode() == expected
-    session = pytest.importorskip("onnxruntime").InferenceSession(exports["onnx"].path)
-    assert session.get_modelmeta().custom_metadata_map["task"] == expected
-
-    files = [data.parent / f"{number}.png" for number in range(10)]
-    loaded = tf.saved_model.load(exports["saved_model"].path)
-    encoded = [*(file.read_bytes() for file in files), b"no image"]
-    answer = loaded.signatures["serve_bytes"](images=tf.constant(encoded))
-    names = finished.classifier.class_names
-    given = [{names[k] for k in np.flatnonzero(row)} for row in answer["predicted"].numpy()]
-    assert given[:-1] == [set(found.labels) for found in finished.classifier.predict(files)]
-    assert given[-1] == set()  # It is not valid.
 
 
 def test_predict_shows_the_labels(done, data, capsys):

@@ -33,15 +33,6 @@ def test_with_other_steps_the_warm_up_keeps_its_share():
 
 
 @pytest.mark.parametrize(
-    ("settings", "other"),
-    [(FineTuning, "ViT-B/16 ImageNet"), (PreTraining, "CIFAR-10"), (PreTraining, "BiT HyperRule")],
-)
-def test_a_recipe_of_another_command_is_refused(settings, other):
-    with pytest.raises(ValueError, match="this one is for keras-vit"):
-        settings.from_recipe(other)
-
-
-@pytest.mark.parametrize(
     ("num_images", "size", "expected"),
     [
         (1_000, (32, 32), (500, 100, (200, 300, 400), 0.0, (128, 128), (160, 160))),

@@ -16,12 +16,6 @@ def numbered(labels):
     return FileExamples([str(number) for number in range(len(labels))], np.array(labels))
 
 
-@pytest.mark.parametrize("indices", [[5], [-1], [1, 1]])
-def test_a_place_that_is_not_there_once_is_refused(indices):
-    with pytest.raises(ValueError, match="Indices must be from 0 to 4, each once"):
-        numbered([0] * 5).take(indices)
-
-
 def test_a_split_takes_its_share_of_every_class():
     labels = [0] * 50 + [1] * 10 + [2] * 2 + [3]
     rest, part = draw(numbered(labels), 0.1, "test", Drawing((), 0))

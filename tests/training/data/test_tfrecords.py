@@ -110,11 +110,6 @@ def test_damage_is_reported_on_opening(copied, how, match):
     refused(f"tfrecords:{copied.parent}", "that keras-vit records wrote, with index.npz")
 
 
-def test_existing_files_are_not_overwritten(written, folder):
-    with pytest.raises(ValueError, match="must be new or empty"):
-        write_records(open_source(folder), written)
-
-
 @pytest.mark.parametrize("name", ["a\x0cb", "a\nb", "a\x85b"])
 def test_a_class_name_must_be_one_line_of_classes_txt(make_folder, name):
     folder = make_folder({"photos/c": 2, "photos/d": 2})

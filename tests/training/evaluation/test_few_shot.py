@@ -79,28 +79,3 @@ class _Labelled(list):
     @property
     def labels(self):
         return np.array(self)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"test_features": np.zeros((2, 4))}, "same size"),
-        ({"test_labels": [0, 7]}, r"without training examples: \[7\]"),
-        ({"train_labels": [0.0, 1.0, 0.0, 1.0]}, "class indices"),
-        ({"train_features": np.full((4, 3), np.nan)}, "finite"),
-        ({"train_features": np.zeros((5, 3))}, r"\(5, 3\) and \(4,\)"),
-        ({"l2": 0}, "l2 must be positive"),
-        ({"shots": 0}, "shots must be at least 1"),
-    ],
-)
-def test_wrong_input_is_refused(change, message):
-    arguments = {
-        "train_features": np.eye(4, 3),
-        "train_labels": [0, 1, 0, 1],
-        "test_features": np.eye(2, 3),
-        "test_labels": [0, 1],
-        "shots": 1,
-        **change,
-    }
-    with pytest.raises(ValueError, match=message):
-        few_shot.accuracy(**arguments)

@@ -36,17 +36,6 @@ def test_gates_are_parsed_with_their_units():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "top_1", "top_1 >= 1", "top_1 > x", "top1 > 1", "top_1 > -0.5%", "top_1 > -200",
-     "agreement > 99", "agreement < 100%", "speed > 0.9", "top_1 > 1,"],
-)  # fmt: skip
-def test_a_gate_that_cannot_be_read_is_an_error_of_one_line(text):
-    with pytest.raises(ValueError, match=r"must .*Received: ") as error:
-        parse_gates(text)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
     ("pairs", "outcome"),
     [
         (Pairs(9000, 40, 40, 920), HOLDS),  # -0.18 to 0.18.
