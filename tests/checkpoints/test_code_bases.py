@@ -229,14 +229,6 @@ def test_what_a_bare_file_does_not_show_is_asked_for(golden, write):
     _check(read(folder, 4, None, (16, 24), "exact"), *_expected(PLAIN, golden))
 
 
-def test_a_bare_file_of_hugging_face_has_the_epsilon_of_its_names(write):
-    found = describe_checkpoint(
-        open_checkpoint(write("hf_vit", config=False)), num_heads=3, gelu="exact"
-    )
-    assert (found.config.norm_epsilon, found.config.position_resize) == (1e-12, "bicubic_torch")
-    assert any("1e-12, 'token' and 'bicubic_torch' were assumed" in note for note in found.notes)
-
-
 def test_facts_that_a_folder_states_are_not_replaced(write):
     checkpoint = open_checkpoint(write(PLAIN))
     for wrong, message in (

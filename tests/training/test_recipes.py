@@ -80,10 +80,3 @@ def test_scaling_follows_the_documented_rule():
     assert small.warmup_steps / small.steps == pytest.approx(10_000 / settings.steps, rel=1e-3)
     assert FineTuning.from_recipe("CIFAR-10", 0.01).learning_rate == pytest.approx(0.01 / 8)
     assert settings.scaled(1) is settings
-
-
-def test_unknown_recipe_names_the_nearest():
-    with pytest.raises(ValueError, match="Oxford Flowers-102"):
-        recipes.find_recipe("Oxford Flowers")
-    with pytest.raises(ValueError, match="scale"):
-        FineTuning.from_recipe("VTAB", 2)

@@ -1,7 +1,5 @@
 """Runs on arrays: the weights of a run on the same images in files, resumed, evaluated."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from runs import SignalAt, silent, tiny_settings
@@ -71,14 +69,6 @@ def test_a_run_on_arrays_is_that_on_files_also_when_it_is_resumed(arrays, folder
     assert others.counts.images.tolist() == [0, 0, 5]
     with pytest.raises(ValueError, match="Received: blue, green, red; labels pink"):
         evaluate_classifier(done.classifier, (images[25:], ["pink"] * 5))
-
-
-def test_a_plan_has_the_splits_of_a_mapping_and_writes_nothing(arrays, tmp_path):
-    settings = dataclasses.replace(SETTINGS, validation=0.2)
-    data = keras_vit.training.DataSpec({"train": arrays, "test": arrays})
-    text = Job(data, RunOptions(tmp_path / "out"), settings).dry_run()
-    assert f"{data.name}: 24 images to train, 6 to validate, 30 to test" in text
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_class_that_is_tested_must_be_trained(arrays, tmp_path):

@@ -69,13 +69,6 @@ def test_given_values_win_over_the_hyper_rule():
     assert (cosine.boundaries, cosine.resize) == ((), None)
 
 
-def test_the_hyper_rule_can_be_scaled():
-    settings = FineTuning.from_recipe("BiT HyperRule", 0.01).resolve(1_000, (300, 300))
-    assert (settings.batch_size, settings.steps) == (64, 40)
-    assert settings.boundaries == (16, 24, 32)
-    assert settings.learning_rate == pytest.approx(0.003 / 8)
-
-
 @pytest.mark.parametrize(
     ("settings", "fields"),
     [

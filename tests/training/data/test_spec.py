@@ -87,12 +87,3 @@ def test_the_test_part_of_the_data_is_in_no_fold(make_folder):
 def test_too_few_images_for_the_folds(make_folder, layout, fold, match):
     with pytest.raises(ValueError, match=match):
         DataSpec(make_folder(layout), fold=fold).open(verify=False)
-
-
-def test_missing_data_and_a_wrong_share_are_refused():
-    with pytest.raises(ValueError, match="Data must be given"):
-        DataSpec().open()
-    with pytest.raises(ValueError, match="holdout must be"):
-        DataSpec("photos", holdout=1.0)
-    with pytest.raises(ValueError, match="split_seed must be at least 0. Received: split_seed=-1"):
-        DataSpec("photos", split_seed=-1)

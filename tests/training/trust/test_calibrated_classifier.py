@@ -21,7 +21,6 @@ from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.held_out import evaluate_classifier
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
-from keras_vit.training.trust.classifier_comparison import compare_classifiers
 from makers import write_picture
 
 # So near to each other that about a fifth of the pictures look like another class.
@@ -258,11 +257,6 @@ def test_without_training_images_a_line_says_how_to_give_them(folder, photos, ne
     assert lines[-2].endswith("refused as strange at most 5.0% of known photos")
     with pytest.raises(ValueError, match="must have images that the run trained on.*new, none"):
         calibrate(folder, new_photos, BOUND, training_data=new_photos, log=str)
-
-
-def test_a_comparison_says_which_classifier_has_no_bound(calibrated, folder, photos):
-    lines = compare_classifiers(calibrated[0], folder, photos).lines
-    assert "unknown NEW answers every image, without a bound: it is not calibrated" in lines
 
 
 def test_training_images_are_found_where_the_run_read_them(folder, photos, new_photos):
