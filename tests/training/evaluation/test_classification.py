@@ -13,6 +13,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source, sources
 from keras_vit.training.evaluation import classification, measures, reports
+from keras_vit.training.evaluation.held_out import evaluate_classifier
 from makers import write_classes
 
 NAMES = ("ant", "bee", "crow", "dog", "emu", "fox", "gnu")
@@ -55,9 +56,7 @@ def scores(model, data):
 
 @pytest.fixture(scope="module")
 def report(model, data):
-    return classification.evaluate_classifier(
-        Classifier(model, NAMES, PREPROCESSING), data, batch_size=6
-    )
+    return evaluate_classifier(Classifier(model, NAMES, PREPROCESSING), data, batch_size=6)
 
 
 def test_the_numbers_equal_keras_metrics(report, scores):
@@ -128,7 +127,7 @@ def test_classes_are_matched_by_name_not_by_place(report, model, data):
     images = keras.Input((8, 8, 3))
     shuffled = keras.Model(images, keras.ops.take(model(images), np.array(order), axis=1))
     names = [NAMES[k] for k in order]
-    again = classification.evaluate_classifier(Classifier(shuffled, names, PREPROCESSING), data)
+    again = evaluate_classifier(Classifier(shuffled, names, PREPROCESSING), data)
     assert again.top_1 == report.top_1
     np.testing.assert_array_equal(again.counts.images, np.array(COUNTS)[order])
 
@@ -146,9 +145,9 @@ def with_damage(data, tmp_path):
 def test_damaged_files_are_noticed_when_they_are_evaluated(report, model, with_damage, monkeypatch):
     folder, cut = with_damage
     classifier = Classifier(model, NAMES, PREPROCESSING)
-    verified = classification.evaluate_classifier(trained_on(folder, model), folder)
+    verified = evaluate_classifier(trained_on(folder, model), folder)
     monkeypatch.setattr(sources, "undecodable", None)  # Nothing is decoded twice.
-    found = classification.evaluate_classifier(classifier, folder, batch_size=6)
+    found = evaluate_classifier(classifier, folder, batch_size=6)
     assert [path for path, _ in found.skipped] == [cut]
     assert found.skipped == verified.skipped
     more = found.confusion - report.confusion
@@ -257,4 +256,4 @@ def test_every_answer_is_a_row_and_the_most_confident_errors_are_shown(
 def test_a_class_that_the_classifier_does_not_know_is_named(model, data):
     names = ("cat", *NAMES[1:])
     with pytest.raises(ValueError, match="Received: .* with ant"):
-        classification.evaluate_classifier(Classifier(model, names, PREPROCESSING), data)
+        evaluate_classifier(Classifier(model, names, PREPROCESSING), data)
