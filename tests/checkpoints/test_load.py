@@ -76,13 +76,6 @@ def test_a_head_of_zeros_is_loaded_and_reported(golden, model_of, write_npz):
     assert "predictions/kernel" in report.loaded
 
 
-def test_an_unknown_resize_names_the_known_ones(model_of, checkpoint_of):
-    with pytest.raises(ValueError, match="'official', 'bilinear', .*'nearest'"):
-        keras_vit.load_checkpoint(
-            model_of("vit_token"), checkpoint_of("vit_token"), position_resize="nearest"
-        )
-
-
 def test_mixed_precision_models_keep_float32_weights(golden, checkpoint_of, tmp_path):
     config = keras_vit.ViTConfig(8, 48, 3, 96, 3)
     keras.config.set_dtype_policy("mixed_bfloat16")

@@ -7,9 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.checkpoints.repositories import choose_files, classifier_folder, fixed_name
+from keras_vit.checkpoints.repositories import classifier_folder, fixed_name
 from keras_vit.models.opening import open_model
-from keras_vit.preprocessing import imagenet_classes
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -181,33 +180,3 @@ def test_a_commit_that_was_asked_for_is_the_one_that_is_read(hub, of_transformer
     hub.lies = {"sha": "0" * 40}
     with pytest.raises(OSError, match=f"commit must be {first}. Received: '0000"):
         open_model(f"hf:{NAME}@{first}")
-
-
-def test_models_of_imagenet_have_its_names(hub, golden, of_transformers):
-    arrays = golden("hf_vit").checkpoint()
-    width = arrays["classifier.weight"].shape[1]
-    arrays |= {"classifier.weight": np.zeros((1000, width), "f4")}
-    arrays |= {"classifier.bias": np.zeros(1000, "f4")}
-    labels = [name for _, name in imagenet_classes()]
-    assert len(set(labels)) == 998
-    config = {**json.loads(of_transformers["config.json"]), "id2label": dict(enumerate(labels))}
-    changed = {
-        "config.json": json.dumps(config).encode(),
-        "model.safetensors": safetensors_numpy.save(arrays, {"format": "pt"}),
-    }
-    hub.add(NAME, {**of_transformers, **changed})
-    described = open_model(f"hf:{NAME}").description
-    names, twins = described.labels.names, {134, 517, 638, 639}
-    assert all(name == labels[i] for i, name in enumerate(names) if i not in twins)
-    assert (
-        "classes of the same name got their numbers (4): crane (134), crane (517), maillot (638), "
-        "maillot (639)"
-    ) in described.notes
-
-
-def test_one_kind_of_weights_is_chosen():
-    names = ["config.json", "model.weights.h5", "task.weights.h5", "assets/a"]
-    assert choose_files(names) == (["config.json"], ["task.weights.h5", "model.weights.h5"])
-    assert choose_files(["x.bin", "model.safetensors"])[1] == ["model.safetensors"]
-    with pytest.raises(ValueError, match="must have one of model.keras, model.safetensors"):
-        choose_files(["model-00001-of-00002.safetensors"])

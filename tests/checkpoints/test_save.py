@@ -55,11 +55,6 @@ def test_variables_without_an_official_name_are_refused(model_of, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_only_npz_is_written(model_of, tmp_path):
-    with pytest.raises(ValueError, match=r"must end in .npz. Received: .*a.h5"):
-        keras_vit.save_checkpoint(model_of("vit_gap"), tmp_path / "a.h5")
-
-
 # Notes in files
 
 

@@ -1,8 +1,6 @@
 """Files of `.safetensors` and of PyTorch, and the arrays that they leave out."""
 
 import re
-import sys
-import zipfile
 
 import numpy as np
 import pytest
@@ -87,20 +85,6 @@ class _Malicious:
 
     def __reduce__(self):
         return (type(self.path).touch, (self.path,))
-
-
-def test_without_a_package_that_reads_them_files_say_what_to_install(
-    monkeypatch, tmp_path, write_safetensors
-):
-    path = write_safetensors({"a": np.zeros(2, "float32")})
-    with zipfile.ZipFile(tmp_path / "model.bin", "w") as archive:
-        archive.writestr("archive/data.pkl", b"")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setitem(sys.modules, "safetensors", None)
-    with pytest.raises(ImportError, match=r"unlike a \.safetensors file .* needs .* torch"):
-        open_checkpoint(tmp_path / "model.bin")
-    with pytest.raises(ImportError, match=r'needs .* safetensors: pip install -e ".\[convert\]"'):
-        open_checkpoint(path)
 
 
 # Position rows of registers, and arrays that files leave out

@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 
-from keras_vit.training.trainer.devices import Place
 from makers import write_classes
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "job_places.py"
@@ -90,10 +89,3 @@ def test_workers_give_the_numbers_of_one_device_and_the_first_writes(outcomes, d
         assert_same_numbers(outcomes["none"], found)
     assert [path.name for path in tmp_path.iterdir()] == ["multiworker"]
     assert {path.name for path in (tmp_path / "multiworker").iterdir()} >= FILES
-
-
-@pytest.mark.parametrize("name", [None, "cpu", "auto"])
-def test_one_device_is_one_replica_of_one_worker(name, capsys):
-    place = Place(name)
-    assert (place.replicas, place.workers, place.worker) == (1, 1, 0)
-    assert ("strategy: cpu" in capsys.readouterr().out) == (name is not None)

@@ -3,9 +3,7 @@
 import csv
 import dataclasses
 import json
-import pathlib
 import re
-import zipfile
 
 import numpy as np
 import pytest
@@ -101,24 +99,10 @@ def test_thresholds_are_those_of_the_validation_images(done, data):
         assert f1_score(label, scores > threshold) == pytest.approx(best)
 
 
-def test_evaluation_uses_the_thresholds_of_the_folder(done, data):
-    finished, output, _ = done
-    report = evaluate_classifier(load_classifier(output), data)
-    assert report.to_json()["mAP"] == finished.classifier.recipe["test"]["mAP"]
-    assert tuple(report.thresholds) == finished.classifier.thresholds
-    assert report.counts.f1.tolist() == finished.report.counts.f1.tolist()
-
-
 def test_the_model_card_and_the_result_have_the_numbers(done):
     finished, output, _ = done
-    card = (output / "README.md").read_text()
-    for fact in (
-        "A multi-label image classifier",
-        f"mean average precision (mAP) {finished.report.score:.4f}",
-        "| class | AP | F1 | precision | recall | threshold |",
-        ".labels)",
-    ):
-        assert fact in card
+    score = f"mean average precision (mAP) {finished.report.score:.4f}"
+    assert score in (output / "README.md").read_text()
     result = Result.of_run(output)
     assert (result.protocol, result.images) == ("multilabel", 16)
     assert result.metrics["mAP"] == finished.report.score
@@ -153,29 +137,12 @@ def test_the_head_is_kept_by_name(done, data, tmp_path):
 
 
 @pytest.mark.slow
-def test_exports_give_the_probability_of_each_label_and_hold_the_task(done, data, tmp_path):
+def test_a_saved_model_gives_the_labels(done, data, tmp_path):
     finished, output, _ = done
-    exports = {
-        "saved_model": keras_vit.export.saved_model(output, tmp_path / "1"),
-        "tflite": keras_vit.export.tflite(output, tmp_path / "a.tflite"),
-        "onnx": keras_vit.export.onnx(output, tmp_path / "a.onnx"),
-    }
-    for report in exports.values():
-        assert report.num_images == 8  # The classifier's samples.
-        assert report.agreement == 1
-        # float32; no rescaling to a sum of 1.
-        assert max(check.largest_difference for check in report.checks) < 1e-5
-    folder = pathlib.Path(exports["saved_model"].path)
-    expected = (folder / "assets" / "task.json").read_text()
-    thresholds = json.loads(expected)["thresholds"]
-    assert list(thresholds.values()) == list(finished.classifier.thresholds)
-    with zipfile.ZipFile(exports["tflite"].path) as archive:
-        assert archive.read("task.json").decode() == expected
-    session = pytest.importorskip("onnxruntime").InferenceSession(exports["onnx"].path)
-    assert session.get_modelmeta().custom_metadata_map["task"] == expected
-
+    report = keras_vit.export.saved_model(output, tmp_path / "1")
+    assert report.agreement == 1
     files = [data.parent / f"{number}.png" for number in range(10)]
-    loaded = tf.saved_model.load(exports["saved_model"].path)
+    loaded = tf.saved_model.load(report.path)
     encoded = [*(file.read_bytes() for file in files), b"no image"]
     answer = loaded.signatures["serve_bytes"](images=tf.constant(encoded))
     names = finished.classifier.class_names

@@ -8,8 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from keras_vit.training.run.finetune import finetune, pretrain
-from keras_vit.training.settings import FineTuning, PreTraining
+from keras_vit.training.run.finetune import pretrain
+from keras_vit.training.settings import PreTraining
 from makers import tiny_config, write_classes
 
 TINY = tiny_config()
@@ -46,10 +46,3 @@ def test_table_3_with_the_sigmoid_loss_and_its_head_bias(data, tmp_path):
     assert recipe["settings"]["recipe_source"] == "paper, Table 3"
     assert recipe["skipped_steps"] == 0
     assert finished.history[0]["averaged_accuracy"]
-
-
-def test_patience_needs_images_to_validate_with(data, tmp_path):
-    settings = FineTuning(model=TINY, weights=None, image_size=8, validation=0.0, patience=2)
-    with pytest.raises(ValueError, match="patience needs validation images"):
-        finetune(data, tmp_path / "out", settings, log=len)
-    assert not list(tmp_path.iterdir())

@@ -1,6 +1,5 @@
 import pytest
 
-import keras_vit
 from keras_vit.training import recipes
 from keras_vit.training.settings import FineTuning, PreTraining
 
@@ -44,11 +43,6 @@ def test_every_row_and_model_of_table_3_has_a_recipe():
     assert len(from_table) == 13 + 6 + 3 + 4
 
 
-def test_every_model_of_a_recipe_can_be_built():
-    known = keras_vit.list_models()
-    assert {recipe.settings["model"] for recipe in recipes.PRETRAINING.values()} <= set(known)
-
-
 @pytest.mark.parametrize(
     ("name", "steps", "learning_rates", "share"),
     [
@@ -86,10 +80,3 @@ def test_scaling_follows_the_documented_rule():
     assert small.warmup_steps / small.steps == pytest.approx(10_000 / settings.steps, rel=1e-3)
     assert FineTuning.from_recipe("CIFAR-10", 0.01).learning_rate == pytest.approx(0.01 / 8)
     assert settings.scaled(1) is settings
-
-
-def test_unknown_recipe_names_the_nearest():
-    with pytest.raises(ValueError, match="Oxford Flowers-102"):
-        recipes.find_recipe("Oxford Flowers")
-    with pytest.raises(ValueError, match="scale"):
-        FineTuning.from_recipe("VTAB", 2)

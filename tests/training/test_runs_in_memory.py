@@ -1,7 +1,5 @@
 """Runs on arrays: the weights of a run on the same images in files, resumed, evaluated."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from runs import SignalAt, silent, tiny_settings
@@ -12,7 +10,6 @@ from keras_vit.training.evaluation.held_out import evaluate_classifier
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.run_options import RunOptions
-from keras_vit.training.trainer.devices import Place
 from makers import COLORS, tiny_config, write_picture
 
 SETTINGS = tiny_settings(image_size=8, steps=6, evaluate_every=3, validation=0.0)
@@ -72,28 +69,6 @@ def test_a_run_on_arrays_is_that_on_files_also_when_it_is_resumed(arrays, folder
     assert others.counts.images.tolist() == [0, 0, 5]
     with pytest.raises(ValueError, match="Received: blue, green, red; labels pink"):
         evaluate_classifier(done.classifier, (images[25:], ["pink"] * 5))
-
-
-def test_a_plan_has_the_splits_of_a_mapping_and_writes_nothing(arrays, tmp_path):
-    settings = dataclasses.replace(SETTINGS, validation=0.2)
-    data = keras_vit.training.DataSpec({"train": arrays, "test": arrays})
-    text = Job(data, RunOptions(tmp_path / "out"), settings).dry_run()
-    assert f"{data.name}: 24 images to train, 6 to validate, 30 to test" in text
-    assert not list(tmp_path.iterdir())
-
-
-def test_micro_batches_change_no_image_of_a_step_with_mixup(arrays, tmp_path):
-    steps = []
-    for accumulate in (1, 2, 6):
-        settings = dataclasses.replace(SETTINGS, accumulate=accumulate, mixup=0.5)
-        job = Job(keras_vit.training.DataSpec(arrays), RunOptions(tmp_path / "out"), settings)
-        plan = job.plan()
-        train = Place().batches(plan.source.splits["train"], **plan.batches, start_step=1)
-        parts = zip(*train.take(2 * accumulate).as_numpy_iterator(), strict=True)
-        steps.append([np.concatenate(part) for part in parts])
-    for images, labels in steps[1:]:
-        np.testing.assert_array_equal(images, steps[0][0])
-        np.testing.assert_array_equal(labels, steps[0][1])
 
 
 def test_a_class_that_is_tested_must_be_trained(arrays, tmp_path):

@@ -33,15 +33,6 @@ def test_with_other_steps_the_warm_up_keeps_its_share():
 
 
 @pytest.mark.parametrize(
-    ("settings", "other"),
-    [(FineTuning, "ViT-B/16 ImageNet"), (PreTraining, "CIFAR-10"), (PreTraining, "BiT HyperRule")],
-)
-def test_a_recipe_of_another_command_is_refused(settings, other):
-    with pytest.raises(ValueError, match="this one is for keras-vit"):
-        settings.from_recipe(other)
-
-
-@pytest.mark.parametrize(
     ("num_images", "size", "expected"),
     [
         (1_000, (32, 32), (500, 100, (200, 300, 400), 0.0, (128, 128), (160, 160))),
@@ -76,13 +67,6 @@ def test_given_values_win_over_the_hyper_rule():
     cosine = FineTuning.from_recipe("BiT HyperRule", decay="cosine", augmentation="flip")
     cosine = cosine.resolve(1_000, (300, 300))
     assert (cosine.boundaries, cosine.resize) == ((), None)
-
-
-def test_the_hyper_rule_can_be_scaled():
-    settings = FineTuning.from_recipe("BiT HyperRule", 0.01).resolve(1_000, (300, 300))
-    assert (settings.batch_size, settings.steps) == (64, 40)
-    assert settings.boundaries == (16, 24, 32)
-    assert settings.learning_rate == pytest.approx(0.003 / 8)
 
 
 @pytest.mark.parametrize(

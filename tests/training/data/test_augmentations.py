@@ -98,13 +98,6 @@ def test_an_image_without_augmentation_is_as_in_evaluation(evaluation):
     )
 
 
-def test_jitter_of_a_padded_image_keeps_its_colour_around_it():
-    images = augmented(
-        "jitter", encode(np.zeros((20, 80, 3), "uint8")), 8, (-1.0, 1.0), evaluation="pad"
-    )
-    np.testing.assert_allclose(images[:, 0], 128 / 127.5 - 1, atol=1e-6)
-
-
 def test_a_padded_crop_moves_the_image_by_up_to_an_eighth():
     images = augmented("padded_crop", encode(np.full((*SIZE, 3), 255, "uint8")), 300, (-1.0, 1.0))
     rows = (images[:, :, SIZE[1] // 2, 0] == 0).sum(axis=1)  # Grey ones, above or below.
@@ -158,12 +151,6 @@ def test_jitter_scales_and_moves_the_whole_image_and_never_flips_it():
         moved = (middle[..., axis].mean(axis=(1, 2)) - (side - 1) / 2) / side
         assert -0.1001 <= moved.min() < -0.08
         assert 0.08 < moved.max() <= 0.1001
-
-
-def test_jitter_is_black_outside_the_image():
-    images = augmented("jitter", encode(np.full((60, 60, 3), 255, "uint8")), 20)
-    assert images[:, SIZE[0] // 2, SIZE[1] // 2].min() == pytest.approx(255, abs=1e-3)
-    assert images.min() == 0
 
 
 BATCH = np.random.RandomState(0).randn(5, 2, 2, 3).astype("float32")

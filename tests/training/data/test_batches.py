@@ -113,15 +113,6 @@ def test_evaluation_preprocesses_as_prediction_does(noisy, evaluation):
         np.testing.assert_array_equal(image, apply_preprocessing(read_image(path), preprocessing))
 
 
-def test_a_file_that_is_lost_ends_the_run(make_folder):
-    folder = make_folder({"a": 7, "b": 3})
-    examples = open_source(folder, holdout=0, verify=False).splits["train"]
-    dataset = evaluation_batches(examples, preprocessing=Preprocessing((8, 6)), batch_size=4)
-    (folder / "a" / "05.png").unlink()
-    with pytest.raises(tf.errors.NotFoundError, match=r"a/05\.png"):
-        list(dataset)
-
-
 @pytest.mark.parametrize("options", [{"mixup": 0.5, "num_classes": 2}, {}], ids=str)
 @pytest.mark.parametrize("count", [2, 4])
 def test_micro_batches_of_a_step_are_the_batch_of_the_step(noisy, options, count):

@@ -69,30 +69,6 @@ def test_the_assignment_depends_on_the_seed_alone():
     assert (first != assign(labels, groups, (0.8, 0.2), 1)).any()
 
 
-def test_a_class_of_two_large_groups_is_in_both_parts():
-    labels, groups = np.repeat([0, 1], [40, 60]), np.repeat([0, 1, 2, 3, 4], 20)
-    parts = assign(labels, groups, (0.9, 0.1), 0)
-    assert {(label, part) for label, part in zip(labels, parts, strict=True)} == {
-        (label, part) for label in (0, 1) for part in (0, 1)
-    }
-
-
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        (r"(cow\d)", [0, 0, 1, 2]),
-        (r"cow\d_[ab]", [0, 1, 2, 3]),
-        (r"_(a|b)", [0, 1, 0, 2]),
-        (r"^[^/]*", [0, 0, 0, 1]),
-    ],
-)
-def test_a_regular_expression_finds_the_group_in_the_path(pattern, expected):
-    names = ["x/cow1_a.jpg", "x/cow1_b.jpg", "x/cow2_a.jpg", "y/dog.jpg"]
-    found, alone = group_of(pattern, names)
-    assert found.tolist() == expected
-    assert alone == (0 if "^" in pattern else 1)
-
-
 @pytest.mark.parametrize(
     ("pattern", "match"),
     [

@@ -39,7 +39,6 @@ def test_results_equal_tensorflow_addons(arrays, image, name):
 
 PILLOW = {
     "autocontrast": (ops.autocontrast, ImageOps.autocontrast),
-    "equalize": (ops.equalize, ImageOps.equalize),
     "invert": (ops.invert, ImageOps.invert),
     "posterize": (lambda x: ops.posterize(x, 3), lambda x: ImageOps.posterize(x, 3)),
     "solarize": (lambda x: ops.solarize(x, 100), lambda x: ImageOps.solarize(x, 100)),
@@ -47,10 +46,6 @@ PILLOW = {
     "brightness": (
         lambda x: ops.brightness(x, 1.3),
         lambda x: ImageEnhance.Brightness(x).enhance(1.3),
-    ),
-    "sharpness": (
-        lambda x: ops.sharpness(x, 0.4),
-        lambda x: ImageEnhance.Sharpness(x).enhance(0.4),
     ),
 }
 
@@ -63,22 +58,10 @@ def test_results_equal_pillow_to_rounding(image, name):
     np.testing.assert_allclose(np.asarray(ours(tf.constant(image)), "int32"), expected, atol=2)
 
 
-def test_a_channel_of_one_value_is_left_alone():
-    flat = np.full((8, 8, 3), 70, "uint8")
-    np.testing.assert_array_equal(ops.autocontrast(flat), flat)
-    np.testing.assert_array_equal(ops.equalize(tf.constant(flat)), flat)
-
-
 def test_contrast_blends_with_the_official_grey():
     image = np.random.RandomState(0).randint(0, 256, (224, 224, 3)).astype("uint8")
     expected = np.clip(196 + 1.9 * (image.astype("float32") - 196), 0, 255).astype("uint8")
     np.testing.assert_array_equal(ops.contrast(tf.constant(image), 1.9), expected)
-
-
-def test_solarize_add_makes_dark_values_lighter():
-    values = np.array([0, 20, 127, 128, 255], "uint8").reshape(1, 5, 1).repeat(3, -1)
-    added = np.asarray(ops.solarize_add(tf.constant(values), 110))[0, :, 0]
-    assert added.tolist() == [110, 130, 237, 128, 255]
 
 
 @pytest.mark.parametrize("middle", [(0.5, 0.5), (0.0, 0.99)])
@@ -88,12 +71,6 @@ def test_cutout_is_a_grey_square(middle):
     y, x = int(middle[0] * 20), int(middle[1] * 30)
     expected[max(0, y - 4) : y + 4, max(0, x - 4) : x + 4] = 128
     np.testing.assert_array_equal(ops.cutout(tf.constant(image), tf.constant(middle), 4), expected)
-
-
-def test_posterize_keeps_one_bit_at_least():
-    values = tf.constant(np.arange(256, dtype="uint8").reshape(1, 256, 1))
-    assert set(np.unique(ops.posterize(values, 0))) == {0, 128}
-    np.testing.assert_array_equal(ops.posterize(values, 8), values)
 
 
 def test_amounts_equal_the_official_table():

@@ -1,13 +1,11 @@
 """`DataSpec`: from options to splits, and to `recipe.json` and back."""
 
 import dataclasses
-import json
-import pathlib
 
 import numpy as np
 import pytest
 
-from keras_vit.training.data.spec import DataSpec, data_spec
+from keras_vit.training.data.spec import DataSpec
 
 THREE_SPLITS = {f"{split}/{label}": 3 for split in ("train", "val", "test") for label in "ab"}
 
@@ -89,31 +87,3 @@ def test_the_test_part_of_the_data_is_in_no_fold(make_folder):
 def test_too_few_images_for_the_folds(make_folder, layout, fold, match):
     with pytest.raises(ValueError, match=match):
         DataSpec(make_folder(layout), fold=fold).open(verify=False)
-
-
-def test_without_labels_everything_is_for_training_and_validation(make_folder):
-    spec = DataSpec(make_folder({"a": 6, "b": 4}))
-    assert counts(spec, 0.2, labelled=False) == {"train": 8, "validation": 2}
-
-
-def test_a_recipe_file_gives_it_back():
-    spec = DataSpec(pathlib.Path("photos"), "root", 0.1, True, ["a.png"], 3, False)
-    recipe = json.loads(json.dumps({"data": spec.to_json()}))
-    assert DataSpec.from_recipe_json(recipe) == spec
-
-
-def test_missing_data_and_a_wrong_share_are_refused():
-    with pytest.raises(ValueError, match="Data must be given"):
-        DataSpec().open()
-    with pytest.raises(ValueError, match="holdout must be"):
-        DataSpec("photos", holdout=1.0)
-    with pytest.raises(ValueError, match="split_seed must be at least 0. Received: split_seed=-1"):
-        DataSpec("photos", split_seed=-1)
-
-
-def test_a_spec_has_all_data_options_of_a_job():
-    spec = DataSpec("photos", holdout=0.1)
-    assert data_spec(spec) is spec
-    assert data_spec("photos", holdout=0.1) == spec
-    with pytest.raises(ValueError, match="must be in it"):
-        data_spec(spec, holdout=0.3)

@@ -57,19 +57,6 @@ def test_paths_are_relative_to_a_csv_file_or_to_its_folder(data):
     assert names(DataSpec(moved, data, split=SPLIT))["test"] == ["a/03.png", "b/03.png"]
 
 
-def test_an_image_outside_of_the_folder_is_known_by_its_name(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lists")
-    table = folder / "list.csv"
-    rows = "".join(f"{data / path},{label}\n" for path, label in ROWS.items() if path[-5] == "0")
-    table.write_text(f"path,label\n{rows}{data / 'a' / '01.png'},b\n")
-    split = {
-        str(data / path): "train" for path in ("a/00.png", "b/00.png")
-    }  # Two files of one name.
-    spec = DataSpec(table, holdout=0.0, labels={"01.png": "a"})
-    assert labels(spec) == ["a", "b", "a"]
-    refused(dataclasses.replace(spec, split=split), "which the data do not have")
-
-
 @pytest.mark.parametrize(
     ("flag", "table", "match"),
     [
@@ -130,13 +117,6 @@ def test_tables_go_with_image_files(tmp_path):
     refused(DataSpec(tmp_path, split=SPLIT), "split goes with folder, table. Received")
 
 
-def test_a_list_names_images_by_their_path_relative_to_the_data(make_folder):
-    data = make_folder({"a": 3, "b": 3, "a/a": 2})
-    left = names(DataSpec(data, holdout=0.0, exclude=["a/00.png", "./b/01.png"]))["train"]
-    assert "a/a/00.png" in left
-    assert not {"a/00.png", "b/01.png"} & {*left}
-
-
 COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
 
 
@@ -176,9 +156,3 @@ def test_recipe_json_has_the_content_of_the_tables(data):
     recipe = without_paths(json.loads(json.dumps({"data": spec.to_json()})))
     recipe["data"]["data"] = str(data)
     assert DataSpec.from_recipe_json(recipe) == spec
-
-
-def test_images_with_a_record_need_no_row(data):
-    spec = DataSpec(data, split=SPLIT)
-    (data / "a" / "09.png").write_bytes((data / "a" / "00.png").read_bytes())
-    assert len(names(spec, recorded=True)["train"]) == 9

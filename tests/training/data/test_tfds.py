@@ -6,7 +6,7 @@ from labelled_data import in_order, numbers
 
 from keras_vit.command_line import main
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import DataSpec, evaluation_batches, open_source, tfrecords
+from keras_vit.training.data import evaluation_batches, open_source
 
 COUNTS = {"train": 20, "validation": 6, "test": 4}
 
@@ -133,16 +133,6 @@ def test_a_data_set_without_classes_is_refused_with_its_features(title, value, k
     assert "\n" not in str(caught.value)
 
 
-def test_a_data_set_with_splits_of_other_names_is_refused_with_the_names(tmp_path):
-    def features(types):
-        return {"image": types.Image(), "label": types.ClassLabel(num_classes=2)}
-
-    rows = [{"image": image_of(number), "label": number} for number in range(2)]
-    prepared(tmp_path, "tiny_cars", features, {"trn": rows, "tst": rows})
-    with pytest.raises(ValueError, match="train, validation or test.* tiny_cars, with trn, tst"):
-        open_source("tfds:tiny_cars", data_dir=tmp_path)
-
-
 @pytest.fixture(scope="module")
 def unprepared():
     """A data set that fails when it is downloaded."""
@@ -170,16 +160,6 @@ def unprepared():
             raise NotImplementedError
 
     return "tfds:tiny_birds"
-
-
-def test_a_missing_data_set_is_described_and_not_downloaded(unprepared, tmp_path):
-    with pytest.raises(tfrecords.NotPrepared) as caught:
-        DataSpec(unprepared, tmp_path).open(download=False)
-    message = str(caught.value)
-    assert "tfds:tiny_birds/2.0.0 is not prepared" in message
-    assert "would download 3.50 MiB" in message
-    with pytest.raises(ValueError, match="It was downloaded"):
-        open_source(unprepared, data_dir=tmp_path)
 
 
 def test_a_dry_run_fetches_nothing(unprepared, tmp_path, capsys):

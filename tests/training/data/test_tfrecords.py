@@ -80,14 +80,6 @@ def test_the_files_of_other_examples_are_not_opened(copied):
         in_order(start)
 
 
-def test_data_sets_become_records_and_records_others(written, tmp_path):
-    before = open_source(written)
-    write_records(before, tmp_path / "again", seed=2)
-    again = open_source(tmp_path / "again")
-    assert sorted(again.splits["train"].names) == sorted(before.splits["train"].names)
-    assert in_order(again.splits["train"]) != in_order(before.splits["train"])
-
-
 def damage(records, how):
     shard = sorted(records.glob("train-*"))[1]
     if how == "missing":
@@ -116,11 +108,6 @@ def test_damage_is_reported_on_opening(copied, how, match):
     damage(copied, how)
     refused(copied, match)
     refused(f"tfrecords:{copied.parent}", "that keras-vit records wrote, with index.npz")
-
-
-def test_existing_files_are_not_overwritten(written, folder):
-    with pytest.raises(ValueError, match="must be new or empty"):
-        write_records(open_source(folder), written)
 
 
 @pytest.mark.parametrize("name", ["a\x0cb", "a\nb", "a\x85b"])

@@ -86,18 +86,3 @@ def test_neighbours_are_in_the_order_of_the_cosine(monkeypatch):
         angles = [query @ t / np.linalg.norm(query) / np.linalg.norm(t) for t in TRAIN]
         np.testing.assert_allclose(values, sorted(angles, reverse=True), atol=1e-6)
         np.testing.assert_allclose(np.array(angles)[row], values, atol=1e-6)
-
-
-def test_an_image_is_nearest_to_itself_and_the_first_of_equals_wins():
-    numbers, cosines = embeddings.nearest([[1, 0], [0, 2], [0, 1]], [[0, 5.0]], 2)
-    assert numbers.tolist() == [[1, 2]]
-    assert cosines.tolist() == [[1.0, 1.0]]
-
-
-def test_wrong_features_are_refused():
-    with pytest.raises(ValueError, match="same size. Received: 6 and 5"):
-        embeddings.nearest(TRAIN, TEST[:, :5], 1)
-    with pytest.raises(ValueError, match="count must be from 1 to 40"):
-        embeddings.nearest(TRAIN, TEST, 41)
-    with pytest.raises(ValueError, match="shape"):
-        embeddings.nearest(TRAIN[0], TEST, 1)

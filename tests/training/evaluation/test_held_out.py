@@ -125,15 +125,6 @@ def test_images_that_were_held_out_for_calibration_are_not_of_the_test_part(mode
     assert set(chosen.examples.names) == set(source.splits["calibration"].names)
 
 
-def test_a_copy_of_the_data_is_split_as_in_the_run(run, tmp_path):
-    data, source, classifier = run
-    copy = shutil.copytree(data, tmp_path / "copy")
-    report = evaluate_classifier(classifier, copy)
-    assert names_of(report) == {
-        name.replace(str(data), str(copy)) for name in source.splits["test"].names
-    }
-
-
 def test_trained_images_in_a_test_folder_are_left_out(run, tmp_path):
     data, source, classifier = run
     add_new(data)

@@ -64,21 +64,6 @@ def test_the_threshold_has_the_best_f1_of_all(ties):
         assert threshold == tried[f1 == f1.max()].max()
 
 
-@pytest.mark.parametrize(
-    ("labels", "scores", "threshold"),
-    [
-        ([1, 1, 0, 0], [0.9, 0.7, 0.4, 0.1], 0.55),
-        ([1, 1, 1], [0.9, 0.6, 0.2], 0.1),  # Below the lowest: half of it.
-        ([0, 0], [0.9, 0.1], 0.5),  # No image has the label.
-        ([1, 0], [0.0, 0.0], 0.5),  # No threshold gives an image the label.
-        ([1, 0, 1], [0.8, 0.5, 0.0], 0.65),  # 0 is above no threshold.
-    ],
-)
-def test_thresholds_are_in_the_middle_of_two_scores(labels, scores, threshold):
-    found = best_threshold(np.array(labels), np.array(scores))
-    assert found == pytest.approx(threshold)
-
-
 def test_a_class_without_images_is_left_out_of_the_means():
     labels, scores = drawn()
     labels[:, 0] = 0

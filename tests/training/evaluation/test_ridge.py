@@ -39,15 +39,6 @@ def test_leaving_a_group_out_equals_fitting_without_it(features, sizes):
         np.testing.assert_allclose(ridge.left_out_residuals[out], residual, atol=1e-8)
 
 
-def test_weights_solve_the_normal_equations(features):
-    ridge = fit(features, TARGETS, 2.5)
-    weights, constant = refitted(features, TARGETS, 2.5)
-    np.testing.assert_allclose(ridge.weights, weights, atol=1e-8)
-    np.testing.assert_allclose(ridge.constant, constant, atol=1e-8)
-    new = RNG.normal(size=(4, features.shape[1]))
-    np.testing.assert_allclose(ridge.predict(new), new @ weights + constant, atol=1e-8)
-
-
 def test_the_l2_with_the_smallest_left_out_error_is_chosen(features):
     choices = [0.1, 1.0, 10.0, 100.0, 1000.0]
     alone = [fit(features, TARGETS, l2) for l2 in choices]

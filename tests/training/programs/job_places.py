@@ -51,7 +51,6 @@ def outcome(strategy):
         "weights": np.concatenate([np.ravel(weight) for weight in weights]).tolist(),
         "test": [finished.report.top_1, finished.report.loss],
         "files": sorted(os.listdir(output)) if output.exists() else [],
-        "partial": output.with_name(f"{strategy}.partial").exists(),
     }
 
 

@@ -15,7 +15,7 @@ from keras_vit.command_line import main
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
 from keras_vit.training.data import DataSpec
-from keras_vit.training.run.distillation import Distillation, DistillationTrainer, open_teacher
+from keras_vit.training.run.distillation import DistillationTrainer, open_teacher
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
@@ -50,18 +50,6 @@ def given(logits):
     return keras.Model(
         images, keras.layers.Dense(5, kernel_initializer="identity", trainable=True)(outputs)
     )
-
-
-@pytest.mark.parametrize(("kind", "temperature"), [("soft", 1.0), ("soft", 3.0), ("hard", 3.0)])
-def test_a_distillation_is_the_divergence_or_the_crossentropy_of_the_teachers_class(
-    kind, temperature
-):
-    loss, weights = Distillation(kind, temperature), RNG.uniform(0, 2, 6)
-    hard = crossentropy(np.eye(5)[ANSWERS.argmax(-1)], LOGITS)
-    expected = kl(temperature) if kind == "soft" else hard
-    assert float(loss(ANSWERS, LOGITS)) == pytest.approx(expected.mean(), rel=1e-5)
-    weighted = (weights * expected).mean()
-    assert float(loss(ANSWERS, LOGITS, weights)) == pytest.approx(weighted, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["soft", "hard"])
@@ -277,15 +265,3 @@ def test_what_does_not_fit_is_one_line(teacher, data, tmp_path, capsys):
         assert line in error[0], more
     assert main([*start, "--teacher", str(teacher)]) == 0
     assert "teacher" in capsys.readouterr().out
-
-
-def test_a_trainer_that_cannot_be_is_refused():
-    for wrong, message in (
-        ({"distillation_weight": 1.5}, "distillation_weight in"),
-        ({"distillation": "medium"}, "must be one of"),
-        ({"temperature": 0}, "temperature positive"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            DistillationTrainer(dense(0), teacher=dense(1), **wrong)
-    with pytest.raises(ValueError, match="logits of the same classes"):
-        DistillationTrainer(student(classes=4), teacher=dense(1))

@@ -22,10 +22,3 @@ def test_a_dry_run_has_the_expected_time(train, passes, tmp_path, monkeypatch):
     # 30 images, of which 6 validate 4 times, and 12 test images: at an image a second.
     seconds = passes * 40 * 6 + 4 * 6 + 12
     assert f"about {seconds // 60} min {seconds % 60} s" in text
-
-
-def test_the_rate_is_of_the_operations_of_a_shallow_model(monkeypatch):
-    times = iter([0.0, 9.0, 11.0, 14.0])
-    monkeypatch.setattr(plan.time, "perf_counter", lambda: next(times))
-    flops = keras_vit.describe(tiny_config(depth=2), input_shape=(12, 8, 3)).flops
-    assert plan.answer_rate(tiny_config(depth=5), (12, 8, 3), SETTINGS) == 6 * flops / 2

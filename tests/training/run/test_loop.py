@@ -143,13 +143,6 @@ def test_a_validation_that_is_not_finite_leaves_the_best_weights(tmp_path):
     assert rows[-1]["validation_loss"] == "nan"
 
 
-def test_the_weights_of_the_best_validation_are_kept(tmp_path):
-    problem = Problem(tmp_path)
-    run, _, weights = validated(problem, 0.2, 0.9, 0.9, 0.4)
-    assert run.best_score() == (4, 0.9, 0.5)
-    assert_same(problem.model.get_weights(), weights[1])
-
-
 def last_weights(problem):
     """The weights of the last step, whose state an unfinished run keeps."""
     fresh = Problem(problem.output.parent / "fresh", averaging=problem.settings.averaging)
@@ -160,31 +153,6 @@ def last_weights(problem):
 def assert_same(weights, others):
     for one, other in zip(weights, others, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.fixture(scope="module")
-def averaged(tmp_path_factory):
-    """A run with averages, and the weights before it and after each of its steps."""
-    problem = Problem(tmp_path_factory.mktemp("averaged"), averaging=0.5)
-    steps = [problem.model.get_weights()]
-
-    record = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: steps.append(problem.model.get_weights())
-    )
-    problem.start(callbacks=[record])
-    return problem, steps
-
-
-def test_averages_are_kept_and_never_leak_into_the_weights(averaged, tmp_path):
-    problem, steps = averaged
-    plain = Problem(tmp_path)
-    plain.start()
-    assert_same(last_weights(problem), last_weights(plain))
-    for index, kept in enumerate(problem.model.get_weights()):
-        expected = steps[0][index]
-        for step in steps[1:]:
-            expected = 0.5 * expected + 0.5 * step[index]
-        np.testing.assert_allclose(kept, expected, atol=1e-6)  # Float32, 8 steps.
 
 
 def test_weights_and_averages_are_validated_and_the_best_averages_kept(tmp_path):

@@ -9,7 +9,6 @@ from keras_vit.training.run.masked_patches import (
     cut_patches,
     downsized,
     has_mean_colour,
-    mean_colour,
     whole_patch,
 )
 
@@ -40,29 +39,12 @@ def three_bits(cell):
     return (red >> 5) << 6 | (green >> 5) << 3 | blue >> 5
 
 
-def test_the_mean_colour_is_one_of_512_classes(pixels):
-    classes = np.array(mean_colour(cut_patches(scaled(pixels), (16, 16))))
-    assert classes.shape == (2, 6, 1)
-    for image, number, patch in patches_of(pixels):
-        assert classes[image, number, 0] == three_bits(patch)
-
-
 def test_every_byte_has_its_colour():
     levels = np.arange(256)
     grey = np.array(colour_classes(scaled(np.stack([levels] * 3, -1))))
     np.testing.assert_array_equal(grey, (levels >> 5) * (64 + 8 + 1))
     corners = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]])
     assert np.array(colour_classes(scaled(corners))).tolist() == [448, 56, 7, COLOURS - 1]
-
-
-def test_the_downsized_patch_has_16_colours(pixels):
-    classes = np.array(downsized(cut_patches(scaled(pixels), (16, 16))))
-    assert classes.shape == (2, 6, 16)
-    for image, number, patch in patches_of(pixels):
-        for cell in range(16):
-            top, left = cell // 4 * 4, cell % 4 * 4
-            expected = three_bits(patch[top : top + 4, left : left + 4])
-            assert classes[image, number, cell] == expected
 
 
 def test_a_patch_that_4_does_not_divide_is_downsized_by_area(pixels):
@@ -74,13 +56,6 @@ def test_a_patch_that_4_does_not_divide_is_downsized_by_area(pixels):
             top, left = cell // 4 * 7, cell % 4 * 7
             expected = three_bits(fine[top : top + 7, left : left + 7])
             assert classes[image, number, cell] == expected
-
-
-def test_the_whole_patch_has_every_value(pixels):
-    values = np.array(whole_patch(cut_patches(scaled(pixels), (16, 16))))
-    assert values.shape == (2, 6, 768)
-    for image, number, patch in patches_of(pixels):
-        np.testing.assert_array_equal(values[image, number], scaled(patch).ravel())
 
 
 def test_the_accuracy_of_a_regression_is_that_of_its_mean_colours(pixels):

@@ -94,10 +94,6 @@ def test_a_damaged_state_is_named_and_the_one_before_is_taken(folder, damage):
         assert Checkpoints(folder).restore(build()) == 8
 
 
-def test_nothing_to_restore_is_the_start(tmp_path):
-    assert Checkpoints(tmp_path / "new").restore(build()) == 0
-
-
 def test_a_state_of_another_model_is_refused(folder):
     with pytest.raises(ValueError, match="same model and optimizer"):
         Checkpoints(folder).restore(build(width=32))

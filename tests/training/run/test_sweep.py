@@ -13,7 +13,7 @@ from read_results import find_results, read_result
 from keras_vit.command_line import main
 from keras_vit.training.run import sweep as module
 from keras_vit.training.run.loop import Interrupted
-from keras_vit.training.run.sweep import FoldsResult, finetune_folds, sweep
+from keras_vit.training.run.sweep import finetune_folds, sweep
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config, write_classes
@@ -165,14 +165,6 @@ def test_a_sweep_that_is_not_possible_is_refused_before_anything_is_written(
     with pytest.raises(ValueError, match=message):
         sweep(data, tmp_path / "out", dataclasses.replace(SETTINGS, **changes), **options)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_table_of_folds_has_each_fold_and_the_mean(tmp_path):
-    table = str(FoldsResult((0.9, 0.8), (10, 10), tmp_path))
-    assert "| 2 | 10 | 80.0% (49.0 to 94.3) |" in table
-    # Student's t with 1 degree of freedom: 12.706 * deviation / sqrt(2).
-    assert "mean 85.00%, 95% t-interval 21.47% to 100.00% (of 2 runs" in table
-    assert "| 2 | 10 | 80.00% |" in str(FoldsResult((0.9, 0.8), (10, 10), tmp_path, "mAP"))
 
 
 def test_finished_folds_are_not_trained_again(data, pretended, tmp_path):

@@ -5,11 +5,10 @@ import pytest
 
 import keras_vit
 from keras_vit.training.run.loop import (
-    make_loss,
     make_optimizer,
     make_trainer,
 )
-from keras_vit.training.settings import FineTuning, PreTraining
+from keras_vit.training.settings import PreTraining
 from makers import tiny_config
 
 
@@ -22,14 +21,6 @@ def test_table_7_is_trained_with_sgd():
     assert config["weight_decay_times"] == "schedule"
     assert config["global_clipnorm"] is None
     assert make_optimizer(settings).learning_rate == 0.0  # The warm-up starts at 0.
-
-
-def test_losses_are_found_by_name():
-    sigmoid = make_loss(PreTraining.from_recipe("ViT-B/16 ImageNet-21k"))
-    assert type(sigmoid).__name__ == "SigmoidCrossentropy"
-    smooth = make_loss(FineTuning(label_smoothing=0.1))
-    assert type(smooth).__name__ == "SoftmaxCrossentropy"
-    assert smooth.label_smoothing == 0.1
 
 
 def test_the_official_code_decays_the_same_weights():

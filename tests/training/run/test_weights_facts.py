@@ -279,7 +279,7 @@ def test_the_released_classifier_is_fine_tuned_at_its_own_size(photos, tmp_path)
     assert plan.head_rows == (3, 5, None)  # cat, dog; a fox is new.
 
 
-def test_a_file_alone_gives_the_model_and_a_given_model_must_agree(timm, photos, tmp_path):
+def test_a_file_alone_gives_the_model(timm, photos, tmp_path):
     bare = tmp_path / "bare.safetensors"
     bare.write_bytes((timm / "model.safetensors").read_bytes())
     facts = {"normalization": "imagenet", "gelu": "exact"}
@@ -287,9 +287,6 @@ def test_a_file_alone_gives_the_model_and_a_given_model_must_agree(timm, photos,
     assert (plan.config.width, plan.config.num_heads) == (16, 2)
     settled = plan_of(bare, photos, tmp_path, model=tiny_config(mlp_dim=32), **facts)
     assert settled.config.num_heads == 2
-    with pytest.raises(ValueError, match="must be of the given model") as raised:
-        plan_of(bare, photos, tmp_path, model="ViT-B/16", **facts)
-    assert len(str(raised.value).splitlines()) <= 10
 
 
 def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_path):

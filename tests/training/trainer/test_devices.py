@@ -54,13 +54,6 @@ def test_a_named_tpu_is_connected_and_initialised(monkeypatch, capsys):
     )
 
 
-def test_the_device_files_of_a_tpu_are_seen(tmp_path):
-    assert not tensorflow_backend._local_tpu(tmp_path)
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev" / "accel0").touch()
-    assert tensorflow_backend._local_tpu(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("name", "environment", "message"),
     [

@@ -117,13 +117,6 @@ def test_an_optimizer_survives_serialisation(optimizer):
         np.testing.assert_array_equal(one, other)
 
 
-def test_kernels_alone_are_decayed():
-    optimizer = SGD(0.1, weight_decay=0.1)
-    assert optimizer.decays("encoder_block_0/attention/query/kernel")
-    for path in ("predictions/bias", "norm/gamma", "class_token/token", "positions/embedding"):
-        assert not optimizer.decays(path)
-
-
 @pytest.mark.parametrize(
     ("make", "word"),
     [

@@ -41,12 +41,6 @@ def test_not_a_number_on_one_replica_stops_all(outcomes):
     assert finite
 
 
-def test_evaluation_counts_every_example_once(outcomes):
-    for measured, expected in (outcomes["evaluation"][name] for name in ("loss", "accuracy")):
-        assert measured == pytest.approx(expected, rel=1e-5)
-    assert outcomes["evaluation"]["order"] < 1e-5
-
-
 def test_half_precision_scales_the_loss_and_learns(outcomes):
     first, last, steps = outcomes["half precision"]
     assert 20 <= steps < 24  # The first of 24 overflow, and lower the scale.

@@ -1,11 +1,8 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_vit.training import SGD, NonFiniteError, Trainer, warmup_schedule
-from keras_vit.training.trainer.data_adapter import Padded, StepAdapter, _padded, unpadded
-from keras_vit.training.trainer.trainer import _split
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.standard_normal((22, 8, 8, 3)).astype("float32")
@@ -153,23 +150,6 @@ def test_dropout_repeats_for_a_seed_and_differs_between_micro_batches():
     assert len(drawn) == 9
 
 
-def test_the_validation_split_takes_the_last_of_data_without_labels():
-    (x, y, weight), (held, *none) = _split(0.25, IMAGES, None, None)
-    np.testing.assert_array_equal(np.concatenate([x, held]), IMAGES)
-    assert (len(x), y, weight, none) == (16, None, None, [None, None])
-
-
-@pytest.mark.parametrize(("rows", "padded"), [(7, 8), (8, 8), (1, 4)])
-def test_a_batch_is_padded_to_a_multiple_of_the_devices(rows, padded):
-    batch = _padded((IMAGES[:rows], LABELS[:rows], None), 4)
-    assert isinstance(batch, Padded)
-    assert [len(part) for part in batch.batch[:2]] == [padded, padded]
-    images, labels, weights = unpadded(batch)
-    np.testing.assert_array_equal(images, IMAGES[:rows])
-    np.testing.assert_array_equal(labels, LABELS[:rows])
-    assert weights is None
-
-
 def test_not_a_number_stops_and_keeps_the_last_good_weights():
     good, bad = compiled(build()), compiled(build(), steps_per_execution=2)
     fit(good, 8, epochs=1, steps_per_epoch=1)
@@ -252,18 +232,6 @@ def test_a_trainer_survives_saving(tmp_path):
     assert copy.averaging == 0.9
     assert_close([v.numpy() for v in copy.weights], [v.numpy() for v in trainer.weights], atol=0)
     assert_close(fit(copy, 4, epochs=1)[1], fit(trainer, 4, epochs=1)[1], atol=0)
-
-
-@pytest.mark.parametrize(
-    ("policy", "expected"), [("AUTO", "DATA"), ("FILE", "FILE"), ("OFF", "OFF")]
-)
-def test_workers_split_each_batch_unless_the_data_set_says_otherwise(policy, expected):
-    policies = tf.data.experimental.AutoShardPolicy
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = policies[policy]
-    data = tf.data.Dataset.from_tensor_slices(IMAGES).batch(4).with_options(options)
-    adapted = StepAdapter(2, x=data).get_tf_dataset()
-    assert adapted.options().experimental_distribute.auto_shard_policy == policies[expected]
 
 
 @pytest.mark.parametrize(

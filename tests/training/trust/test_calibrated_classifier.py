@@ -21,8 +21,6 @@ from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.held_out import evaluate_classifier
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
-from keras_vit.training.trust.calibration_bound import Decision, check_counts
-from keras_vit.training.trust.classifier_comparison import compare_classifiers
 from makers import write_picture
 
 # So near to each other that about a fifth of the pictures look like another class.
@@ -153,46 +151,10 @@ def test_an_export_has_one_more_class_and_the_same_answers(calibrated, photos, k
     )
 
 
-def test_an_export_with_integers_prints_the_share_of_answers_that_stay(photos, tmp_path):
-    plain = color_model()
-    head = plain.get_layer("predictions")
-    turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 12)))
-    hidden = keras.layers.Dense(12, name="hidden")(head.input)  # What the export rounds.
-    outputs = keras.layers.Dense(3, "softmax", name="predictions")(hidden)
-    model = keras.Model(plain.inputs, outputs)
-    kernel, bias = head.get_weights()
-    model.set_weights([turned, np.zeros(12), turned.T @ kernel, bias])
-    save_classifier(tmp_path / "colors", model, NAMES, Preprocessing((8, 8)))
-    bound = DecisionSettings(max_error=0.3, strange=0.05)
-    classifier = calibrate(tmp_path / "colors", photos, bound, log=str)
-    path, files = tmp_path / "c.tflite", photos / "test"
-    report = keras_vit.export.tflite(
-        classifier,
-        path,
-        precision="int8",
-        check_images=files,
-        calibration_images=photos / "train",
-        minimum_agreement=0.5,
-    )
-    opened = keras_vit.open_model(path).classifier()
-    pairs = zip(classifier.predict(files), opened.predict(files), strict=True)
-    share = np.mean([ours.answer == theirs.answer for ours, theirs in pairs])
-    assert report.notes[-1].startswith(f"{share:.1%} of the answers are the same as in Keras")
-    assert opened.description.labels.abstains
-
-
 def test_a_multi_label_classifier_is_refused_and_its_thresholds_stay():
     labels = Labels(("cat", "dog"), "multilabel", (0.5, 0.5))
     with pytest.raises(ValueError, match="thresholds of multi-label ones stay"):
         BOUND.check(labels)
-
-
-@pytest.mark.parametrize(("max_error", "least"), [(None, 5), (0.02, 249), (0.001, 4500)])
-def test_the_least_number_of_calibration_photos_is_enough(max_error, least):
-    settings = DecisionSettings(max_error=max_error)
-    check_counts(np.arange(least) % 3, Labels(NAMES), settings)
-    with pytest.raises(ValueError, match=f"{least} calibration photos. Received: {least - 1}"):
-        check_counts(np.arange(least - 1) % 3, Labels(NAMES), settings)
 
 
 def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, strangers, capsys):
@@ -295,17 +257,6 @@ def test_without_training_images_a_line_says_how_to_give_them(folder, photos, ne
     assert lines[-2].endswith("refused as strange at most 5.0% of known photos")
     with pytest.raises(ValueError, match="must have images that the run trained on.*new, none"):
         calibrate(folder, new_photos, BOUND, training_data=new_photos, log=str)
-
-
-def test_the_lines_say_what_is_too_few_and_what_got_worse():
-    lines = Decision(DecisionSettings(), 0.5, None, {}, 14, 0, calibration_errors=(0.1, 0.2)).lines
-    assert lines[-2].endswith("strange photos are not recognised, which needs 99 tested photos")
-    assert lines[-1].endswith("0.100 -> 0.200, worse: more calibration photos choose it better")
-
-
-def test_a_comparison_says_which_classifier_has_no_bound(calibrated, folder, photos):
-    lines = compare_classifiers(calibrated[0], folder, photos).lines
-    assert "unknown NEW answers every image, without a bound: it is not calibrated" in lines
 
 
 def test_training_images_are_found_where_the_run_read_them(folder, photos, new_photos):

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from keras_vit.training.trust.copies import (
     ALIKE,
@@ -8,7 +7,6 @@ from keras_vit.training.trust.copies import (
     Copy,
     find_copies,
     joined_groups,
-    shifted_correlations,
 )
 from keras_vit.training.trust.fingerprints import fingerprint_of
 from makers import smooth_picture
@@ -52,13 +50,3 @@ def test_groups_are_joined_by_copies_and_by_given_groups():
     assert given[0] == given[1] == given[2] == given[4]
     assert given[3] == given[5] != given[0]
     assert len(np.unique(joined_groups(3, []))) == 3
-
-
-def test_the_correlation_of_shifted_thumbnails_is_nearly_1():
-    image = np.asarray(smooth_picture(RNG, (48, 48), (12, 12)).convert("L"))
-    first, flat = image[4:36, 8:40], np.full((32, 32), 7, "uint8")
-    others = np.stack([image[8:40, 4:36], first[::-1], flat])
-    shifted, mirrored, none = shifted_correlations(np.stack([first] * 3), others)
-    assert shifted > 0.95
-    assert mirrored < 0.85
-    assert none == pytest.approx(0, abs=1e-3)

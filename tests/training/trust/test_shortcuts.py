@@ -111,11 +111,3 @@ def test_the_quality_of_a_jpeg_is_that_of_its_tables(quality):
     kind, found = facts["file format and JPEG quality"].split()
     assert kind == "JPEG"
     assert int(found) == pytest.approx(quality, abs=5)
-
-
-def test_the_border_ring_has_the_colours_of_the_border():
-    image = np.full((64, 96, 3), 128, "uint8")
-    image[:2] = (255, 0, 0)
-    ring = photo_facts(encode(Image.fromarray(image))).readings["border"]
-    np.testing.assert_allclose(ring[:12].reshape(4, 3), [[1, 0, 0]] * 4, atol=1e-6)
-    np.testing.assert_allclose(ring[12:24], 128 / 255, atol=1e-6)

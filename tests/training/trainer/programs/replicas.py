@@ -99,20 +99,6 @@ def stop_at_nan():
     return None
 
 
-def evaluation():
-    """Evaluates 13 examples in batches of 4: the last has one, for two replicas."""
-    made = trainer()
-    loss, accuracy = made.evaluate(IMAGES, LABELS, batch_size=4, verbose=0)
-    logits = made.predict(IMAGES, batch_size=4, verbose=0)
-    alone = np.array(made.model(IMAGES))
-    each = np.log(np.exp(alone).sum(-1)) - alone[np.arange(13), LABELS]
-    return {
-        "loss": [loss, float(each.mean())],
-        "accuracy": [accuracy, float((alone.argmax(-1) == LABELS).mean())],
-        "order": float(np.abs(logits - alone).max()),
-    }
-
-
 def half_precision():
     """Trains in float16, where Keras scales the loss."""
     made = trainer(dtype="mixed_float16", accumulation_steps=2)
@@ -188,7 +174,6 @@ print(
             "masks": masks(),
             "training repeats": training_repeats(),
             "stop at nan": stop_at_nan(),
-            "evaluation": evaluation(),
             "half precision": half_precision(),
             "resumed": resumed(sys.argv[1]),
             "plain fit with dropout": [
