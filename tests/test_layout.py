@@ -232,7 +232,7 @@ def test_the_picture_of_the_architecture_is_that_of_the_code():
 
 # The size of the house. These numbers only go down: a feature that comes in names the one that
 # leaves. Code lines are lines without docstrings, comments and blank ones.
-CODE_LINES, FILES, NUM_COMMANDS, TEST_LINES, PAGE_COUNT = 27_900, 220, 19, 36_600, 18
+CODE_LINES, FILES, NUM_COMMANDS, TEST_LINES, PAGE_COUNT = 25_500, 186, 19, 28_000, 18
 
 
 def code_lines(path):

@@ -21,7 +21,6 @@ from keras_vit.configs import (
     ViTConfig,
 )
 from keras_vit.configs.blocks import BLOCK_LAYERS
-from keras_vit.configs.resnet_configs import EpsilonIn
 
 Shape = tuple[int, ...]
 
@@ -59,7 +58,6 @@ def config_of_shapes(
     fields: Mapping[str, Any] | None = None,
     *,
     has_paper_sizes: bool = True,
-    epsilon_in: EpsilonIn = "deviation",
 ) -> tuple[ViTConfig | BiTConfig, tuple[str, ...]]:
     """Returns the config of a Vision Transformer, hybrid or BiT from its weights.
 
@@ -69,7 +67,6 @@ def config_of_shapes(
             epsilon, the heads where shapes do not show them, and others.
         has_paper_sizes: Whether weights that do not show the heads have the paper's for their
             width.
-        epsilon_in: How kernels of a hybrid's ResNet are standardised.
 
     Returns:
         The config, and a sentence for each assumption.
@@ -120,7 +117,7 @@ def config_of_shapes(
     found = {
         **{size: shown[size] for size in ("patch_size", "width", "depth", "mlp_dim")},
         "representation_size": representation[1] if representation and has_head else None,
-        "resnet": ResNetStem(*resnet, epsilon_in) if resnet else None,
+        "resnet": ResNetStem(*resnet) if resnet else None,
         "num_registers": registers[1] if registers else 0,
         **_norms_and_tokens(shapes, classifier),
         **{field: f"encoder_block_0/{layer}" in shapes for field, layer in BLOCK_LAYERS.items()},

@@ -18,6 +18,8 @@ from keras_vit.models.rebuild import head_of
 from keras_vit.training.evaluation.predictions import extract
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.training.settings import FineTuning
+from keras_vit.training.trust.calibration_bound import spaced
+from keras_vit.utils.fields import required
 
 from .plan import TrainingPlan
 from .transfer import extends_head
@@ -63,11 +65,9 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
     Returns:
         The fact for the plan: "value", and "from", the reason.
     """
-    examples, classes = plan.source.splits["train"], len(plan.source.class_names)
-    count = min(len(examples), MAX_IMAGES, max(MAX_TARGETS // classes, 2))
-    if count < len(examples):
-        places = np.linspace(0, len(examples) - 1, count).round().astype(int)
-        examples = examples.take(np.unique(places))
+    classes = len(plan.source.class_names)
+    most = min(MAX_IMAGES, max(MAX_TARGETS // classes, 2))
+    examples = required(spaced(plan.source.splits["train"], most), "training images")
     found = extract(
         model,
         examples,
@@ -91,7 +91,7 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
     own_loss, *_ = fit_logits(own, targets, several)
     head = "zeros" if plan.head_rows is None else "the rows of the weights"
     reason = (
-        f"cross-entropy of {count} training images, each left out: {loss:.3g}, "
+        f"cross-entropy of {len(examples)} training images, each left out: {loss:.3g}, "
         f"with {head} {own_loss:.3g}"
     )
     if loss >= own_loss:

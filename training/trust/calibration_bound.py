@@ -81,9 +81,9 @@ def compute_scores(
     return Scores(found.values, logits, found.labels)
 
 
-def spaced(examples: Examples) -> Examples | None:
-    """Returns as many images as the leverage needs, evenly spaced; None of none."""
-    count = min(len(examples), MAX_TRAINING)
+def spaced(examples: Examples, most: int = MAX_TRAINING) -> Examples | None:
+    """Returns so many images at most, evenly spaced; None of none."""
+    count = min(len(examples), most)
     if not count:
         return None
     places = np.linspace(0, len(examples) - 1, count).round().astype(int)
