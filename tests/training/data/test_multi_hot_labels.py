@@ -139,3 +139,7 @@ def test_batches_carry_the_labels_and_mixup_blends_them(semicolons):
     )
     np.testing.assert_allclose(mixed, share * labels + (1 - share) * before, atol=1e-6)
     assert 0.5 <= share < 1
+    _, cut = next(iter(training_batches(examples, **options, layers=("CutMix",), num_classes=3)))
+    assert cut.dtype == "float32"
+    np.testing.assert_allclose(np.clip(cut, 0, 1), cut, atol=1e-6)
+    assert not np.array_equal(cut, labels)
