@@ -337,6 +337,7 @@ def bit_hyper_rule(num_examples: int, image_size: tuple[int, int]) -> Recipe:
         source="BiT, bit_hyperrule",
         command="finetune",
         settings={
+            **AS_IN_THE_PAPER,
             "image_size": (128, 128) if small else (480, 480),
             "resize": (160, 160) if small else (512, 512),
             "augmentation": "resize_random_crop",
@@ -348,8 +349,6 @@ def bit_hyper_rule(num_examples: int, image_size: tuple[int, int]) -> Recipe:
             "boundaries": boundaries,
             "clip_norm": None,
             "mixup": mixup,
-            "head_start": "zero",
-            "keep": "last",
         },
         learning_rates=(0.003,),
     )

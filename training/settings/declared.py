@@ -22,7 +22,6 @@ OPTIMIZERS = ("sgd", "adam", "muon")
 DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")
 WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 LOSSES = ("softmax", "sigmoid")
-KEPT = ("best", "last")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
@@ -298,7 +297,7 @@ class DeclaredSettings:
     keep: str = setting(
         "best",
         "the weights that are kept: the best of all validations, or the last ones",
-        choices=KEPT,
+        choices=("best", "last"),
     )
     evaluate_every: int | None = setting(
         None,

@@ -25,7 +25,6 @@ TRAINED = ("all", "head", "lora")
 # What a file of weights may not hold; see `keras_vit.open_model`.
 UNKNOWN_FACTS = ("num_heads", "gelu", "normalization", "position_resize")
 HEADS = ("keep", "extend", "new")
-HEAD_STARTS = ("probe", "zero")
 DISTILLATIONS = ("soft", "hard")
 TARGETS = ("mean-colour", "downsized", "patch")
 OBJECTIVE = "masked-patches"  # Pre-training without classes, in commands and recipe.json.
@@ -67,7 +66,7 @@ class FineTuning(Settings):
         "probe",
         "what a new head begins with: a linear probe, solved from the features of the training "
         "images, if it is better than the rows of the weights; or zeros, as in the paper",
-        choices=HEAD_STARTS,
+        choices=("probe", "zero"),
         source="Kumar et al. 2022 (arXiv 2202.10054)",
         used=lambda settings: settings.weights is not None,
         needs="weights to start from",

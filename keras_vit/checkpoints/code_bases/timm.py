@@ -35,7 +35,7 @@ OTHERS = re.compile(
 )
 
 # What the functions of these names set. All others have heads of 64 units, the exact GELU and an
-# epsilon of 1e-6; tests/checkpoints/test_live_libraries.py asks timm.
+# epsilon of 1e-6; docs/timm_models.py asks timm.
 _FACTS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^(vit|deit3)_(huge|gigantic|giantopt|so400m)_patch", {"num_heads": 16}),
     (r"^vit_giant_patch\d+_(224|clip|gap)", {"num_heads": 16}),
