@@ -83,7 +83,7 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
             f"A classifier is a folder with {', '.join(FILES)}, or hf:OWNER/NAME. "
             f"Missing in {folder}{'' if folder.is_dir() else ', which is no folder'}: "
             f"{', '.join(missing)}; keras_vit.build(weights=...) reads weights alone, keras-vit "
-            "convert makes a classifier of them, and finetune of a model that was pre-trained"
+            "convert makes a classifier of them"
         )
     # The small files first, so that an error in them appears before the model is read.
     known = description_of_folder(folder)

@@ -57,7 +57,7 @@ def test_a_body_is_pretrained_stopped_resumed_refused_for_prediction_and_fine_tu
     assert recipe["settings"]["target"] == "downsized"
     assert recipe["settings"]["corruption"] == 0.15
     assert recipe["images"]["train"] == 12
-    assert "finetune of a model that was pre-trained" in refused("predict", body, colors / "test")
+    assert "fine-tune it first" in refused("predict", body, colors / "test")
 
     tuned = command(
         "finetune", "--data", colors, "--weights", body, "--output", output, *FAST.split(),

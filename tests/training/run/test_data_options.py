@@ -25,8 +25,8 @@ def test_every_field_of_the_data_and_of_the_run_is_an_argument():
 
 
 @pytest.mark.parametrize("start", [finetune, pretrain, pretrain_masked_patches, sweep])
-def test_an_unknown_option_names_the_known_ones(start, tmp_path):
-    with pytest.raises(TypeError, match=r"data_dir, holdout, .*class_names, .* Received: holdut"):
+def test_an_unknown_option_is_named(start, tmp_path):
+    with pytest.raises(TypeError, match="holdut"):
         start("photos", tmp_path / "run", holdut=0.3)
-    with pytest.raises(TypeError, match="Received: holdut"):
+    with pytest.raises(TypeError, match="holdut"):
         finetune_folds("photos", tmp_path / "run", folds=2, holdut=0.3)
