@@ -68,7 +68,8 @@ class Problem:
         keras.utils.set_random_seed(0)
         hidden = [keras.layers.Flatten(), keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.1)]
         self.model = keras.Sequential([keras.Input((16, 16, 3)), *hidden, keras.layers.Dense(3)])
-        fields = {"steps": 8, "batch_size": 4, "warmup_steps": 2, "evaluate_every": 2} | changes
+        fields = {"steps": 8, "batch_size": 4, "warmup_steps": 2, "evaluate_every": 2}
+        fields |= {"weights": None} | changes
         self.settings = FineTuning(validation=0.0, **fields).resolve(100)
         self.trainer = make_trainer(self.model, self.settings)
         self.output = tmp_path / "run"
