@@ -6,6 +6,7 @@ first steps change features that were good already.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -24,6 +25,7 @@ from keras_vit.utils.fields import required
 from .plan import TrainingPlan
 from .transfer import extends_head
 
+CLEARLY = 2.0  # Standard errors by which the probe must be better.
 MAX_IMAGES = 16_384  # Whose features the probe is solved from,
 MAX_TARGETS = 50_000_000  # and their number times the number of classes: 0.4 GB.
 
@@ -53,8 +55,8 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
     the model sees them in evaluation. Its logits are the scores times a number, plus another one
     of multi-label data; both, and the regularisation, are chosen by the predictions of images
     that are left out. It takes the place of the head, which has zeros or the rows of the weights
-    for classes of the same name, if it answers the left-out images with a lower cross-entropy
-    than the head, which has not seen them either. There are ten times as many training images as
+    for classes of the same name, if its cross-entropy of the left-out images is clearly lower
+    than the head's, which has not seen them either. There are ten times as many training images as
     validation images.
 
     Args:
@@ -85,16 +87,17 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
         return {"value": "zeros", "from": "one group of images, which cannot be left out"}
     decomposition = Decomposition(found.values)
     ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=numbers)
-    loss, scale, shift = fit_logits(ridge.left_out_predictions, targets, several)
+    losses, scale, shift = fit_logits(ridge.left_out_predictions, targets, several)
     kernel, bias = head_of(model).weights
     own = found.values @ keras.ops.convert_to_numpy(kernel) + keras.ops.convert_to_numpy(bias)
-    own_loss, *_ = fit_logits(own, targets, several)
+    own_losses, *_ = fit_logits(own, targets, several)
+    gains = own_losses - losses
     head = "zeros" if plan.head_rows is None else "the rows of the weights"
     reason = (
-        f"cross-entropy of {len(examples)} training images, each left out: {loss:.3g}, "
-        f"with {head} {own_loss:.3g}"
+        f"cross-entropy of {len(examples)} training images, each left out: {losses.mean():.3g}, "
+        f"with {head} {own_losses.mean():.3g}"
     )
-    if loss >= own_loss:
+    if gains.mean() <= CLEARLY * gains.std() / math.sqrt(len(gains)):
         return {"value": head, "from": reason.replace(": ", ", by a linear probe: ", 1)}
     kernel.assign(scale * ridge.weights)
     bias.assign(scale * ridge.constant + shift)
@@ -103,8 +106,8 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
 
 def fit_logits(
     scores: np.ndarray, targets: np.ndarray, several: bool
-) -> tuple[float, float, float]:
-    """Returns the least cross-entropy of logits `a scores + b`, with a > 0 and b.
+) -> tuple[np.ndarray, float, float]:
+    """Returns each image's cross-entropy of logits `a scores + b`, which is least, a > 0 and b.
 
     Args:
         scores: `(N, K)`.
@@ -118,14 +121,14 @@ def fit_logits(
     count, classes = targets.shape
     targets = (count * targets + (0.5 if several else 1 / classes)) / (count + 1)
 
-    def loss(values):
+    def losses(values):
         logits = np.exp(values[0]) * scores
         if several:
             logits = logits + values[1]
-            return float(np.mean(np.sum(np.logaddexp(0, logits) - targets * logits, axis=1)))
-        return float(np.mean(scipy.special.logsumexp(logits, axis=1) - (targets * logits).sum(1)))
+            return np.sum(np.logaddexp(0, logits) - targets * logits, axis=1)
+        return scipy.special.logsumexp(logits, axis=1) - (targets * logits).sum(axis=1)
 
     start = [0.0, 0.0] if several else [0.0]
-    best = scipy.optimize.minimize(loss, start)
+    best = scipy.optimize.minimize(lambda values: losses(values).mean(), start)
     log_scale, *shift = best.x.tolist()
-    return float(best.fun), float(np.exp(log_scale)), shift[0] if shift else 0.0
+    return losses(best.x), float(np.exp(log_scale)), shift[0] if shift else 0.0

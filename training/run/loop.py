@@ -273,7 +273,8 @@ class _StepCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         # What training starts from, if it is not random, is a candidate of the best weights.
-        if self.step == 0 and self.validate is not None and self.settings.validates_start:
+        has_weights = getattr(self.settings, "weights", None) is not None
+        if self.step == 0 and self.validate and has_weights and self.settings.keep == "best":
             self._record({"step": 0, **self._validate()})
             self.run.checkpoints.save(self.model)
 

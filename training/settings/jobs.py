@@ -209,11 +209,6 @@ class FineTuning(Settings):
     )
 
     @property
-    def validates_start(self) -> bool:
-        """Whether the weights before the first step may be the best ones."""
-        return self.weights is not None and self.keep == "best"
-
-    @property
     def decision(self) -> DecisionSettings | None:
         """The bound of the decision that the run finds at its end; None without one."""
         return None if self.max_error is None else DecisionSettings(max_error=self.max_error)

@@ -244,11 +244,6 @@ class Settings(DeclaredSettings):
         return recipes.finetuning_of_size(num_images).settings["validation"]
 
     @property
-    def validates_start(self) -> bool:
-        """Whether the weights before the first step may be the best ones."""
-        return False
-
-    @property
     def decision(self) -> DecisionSettings | None:
         """The bounds of the decision that the run finds at its end; None without one."""
         return None
