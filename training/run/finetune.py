@@ -213,17 +213,15 @@ def run(job: Job) -> Finished:
         keras.utils.set_random_seed(settings.seed)
         with dtype_policy(settings.precision), place.scope():
             model, origin = build_model(plan)
+            trainer = compiled_trainer(model, plan)
         if plan.has_classes:
             check_classifier(plan.labels, model, plan.preprocessing)
         job.check_unchanged(plan, model)
-        resumes = job.folder.resume and bool(job.folder.checkpoints.paths())
-        if starts_with_probe(plan) and not resumes:
+        start_step = job.folder.checkpoints.restore(trainer) if job.folder.resume else 0
+        if not start_step and starts_with_probe(plan):
             with place.scope():
-                start = start_head(model, plan, progress=job.folder.writes)
-            plan.recipe["facts"]["head_start"] = start
-        with dtype_policy(settings.precision), place.scope():
-            trainer = compiled_trainer(model, plan)
-        start_step = job.folder.checkpoints.restore(trainer) if resumes else 0
+                facts = plan.recipe["facts"]
+                facts["head_start"] = start_head(model, plan, progress=job.folder.writes)
 
         # Train. The folder's first write is after all errors of the input.
         images = place.batches(plan.source.splits["train"], **plan.batches, start_step=start_step)

@@ -16,10 +16,9 @@ import scipy.special
 
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.models.rebuild import head_of
-from keras_vit.training.evaluation.predictions import extract
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.training.settings import FineTuning
-from keras_vit.training.trust.calibration_bound import spaced
+from keras_vit.training.trust.calibration_bound import compute_scores, spaced
 from keras_vit.utils.fields import required
 
 from .plan import TrainingPlan
@@ -67,38 +66,37 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
     Returns:
         The fact for the plan: "value", and "from", the reason.
     """
+    head = "zeros" if plan.head_rows is None else "the rows of the weights"
     classes = len(plan.source.class_names)
     most = min(MAX_IMAGES, max(MAX_TARGETS // classes, 2))
     examples = required(spaced(plan.source.splits["train"], most), "training images")
-    found = extract(
+    scores = compute_scores(
         model,
         examples,
-        preprocessing=plan.preprocessing,
+        plan.preprocessing,
         batch_size=plan.settings.micro_batch_size,
         progress=progress,
     )
     several = plan.source.task == MULTILABEL
-    targets = found.labels.astype("float64") if several else one_hot(found.labels, classes)
+    targets = scores.labels.astype("float64") if several else one_hot(scores.labels, classes)
     # An image that is drawn several times, or shares a group, is left out as a whole.
     known = plan.source.groups or {}
     names = [str(known.get(name, name)) for name in examples.names]
     groups, numbers = np.unique(names, return_inverse=True)
     if len(groups) < 2:
-        return {"value": "zeros", "from": "one group of images, which cannot be left out"}
-    decomposition = Decomposition(found.values)
+        return {"value": head, "from": "one group of images, which cannot be left out"}
+    decomposition = Decomposition(scores.features)
     ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=numbers)
     losses, scale, shift = fit_logits(ridge.left_out_predictions, targets, several)
-    kernel, bias = head_of(model).weights
-    own = found.values @ keras.ops.convert_to_numpy(kernel) + keras.ops.convert_to_numpy(bias)
-    own_losses, *_ = fit_logits(own, targets, several)
+    own_losses, *_ = fit_logits(scores.logits, targets, several)
     gains = own_losses - losses
-    head = "zeros" if plan.head_rows is None else "the rows of the weights"
     reason = (
         f"cross-entropy of {len(examples)} training images, each left out: {losses.mean():.3g}, "
         f"with {head} {own_losses.mean():.3g}"
     )
     if gains.mean() <= CLEARLY * gains.std() / math.sqrt(len(gains)):
         return {"value": head, "from": reason.replace(": ", ", by a linear probe: ", 1)}
+    kernel, bias = head_of(model).weights
     kernel.assign(scale * ridge.weights)
     bias.assign(scale * ridge.constant + shift)
     return {"value": "linear probe", "from": reason}

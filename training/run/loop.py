@@ -257,6 +257,7 @@ class _StepCallback(keras.callbacks.Callback):
         self.stopped_at: int | None = None
         self.metric, self.score = METRICS[task], SCORES[task]
         self.columns = history_columns(task)
+        self.is_written = False  # The history on disk is this run's.
         self.validation = "-"
         self.validated = start_step  # The step of the last row that was added after a validation.
         self.row: dict[str, Any] = {}
@@ -341,11 +342,17 @@ class _StepCallback(keras.callbacks.Callback):
     def _record(self, row):
         """Writes a row, in place of the last one if it is of the same step."""
         text = {name: _number(row.get(name, "")) for name in self.columns}
-        if self.history and self.history[-1]["step"] == text["step"]:
+        replaces = bool(self.history) and self.history[-1]["step"] == text["step"]
+        if replaces:
             self.history.pop()
         self.history.append(text)
-        cells = ([row.get(name, "") for name in self.columns] for row in self.history)
-        write_csv(self.run.path / HISTORY, [self.columns, *cells])
+        if replaces or not self.is_written:  # The file of a resumed run may have later rows.
+            cells = ([row.get(name, "") for name in self.columns] for row in self.history)
+            write_csv(self.run.path / HISTORY, [self.columns, *cells])
+            self.is_written = True
+            return
+        with open(self.run.path / HISTORY, "a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self.columns, lineterminator="\n").writerow(text)
 
     def _validate(self):
         """Returns the columns of a validation, and saves the weights if they are the best."""

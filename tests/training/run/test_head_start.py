@@ -6,7 +6,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-from runs import plan_of, silent
+from runs import SignalAt, plan_of, silent
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from keras_vit.models.rebuild import feature_model, head_of
@@ -15,6 +15,7 @@ from keras_vit.training.evaluation.predictions import predictions_of
 from keras_vit.training.evaluation.ridge import L2_SHARES
 from keras_vit.training.run.finetune import build_model, finetune
 from keras_vit.training.run.head_start import fit_logits, start_head, starts_with_probe
+from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.settings import FineTuning, PreTraining
 from makers import COLORS, write_classes
 
@@ -94,6 +95,25 @@ def test_rows_of_the_weights_that_are_better_stay(data, settings, tmp_path):
     assert second.classifier.recipe["facts"]["head_start"]["value"] == "the rows of the weights"
     kernels = [np.asarray(head_of(each.model).kernel) for each in (done, second)]
     np.testing.assert_allclose(*kernels, atol=1e-5)
+
+
+def test_a_run_whose_states_are_damaged_starts_from_the_same_head(data, settings, tmp_path):
+    slow = dataclasses.replace(settings, learning_rate=1e-3)
+    whole = finetune(data, tmp_path / "whole", slow, log=silent)
+    with pytest.raises(Interrupted):
+        finetune(data, tmp_path / "run", slow, log=silent, callbacks=[SignalAt(1)])
+    for state in (tmp_path / "run.partial" / ".states").glob("state-*.npz"):
+        state.write_bytes(state.read_bytes()[:100])
+    with pytest.warns(UserWarning, match="which is damaged"):
+        again = finetune(None, tmp_path / "run", slow, log=silent, resume=True)
+    rows = [
+        {name: text for name, text in row.items() if name != "images_per_second"}
+        for done in (whole, again)
+        for row in done.history
+    ]
+    assert rows[: len(rows) // 2] == rows[len(rows) // 2 :]
+    for one, other in zip(whole.model.get_weights(), again.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_run_that_ends_below_its_start_says_so_and_keeps_it(data, settings, tmp_path):
