@@ -235,6 +235,12 @@ def write_csv(path: str | os.PathLike, rows: Iterable[Iterable[Any]]) -> None:
         csv.writer(file, lineterminator="\n").writerows(map(csv_row, rows))
 
 
+def append_csv(path: str | os.PathLike, cells: Iterable[Any]) -> None:
+    """Adds a row of cells to a file of `write_csv`."""
+    with open(path, "a", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerow(csv_row(cells))
+
+
 def csv_row(cells: Iterable[Any]) -> list[Any]:
     """Returns the cells of a row of CSV, their texts by `for_csv`."""
     return [for_csv(cell) if isinstance(cell, str) else cell for cell in cells]

@@ -26,7 +26,7 @@ from keras_vit.training.trainer.losses import (
 from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer, Muon, WarmupSchedule
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import HISTORY, write_csv
+from keras_vit.utils.files import HISTORY, append_csv, write_csv
 from keras_vit.utils.progress import progress_bar
 
 from .folder import RunFolder
@@ -346,13 +346,14 @@ class _StepCallback(keras.callbacks.Callback):
         if replaces:
             self.history.pop()
         self.history.append(text)
-        if replaces or not self.is_written:  # The file of a resumed run may have later rows.
-            cells = ([row.get(name, "") for name in self.columns] for row in self.history)
-            write_csv(self.run.path / HISTORY, [self.columns, *cells])
-            self.is_written = True
+        path = self.run.path / HISTORY
+        if self.is_written and not replaces:
+            append_csv(path, text.values())
             return
-        with open(self.run.path / HISTORY, "a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self.columns, lineterminator="\n").writerow(text)
+        # The file of a resumed run may have later rows.
+        cells = ([row.get(name, "") for name in self.columns] for row in self.history)
+        write_csv(path, [self.columns, *cells])
+        self.is_written = True
 
     def _validate(self):
         """Returns the columns of a validation, and saves the weights if they are the best."""
