@@ -34,7 +34,6 @@ def training_batches(
     num_classes: int | None = None,
     mixup: float | None = None,
     flip: str | None = None,
-    evaluation: str = "resize",
     resize: tuple[int, int] | None = None,
     layers: Sequence[Any] = (),
 ) -> tf.data.Dataset:
@@ -64,8 +63,6 @@ def training_batches(
         mixup: Parameter of mixup's beta distribution, 0 for none; by default the
             augmentation's.
         flip: "never", "horizontal" or "both"; by default as the augmentation does.
-        evaluation: How images get their size in evaluation. With "pad" the augmentations that show
-            whole images, "padded_crop", "jitter", "flip" and "none", pad them too.
         resize: Pixels (height, width) before the crop of "resize_random_crop".
         layers: For `make_layers`: Keras's image layers, applied to each image after crop and flip;
             then, like mixup and after it, those that mix the images of a batch.
@@ -109,7 +106,7 @@ def training_batches(
     _check_not_empty(examples)
 
     rows = batch_size // parts
-    view = View(image_size, value_range, evaluation, resize)
+    view = View(image_size, value_range, resize)
     elements = examples.shuffled(seed, start_step * batch_size)
     if parts > 1:
         elements = elements.enumerate().filter(lambda row, _: row % batch_size // rows == part)
