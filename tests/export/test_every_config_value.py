@@ -100,7 +100,7 @@ def expected(classifier, images):
 
 
 def in_saved_model(classifier, images, folder):
-    SavedModel(top=1).write(folder, classifier, [])
+    SavedModel().write(folder, classifier, [])
     serve = tf.saved_model.load(folder).signatures["serve"]
     return serve(images=tf.constant(images))["probabilities"].numpy()
 
