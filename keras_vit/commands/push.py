@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import re
 import shutil
 import tempfile
 import zipfile
@@ -12,6 +13,7 @@ import zipfile
 from keras_vit.commands import Command
 from keras_vit.utils import files
 from keras_vit.utils.fields import REQUIRED, setting
+from keras_vit.utils.report import align_columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,13 +40,18 @@ class Push(Command):
     def run(self) -> None:
         """Writes the files to a temporary folder, prints them, and pushes them."""
         from keras_vit.checkpoints.repositories import READ_FILES
-        from keras_vit.hub.uploads import check_name, list_files, upload
+        from keras_vit.hub.downloads import NAME
+        from keras_vit.hub.uploads import upload
 
-        check_name(self.repository)
+        if not re.fullmatch(NAME, self.repository):
+            raise ValueError(f"The repository must be OWNER/NAME. Received: {self.repository}")
         with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch)
             self._write(folder)
-            print(list_files(self.repository, folder, self.private))
+            sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+            print(f"{self.repository} ({'private' if self.private else 'public'})")
+            rows = [*sizes.items(), (f"{len(sizes)} files", sum(sizes.values()))]
+            print(align_columns([(name, f"{size:,} bytes") for name, size in rows]))
             if self.dry_run:
                 print("Nothing was pushed (--dry-run).")
                 return

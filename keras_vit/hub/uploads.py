@@ -3,26 +3,9 @@
 from __future__ import annotations
 
 import pathlib
-import re
 from collections.abc import Collection
 
-from keras_vit.hub.downloads import NAME, import_hugging_face, one_line_errors
-from keras_vit.utils.report import align_columns
-
-
-def list_files(name: str, folder: pathlib.Path, private: bool) -> str:
-    """Returns the repository and all files of a folder with their sizes, human-readable."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
-    rows = [*sizes.items(), (f"{len(sizes)} files", sum(sizes.values()))]
-    visible = "private" if private else "public"
-    return f"{name} ({visible})\n" + align_columns([(file, f"{n:,} bytes") for file, n in rows])
-
-
-def check_name(name: str) -> None:
-    """Raises ValueError unless a name is "owner/name"."""
-    if not re.fullmatch(NAME, name) or not 3 <= len(name) <= 96 or ".." in name:
-        raise ValueError(f"The repository must be OWNER/NAME. Received: {name}")
+from keras_vit.hub.downloads import import_hugging_face, one_line_errors
 
 
 def upload(name: str, folder: pathlib.Path, *, private: bool, replaced: Collection[str]) -> str:
