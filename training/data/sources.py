@@ -163,7 +163,7 @@ def _open_files(reading):
         check_links(root, (file.path for file in files))
     paths = [file.path for file in files]
     if reading.verify:
-        reasons = dict(undecodable(paths, by_pillow=reading.by_pillow))
+        reasons = dict(undecodable(paths))
     else:
         reasons = {n: NOT_UTF_8 for n, path in enumerate(paths) if not is_utf_8(path)}
     for place, reason in reasons.items():
