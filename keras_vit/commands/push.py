@@ -41,7 +41,6 @@ class Push(Command):
         """Writes the files to a temporary folder, prints them, and pushes them."""
         from keras_vit.checkpoints.repositories import READ_FILES
         from keras_vit.hub.downloads import NAME
-        from keras_vit.hub.uploads import upload
 
         if not re.fullmatch(NAME, self.repository):
             raise ValueError(f"The repository must be OWNER/NAME. Received: {self.repository}")
@@ -55,8 +54,7 @@ class Push(Command):
             if self.dry_run:
                 print("Nothing was pushed (--dry-run).")
                 return
-            place = upload(self.repository, folder, private=self.private, replaced=READ_FILES)
-            print(f"pushed {place}")
+            print(f"pushed {self._upload(folder, READ_FILES)}")
 
     def _write(self, folder):
         """Writes the classifier with its card; Keras reads `model.keras` from the Hub unpacked.
@@ -69,7 +67,7 @@ class Push(Command):
         from keras_vit.description.description_texts import TEXTS, description_of_folder
         from keras_vit.description.without_paths import without_paths
         from keras_vit.training.run.card import hub_card
-        from keras_vit.utils.json_files import read_json
+        from keras_vit.utils.files import read_json
 
         classifier = classifier_folder(self.folder)
         model = classifier / files.MODEL
@@ -93,3 +91,29 @@ class Push(Command):
             repository=self.repository,
         )
         (folder / files.CARD).write_text(text, encoding="utf-8")
+
+    def _upload(self, folder, replaced):
+        """Pushes the files of a folder in one commit and returns its address.
+
+        Until the commit nothing changes. Files of the names `replaced` that the folder does not
+        have are removed; what a call that broke off uploaded is not uploaded again.
+        """
+        from keras_vit.hub.downloads import import_hugging_face, one_line_errors
+
+        api = import_hugging_face().HfApi(library_name="keras-vit")
+        with one_line_errors(f"{self.repository} cannot be pushed"):
+            api.create_repo(self.repository, private=self.private or None, exist_ok=True)
+            found = api.repo_info(self.repository)
+            if self.private and not found.private:
+                raise ValueError(
+                    "The repository must be private: change it in its settings, or push without "
+                    f"--private. Received: {self.repository}, which everybody may see"
+                )
+            commit = api.upload_folder(
+                repo_id=self.repository,
+                folder_path=folder,
+                delete_patterns=list(replaced),
+                commit_message="Push of keras-vit",
+                parent_commit=found.sha,
+            )
+        return commit.commit_url

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed
 from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
-from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.files import parse_json
 from keras_vit.utils.safe_text import for_csv
 
 from .examples import first_names
