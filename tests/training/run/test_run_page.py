@@ -15,6 +15,7 @@ from keras_vit.training.run.card import augmented_pictures
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
+from keras_vit.training.trainer.trainer import Trainer
 from makers import encode, write_classes
 
 SETTINGS = tiny_settings(steps=2, learning_rate=1e-6, augmentation="flip", samples=None)
@@ -33,8 +34,15 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
-    output = tmp_path_factory.mktemp("runs") / "colors"
-    return finetune(data, output, SETTINGS, log=len), output
+    output, seen, fit = tmp_path_factory.mktemp("runs") / "colors", [], Trainer.fit
+
+    def watched(self, batches, **options):
+        seen.append(np.asarray(next(iter(batches))[0]))
+        return fit(self, batches, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "fit", watched)
+        return finetune(data, output, SETTINGS, log=len), output, seen[0]
 
 
 def pictures(page):
@@ -44,7 +52,7 @@ def pictures(page):
 
 
 def test_the_page_has_curves_confusion_risk_and_errors(run):
-    finished, output = run
+    finished, output, _ = run
     page = (output / "report.html").read_text()
     assert page.count("<polyline") + page.count("<circle") == 8
     for text in ("Curves", "First batch as the model sees it", "Confusion", "Calibration"):
@@ -72,17 +80,7 @@ def test_no_photo_is_on_the_page_where_none_may_travel(without, data, tmp_path):
     assert "<h2>Curves</h2>" in page
 
 
-def test_the_first_batch_is_the_one_that_is_trained_on(data, tmp_path, monkeypatch):
-    from keras_vit.training.trainer.trainer import Trainer
-
-    seen, fit = [], Trainer.fit
-
-    def watched(self, batches, **options):
-        seen.append(np.asarray(next(iter(batches))[0]))
-        return fit(self, batches, **options)
-
-    monkeypatch.setattr(Trainer, "fit", watched)
-    finetune(DataSpec(str(data)), tmp_path / "run", SETTINGS, log=len)
+def test_the_first_batch_is_the_one_that_is_trained_on(run, data, tmp_path):
     plan = Job(DataSpec(str(data)), RunOptions(tmp_path / "other"), SETTINGS).plan()
     shown = [np.asarray(Image.open(io.BytesIO(p.encoded))) for p in augmented_pictures(plan, 4)]
-    np.testing.assert_array_equal(shown, np.rint((seen[0][:4] + 1) * 127.5).astype("uint8"))
+    np.testing.assert_array_equal(shown, np.rint((run[2][:4] + 1) * 127.5).astype("uint8"))
