@@ -171,7 +171,7 @@ def make_timm_step(job, images, labels, is_compiled):
         loss = torch.nn.functional.cross_entropy(logits.float(), labels)
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return loss.item()
 
     return step
 
