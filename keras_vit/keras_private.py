@@ -41,9 +41,8 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import (
 )
 
 # The batches of several steps, which Keras 3.16 spreads over JAX's devices one by one.
-PartialBatchList = getattr(
-    data_adapter_utils, "PartialBatchList", type("PartialBatchList", (list,), {})
-)
+_OF_315 = type("PartialBatchList", (list,), {})  # Keras 3.15 asks for single batches.
+PartialBatchList: type[list] = getattr(data_adapter_utils, "PartialBatchList", _OF_315)
 
 if TYPE_CHECKING:
     from keras import Model as Mixin  # The class that the classes below are mixed into.
@@ -62,8 +61,7 @@ class SymbolicBuild(Mixin):
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         if keras.backend.backend() == "jax":  # Keras 3.16; 3.15 calls the next method itself.
-            self._symbolic_build(iterator, data_batch)
-            return
+            return self._symbolic_build(iterator, data_batch)
         if iterator is not None:
             data_batch = _replica_specs(iterator.data_adapter.get_tf_dataset())
         with self.distribute_strategy.scope():

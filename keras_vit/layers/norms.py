@@ -83,7 +83,8 @@ class LayerNorm(keras.layers.LayerNormalization):
     def build(self, input_shape):
         axis = keras.tree.flatten(self.axis)
         super().build(input_shape)
-        self.axis = axis  # Keras 3.16 makes -1 the last of this shape; a block also has rows.
+        # Keras 3.16 makes -1 the last axis of this shape; a block also normalises rows.
+        self.axis: list[int] = axis
 
     def call(self, inputs, training=False):
         normalize = _normalization(tuple(self.axis), self.epsilon, bool(training))
