@@ -239,7 +239,7 @@ def float16_notes(content, images, model_name):
         experimental_preserve_all_tensors=True,
     )
     run = interpreter.get_signature_runner("serve")
-    largest = {}
+    largest: dict[str, float] = {}
     for image in images:
         run(images=image[np.newaxis])
         for tensor in interpreter.get_tensor_details():
