@@ -17,7 +17,7 @@ def call(*arguments):
 
 def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, capsys, own_process):
     path = tmp_path / "animals.tflite"
-    flags = ("--to", "tflite", "--output", path, "--precision", "float16")
+    flags = ("--to", "litert", "--output", path, "--precision", "float16")
     assert call(classifier.folder, *flags, "--check-images", classifier.folder) == 0
     table = capsys.readouterr().out
     assert str(path) in table
@@ -53,6 +53,7 @@ def test_wrong_input_is_one_line_and_exit_code_2(classifier, tmp_path, capsys, a
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_has_a_public_function_with_its_options(name):
     function = getattr(keras_vit.export, name)
+    assert keras_vit.export.litert is keras_vit.export.tflite
     assert bool(FORMATS[name].suffix) != bool(FORMATS[name].marker)  # A file or a folder.
     first, path, options = inspect.signature(function).parameters.values()
     assert (first.name, path.name, options.kind) == ("classifier", "path", options.VAR_KEYWORD)
