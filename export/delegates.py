@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import csv
 import io
 import pathlib
 import string
-import struct
 from typing import NamedTuple
 
 from keras_vit.preprocessing import Preprocessing, describe_resize
 
-from .formats import import_export_package
+from .tflite_graph import operations
 
 # What `delegates.csv` was read from: files of github.com/google-ai-edge/LiteRT at this version. The
 # table of the GPU accelerator of `CompiledModel`, the delegate's successor, is not public.
@@ -53,24 +51,6 @@ PROCESSORS: dict[str, tuple[str, ...]] = {
     "gpu": ("gpu",),
     "npu": ("qualcomm", "mediatek"),
 }
-
-
-def operations(content: bytes) -> list[tuple[str, str]]:
-    """Returns the operations of a TFLite file, each with the path of the layer that made it.
-
-    Args:
-        content: The file's bytes.
-    """
-    schema = import_export_package("ai_edge_litert.schema_py_generated")
-    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
-    names = {value: name for name, value in vars(schema.BuiltinOperator).items()}
-    codes = [names[max(c.builtinCode, c.deprecatedBuiltinCode)] for c in model.operatorCodes]
-    return [
-        # The name of the output is the path of the layer and the operation in TensorFlow.
-        (codes[operation.opcodeIndex], graph.tensors[operation.outputs[0]].name.decode())
-        for graph in model.subgraphs
-        for operation in graph.operators
-    ]
 
 
 def outside(content: bytes, processor: str) -> list[str]:
@@ -135,55 +115,16 @@ def _analyzed(content):
     return [line for line in printed.getvalue().splitlines() if "COMPATIBILITY WARNING" in line]
 
 
-def with_kept_axes(content: bytes) -> bytes:
-    """Returns a TFLite file in which a slice keeps its axes, and a reshape follows.
-
-    The GPU delegate takes no slice that drops an axis, as of `tokens[:, 0]`.
-
-    Args:
-        content: The file's bytes.
-    """
-    schema = import_export_package("ai_edge_litert.schema_py_generated")
-    utils = import_export_package("ai_edge_litert.tools.flatbuffer_utils")
-    model = utils.read_model_from_bytearray(bytearray(content))
-    code = schema.OperatorCodeT()
-    code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.RESHAPE
-    code.version = 1
-    model.operatorCodes.append(code)
-    for graph in model.subgraphs:
-        following = {}
-        for place, slicing in enumerate(graph.operators):
-            dropped = getattr(slicing.builtinOptions, "shrinkAxisMask", 0)
-            if not dropped:
-                continue
-            result = graph.tensors[slicing.outputs[0]]
-            kept, shape, reshape = copy.copy(result), schema.TensorT(), schema.OperatorT()
-            rank = len(graph.tensors[slicing.inputs[0]].shape)
-            sides = iter(result.shape)
-            kept.shape = [1 if dropped >> axis & 1 else next(sides) for axis in range(rank)]
-            kept.name = result.name + b"/kept"
-            shape.shape, shape.type = [len(result.shape)], schema.TensorType.INT32
-            shape.name, shape.buffer = result.name + b"/shape", len(model.buffers)
-            model.buffers.append(schema.BufferT())
-            model.buffers[-1].data = list(struct.pack(f"<{len(result.shape)}i", *result.shape))
-            reshape.opcodeIndex = len(model.operatorCodes) - 1
-            reshape.inputs = [len(graph.tensors), len(graph.tensors) + 1]
-            reshape.outputs, slicing.outputs = slicing.outputs, reshape.inputs[:1]
-            graph.tensors += [kept, shape]
-            slicing.builtinOptions.shrinkAxisMask = 0
-            following[place] = reshape
-        for place in sorted(following, reverse=True):
-            graph.operators.insert(place + 1, following[place])
-    return bytes(utils.convert_object_to_bytearray(model))
-
-
-def app_text(preprocessing: Preprocessing, num_classes: int, processor: str) -> str:
-    """Returns the lines in Kotlin and Swift that prepare the pixels of a file without a resize.
+def app_text(
+    preprocessing: Preprocessing, num_classes: int, processor: str, *, takes_pixels: bool
+) -> str:
+    """Returns the lines in Kotlin and Swift that run a file, and resize where it does not.
 
     Args:
         preprocessing: The classifier's preprocessing.
-        num_classes: Number of its classes.
-        processor: "gpu" or "npu".
+        num_classes: Number of outputs.
+        processor: A key of `PROCESSORS`.
+        takes_pixels: Whether the file takes uint8 pixels.
     """
     import numpy as np
 
@@ -199,8 +140,8 @@ def app_text(preprocessing: Preprocessing, num_classes: int, processor: str) -> 
     )
     fit = "" if stretches else ("minOf" if way == "pad" else "maxOf")
     low, high = (np.broadcast_to(value, 3).tolist() for value in preprocessing.value_range)
-    template = pathlib.Path(__file__).with_name("app.md").read_text(encoding="utf-8")
-    return string.Template(template).substitute(
+    template = pathlib.Path(__file__).with_name("app_pixels.md" if takes_pixels else "app.md")
+    return string.Template(template.read_text(encoding="utf-8")).substitute(
         artefact=ARTEFACT,
         litert=LITERT,
         processor=processor,

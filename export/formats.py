@@ -65,7 +65,7 @@ ORIGIN = "origin.json"
 GOLDEN = "golden.json"
 CHECK = "check.json"
 CHECKSUMS = "checksums.json"  # SHA-256 of all other parts.
-APP = "app.md"  # Lines of an app, for a file that takes preprocessed images of a phone.
+APP = "app.md"  # Lines of an app for a phone.
 NAMES = (*description_texts.EXPORT_TEXTS, ORIGIN, GOLDEN, CHECK, CHECKSUMS, APP)
 
 # Formats that `convert` writes, with the end of the file's name; "" is a folder.

@@ -17,7 +17,7 @@ from keras_vit.preprocessing import MAX_SIDE
 from keras_vit.utils.fields import Rule, documented, image_size, setting
 from keras_vit.utils.files import CLASSES
 
-from .delegates import PROCESSORS, app_text, checked, with_kept_axes
+from .delegates import PROCESSORS, app_text, checked
 from .formats import (
     APP,
     FLOAT_LAYERS,
@@ -30,6 +30,7 @@ from .formats import (
     Written,
     import_export_package,
 )
+from .tflite_graph import with_gpu_forms
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -86,13 +87,14 @@ class TFLite(QuantizedFormat):
     only and tensors of rank 4 at most. Its TFLite metadata refers to `labels.txt` and, for
     preprocessed images, holds the normalisation. The file is also a ZIP archive of
     `description.json`, `labels.txt`, `preprocessing.json`, `origin.json`, `golden.json`,
-    `check.json` and `checksums.json`, and of a multi-label classifier `task.json`. A model in mixed
+    `check.json`, `checksums.json` and `app.md`, the lines of Kotlin and Swift for an app, and of a
+    multi-label classifier `task.json`. A model in mixed
     precision is exported as its float32 copy.
 
     With `processor` "gpu" or "npu" the file is the model alone: `images` are float32, preprocessed,
     values that are no numbers give no zeros, and each operation is one of the tables of the
-    processors' makers (`delegates.csv`), else nothing is written. `app.md` in the archive has the
-    lines of Kotlin and Swift that prepare the pixels.
+    processors' makers (`delegates.csv`), else nothing is written. The lines in `app.md` prepare the
+    pixels.
 
     Precisions:
 
@@ -175,14 +177,13 @@ class TFLite(QuantizedFormat):
         flexible = self.input == "uint8" and size is None
         content = finished(content, metadata, preprocessing.image_size if flexible else None)
         if self.processor != "cpu":
-            content = with_kept_axes(content)
+            content = with_gpu_forms(content)
             tokens = classifier.description.sequence_length
             notes = (*notes, *checked(content, self.processor, tokens))
-            app = app_text(preprocessing, model.output_shape[-1], self.processor)
-            path.write_bytes(content)
-            return Written(files, notes, {APP: app})
         path.write_bytes(content)
-        if size is None:
+        classes, takes_pixels = classifier.model.output_shape[-1], self.input == "uint8"
+        app = app_text(preprocessing, classes, self.processor, takes_pixels=takes_pixels)
+        if self.processor == "cpu" and size is None:
             height, width = preprocessing.image_size
             notes = (
                 *notes,
@@ -190,7 +191,7 @@ class TFLite(QuantizedFormat):
                 "answers otherwise than predict: export for it with --input-size, the size of its "
                 "images.",
             )
-        return Written(files, notes)
+        return Written(files, notes, {APP: app})
 
     @staticmethod
     def add_texts(path, texts):

@@ -124,7 +124,9 @@ class GroupNorm(keras.layers.GroupNormalization):
         else:
             groups = (self.groups, channels // self.groups)
             x = ops.cast(ops.reshape(lines, (-1, height * width, *groups)), "float32")
-            gamma, beta = (ops.reshape(values, groups) for values in _affine(self))
+            gamma, beta = (
+                ops.reshape(values, groups) if values.shape else values for values in _affine(self)
+            )
             mean, variance = ops.moments(x, axes=(1, 3), keepdims=True)
             factor = ops.rsqrt(variance + self.epsilon) * gamma
             # As Keras's, without a negation, which some NPUs of phones do not have.

@@ -7,6 +7,7 @@ import pytest
 
 import keras_vit.export
 from keras_vit import command_line
+from keras_vit.export.artefacts import load_artefact, open_export
 from keras_vit.export.formats import FORMATS, format_of
 from keras_vit.utils.files import EXPORT_MARKERS
 
@@ -27,6 +28,25 @@ def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, ca
     assert path.exists()
 
 
+def test_a_file_for_an_npu_brings_the_lines_of_an_app(classifier, tmp_path, capsys):
+    path = tmp_path / "animals.tflite"
+    assert call(classifier.folder, "--to", "litert", "--for", "npu", "--output", path) == 0
+    assert "of the table of Qualcomm's NPUs and MediaTek's NPUs" in capsys.readouterr().out
+    texts = open_export(path).texts
+    assert "$" not in texts["app.md"].replace("$0", "")
+    for line in (
+        "val low = floatArrayOf(-1f, -1f, -1f)",
+        "width: 24, height: 32",
+        ".npu]",
+        "(1, 3)",
+    ):
+        assert line in texts["app.md"]
+    assert command_line.main(["verify", str(path)]) == 0
+    expected, received = classifier.predict(classifier.folder), load_artefact(path)
+    for known, given in zip(expected, received.predict(classifier.folder), strict=True):
+        assert known.class_names[0] == given.class_names[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -38,6 +58,8 @@ def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, ca
         ("tflite", "must end with .tflite"),
         ("tflite --input-size 99999", "input_size must be sides from 1 to"),
         ("tflite --input float --input-size 40x48", "input_size is for input='uint8'"),
+        ("tflite --for npu --input uint8", "takes preprocessed images (input='float')"),
+        ("tflite --for gpu --precision int8", "a GPU takes no integers"),
         ("onnx --minimum-agreement 99", "share in [0, 1]"),
         ("onnx --outputs logits", "outputs must be of features, attention"),
     ],

@@ -10,8 +10,9 @@ from ai_edge_litert.interpreter import Interpreter
 
 import keras_vit.export
 from keras_vit.classifier import Classifier
-from keras_vit.export.delegates import operations, outside
+from keras_vit.export.delegates import outside
 from keras_vit.export.tflite import TFLite, finished, image_classifier_metadata
+from keras_vit.export.tflite_graph import operations
 
 # SHA-256 of the metadata of a model that takes values from 0 to 1.
 METADATA = "c2b606136886cd14"
