@@ -247,7 +247,7 @@ class QuantizedFormat(ExportFormat):
         "dynamic_int8 has integer weights, int8 integer activations too",
         choices=tuple(MINIMUM_AGREEMENT),
     )
-    input: str | None = setting(
+    input: str = setting(
         None,
         "uint8: pixels of any size, preprocessed in the export; float: images that the caller has "
         "preprocessed",

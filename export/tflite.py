@@ -44,8 +44,8 @@ _MAX_TEXT = 2**26  # Bytes of a text.
 # Limit of GPU and NPU delegates.
 MAX_RANK = 4
 
-# By processor: precisions that it cannot compute in.
-_NOT_TAKEN = {"cpu": (), "gpu": INTEGER_PRECISIONS, "npu": ("dynamic_int8",)}
+# By processor: precisions that are not for it.
+_NOT_FOR = {"cpu": (), "gpu": INTEGER_PRECISIONS, "npu": ("dynamic_int8",)}
 
 # Operations in integers under int8. XNNPACK's delegate has no 8-bit GELU or attention products,
 # which would make them slower.
@@ -136,9 +136,9 @@ class TFLite(QuantizedFormat):
             lambda options: options.processor == "cpu" or options.input == "float",
         ),
         Rule(
-            "a GPU takes no integers, and an NPU none whose ranges are found at each call",
+            "integers are for a CPU, and for an NPU where their ranges are fixed (int8)",
             ("processor", "precision"),
-            lambda options: options.precision not in _NOT_TAKEN[options.processor],
+            lambda options: options.precision not in _NOT_FOR[options.processor],
         ),
         Rule(
             "input_size is for input='uint8', as preprocessed images have the classifier's size",

@@ -59,7 +59,7 @@ def test_a_file_for_an_npu_brings_the_lines_of_an_app(classifier, tmp_path, caps
         ("tflite --input-size 99999", "input_size must be sides from 1 to"),
         ("tflite --input float --input-size 40x48", "input_size is for input='uint8'"),
         ("tflite --for npu --input uint8", "takes preprocessed images (input='float')"),
-        ("tflite --for gpu --precision int8", "a GPU takes no integers"),
+        ("tflite --for gpu --precision int8", "integers are for a CPU, and for an NPU"),
         ("onnx --minimum-agreement 99", "share in [0, 1]"),
         ("onnx --outputs logits", "outputs must be of features, attention"),
     ],
