@@ -8,6 +8,7 @@ import functools
 import json
 import math
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -233,9 +234,11 @@ def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -
     import keras
     import numpy as np
 
-    is_tensor = keras.ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
+    tf = sys.modules.get("tensorflow")  # A tf.data pipeline has its tensors on any backend.
+    ops: Any = tf if tf and tf.is_symbolic_tensor(x) else keras.ops
+    is_tensor = ops is tf or keras.ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
     if is_tensor and not keras.backend.is_float_dtype(keras.backend.standardize_dtype(x.dtype)):
-        x = keras.ops.cast(x, keras.config.floatx())
+        x = ops.cast(x, keras.config.floatx())
     # Another array: Keras changes arrays in place.
     x = x * 1 if is_tensor else np.array(x)
     return keras.applications.imagenet_utils.preprocess_input(x, data_format, mode)

@@ -30,7 +30,7 @@ def pytest_addoption(parser):
 
 
 # They begin first, so that no worker is alone with one at the end.
-LONGEST = ("test_the_road.py", "test_changed_images.py", "test_exactness.py", "test_jax_backend.py")
+LONGEST = ("test_the_road.py", "test_changed_images.py", "test_exactness.py", "test_backends.py")
 
 
 def pytest_collection_modifyitems(items):

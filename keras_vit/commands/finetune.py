@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_vit.commands import Command
+from keras_vit.commands import TRAINING_BACKENDS, Command
 from keras_vit.commands.shared_arguments import SETTINGS_GROUP, dry_run, run_job
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.run_options import RunOptions
@@ -20,6 +20,8 @@ class Finetune(Command):
     options: RunOptions = part(RunOptions, group="output")
     dry_run: bool = dry_run()
     settings: FineTuning = part(FineTuning, make=FineTuning.from_options, group=SETTINGS_GROUP)
+
+    backends = TRAINING_BACKENDS
 
     def run(self) -> int:
         """Fine-tunes; returns 130 or 143 if a signal stopped it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_vit.commands import Command
+from keras_vit.commands import TRAINING_BACKENDS, Command
 from keras_vit.commands.shared_arguments import SETTINGS_GROUP, run_advised
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.recipes import SWEEP_RATES, SWEEP_SEEDS
@@ -35,6 +35,8 @@ class Sweep(Command):
         without=("learning_rate", "seed", "patience"),
         group=SETTINGS_GROUP,
     )
+
+    backends = TRAINING_BACKENDS
 
     def run(self) -> int:
         """Sweeps and prints the tables; returns 130 or 143 if a signal stopped it."""

@@ -73,7 +73,8 @@ class CompositeLayer(keras.layers.Layer):
 
 def _sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.Layer]]:
     """Yields the sublayers, and theirs, with the paths of their attributes."""
-    for name, value in vars(layer).items():
+    modules = vars(layer).get("_modules", {})  # Where PyTorch keeps them.
+    for name, value in {**vars(layer), **modules}.items():
         if isinstance(value, keras.layers.Layer):
             yield f"{prefix}{name}", value
             yield from _sublayers(value, f"{prefix}{name}.")

@@ -326,7 +326,7 @@ def loaded(path):
 
 
 def outputs(model):
-    return np.asarray(model(INPUTS, training=False), "float32")
+    return keras.ops.convert_to_numpy(model(INPUTS, training=False)).astype("float32")
 
 
 def difference(function, expected):

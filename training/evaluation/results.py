@@ -5,6 +5,7 @@ Imports neither Keras nor TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
@@ -221,8 +222,7 @@ def versions() -> dict[str, str]:
     backend = keras.backend.backend() if keras else os.environ.get("KERAS_BACKEND", "tensorflow")
     packages = ["tensorflow", "keras", "numpy", "tensorflow-datasets", "pillow"]
     for package in packages if backend == "tensorflow" else [*packages, backend]:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # Nightly builds have other package names.
+        for name in (package, f"{package}-nightly"):  # As keras-nightly.
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                found[package] = importlib.metadata.version(name)
     return found

@@ -1,4 +1,4 @@
-import importlib.metadata
+import importlib
 import json
 import os
 import pathlib
@@ -81,7 +81,7 @@ def differences(result, reference):
 
 def check(results, capsys):
     places = list(next(iter(results.values())))  # The first case is trained everywhere.
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
+    versions = [f"{name} {importlib.import_module(name).__version__}" for name in PACKAGES]
     lines = ["", f"Largest difference from one device, losses / weights; {', '.join(versions)}"]
     lines += ["", f"| {' | '.join(['', *places])} |", "| --- " * (len(places) + 1) + "|"]
     wrong = []
