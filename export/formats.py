@@ -20,8 +20,7 @@ from keras_vit._installation import import_optional
 from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.description import Description, check_class_names, description_texts
 from keras_vit.utils.fields import check_fields, setting
-from keras_vit.utils.files import CLASSES
-from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.files import CLASSES, parse_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +71,8 @@ ORIGIN = "origin.json"
 GOLDEN = "golden.json"
 CHECK = "check.json"
 CHECKSUMS = "checksums.json"  # SHA-256 of all other parts.
-NAMES = (*description_texts.EXPORT_TEXTS, ORIGIN, GOLDEN, CHECK, CHECKSUMS)
+APP = "app.md"  # Lines of an app for a phone.
+NAMES = (*description_texts.EXPORT_TEXTS, ORIGIN, GOLDEN, CHECK, CHECKSUMS, APP)
 
 # Formats that `convert` writes, with the end of the file's name; "" is a folder.
 CONVERSION_FORMATS = {
@@ -146,12 +146,14 @@ class Written(NamedTuple):
     Args:
         check_files: The images to check it on.
         notes: Remarks for the user.
+        texts: Further texts of `NAMES`, by name.
         variants: Further classifiers in it, by the suffix of their signatures: "_384x384" for
             `serve_384x384`.
     """
 
     check_files: Sequence[str]
     notes: tuple[str, ...] = ()
+    texts: Mapping[str, str] = {}
     variants: Mapping[str, Classifier] = {}
 
 
@@ -253,9 +255,10 @@ class QuantizedFormat(ExportFormat):
         choices=tuple(MINIMUM_AGREEMENT),
     )
     input: str = setting(
-        "uint8",
+        None,
         "uint8: pixels of any size, preprocessed in the export; float: images that the caller has "
         "preprocessed",
+        absent="uint8, for a GPU or NPU float",
         choices=INPUTS,
     )
     calibration_images: str | os.PathLike | Iterable | None = setting(
@@ -266,12 +269,19 @@ class QuantizedFormat(ExportFormat):
         absent="every second check image",
     )
 
+    @property
+    def default_input(self) -> str:
+        """One of `INPUTS`."""
+        return "uint8"
+
     def __post_init__(self):
         if self.precision not in self.precisions:
             raise ValueError(
                 f"precision must be one of {self.precisions} for {self.name}. "
                 f"Received: precision={self.precision!r}"
             )
+        if self.input is None:
+            object.__setattr__(self, "input", self.default_input)
         super().__post_init__()
 
 
@@ -309,11 +319,18 @@ _CLASSES = {
     "html": "HTML",
 }
 
+# Other names of formats: TFLite is called LiteRT now.
+ALIASES = {"litert": "tflite"}
+
 
 class _Formats(Mapping[str, type[ExportFormat]]):
-    """The classes by `ExportFormat.name`; the module of one is imported when it is looked up."""
+    """The classes by `ExportFormat.name`; the module of one is imported when it is looked up.
+
+    A name of `ALIASES` is looked up too.
+    """
 
     def __getitem__(self, name: str) -> type[ExportFormat]:
+        name = ALIASES.get(name, name)
         return getattr(importlib.import_module(f"keras_vit.export.{name}"), _CLASSES[name])
 
     def __iter__(self) -> Iterator[str]:

@@ -90,7 +90,7 @@ def write_export(
             notes += ("The model computes in reduced precision; this is its float32 copy.",)
         written = export.write(partial, classifier, files)
         model_bytes = partial.stat().st_size
-        export.add_texts(partial, texts_of(classifier))
+        export.add_texts(partial, {**texts_of(classifier), **written.texts})
         report, answers = compare_with_keras(
             partial,
             {"": classifier, **written.variants},

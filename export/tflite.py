@@ -18,7 +18,9 @@ from keras_vit.preprocessing import MAX_SIDE
 from keras_vit.utils.fields import Rule, documented, image_size, setting
 from keras_vit.utils.files import CLASSES
 
+from .delegates import PROCESSORS, app_text, checked
 from .formats import (
+    APP,
     FLOAT_LAYERS,
     INTEGER_PRECISIONS,
     NAMES,
@@ -29,6 +31,7 @@ from .formats import (
     Written,
     import_export_package,
 )
+from .tflite_graph import with_gpu_forms
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -41,6 +44,9 @@ _MAX_TEXT = 2**26  # Bytes of a text.
 
 # Limit of GPU and NPU delegates.
 MAX_RANK = 4
+
+# By processor: precisions that are not for it.
+_NOT_FOR = {"cpu": (), "gpu": INTEGER_PRECISIONS, "npu": ("dynamic_int8",)}
 
 FLOAT16_MAX = 65504.0
 FLOAT16_IMAGES = 32  # Images that are searched for larger values, which takes half a check.
@@ -90,8 +96,14 @@ class TFLite(QuantizedFormat):
     only and tensors of rank 4 at most. Its TFLite metadata refers to `labels.txt` and, for
     preprocessed images, holds the normalisation. The file is also a ZIP archive of
     `description.json`, `labels.txt`, `preprocessing.json`, `origin.json`, `golden.json`,
-    `check.json` and `checksums.json`, and of a multi-label classifier `task.json`. A model in mixed
+    `check.json`, `checksums.json` and `app.md`, the lines of Kotlin and Swift for an app, and of a
+    multi-label classifier `task.json`. A model in mixed
     precision is exported as its float32 copy.
+
+    With `processor` "gpu" or "npu" the file is the model alone: `images` are float32, preprocessed,
+    values that are no numbers give no zeros, and each operation is one of the tables of the
+    processors' makers (`delegates.csv`), else nothing is written. The lines in `app.md` prepare the
+    pixels.
 
     Precisions:
 
@@ -121,13 +133,36 @@ class TFLite(QuantizedFormat):
         limits=(f"sides from 1 to {MAX_SIDE}", lambda side: 1 <= side <= MAX_SIDE),
     )
 
+    processor: str = setting(
+        "cpu",
+        "gpu or npu: a file whose every operation such a processor of a phone takes: the model "
+        "alone, for preprocessed images, without a test for values that are no numbers",
+        flag="for",
+        choices=tuple(PROCESSORS),
+    )
+
     RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "a GPU or NPU takes preprocessed images (input='float')",
+            ("processor", "input"),
+            lambda options: options.processor == "cpu" or options.input == "float",
+        ),
+        Rule(
+            "integers are for a CPU, and for an NPU where their ranges are fixed (int8)",
+            ("processor", "precision"),
+            lambda options: options.precision not in _NOT_FOR[options.processor],
+        ),
         Rule(
             "input_size is for input='uint8', as preprocessed images have the classifier's size",
             ("input_size", "input"),
             lambda options: options.input_size is None or options.input == "uint8",
         ),
     )
+
+    @property
+    def default_input(self) -> str:
+        """Pixels for a CPU; other processors have no operations to prepare them."""
+        return "uint8" if self.processor == "cpu" else "float"
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -142,9 +177,9 @@ class TFLite(QuantizedFormat):
 
         preprocessing, size = classifier.preprocessing, self.input_size
         files, images, notes = calibration(self, classifier, files)
-        model = exported_model(
-            float32_model(classifier.model), preprocessing, input=self.input, input_size=size
-        )
+        model = float32_model(classifier.model)
+        if self.processor == "cpu":
+            model = exported_model(model, preprocessing, input=self.input, input_size=size)
         content = convert(model, self.precision)
         if self.precision in INTEGER_PRECISIONS:
             content = quantize(content, self.precision, images)
@@ -155,10 +190,15 @@ class TFLite(QuantizedFormat):
             classifier.model.name, preprocessing.value_range if self.input == "float" else None
         )
         flexible = self.input == "uint8" and size is None
-        path.write_bytes(
-            finished(content, metadata, preprocessing.image_size if flexible else None)
-        )
-        if size is None:
+        content = finished(content, metadata, preprocessing.image_size if flexible else None)
+        if self.processor != "cpu":
+            content = with_gpu_forms(content)
+            tokens = classifier.description.sequence_length
+            notes = (*notes, *checked(content, self.processor, tokens))
+        path.write_bytes(content)
+        classes, takes_pixels = classifier.model.output_shape[-1], self.input == "uint8"
+        app = app_text(preprocessing, classes, self.processor, takes_pixels=takes_pixels)
+        if self.processor == "cpu" and size is None:
             height, width = preprocessing.image_size
             notes = (
                 *notes,
@@ -166,7 +206,7 @@ class TFLite(QuantizedFormat):
                 "answers otherwise than predict: export for it with --input-size, the size of its "
                 "images.",
             )
-        return Written(files, notes)
+        return Written(files, notes, {APP: app})
 
     @staticmethod
     def add_texts(path, texts):
@@ -190,7 +230,12 @@ class TFLite(QuantizedFormat):
 
 
 def convert(model, precision):
-    """Returns the bytes of a TFLite file in "float32" or "float16"; integers come later."""
+    """Returns the bytes of a TFLite file in "float32" or "float16"; integers come later.
+
+    Args:
+        model: What `exported_model` returns, or a model of probabilities alone.
+        precision: "float32" or "float16"; integers have float32 here.
+    """
     import keras
     import tensorflow as tf
 
@@ -199,8 +244,10 @@ def convert(model, precision):
 
     def serve(images):
         answer = model(images, training=False)
+        if not isinstance(answer, dict):  # The model alone.
+            return {"probabilities": answer}
         # MediaPipe takes every output for the scores of a head, so `valid` is none.
-        mask = answer["valid"][:, tf.newaxis]
+        mask = tf.reshape(answer["valid"], (1, 1))
         return {"probabilities": tf.where(mask, answer["probabilities"], 0.0)}
 
     signature = tf.TensorSpec((1, *images.shape[1:]), images.dtype, "images")

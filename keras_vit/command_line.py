@@ -48,13 +48,11 @@ COMMANDS = {
     "few-shot": "Evaluate frozen features with a few images per class.",
     "records": "Write images as sharded TFRecord files, for several machines.",
     "inspect": "Draw what a model has learned and what it looks at.",
-    "export": "Export a classifier to SavedModel, TFLite, ONNX, OpenVINO or a web page.",
+    "export": "Export a classifier to SavedModel, LiteRT, ONNX, OpenVINO or a web page.",
     "verify": "Check an export in its own runtime, on this machine.",
     "convert": "Convert weights from and to other code bases.",
     "push": "Push a classifier to the Hugging Face Hub, with a model card, in one commit.",
 }
-
-BACKENDS = ("tensorflow", "jax")  # Backends of Keras that the commands run on.
 
 # What most people come for, and the command to paste.
 FIRST_COMMANDS = {
@@ -62,8 +60,8 @@ FIRST_COMMANDS = {
         "keras-vit finetune --data photos --weights imagenet21k --output runs/photos"
     ),
     "Predict the classes of other photos": "keras-vit predict runs/photos cat.jpg",
-    "Export it to a phone (tflite), a browser (html) or a server (saved_model)": (
-        "keras-vit export runs/photos --to tflite --output photos.tflite"
+    "Export it to a phone (litert), a browser (html) or a server (saved_model)": (
+        "keras-vit export runs/photos --to litert --output photos.tflite"
     ),
     "Look inside: attention, filters, positions": (
         "keras-vit inspect runs/photos cat.jpg --output inside"
@@ -232,7 +230,7 @@ def check_backend(name: str, command: Command) -> None:
         ValueError: If the command does not run on Keras's backend.
     """
     keras, tensorflow = map(importlib.import_module, ("keras", "tensorflow"))
-    backend, known = keras.backend.backend(), BACKENDS[: 1 if command.on_tensorflow_alone else 2]
+    backend, known = keras.backend.backend(), command.backends
     if backend not in known:
         raise ValueError(
             f"keras-vit {name} must run on Keras's backend {' or '.join(known)} (KERAS_BACKEND="

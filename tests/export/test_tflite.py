@@ -13,8 +13,10 @@ import keras_vit.export
 from keras_vit.classifier import Classifier
 from keras_vit.configs.recognition import config_of
 from keras_vit.export.check_images import load_images
+from keras_vit.export.delegates import outside
 from keras_vit.export.formats import INTEGER_PRECISIONS
 from keras_vit.export.tflite import TFLite, finished, image_classifier_metadata
+from keras_vit.export.tflite_graph import operations
 
 # SHA-256 of the metadata of a model that takes values from 0 to 1.
 METADATA = "c2b606136886cd14"
@@ -48,6 +50,9 @@ def test_integer_weights_have_a_scale_for_each_channel(tflite, precision):
 @pytest.mark.parametrize("precision", TFLite.precisions)
 def test_operations_are_builtin_and_an_image_has_one_output(tflite, precision):
     finished(read(tflite(precision)))
+    names = {name for name, _ in operations(read(tflite(precision)))}
+    assert {"GELU", "SOFTMAX", "BATCH_MATMUL", "FULLY_CONNECTED"} < names
+    assert not outside(read(tflite(precision)), "gpu")  # Neither REDUCE_ALL nor BROADCAST_TO.
     (images,) = Interpreter(tflite(precision).path).get_input_details()
     assert images["shape_signature"].tolist() == [1, 32, 24, 3]
     run = Interpreter(tflite(precision).path).get_signature_runner("serve")
