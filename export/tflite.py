@@ -183,7 +183,7 @@ class TFLite(QuantizedFormat):
         content = convert(model, self.precision)
         if self.precision in INTEGER_PRECISIONS:
             content = quantize(content, self.precision, images)
-        if self.precision == "float16":
+        if self.precision == "float16" or self.processor == "gpu":
             images = input_images(self, classifier, files[:FLOAT16_IMAGES])
             notes += float16_notes(content, images, classifier.model.name)
         metadata = image_classifier_metadata(
