@@ -116,7 +116,7 @@ class TFLite(QuantizedFormat):
       GELU, attention and residual additions;
     - "int16x8": weights as in "dynamic_int8"; activations in int16 with ranges from calibration
       images, also in attention and GELU; float32 in LayerNorm and residual additions. It is for
-      NPUs: LiteRT's kernels for CPUs take 25 times as long as those of float32.
+      NPUs: on a CPU LiteRT takes 25 times as long as in float32.
     """
 
     name = "tflite"
@@ -183,7 +183,7 @@ class TFLite(QuantizedFormat):
         content = convert(model, self.precision)
         if self.precision in INTEGER_PRECISIONS:
             content = quantize(content, self.precision, images)
-        if self.precision == "float16":
+        if self.precision == "float16" or self.processor == "gpu":
             images = input_images(self, classifier, files[:FLOAT16_IMAGES])
             notes += float16_notes(content, images, classifier.model.name)
         metadata = image_classifier_metadata(
@@ -313,7 +313,7 @@ def quantize(content, precision, images=()):
     Args:
         content: The file's bytes.
         precision: One of `INTEGER_PRECISIONS`.
-        images: For those of `CALIBRATED`, calibration images `(H, W, C)`.
+        images: Calibration images `(H, W, C)` for one of `CALIBRATED`.
     """
     quantizer = import_export_package("ai_edge_quantizer.quantizer").Quantizer(bytearray(content))
     if precision == "dynamic_int8":

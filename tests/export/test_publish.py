@@ -11,7 +11,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.export import check, check_images, publish
 from keras_vit.export.artefacts import open_export
 from keras_vit.export.check import ExportReport, SignatureCheck
-from keras_vit.export.formats import FORMATS, Written
+from keras_vit.export.formats import FORMATS, INTEGER_PRECISIONS, Written
 
 
 def compare(expected, received, thresholds=None):
@@ -94,8 +94,7 @@ def test_integers_state_the_share_of_answers_that_stay_with_its_interval(classif
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "precision"),
-    [("tflite", "dynamic_int8"), ("tflite", "int8"), ("tflite", "int16x8"), ("onnx", "int8")],
+    ("name", "precision"), [*(("tflite", name) for name in INTEGER_PRECISIONS), ("onnx", "int8")]
 )
 def test_a_released_classifier_is_exported_with_integers(tmp_path, name, precision):
     # One of its samples is so near the bound of "unknown" that integers answer it.
