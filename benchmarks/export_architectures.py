@@ -19,7 +19,7 @@ import numpy as np
 from machine import describe
 
 SIDE = 64  # Pixels.
-IMAGES = 16  # Half of them calibrate int8.
+IMAGES = 16  # Half of them calibrate int8 and int16x8.
 CLASSES = 10
 
 
@@ -46,7 +46,7 @@ def main():
         "SavedModel": (keras_vit.export.saved_model, "", {}),
         **{
             f"TFLite {precision}": (keras_vit.export.tflite, ".tflite", {"precision": precision})
-            for precision in ("float32", "dynamic_int8", "int8")
+            for precision in ("float32", "dynamic_int8", "int8", "int16x8")
         },
         "ONNX": (keras_vit.export.onnx, ".onnx", {}),
         **{

@@ -20,8 +20,7 @@ from keras_vit._installation import import_optional
 from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.description import Description, check_class_names, description_texts
 from keras_vit.utils.fields import check_fields, setting
-from keras_vit.utils.files import CLASSES
-from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.files import CLASSES, parse_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,13 +32,20 @@ INPUTS = ("uint8", "float")
 
 # By precision: least share of check images on which an export must have the Keras model's first
 # class.
-MINIMUM_AGREEMENT = {"float32": 0.99, "float16": 0.99, "dynamic_int8": 0.98, "int8": 0.98}
+MINIMUM_AGREEMENT = {
+    "float32": 0.99,
+    "float16": 0.99,
+    "dynamic_int8": 0.98,
+    "int8": 0.98,
+    "int16x8": 0.98,
+}
 
-# Precisions with integer weights. LayerNorm, softmax, GELU, attention's products and residual
-# additions stay in float in every format. They are little of the work, and the residual stream of a
-# Vision Transformer has a few values far above all others, which 8 bits cannot hold together with
-# the rest.
-INTEGER_PRECISIONS = ("dynamic_int8", "int8")
+# Precisions with integer weights. LayerNorm and residual additions stay in float in every format,
+# and with 8 bits softmax, GELU and attention's products. They are little of the work, and the
+# residual stream of a Vision Transformer has a few values far above all others, which 8 bits cannot
+# hold together with the rest.
+INTEGER_PRECISIONS = ("dynamic_int8", "int8", "int16x8")
+CALIBRATED = ("int8", "int16x8")  # Activations have ranges from images.
 
 PIXELS = "pixel_preprocessing"  # The layer that resizes and scales.
 
@@ -244,7 +250,8 @@ class QuantizedFormat(ExportFormat):
 
     precision: str = setting(
         "float32",
-        "dynamic_int8 has integer weights, int8 integer activations too",
+        "dynamic_int8 has integer weights; int8 and int16x8 have integer activations too, of 8 and "
+        "16 bits",
         choices=tuple(MINIMUM_AGREEMENT),
     )
     input: str = setting(
@@ -256,7 +263,7 @@ class QuantizedFormat(ExportFormat):
     )
     calibration_images: str | os.PathLike | Iterable | None = setting(
         None,
-        "with int8: real images for the ranges of the activations",
+        "with int8 and int16x8: real images for the ranges of the activations",
         unit="PATH",
         several=True,
         absent="every second check image",

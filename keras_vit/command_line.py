@@ -54,8 +54,6 @@ COMMANDS = {
     "push": "Push a classifier to the Hugging Face Hub, with a model card, in one commit.",
 }
 
-BACKENDS = ("tensorflow", "jax")  # Backends of Keras that the commands run on.
-
 # What most people come for, and the command to paste.
 FIRST_COMMANDS = {
     "Fine-tune a model on your own photos, in a folder for each class": (
@@ -232,7 +230,7 @@ def check_backend(name: str, command: Command) -> None:
         ValueError: If the command does not run on Keras's backend.
     """
     keras, tensorflow = map(importlib.import_module, ("keras", "tensorflow"))
-    backend, known = keras.backend.backend(), BACKENDS[: 1 if command.on_tensorflow_alone else 2]
+    backend, known = keras.backend.backend(), command.backends
     if backend not in known:
         raise ValueError(
             f"keras-vit {name} must run on Keras's backend {' or '.join(known)} (KERAS_BACKEND="

@@ -101,8 +101,7 @@ def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
         model: A Keras model, another object with `predict_on_batch`, or an export in its own
             runtime, for which neither Keras nor TensorFlow is imported.
         images: `(B, H, W, C)`, preprocessed.
-        rows: The size to which backends other than TensorFlow, which compile for each size, fill
-            up a smaller batch.
+        rows: The size to which a smaller batch is filled up on JAX, which compiles for each size.
     """
     if hasattr(model, "takes_pixels"):
         return model.predict_on_batch(np.asarray(images))
@@ -113,7 +112,7 @@ def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
     count = len(images)
     if keras.backend.backend() != "tensorflow":
         images = np.asarray(images)  # Other backends take no tensors of tf.data.
-        if rows > count:
+        if rows > count and keras.backend.backend() == "jax":
             images = np.concatenate([images, np.repeat(images[-1:], rows - count, axis=0)])
     is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()
     if is_in_vain:

@@ -8,6 +8,7 @@ import functools
 import json
 import math
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,11 +18,9 @@ from typing import Any
 # "huggingface", "torchvision": with antialiasing as Pillow resizes, to `resize_size`, then the
 #     middle, as Hugging Face's image processors, or torchvision's and timm's transforms crop it.
 # "keras_hub": the middle of the image size's aspect ratio, then to the image size.
-# "pad": the whole image within the image size, as Pillow's `ImageOps.pad`, in the middle of pixels
-#     of the colour `Preprocessing.fill`.
 EVALUATIONS = (
     "resize", "resize_small_central_crop", "resize_central_crop",
-    "huggingface", "torchvision", "keras_hub", "pad",
+    "huggingface", "torchvision", "keras_hub",
 )  # fmt: skip
 PILLOW_EVALUATIONS = ("huggingface", "torchvision")
 INTERPOLATIONS = ("bilinear", "bicubic", "lanczos")
@@ -143,18 +142,6 @@ class Preprocessing:
         return json.dumps(self.to_fields(), indent=2) + "\n"
 
     @property
-    def fill(self) -> tuple[int, ...]:
-        """Pixel around an image of the evaluation "pad", a number or one for each channel.
-
-        It is the one nearest to 0 in the value range: the mean of the normalisation, as in timm's
-        crop mode "border".
-        """
-        return tuple(
-            min(max(round(-255 * low / (high - low)), 0), 255)
-            for low, high in _by_channel(self.value_range)
-        )
-
-    @property
     def num_channels(self) -> int | None:
         """Channels that the value range is for; None for any number."""
         least = self.value_range[0]
@@ -247,9 +234,11 @@ def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -
     import keras
     import numpy as np
 
-    is_tensor = keras.ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
+    tf = sys.modules.get("tensorflow")  # A tf.data pipeline has its tensors on any backend.
+    ops: Any = tf if tf and tf.is_symbolic_tensor(x) else keras.ops
+    is_tensor = ops is tf or keras.ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
     if is_tensor and not keras.backend.is_float_dtype(keras.backend.standardize_dtype(x.dtype)):
-        x = keras.ops.cast(x, keras.config.floatx())
+        x = ops.cast(x, keras.config.floatx())
     # Another array: Keras changes arrays in place.
     x = x * 1 if is_tensor else np.array(x)
     return keras.applications.imagenet_utils.preprocess_input(x, data_format, mode)

@@ -30,7 +30,7 @@ def pytest_addoption(parser):
 
 
 # They begin first, so that no worker is alone with one at the end.
-LONGEST = ("test_the_road.py", "test_changed_images.py", "test_exactness.py", "test_jax_backend.py")
+LONGEST = ("test_the_road.py", "test_changed_images.py", "test_exactness.py", "test_backends.py")
 
 
 def pytest_collection_modifyitems(items):
@@ -46,6 +46,7 @@ def _without_grappler(pytestconfig):
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
         gc.collect()
         gc.freeze()  # Else each collection searches all of TensorFlow, for a second.
+        gc.set_threshold(10_000, 20, 10)
 
 
 @pytest.fixture(scope="session", autouse=True)

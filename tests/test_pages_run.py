@@ -123,7 +123,7 @@ NOT_RUN = {
     "python -m pytest ": "runs tests",
     "keras-vit evaluate ViT-Mini/4 --weights vit_mini4_cifar10 --protocol ": "downloads ImageNet",
     "keras-vit finetune --data photos --output runs/photos --strategy ": "needs several devices",
-    "KERAS_BACKEND=jax keras-vit ": "another backend; tests/test_jax_backend.py",
+    "KERAS_BACKEND=jax keras-vit ": "another backend; tests/test_backends.py",
 }
 
 # Languages of other programs, which each page explains; "py" is the code of other libraries.

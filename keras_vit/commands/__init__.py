@@ -11,6 +11,8 @@ from typing import ClassVar
 
 from keras_vit.utils.fields import check_fields, setting
 
+TRAINING_BACKENDS = ("tensorflow", "jax")  # Of the commands that train.
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
@@ -23,8 +25,8 @@ class Command:
 
     # Whether it starts at once: it needs no TensorFlow, or starts processes that import it.
     without_tensorflow: ClassVar[bool] = False
-    # Whether it traces TensorFlow graphs, so that Keras must run on TensorFlow.
-    on_tensorflow_alone: ClassVar[bool] = False
+    # The backends of Keras that it runs on.
+    backends: ClassVar[tuple[str, ...]] = (*TRAINING_BACKENDS, "torch")
 
     def __post_init__(self):
         check_fields(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_vit.commands import Command
+from keras_vit.commands import TRAINING_BACKENDS, Command
 from keras_vit.utils.fields import setting
 
 
@@ -15,6 +15,8 @@ class Demo(Command):
     output: str = setting("demo", "the folder to write", unit="DIR")
     seed: int = setting(0, "seed of the two trainings")
     overwrite: bool = setting(False, "replace an earlier demonstration")
+
+    backends = TRAINING_BACKENDS
 
     def run(self) -> None:
         """Runs the demonstration and prints its closing table."""

@@ -58,7 +58,7 @@ class Export(Command):
     common: dict[str, Any] = part(ExportFormat, make=dict)
     options: dict[str, Any] = part(_format_options(), make=dict)
 
-    on_tensorflow_alone = True
+    backends = ("tensorflow",)  # It traces TensorFlow graphs.
 
     def run(self) -> None:
         """Exports and prints the report of the check."""

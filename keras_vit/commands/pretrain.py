@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from keras_vit.commands import Command
+from keras_vit.commands import TRAINING_BACKENDS, Command
 from keras_vit.commands.shared_arguments import SETTINGS_GROUP, dry_run, run_job
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.run_options import RunOptions
@@ -34,6 +34,8 @@ class PretrainCommand(Command):
     masked_patches: dict[str, Any] = part(
         MaskedPatches, make=dict, without=WITH_CLASSES, group=f"--objective {OBJECTIVE}"
     )
+
+    backends = TRAINING_BACKENDS
 
     def run(self) -> int:
         """Pre-trains; returns 130 or 143 if a signal stopped it."""

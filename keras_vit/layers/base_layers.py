@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
-from keras_vit.utils.json_files import changed_fields
+from keras_vit.utils.files import changed_fields
 
 
 class ConfiguredLayer(keras.layers.Layer):
@@ -73,7 +73,8 @@ class CompositeLayer(keras.layers.Layer):
 
 def _sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.Layer]]:
     """Yields the sublayers, and theirs, with the paths of their attributes."""
-    for name, value in vars(layer).items():
+    modules = vars(layer).get("_modules", {})  # Where PyTorch keeps them.
+    for name, value in {**vars(layer), **modules}.items():
         if isinstance(value, keras.layers.Layer):
             yield f"{prefix}{name}", value
             yield from _sublayers(value, f"{prefix}{name}.")

@@ -80,6 +80,12 @@ class LayerNorm(keras.layers.LayerNormalization):
             raise ValueError(f"epsilon must be between 0 and 1. Received: {epsilon}")
         super().__init__(epsilon=epsilon, **kwargs)
 
+    def build(self, input_shape):
+        axis = keras.tree.flatten(self.axis)
+        super().build(input_shape)
+        # Keras 3.16 makes -1 the last axis of this shape; a block also normalises rows.
+        self.axis: list[int] = axis
+
     def call(self, inputs, training=False):
         normalize = _normalization(tuple(self.axis), self.epsilon, bool(training))
         return ops.cast(normalize(inputs, *_affine(self)), self.compute_dtype)

@@ -19,6 +19,7 @@ from keras_vit.checkpoints.formats import read_values
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
 from keras_vit.models.opening import open_model
+from keras_vit.prediction import array_of
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -96,7 +97,7 @@ def _expected(name, golden):
 
 def _check(converted, images, expected):
     """Compares features, or logits up to what softmax forgets."""
-    answers = np.asarray(converted.model(images), "float64")
+    answers = array_of(converted.model(images)).astype("float64")
     if converted.class_names is not None:
         answers, expected = (
             logits - logits.mean(axis=1, keepdims=True) for logits in (np.log(answers), expected)

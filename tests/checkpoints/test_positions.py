@@ -34,6 +34,7 @@ def test_every_rule_is_the_interpolation_of_torch(rule, case, golden):
     np.testing.assert_allclose(resize_positions(table, old, new, rule), expected, atol=2e-7)
 
 
+@pytest.mark.of_tensorflow
 @pytest.mark.parametrize(("old", "new"), GRIDS)
 def test_the_rule_of_keras_hub_is_the_resize_of_keras(old, new):
     table = _table(old)

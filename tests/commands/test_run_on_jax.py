@@ -1,4 +1,4 @@
-"""A short run on two devices of JAX; started by tests/test_jax_backend.py."""
+"""A short run on two devices of JAX; started by tests/test_backends.py."""
 
 import os
 import shlex
@@ -60,8 +60,8 @@ def test_a_run_is_stopped_continued_and_evaluated_and_predicts(command, finetune
     files = sorted((colors / "test").rglob("*.png"))
     predicted = command("predict", folder, *files, "--top", 3, "--format", "json")
     assert predicted.code == 0, predicted.err
-    # For tests/test_jax_backend.py, which compares it with TensorFlow's.
-    (folder / "predicted.json").write_text(predicted.out)
+    # For tests/test_backends.py, which compares it with TensorFlow's.
+    (folder / "predicted.txt").write_text(f"{folder}\n{predicted.out}")
 
 
 @pytest.mark.any_backend

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from by_hand import randomized, tokens
+from by_hand import array, randomized, tokens
 from keras_vit.layers import EncoderBlock
 
 
@@ -17,12 +17,12 @@ def block(rate):
 def test_each_example_has_both_parts_or_either_or_none():
     keras.utils.set_random_seed(0)
     layer, z, rate, count = block(0.3), tokens(4000, 3, 4), 0.3, 4000
-    outputs = np.array(layer(z, training=True))
+    outputs = array(layer(z, training=True))
     found = np.zeros((2, 2), int)
-    attention = np.array(layer.attention(layer.norm_1(z))) / (1 - rate)
+    attention = array(layer.attention(layer.norm_1(z))) / (1 - rate)
     for has_attention in (0, 1):
         middle = z + has_attention * attention
-        mlp = np.array(layer.mlp(layer.norm_2(middle))) / (1 - rate)
+        mlp = array(layer.mlp(layer.norm_2(middle))) / (1 - rate)
         for has_mlp in (0, 1):
             same = np.abs(outputs - (middle + has_mlp * mlp)).max(axis=(1, 2)) < 1e-4
             found[has_attention, has_mlp] = same.sum()
@@ -34,6 +34,6 @@ def test_each_example_has_both_parts_or_either_or_none():
 
 def test_nothing_is_skipped_in_inference_nor_drawn_at_a_rate_of_zero():
     z = tokens(4, 3, 4)
-    np.testing.assert_array_equal(block(0.9)(z), block(0.0)(z))
+    np.testing.assert_array_equal(array(block(0.9)(z)), array(block(0.0)(z)))
     assert not block(0.0).non_trainable_variables
     assert len(block(0.1).non_trainable_variables) > 0

@@ -1,14 +1,13 @@
 """The contract of a Keras application, on the plain Vision Transformer."""
 
 import inspect
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
+from by_hand import array
 from keras_vit import applications
 from makers import tiny_config
 
@@ -75,7 +74,7 @@ def test_without_pooling_the_patch_tokens_are_a_map():
     inside = keras.Model(model.input, model.get_layer("encoder_norm").output)
     batch = images(2, 8, 16, 3)
     np.testing.assert_array_equal(
-        np.reshape(model(batch), (2, 8, 16)), np.array(inside(batch))[:, 1:]
+        array(model(batch)).reshape(2, 8, 16), array(inside(batch))[:, 1:]
     )
 
 
@@ -84,7 +83,7 @@ def test_a_size_that_the_patch_does_not_divide_is_floored_as_a_valid_convolution
         whole, rest = randomise(tiny()), randomise(tiny(input_shape=(14, 15, 3)))
     assert len(warned) == 1
     batch = images(2, 14, 15, 3)
-    np.testing.assert_allclose(rest(batch), whole(batch[:, :12, :12]), atol=1e-6)
+    np.testing.assert_allclose(array(rest(batch)), array(whole(batch[:, :12, :12])), atol=1e-6)
 
 
 def test_input_tensor_keeps_the_layers_before_it():
@@ -146,23 +145,12 @@ def test_mixed_precision_keeps_softmax_and_norm_statistics_in_float32(policy):
     tokens = keras.ops.cast(images(1, 10, 16) + 100, model.compute_dtype)
     _, attention = model.get_layer("encoder_block_0")(tokens, return_attention=True)
     assert keras.backend.standardize_dtype(attention.dtype) == "float32"
-    np.testing.assert_allclose(np.sum(attention, axis=-1), 1, rtol=1e-6)
+    np.testing.assert_allclose(array(attention).sum(axis=-1), 1, rtol=1e-6)
     norm = model.get_layer("encoder_norm")
     expected = full.get_layer("encoder_norm")(keras.ops.cast(tokens, "float32"))
     np.testing.assert_allclose(
-        keras.ops.cast(norm(tokens), "float32"), expected, atol=0.02, rtol=0.01
+        array(norm(tokens)).astype("float32"), array(expected), atol=0.02, rtol=0.01
     )
-
-
-def test_import_is_cheap():
-    script = (
-        "import sys, keras_vit\n"
-        "assert keras_vit.list_models() and keras_vit.ViTConfig\n"
-        "loaded = {'keras', 'tensorflow', 'jax', 'PIL'} & set(sys.modules)\n"
-        "assert not loaded, loaded\n"
-    )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
 
 
 def test_weights_start_as_in_the_official_code():

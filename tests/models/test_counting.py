@@ -123,6 +123,7 @@ def test_parameters_are_those_of_the_official_tests(name):
     assert describe("ViT-B/16", classifier="gap").parameters == 86_566_120
 
 
+@pytest.mark.of_tensorflow
 @pytest.mark.parametrize("name", SMALL)
 def test_numbers_are_those_of_the_built_model_and_of_tensorflows_profiler(models, name):
     counted, described = (

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from by_hand import array
 from keras_vit.configs import AxialConfig, BiTConfig, ResNetStem
 from makers import tiny_config
 
@@ -53,7 +54,7 @@ def weights_and_scores(name):
     model, rng = built(name), np.random.RandomState(0)
     weights = [0.1 * rng.standard_normal(array.shape) for array in model.get_weights()]
     model.set_weights(weights)
-    return weights, np.asarray(model(images()))
+    return weights, array(model(images()))
 
 
 def images():
@@ -67,7 +68,7 @@ def test_scores_are_those_of_float32(name, policy, tolerance):
     with under(policy):
         model = built(name)
         model.set_weights(weights)
-        scores = np.asarray(model(images()))
+        scores = array(model(images()))
     np.testing.assert_allclose(scores, expected, atol=tolerance * np.abs(expected).max())
     assert scores.dtype == "float32"
 

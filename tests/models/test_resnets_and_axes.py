@@ -72,6 +72,7 @@ def test_a_model_of_free_size_is_that_of_the_default_size_on_it(name):
 
 @pytest.mark.any_backend
 def test_a_zero_counts_at_the_border_of_the_pool_of_bit():
+    keras.utils.set_random_seed(0)
     model = keras_vit.build(BiTConfig((1,), 0.5), input_shape=(8, 8, 3), include_top=False)
     pooled = keras.Model(model.input, model.get_layer("root_pool").output)
     # Where all of a border window is negative, the greatest value is the zero outside.

@@ -106,9 +106,8 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         backend = keras.backend.backend()
         if backend not in ("tensorflow", "jax"):
             raise ValueError(
-                "The Trainer and the commands must run on Keras's TensorFlow or JAX backend; the "
-                "models, and the fit and predict of keras.Model, run on this one too. "
-                f"Received: KERAS_BACKEND={backend}"
+                "The Trainer must run on Keras's TensorFlow or JAX backend; keras.Model.fit takes "
+                f"the models on this one. Received: KERAS_BACKEND={backend}"
             )
         super().__init__(**kwargs)
         self.distribution = keras.distribution.distribution()  # JAX's; None on TensorFlow.
