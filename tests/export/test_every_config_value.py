@@ -57,7 +57,6 @@ CONFIGS = {
     ),
     "hybrid": dataclasses.replace(BASE, patch_size=1, resnet=ResNetStem((1,), 0.5, "variance")),
     "bit": BiTConfig((1,), 0.5),
-    "axial": AxialConfig(8, 16, 1, 16, 2),
     "axial resnet": AxialResNetConfig((1,)),
 }
 
@@ -161,9 +160,19 @@ def test_every_value_gives_the_answers_of_keras(answers, classifier, images, exp
             )
 
 
+def test_an_axial_vit_gives_the_answers_of_keras_on_a_gpu(images, tmp_path):
+    config = AxialConfig(8, 16, 1, 16, 2)
+    model = keras_vit.build(config, input_shape=(*SIZE, 3), classes=CLASSES)
+    for weight in model.trainable_weights:
+        weight.assign_add(keras.random.normal(weight.shape, seed=len(weight.shape)) / 4)
+    received = in_gpu(Classifier(model, tuple("abc"), Preprocessing(SIZE)), images, tmp_path)
+    np.testing.assert_allclose(received, model.predict(images, verbose=0), rtol=0, atol=ATOL)
+
+
 def test_an_operation_that_an_npu_does_not_take_names_its_layer():
     images = keras.Input((*SIZE, 3))
-    model = keras.Model(images, keras.layers.Activation(keras.ops.sin, name="wave")(images))
+    waves = keras.layers.Activation(keras.ops.sin, name="wave")(images)
+    model = keras.Model(images, keras.layers.GlobalAveragePooling2D()(waves))
     with pytest.raises(ValueError, match="SIN of .*wave.*MediaTek's NPUs"):
         checked(convert(model, "float32"), "npu")
 
