@@ -1,8 +1,12 @@
-"""Speed and memory of ViT-B/16 at 224 pixels, here and in KerasHub, and in the official JAX code.
+"""Speed and memory of ViT-B/16 at 224 pixels, here, in KerasHub, timm and the official JAX code.
 
 Prints one table, with the machine's matrix rate. The libraries take turns in one process, so a
 machine whose speed drifts slows all; a ratio is the median over pairs of runs. Peak memory is
 measured in a separate process for each library.
+
+timm runs on the CPU, eagerly and by `torch.compile`, on as many threads as TensorFlow takes; under
+`mixed_bfloat16` by `torch.autocast`, under `bfloat16` with weights of that dtype. It is left out
+where it is not installed: pip install -e ".[bench,peers]".
 
     python benchmarks/compare.py [--rounds 8] [--precisions float32 mixed_bfloat16]
                                  [--jobs inference:8 training:8]
@@ -14,6 +18,7 @@ official model computes in float32; it gets no dropout, as the others, and the s
 
 import argparse
 import functools
+import importlib.util
 import os
 import statistics
 import sys
@@ -27,6 +32,7 @@ IMAGE_SHAPE = (224, 224, 3)
 GFLOP_PER_IMAGE = 35.1  # Forward, multiply and add counted as two; `keras-vit models ViT-B/16`.
 MATRIX_SIDE = 4096
 JOBS = (("inference", 1), ("inference", 8), ("training", 8))
+TIMM = ("timm", "timm compiled")
 CHECKOUT = "OFFICIAL_CHECKOUT"  # In the environment, also of the processes for peak memory.
 
 
@@ -63,6 +69,8 @@ def make_step(side, job, batch_size):
     labels = rng.integers(0, 1000, batch_size)
     if side == "official":
         return make_official_step(job, images, labels)
+    if side in TIMM:
+        return make_timm_step(job, images, labels, is_compiled=side == TIMM[1])
     images, labels = map(keras.ops.convert_to_tensor, (images, labels))
     model = build(side)
     if job == "training":
@@ -131,6 +139,43 @@ def make_official_step(job, images, labels):
     return step
 
 
+def make_timm_step(job, images, labels, is_compiled):
+    """Returns `make_step` of timm's model, in the precision of Keras's dtype policy."""
+    import keras
+    import timm
+    import torch
+
+    policy = keras.config.dtype_policy()
+    weights, compute = (
+        getattr(torch, name) for name in (policy.variable_dtype, policy.compute_dtype)
+    )
+    torch.set_num_threads(os.cpu_count())
+    model = timm.create_model("vit_base_patch16_224").to(weights).train(job == "training")
+    call = torch.compile(model) if is_compiled else model
+    images = torch.tensor(images.transpose(0, 3, 1, 2), dtype=weights)
+    precision = functools.partial(torch.autocast, "cpu", compute, enabled=weights != compute)
+    if job == "inference":
+
+        def predict():
+            with torch.inference_mode(), precision():
+                return call(images).float().numpy()
+
+        return predict
+    labels = torch.from_numpy(labels)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+
+    def step():
+        optimizer.zero_grad()
+        with precision():
+            logits = call(images)
+        loss = torch.nn.functional.cross_entropy(logits.float(), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
 def make_matrix_product(precision):
     """Returns a function that multiplies two square matrices of the compute dtype."""
     import numpy as np
@@ -188,7 +233,7 @@ def compare(sides, precision, job, batch_size, rounds):
         *(f"{batch_size / median[side]:.2f}" for side in sides),
         *(f"{ratio(side):.2f}" for side in sides[1:]),
         f"{rate:.0f}",
-        *(f"{flops / median[side] / rate:.2f}" for side in sides),
+        f"{flops / median['ours'] / rate:.2f}",
         *(f"{peak_memory_of(side, precision, job, batch_size)}" for side in sides),
     ]
 
@@ -201,7 +246,7 @@ def header(sides):
         *(f"{side}, images/s" for side in sides),
         *(f"ours / {side}" for side in sides[1:]),
         "matrix rate, GFLOP/s",
-        *(f"{side}, share of rate" for side in sides),
+        "ours, share of rate",
         *(f"{side}, peak MiB" for side in sides),
     ]
 
@@ -231,6 +276,11 @@ def main():
         os.environ[CHECKOUT] = arguments.official
         sides.append("official")
         packages.append("flax")
+    if all(map(importlib.util.find_spec, ("timm", "torch"))):
+        sides += TIMM
+        packages += ["timm", "torch"]
+    else:
+        print('timm is left out: pip install -e ".[peers]" installs it.\n')
     import keras
 
     print(describe(keras.backend.backend(), *packages), "\n")

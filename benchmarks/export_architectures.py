@@ -4,9 +4,11 @@
 
 Prints the largest difference and the share of equal first classes, for small models with random
 weights and a random head of 10 classes, on crops of scikit-learn's two photographs. A random head
-leaves no margin between classes, so small numerical errors change classes.
+leaves no margin between classes, so small numerical errors change classes. For the processors of a
+phone it also prints the operations outside of the GPU's and of the NPUs' tables, and the size.
 """
 
+import dataclasses
 import os
 import pathlib
 import tempfile
@@ -17,7 +19,7 @@ import numpy as np
 from machine import describe
 
 SIDE = 64  # Pixels.
-IMAGES = 16  # Half of them calibrate int8.
+IMAGES = 16  # Half of them calibrate int8 and int16x8.
 CLASSES = 10
 
 
@@ -27,10 +29,14 @@ def main():
     import keras_vit.export
     from keras_vit.classifier import Classifier
     from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
+    from keras_vit.export.delegates import outside
     from keras_vit.preprocessing import Preprocessing
 
+    dinov2 = ViTConfig(8, 64, 4, 256, 4, gelu="exact", layer_scale=True, num_registers=4)
     models = {
         "ViT": ViTConfig(8, 64, 4, 256, 4),
+        "DINOv2": dinov2,
+        "DINOv2, SwiGLU": dataclasses.replace(dinov2, gelu="swiglu"),
         "hybrid": ViTConfig(1, 64, 4, 256, 4, resnet=ResNetStem((1, 1, 1))),
         "BiT": BiTConfig((1, 1, 1, 1)),
         "Axial-ViT": AxialConfig(8, 64, 4, 256, 4),
@@ -40,9 +46,13 @@ def main():
         "SavedModel": (keras_vit.export.saved_model, "", {}),
         **{
             f"TFLite {precision}": (keras_vit.export.tflite, ".tflite", {"precision": precision})
-            for precision in ("float32", "dynamic_int8", "int8")
+            for precision in ("float32", "dynamic_int8", "int8", "int16x8")
         },
         "ONNX": (keras_vit.export.onnx, ".onnx", {}),
+        **{
+            f"--for {processor}": (keras_vit.export.litert, ".tflite", {"processor": processor})
+            for processor in ("cpu", "gpu", "npu")
+        },
     }
     print(describe("tensorflow", "ai-edge-litert", "ai-edge-quantizer", "onnxruntime"))
     print(f"| model | {' | '.join(formats)} |")
@@ -58,16 +68,21 @@ def main():
         for export, suffix, options in formats.values():
             with tempfile.TemporaryDirectory() as folder:
                 images = make_images(pathlib.Path(folder) / "images")
+                path = pathlib.Path(folder) / f"export{suffix}"
                 report = export(
                     classifier,
-                    pathlib.Path(folder) / f"export{suffix}",
+                    path,
                     check_images=images,
                     minimum_agreement=0,
                     **options,
                 )
+                phone = ""
+                if "processor" in options:
+                    counts = [len(outside(path.read_bytes(), name)) for name in ("gpu", "npu")]
+                    phone = f", outside {counts[0]} and {counts[1]}, {report.size / 1e6:.2f} MB"
             worst = max(check.largest_difference for check in report.checks)
             agreement = f" ({report.agreement:.0%})" if report.agreement < 1 else ""
-            cells.append(f"{worst:.0e}{agreement}")
+            cells.append(f"{worst:.0e}{agreement}{phone}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

@@ -11,6 +11,8 @@ from .openvino import openvino as openvino
 from .saved_model import saved_model as saved_model
 from .tflite import tflite as tflite
 
+litert = tflite  # As Keras and Google call it now.
+
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 check_installation()

@@ -13,3 +13,5 @@ from .onnx import onnx as onnx
 from .openvino import openvino as openvino
 from .saved_model import saved_model as saved_model
 from .tflite import tflite as tflite
+
+litert = tflite

@@ -35,7 +35,7 @@ from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.images.transcoding import transcoded, transcoded_file
 from keras_vit.prediction import predict_batch
 from keras_vit.utils.fields import required
-from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.files import parse_json
 from keras_vit.utils.safe_text import for_line
 
 from .artefacts import open_export, read_pixels, reason_of, report_program, with_size
@@ -341,14 +341,13 @@ def compare_with_keras(
         for suffix, classifier in classifiers.items()
     }
     answers = run_export(path, [*files, *golden], images, time_limit=time_limit)
-    checks, notes = [], list(notes)
+    checks = []
     for suffix, classifier in classifiers.items():
         inputs = images[f"serve{suffix}"][:count]
         size = answers.get(f"serve{suffix}/input_size")
         if size is not None:
             read = functools.partial(_read_as_program, size=size if size.all() else None)
-            inputs, predicted = load_images(classifier, files, read), inputs
-            notes += _decoding_notes(classifier, inputs, predicted)
+            inputs = load_images(classifier, files, read)
         expected, keras_seconds = [], []
         predict_batch(classifier.model, inputs[:1])  # Compiles.
         for index in range(count):
@@ -376,25 +375,6 @@ def _read_as_program(file, size):
     """Returns an image's pixels as the program above gives them to a signature."""
     content = transcoded(pathlib.Path(file).read_bytes())
     return with_size(read_pixels(io.BytesIO(content)), size)
-
-
-def _decoding_notes(classifier, images, predicted):
-    """Returns a remark if `predict` decodes files differently, as TensorFlow does JPEG.
-
-    Args:
-        classifier: The exported classifier.
-        images: `(N, H, W, C)`, preprocessed from Pillow's pixels.
-        predicted: The same, preprocessed from the pixels of `predict`.
-    """
-    differ = np.flatnonzero((images != predicted).any(axis=(1, 2, 3)))
-    if not len(differ):
-        return []
-    answers = (predict_batch(classifier.model, batch[differ]) for batch in (images, predicted))
-    difference = np.abs(np.subtract(*answers)).max()
-    return [
-        f"Pillow decodes or resizes {len(differ)} of {len(images)} files otherwise than predict "
-        f"does: its probabilities differ by at most {difference:.1e}."
-    ]
 
 
 # What an export holds, to be verified anywhere

@@ -29,7 +29,7 @@ from keras_vit.images.samples import (
 from keras_vit.images.transcoding import read_image
 
 from .artefacts import with_size
-from .formats import QuantizedFormat
+from .formats import CALIBRATED, QuantizedFormat
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256
@@ -67,7 +67,7 @@ def found_check_images(
     found = own_samples(classifier.folder) if check_images is None else check_images
     if not found and check_images is None and only_real:
         raise ValueError(
-            "precision=int8 needs real images, and this classifier has no samples: pass "
+            "Ranges of activations need real images, and this classifier has no samples: pass "
             "check_images (--check-images), of which none goes into the export. "
             f"Received: {classifier.folder}"
         )
@@ -85,8 +85,8 @@ def calibration(
 ) -> tuple[Sequence[str], list[np.ndarray], tuple[str, ...]]:
     """Returns the files to check an export on, calibration images, and remarks for the user.
 
-    Only "int8" has calibration images. By default they are every second check image, which the
-    check then leaves out. They are what the export takes, without the batch's dimension.
+    Only the precisions of `CALIBRATED` have calibration images. By default they are every second
+    check image, which the check then leaves out.
 
     Args:
         export: The format, with its options.
@@ -96,7 +96,7 @@ def calibration(
     Raises:
         ValueError: If there are too few images.
     """
-    if export.precision != "int8":
+    if export.precision not in CALIBRATED:
         return files, [], ()
     if export.calibration_images is not None:
         ranges: Sequence[str] = image_files(export.calibration_images)
@@ -104,16 +104,22 @@ def calibration(
         files, ranges = files[1::2], files[::2]
     else:
         raise ValueError(
-            "precision=int8 needs at least two images, for calibration and for the check. "
-            f"Received: {len(files)}"
+            f"precision={export.precision} needs at least two images, for calibration and for the "
+            f"check. Received: {len(files)}"
         )
     ranges = ranges[:MAX_CALIBRATION_IMAGES]
-    if export.input == "uint8":
-        size = getattr(export, "input_size", None)
-        images = [with_size(pixels, size) for pixels in read_images(ranges)]
-    else:
-        images = list(load_images(classifier, ranges))
+    images = input_images(export, classifier, ranges)
     return files, images, (f"Ranges of activations from {len(ranges)} images.",)
+
+
+def input_images(
+    export: QuantizedFormat, classifier: Classifier, files: Sequence[str]
+) -> list[np.ndarray]:
+    """Returns image files as an export takes them, without the batch's dimension."""
+    if export.input == "float":
+        return list(load_images(classifier, files))
+    size = getattr(export, "input_size", None)
+    return [with_size(pixels, size) for pixels in read_images(files)]
 
 
 def written_images(folder: str | os.PathLike, images: Iterable[np.ndarray]) -> list[str]:

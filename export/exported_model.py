@@ -79,9 +79,9 @@ def exported_model(
         values = images = keras.Input(shape, dtype="float32", name="images")
     found = _outputs(model, values, outputs)
     probabilities = ops.cast(found.pop("scores"), "float32")
-    valid = ops.all(_finite(probabilities), axis=1)
+    valid = _all_finite(probabilities)
     if input == "float":
-        valid = ops.logical_and(ops.all(_finite(images), axis=(1, 2, 3)), valid)
+        valid = ops.logical_and(_all_finite(images), valid)
     return keras.Model(images, {"probabilities": probabilities, "valid": valid, **found})
 
 
@@ -141,6 +141,7 @@ def computes_in_float32(model: keras.Model) -> bool:
     )
 
 
-def _finite(values):
-    # TFLite has no `isfinite`. A comparison with NaN is false.
-    return ops.less_equal(ops.abs(values), _LARGEST)
+def _all_finite(values):
+    # TFLite has no `isfinite`, and a phone's GPU no `all`. A comparison with NaN is false.
+    finite = ops.cast(ops.less_equal(ops.abs(values), _LARGEST), "float32")
+    return ops.min(finite, axis=tuple(range(1, len(values.shape)))) > 0

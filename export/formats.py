@@ -20,8 +20,7 @@ from keras_vit._installation import import_optional
 from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.description import Description, check_class_names, description_texts
 from keras_vit.utils.fields import check_fields, setting
-from keras_vit.utils.files import CLASSES
-from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.files import CLASSES, parse_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,13 +32,20 @@ INPUTS = ("uint8", "float")
 
 # By precision: least share of check images on which an export must have the Keras model's first
 # class.
-MINIMUM_AGREEMENT = {"float32": 0.99, "float16": 0.99, "dynamic_int8": 0.98, "int8": 0.98}
+MINIMUM_AGREEMENT = {
+    "float32": 0.99,
+    "float16": 0.99,
+    "dynamic_int8": 0.98,
+    "int8": 0.98,
+    "int16x8": 0.98,
+}
 
-# Precisions with integer weights. LayerNorm, softmax, GELU, attention's products and residual
-# additions stay in float in every format. They are little of the work, and the residual stream of a
-# Vision Transformer has a few values far above all others, which 8 bits cannot hold together with
-# the rest.
-INTEGER_PRECISIONS = ("dynamic_int8", "int8")
+# Precisions with integer weights. LayerNorm and residual additions stay in float in every format,
+# and with 8 bits softmax, GELU and attention's products. They are little of the work, and the
+# residual stream of a Vision Transformer has a few values far above all others, which 8 bits cannot
+# hold together with the rest.
+INTEGER_PRECISIONS = ("dynamic_int8", "int8", "int16x8")
+CALIBRATED = ("int8", "int16x8")  # Activations have ranges from images.
 
 PIXELS = "pixel_preprocessing"  # The layer that resizes and scales.
 
@@ -65,7 +71,8 @@ ORIGIN = "origin.json"
 GOLDEN = "golden.json"
 CHECK = "check.json"
 CHECKSUMS = "checksums.json"  # SHA-256 of all other parts.
-NAMES = (*description_texts.EXPORT_TEXTS, ORIGIN, GOLDEN, CHECK, CHECKSUMS)
+APP = "app.md"  # Lines of an app for a phone.
+NAMES = (*description_texts.EXPORT_TEXTS, ORIGIN, GOLDEN, CHECK, CHECKSUMS, APP)
 
 # Formats that `convert` writes, with the end of the file's name; "" is a folder.
 CONVERSION_FORMATS = {
@@ -139,12 +146,14 @@ class Written(NamedTuple):
     Args:
         check_files: The images to check it on.
         notes: Remarks for the user.
+        texts: Further texts of `NAMES`, by name.
         variants: Further classifiers in it, by the suffix of their signatures: "_384x384" for
             `serve_384x384`.
     """
 
     check_files: Sequence[str]
     notes: tuple[str, ...] = ()
+    texts: Mapping[str, str] = {}
     variants: Mapping[str, Classifier] = {}
 
 
@@ -241,22 +250,29 @@ class QuantizedFormat(ExportFormat):
 
     precision: str = setting(
         "float32",
-        "dynamic_int8 has integer weights, int8 integer activations too",
+        "dynamic_int8 has integer weights; int8 and int16x8 have integer activations too, of 8 and "
+        "16 bits",
         choices=tuple(MINIMUM_AGREEMENT),
     )
     input: str = setting(
-        "uint8",
+        None,
         "uint8: pixels of any size, preprocessed in the export; float: images that the caller has "
         "preprocessed",
+        absent="uint8, for a GPU or NPU float",
         choices=INPUTS,
     )
     calibration_images: str | os.PathLike | Iterable | None = setting(
         None,
-        "with int8: real images for the ranges of the activations",
+        "with int8 and int16x8: real images for the ranges of the activations",
         unit="PATH",
         several=True,
         absent="every second check image",
     )
+
+    @property
+    def default_input(self) -> str:
+        """One of `INPUTS`."""
+        return "uint8"
 
     def __post_init__(self):
         if self.precision not in self.precisions:
@@ -264,6 +280,8 @@ class QuantizedFormat(ExportFormat):
                 f"precision must be one of {self.precisions} for {self.name}. "
                 f"Received: precision={self.precision!r}"
             )
+        if self.input is None:
+            object.__setattr__(self, "input", self.default_input)
         super().__post_init__()
 
 
@@ -301,11 +319,18 @@ _CLASSES = {
     "html": "HTML",
 }
 
+# Other names of formats: TFLite is called LiteRT now.
+ALIASES = {"litert": "tflite"}
+
 
 class _Formats(Mapping[str, type[ExportFormat]]):
-    """The classes by `ExportFormat.name`; the module of one is imported when it is looked up."""
+    """The classes by `ExportFormat.name`; the module of one is imported when it is looked up.
+
+    A name of `ALIASES` is looked up too.
+    """
 
     def __getitem__(self, name: str) -> type[ExportFormat]:
+        name = ALIASES.get(name, name)
         return getattr(importlib.import_module(f"keras_vit.export.{name}"), _CLASSES[name])
 
     def __iter__(self) -> Iterator[str]:

@@ -221,19 +221,15 @@ def _view(preprocessing: Preprocessing) -> dict:
 
     `resized` is the size (height, width) before the crop of its middle to `size`; with
     `keepsAspect` only the side that is scaled more becomes so. In a tall picture this is the
-    width, in a wide one the height. With `fits` only the side that is scaled less becomes so, and
-    the rest is filled.
+    width, in a wide one the height.
     """
     from keras_vit.images.resizing import EVALUATION_STEPS
 
-    steps, size = EVALUATION_STEPS[preprocessing.evaluation], preprocessing.image_size
-    if steps.fills:
-        return {"keepsAspect": True, "fits": True, "resized": size, "size": size}
-    geometry = steps.geometry
+    geometry, size = EVALUATION_STEPS[preprocessing.evaluation].geometry, preprocessing.image_size
     tall, wide = (geometry(sides, size, preprocessing.resize_size) for sides in (_TALL, _WIDE))
     keeps_aspect = tall.cropped is not None or tall.resized != wide.resized
     resized = int(wide.resized[0]), int(tall.resized[1])
-    return {"keepsAspect": keeps_aspect, "fits": False, "resized": resized, "size": size}
+    return {"keepsAspect": keeps_aspect, "resized": resized, "size": size}
 
 
 def _runtime_files(folder):

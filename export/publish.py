@@ -26,6 +26,7 @@ from .check import ExportReport, checksums, compare_with_keras, golden_json, siz
 from .check_images import found_check_images, golden_files
 from .exported_model import computes_in_float32
 from .formats import (
+    CALIBRATED,
     CHECK,
     CHECKSUMS,
     GOLDEN,
@@ -77,7 +78,7 @@ def write_export(
         )
     # Options that only some formats have.
     precision = getattr(export, "precision", "float32")
-    only_real = precision == "int8" and getattr(export, "calibration_images", None) is None
+    only_real = precision in CALIBRATED and getattr(export, "calibration_images", None) is None
     size = getattr(export, "input_size", None)
     with (
         found_check_images(classifier, export.check_images, only_real) as (files, notes),
@@ -89,7 +90,7 @@ def write_export(
             notes += ("The model computes in reduced precision; this is its float32 copy.",)
         written = export.write(partial, classifier, files)
         model_bytes = partial.stat().st_size
-        export.add_texts(partial, texts_of(classifier))
+        export.add_texts(partial, {**texts_of(classifier), **written.texts})
         report, answers = compare_with_keras(
             partial,
             {"": classifier, **written.variants},

@@ -65,7 +65,7 @@ class SavedModel(ExportFormat):
     - `serve_bytes` takes `images` `(B,)` string, the bytes of JPEG and PNG files, and decodes,
       orients, resizes and normalises them as evaluation does.
 
-    Outputs, where K is the number of classes and k the smaller of `top` and K:
+    Outputs, where K is the number of classes and k the smaller of 5 and K:
 
     - `probabilities` `(B, K)` float32, in the order of `assets/classes.txt`;
     - `classes` `(B, k)` string, class names, the most probable first;
@@ -94,7 +94,6 @@ class SavedModel(ExportFormat):
         several=True,
         parse=image_size,
     )
-    top: int = setting(TOP, "classes that are named", unit="K", limits=AT_LEAST_1)
     max_pixels: int = setting(
         MAX_PIXELS, "largest encoded image, height times width", unit="N", limits=AT_LEAST_1
     )
@@ -169,7 +168,7 @@ def add_signatures(archive: Any, classifier: Classifier, suffix: str, options: S
     shape = (*preprocessing.image_size, model.input_shape[-1])
     outputs_named = classifier.description.labels.output_names
     names, thresholds = tf.constant(outputs_named), classifier.thresholds
-    top = min(options.top, len(outputs_named))
+    top = min(TOP, len(outputs_named))
 
     answering = exported_model(model, preprocessing, outputs=output_names(options.outputs))
 

@@ -37,10 +37,10 @@ from keras_vit.utils.files import (
     atomic_folder,
     check_folder,
     model_in,
+    read_json,
     write_csv,
     write_text,
 )
-from keras_vit.utils.json_files import read_json
 from keras_vit.utils.safe_text import for_markdown
 
 # For cards.

@@ -48,7 +48,7 @@ COMMANDS = {
     "few-shot": "Evaluate frozen features with a few images per class.",
     "records": "Write images as sharded TFRecord files, for several machines.",
     "inspect": "Draw what a model has learned and what it looks at.",
-    "export": "Export a classifier to SavedModel, TFLite, ONNX, OpenVINO or a web page.",
+    "export": "Export a classifier to SavedModel, LiteRT, ONNX, OpenVINO or a web page.",
     "verify": "Check an export in its own runtime, on this machine.",
     "convert": "Convert weights from and to other code bases.",
     "push": "Push a classifier to the Hugging Face Hub, with a model card, in one commit.",
@@ -60,8 +60,8 @@ FIRST_COMMANDS = {
         "keras-vit finetune --data photos --weights imagenet21k --output runs/photos"
     ),
     "Predict the classes of other photos": "keras-vit predict runs/photos cat.jpg",
-    "Export it to a phone (tflite), a browser (html) or a server (saved_model)": (
-        "keras-vit export runs/photos --to tflite --output photos.tflite"
+    "Export it to a phone (litert), a browser (html) or a server (saved_model)": (
+        "keras-vit export runs/photos --to litert --output photos.tflite"
     ),
     "Look inside: attention, filters, positions": (
         "keras-vit inspect runs/photos cat.jpg --output inside"

@@ -31,11 +31,18 @@ from keras.src.saving.saving_lib import safe_get_h5_dataset as safe_get_h5_datas
 
 # `fit` counts batches, and an optimizer step may take several: the trainer wraps the adapter
 # that Keras would choose for the data in one that counts steps.
-from keras.src.trainers.data_adapters import get_data_adapter as get_data_adapter
+from keras.src.trainers.data_adapters import (
+    data_adapter_utils,
+    get_data_adapter as get_data_adapter,
+)
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter as DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import (
     TFDatasetAdapter as TFDatasetAdapter,
 )
+
+# The batches of several steps, which Keras 3.16 spreads over JAX's devices one by one.
+_OF_315 = type("PartialBatchList", (list,), {})  # Keras 3.15 asks for single batches.
+PartialBatchList: type[list] = getattr(data_adapter_utils, "PartialBatchList", _OF_315)
 
 if TYPE_CHECKING:
     from keras import Model as Mixin  # The class that the classes below are mixed into.
@@ -53,6 +60,8 @@ class SymbolicBuild(Mixin):
     """
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        if keras.backend.backend() == "jax":  # Keras 3.16; 3.15 calls the next method itself.
+            return self._symbolic_build(iterator, data_batch)
         if iterator is not None:
             data_batch = _replica_specs(iterator.data_adapter.get_tf_dataset())
         with self.distribute_strategy.scope():

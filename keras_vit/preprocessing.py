@@ -18,11 +18,9 @@ from typing import Any
 # "huggingface", "torchvision": with antialiasing as Pillow resizes, to `resize_size`, then the
 #     middle, as Hugging Face's image processors, or torchvision's and timm's transforms crop it.
 # "keras_hub": the middle of the image size's aspect ratio, then to the image size.
-# "pad": the whole image within the image size, as Pillow's `ImageOps.pad`, in the middle of pixels
-#     of the colour `Preprocessing.fill`.
 EVALUATIONS = (
     "resize", "resize_small_central_crop", "resize_central_crop",
-    "huggingface", "torchvision", "keras_hub", "pad",
+    "huggingface", "torchvision", "keras_hub",
 )  # fmt: skip
 PILLOW_EVALUATIONS = ("huggingface", "torchvision")
 INTERPOLATIONS = ("bilinear", "bicubic", "lanczos")
@@ -142,18 +140,6 @@ class Preprocessing:
     def to_json(self) -> str:
         """Returns the text of `preprocessing.json`."""
         return json.dumps(self.to_fields(), indent=2) + "\n"
-
-    @property
-    def fill(self) -> tuple[int, ...]:
-        """Pixel around an image of the evaluation "pad", a number or one for each channel.
-
-        It is the one nearest to 0 in the value range: the mean of the normalisation, as in timm's
-        crop mode "border".
-        """
-        return tuple(
-            min(max(round(-255 * low / (high - low)), 0), 255)
-            for low, high in _by_channel(self.value_range)
-        )
 
     @property
     def num_channels(self) -> int | None:

@@ -46,6 +46,7 @@ def _without_grappler(pytestconfig):
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
         gc.collect()
         gc.freeze()  # Else each collection searches all of TensorFlow, for a second.
+        gc.set_threshold(10_000, 20, 10)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -120,3 +120,20 @@ def test_models_are_built_read_and_predict_without_tensorflow(backend, tmp_path)
         env={**os.environ, "KERAS_BACKEND": backend},
         check=True,
     )
+
+
+ON_A_GPU = """
+import keras, keras_vit
+
+config = keras_vit.ViTConfig(4, 16, 1, 32, 2, dropout_rate=0.1, attention_dropout_rate=0.1)
+model = keras_vit.build(config, input_shape=(8, 8, 3), classes=5)
+model(keras.ops.ones((2, 8, 8, 3)), training=True)
+keras_vit.layers.PatchCorruption()(keras.ops.ones((2, 4, 16)), training=True)
+"""
+
+
+def test_layers_compute_without_numpy_on_torch():
+    pytest.importorskip("torch")
+    # The device "meta" refuses NumPy as a GPU does.
+    environment = {"KERAS_BACKEND": "torch", "KERAS_TORCH_DEVICE": "meta"}
+    subprocess.run([sys.executable, "-c", ON_A_GPU], env=os.environ | environment, check=True)

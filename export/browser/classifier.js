@@ -34,7 +34,7 @@ const loading = load();
 //   attention      where the model looked, { values, height, width, box }; only of models that
 //                  attend over all tokens. The values, row by row, are the share of each patch, and
 //                  box is the part of the image that they cover: { x, y, width, height }, from 0
-//                  to 1, beyond it where the model gets a padded image
+//                  to 1
 //   milliseconds   the model's time
 async function classify(image) {
   const { ort, session } = await loading;
@@ -166,20 +166,10 @@ async function firstBytes(file) {
   return String.fromCharCode(...new Uint8Array(await file.slice(0, 16).arrayBuffer()));
 }
 
-// The part of an image that the model receives, in shares of its sides; more where it is padded.
-function seenBox(width, height, { keepsAspect, fits, resized, size } = facts.view) {
-  const factor = (fits ? Math.min : Math.max)(resized[0] / height, resized[1] / width);
-  if (fits) {  // In whole pixels, as Pillow's ImageOps.pad.
-    const [rows, columns] = [height, width].map((length) => Math.max(rounded(length * factor), 1));
-    const [top, left] = [size[0] - rows, size[1] - columns].map((rest) => rounded(rest / 2));
-    return { x: -left / columns, y: -top / rows, width: size[1] / columns, height: size[0] / rows };
-  }
+// The part of an image that the model receives, in shares of its sides.
+function seenBox(width, height, { keepsAspect, resized, size } = facts.view) {
+  const factor = Math.max(resized[0] / height, resized[1] / width);
   const [down, across] = [height, width].map((length, side) =>
     Math.min(1, size[side] / (keepsAspect ? length * factor : resized[side])));
   return { x: (1 - across) / 2, y: (1 - down) / 2, width: across, height: down };
-}
-
-// Halves become even numbers, as in Python.
-function rounded(number) {
-  return number % 1 === 0.5 ? 2 * Math.round(number / 2) : Math.round(number);
 }

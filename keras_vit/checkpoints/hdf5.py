@@ -30,8 +30,7 @@ from keras_vit.checkpoints.formats import (
 )
 from keras_vit.description import Description
 from keras_vit.keras_private import load_keras_model, safe_get_h5_dataset
-from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS
-from keras_vit.utils.json_files import parse_json, read_json
+from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS, parse_json, read_json
 
 # Bytes that an entry of an archive may declare beyond the file's size; Keras does not compress.
 _FREE_BYTES = 2**20

@@ -15,7 +15,7 @@ class Compare(Command):
     """Compare a new classifier with an old one on the same images, with gates.
 
     Exit code 0: every gate holds, by the bound of its 95% interval. 1: a gate fails. 3: it cannot
-    be decided, with the number of images that would be needed.
+    be decided with these images.
     """
 
     old: str = setting(

@@ -1,4 +1,4 @@
-"""`keras-vit export`: a classifier as SavedModel, TFLite, ONNX, OpenVINO or for browsers."""
+"""`keras-vit export`: a classifier as SavedModel, LiteRT, ONNX, OpenVINO or for browsers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from keras_vit.commands import Command
-from keras_vit.export.formats import FORMATS, ExportFormat, any_of
+from keras_vit.export.formats import ALIASES, FORMATS, ExportFormat, any_of
 from keras_vit.utils.fields import REQUIRED, field_info, flag_of, part, setting
 
 
@@ -36,7 +36,7 @@ def _format_options() -> type:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Export(Command):
-    """Export a classifier to SavedModel, TFLite, ONNX, OpenVINO or a web page."""
+    """Export a classifier to SavedModel, LiteRT, ONNX, OpenVINO or a web page."""
 
     folder: str = setting(
         REQUIRED,
@@ -44,7 +44,11 @@ class Export(Command):
         unit="FOLDER",
         positional=True,
     )
-    to: str = setting(REQUIRED, "the format to write", choices=tuple(FORMATS))
+    to: str = setting(
+        REQUIRED,
+        "the format to write; " + ", ".join(f"{new} is {old}" for new, old in ALIASES.items()),
+        choices=(*FORMATS, *ALIASES),
+    )
     output: str = setting(
         REQUIRED,
         "folder, or file ending in "
@@ -58,12 +62,13 @@ class Export(Command):
 
     def run(self) -> None:
         """Exports and prints the report of the check."""
+        format_type = FORMATS[self.to]
         for name, (field, formats) in options().items():
-            if name in self.options and self.to not in formats:
+            if name in self.options and format_type.name not in formats:
                 raise ValueError(
                     f"{flag_of(field)} is for --to {any_of(formats)}. Received: --to {self.to}"
                 )
-        export = FORMATS[self.to](**self.common, **self.options)
+        export = format_type(**self.common, **self.options)
 
         from keras_vit.export.publish import write_export
 

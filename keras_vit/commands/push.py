@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import re
 import shutil
 import tempfile
 import zipfile
@@ -12,6 +13,7 @@ import zipfile
 from keras_vit.commands import Command
 from keras_vit.utils import files
 from keras_vit.utils.fields import REQUIRED, setting
+from keras_vit.utils.report import align_columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,18 +40,21 @@ class Push(Command):
     def run(self) -> None:
         """Writes the files to a temporary folder, prints them, and pushes them."""
         from keras_vit.checkpoints.repositories import READ_FILES
-        from keras_vit.hub.uploads import check_name, list_files, upload
+        from keras_vit.hub.downloads import NAME
 
-        check_name(self.repository)
+        if not re.fullmatch(NAME, self.repository):
+            raise ValueError(f"The repository must be OWNER/NAME. Received: {self.repository}")
         with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch)
             self._write(folder)
-            print(list_files(self.repository, folder, self.private))
+            sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+            print(f"{self.repository} ({'private' if self.private else 'public'})")
+            rows = [*sizes.items(), (f"{len(sizes)} files", sum(sizes.values()))]
+            print(align_columns([(name, f"{size:,} bytes") for name, size in rows]))
             if self.dry_run:
                 print("Nothing was pushed (--dry-run).")
                 return
-            place = upload(self.repository, folder, private=self.private, replaced=READ_FILES)
-            print(f"pushed {place}")
+            print(f"pushed {self._upload(folder, READ_FILES)}")
 
     def _write(self, folder):
         """Writes the classifier with its card; Keras reads `model.keras` from the Hub unpacked.
@@ -62,7 +67,7 @@ class Push(Command):
         from keras_vit.description.description_texts import TEXTS, description_of_folder
         from keras_vit.description.without_paths import without_paths
         from keras_vit.training.run.card import hub_card
-        from keras_vit.utils.json_files import read_json
+        from keras_vit.utils.files import read_json
 
         classifier = classifier_folder(self.folder)
         model = classifier / files.MODEL
@@ -86,3 +91,29 @@ class Push(Command):
             repository=self.repository,
         )
         (folder / files.CARD).write_text(text, encoding="utf-8")
+
+    def _upload(self, folder, replaced):
+        """Pushes the files of a folder in one commit and returns its address.
+
+        Until the commit nothing changes. Files of the names `replaced` that the folder does not
+        have are removed; what a call that broke off uploaded is not uploaded again.
+        """
+        from keras_vit.hub.downloads import import_hugging_face, one_line_errors
+
+        api = import_hugging_face().HfApi(library_name="keras-vit")
+        with one_line_errors(f"{self.repository} cannot be pushed"):
+            api.create_repo(self.repository, private=self.private or None, exist_ok=True)
+            found = api.repo_info(self.repository)
+            if self.private and not found.private:
+                raise ValueError(
+                    "The repository must be private: change it in its settings, or push without "
+                    f"--private. Received: {self.repository}, which everybody may see"
+                )
+            commit = api.upload_folder(
+                repo_id=self.repository,
+                folder_path=folder,
+                delete_patterns=list(replaced),
+                commit_message="Push of keras-vit",
+                parent_commit=found.sha,
+            )
+        return commit.commit_url

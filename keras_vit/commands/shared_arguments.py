@@ -115,22 +115,6 @@ def run_job(job: Any, *, dry_run: bool) -> int:
     return run_advised(job.folder.path, shlex.join(words), lambda: run(job))
 
 
-def run_several(output: str | os.PathLike, command: str, run: Callable[[], Any]) -> int:
-    """Trains several times and prints the result; returns 130 or 143 if a signal stopped it.
-
-    Args:
-        output: The folder of all runs.
-        command: The command that continues them.
-        run: Trains; its result has a `folder`.
-    """
-
-    def run_and_print():
-        done = run()
-        print(f"\n{done}\n\nwritten {done.folder}")
-
-    return run_advised(output, command, run_and_print)
-
-
 def run_advised(output: str | os.PathLike, again: str, run: Callable[[], Any]) -> int:
     """Runs; a full disk and a signal print the command that continues.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import TRAINING_BACKENDS, Command
-from keras_vit.commands.shared_arguments import SETTINGS_GROUP, run_several
+from keras_vit.commands.shared_arguments import SETTINGS_GROUP, run_advised
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.recipes import SWEEP_RATES, SWEEP_SEEDS
 from keras_vit.training.settings import FineTuning
@@ -42,15 +42,15 @@ class Sweep(Command):
         """Sweeps and prints the tables; returns 130 or 143 if a signal stopped it."""
         from keras_vit.training.run.sweep import sweep
 
-        return run_several(
-            self.output,
-            self.called_as,
-            lambda: sweep(
+        def sweep_and_print():
+            done = sweep(
                 self.data,
                 self.output,
                 self.settings,
                 learning_rates=self.learning_rates,
                 seeds=self.seeds,
                 command=self.called_as,
-            ),
-        )
+            )
+            print(f"\n{done}\n\nwritten {done.folder}")
+
+        return run_advised(self.output, self.called_as, sweep_and_print)

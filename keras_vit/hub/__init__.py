@@ -1,4 +1,4 @@
-"""Repositories of the Hugging Face Hub: their names, downloads and uploads.
+"""Repositories of the Hugging Face Hub: their names and downloads.
 
 Neither Keras nor TensorFlow is imported.
 """

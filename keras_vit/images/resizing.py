@@ -29,8 +29,7 @@ class Geometry(NamedTuple):
     Args:
         cropped: The middle that is resized; None for the whole image.
         resized: The same after it is resized.
-        starts: The first pixels that are kept of it; None where all are kept. Less than 0 where
-            pixels are added before it.
+        starts: The first pixels that are kept of it; None where all are kept.
     """
 
     cropped: Sides | None
@@ -46,14 +45,11 @@ class EvaluationSteps(NamedTuple):
         kernel: "filter" for the named filter, "area" for the mean of the area that a pixel covers,
             "pillow" for the named filter with antialiasing, in Pillow's whole numbers.
         rounding: Rounds bytes to whole pixels: "down", "nearest" or None. Pillow rounds in between.
-        fills: Whether a resized image may be smaller than the image size, and the rest is filled.
-            With the kernel "pillow".
     """
 
     geometry: Callable[[Sides, tuple[int, int], Any], Geometry]
     kernel: Literal["filter", "area", "pillow"]
     rounding: Literal["down", "nearest"] | None = None
-    fills: bool = False
 
 
 def resize(image: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
@@ -71,11 +67,7 @@ def resize(image: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     if geometry.cropped is not None:
         image = _central_crop(image, geometry.cropped)
     if steps.kernel == "pillow":
-        values = _resize_as_pillow(image, geometry, preprocessing)
-        if not steps.fills:
-            return values
-        covered = tf.logical_and(*covered_pixels(geometry, size))
-        return tf.where(covered, values, tf.constant(preprocessing.fill, image.dtype))
+        return _resize_as_pillow(image, geometry, preprocessing)
     method = "area" if steps.kernel == "area" else preprocessing.interpolation
     values = _resize(image, geometry.resized, method)
     if steps.rounding == "down":
@@ -158,17 +150,6 @@ def _torchvision_geometry(sides, size, resize_size=None):
     return Geometry(None, resized, _even_middle(resized, size))
 
 
-def _pad_geometry(sides, size, resize_size=None):
-    """The whole image within the size; the aspect ratio stays."""
-    (rows, columns), (height, width) = sides, size
-    # Pillow divides floats, which may round an exact half to the other neighbour.
-    fitting = _rounded_quotient(rows * width, columns), _rounded_quotient(columns * height, rows)
-    resized = [tf.maximum(tf.minimum(*pair), 1) for pair in zip(fitting, size, strict=True)]
-    # Pillow rounds the border before the image, so the start is the negative of a middle.
-    starts = [-start for start in _even_middle(size, resized)]
-    return Geometry(None, resized, starts)
-
-
 def _keras_hub_geometry(sides, size, resize_size=None):
     """The middle of the aspect ratio of the size."""
     (rows, columns), (height, width) = sides, size
@@ -200,22 +181,6 @@ def _even_middle(resized, size):
     return [(rest + rest // 2 % 2) // 2 for rest in rests]
 
 
-def _rounded_quotient(number, divisor):
-    """Returns the whole number nearest to a quotient; a half goes to the even neighbour."""
-    return (2 * number + divisor - 1 + number // divisor % 2) // (2 * divisor)
-
-
-def covered_pixels(geometry: Geometry, size: tuple[int, int]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns which rows `(height, 1, 1)` and columns `(1, width, 1)` show the resized image."""
-    covered = []
-    starts: Sides = geometry.starts
-    for whole, start, length in zip(geometry.resized, starts, size, strict=True):
-        places = tf.cast(start, tf.int32) + tf.range(length)
-        covered.append(tf.logical_and(places >= 0, places < tf.cast(whole, tf.int32)))
-    rows, columns = covered
-    return rows[:, tf.newaxis, tf.newaxis], columns[tf.newaxis, :, tf.newaxis]
-
-
 def small_side(size: int) -> int:
     """Returns the pixels of a side before the crop of the two official evaluations."""
     factor = next(factor for start, factor in reversed(_SMALL_FACTORS) if size >= start)
@@ -229,7 +194,6 @@ EVALUATION_STEPS = {
     "huggingface": EvaluationSteps(_hugging_face_geometry, "pillow"),
     "torchvision": EvaluationSteps(_torchvision_geometry, "pillow"),
     "keras_hub": EvaluationSteps(_keras_hub_geometry, "filter", "nearest"),
-    "pad": EvaluationSteps(_pad_geometry, "pillow", fills=True),
 }
 
 
@@ -261,8 +225,7 @@ def filter_weights(distances: tf.Tensor, is_inside: tf.Tensor, interpolation: st
 def _resize_as_pillow(image, geometry, preprocessing):
     """Resizes with antialiasing and crops the middle; for integers, to the bit as Pillow does.
 
-    Only the cropped part of each side is computed. Pixels outside of the resized image have the
-    values of its border.
+    Only the cropped part of each side is computed.
 
     Args:
         image: `(H, W, C)`. Floats are neither rounded nor clipped.
@@ -302,7 +265,7 @@ def _pillow_weights(length, resized, start, size, interpolation, dtype):
     Args:
         length: Pixels of the side.
         resized: Pixels of the whole resized side.
-        start: First computed pixel of the resized side; outside of it, its first and last are.
+        start: First computed pixel of the resized side.
         size: Number of computed pixels.
         interpolation: A key of `FILTERS`.
         dtype: int32 for weights in units of `2^-_PILLOW_BITS`, or a float type.
@@ -313,8 +276,7 @@ def _pillow_weights(length, resized, start, size, interpolation, dtype):
     radius, _ = FILTERS[interpolation]
     scale = length / resized  # float64, as in Pillow.
     stretch = tf.maximum(scale, 1.0)  # The filter covers all pixels that become one.
-    places = tf.clip_by_value(tf.range(start, start + size), 0, resized - 1)
-    centers = (tf.cast(places, tf.float64) + 0.5) * scale
+    centers = (tf.cast(tf.range(start, start + size), tf.float64) + 0.5) * scale
     begins = tf.maximum(tf.cast(centers - radius * stretch + 0.5, tf.int64), 0)
     ends = tf.minimum(tf.cast(centers + radius * stretch + 0.5, tf.int64), length)
     taps = begins[:, tf.newaxis] + tf.range(tf.reduce_max(ends - begins))
@@ -379,8 +341,7 @@ def resize_batch(values: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     """
     steps, size = EVALUATION_STEPS[preprocessing.evaluation], preprocessing.image_size
     interpolation, sides = preprocessing.interpolation, _batch_sides(values)
-    geometry = steps.geometry(sides, size, preprocessing.resize_size)
-    cropped, resized, starts = geometry
+    cropped, resized, starts = steps.geometry(sides, size, preprocessing.resize_size)
     if cropped is not None:
         values = _crop_batch(values, sides, cropped)
         sides = cropped
@@ -414,12 +375,7 @@ def resize_batch(values: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
             result = tf.clip_by_value(_truncated(result + 0.5), 0.0, 255.0)
         return result
 
-    values = tf.cond(rows_first(sides, resized), lambda: resize((0, 1)), lambda: resize((1, 0)))
-    if not steps.fills:
-        return values
-    rows, columns = (_float(covered) for covered in covered_pixels(geometry, size))
-    fill = tf.constant(preprocessing.fill, tf.float32)
-    return fill + rows * columns * (values - fill)
+    return tf.cond(rows_first(sides, resized), lambda: resize((0, 1)), lambda: resize((1, 0)))
 
 
 def _filter_weights(length, resized, start, size, interpolation, antialias):
@@ -428,7 +384,7 @@ def _filter_weights(length, resized, start, size, interpolation, antialias):
     Args:
         length: Pixels of the side.
         resized: Pixels of the whole resized side.
-        start: First computed pixel of the resized side; outside of it, its first and last are.
+        start: First computed pixel of the resized side.
         size: Number of computed pixels.
         interpolation: A key of `FILTERS`.
         antialias: Whether the filter covers all pixels that become one.
@@ -436,7 +392,7 @@ def _filter_weights(length, resized, start, size, interpolation, antialias):
     step = _float(length) / _float(resized)
     stretch = tf.maximum(step, 1.0) if antialias else 1.0
     places = _float(start) + tf.range(size, dtype=tf.float32)
-    centers = (tf.clip_by_value(places, 0.0, _float(resized) - 1) + 0.5) * step
+    centers = (places + 0.5) * step
     pixels = tf.range(_float(length)) + 0.5
     distances = tf.abs(pixels - centers[:, tf.newaxis]) / stretch
     radius, _ = FILTERS[interpolation]

@@ -231,7 +231,7 @@ def seen_region(
         preprocessing: The preprocessing from the image to the model's input.
 
     Returns:
-        Pixels (top, left, bottom, right), beyond the image where it was padded.
+        Pixels (top, left, bottom, right).
     """
     size = preprocessing.image_size
     cropped, resized, starts = EVALUATION_STEPS[preprocessing.evaluation].geometry(

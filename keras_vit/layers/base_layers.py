@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
-from keras_vit.utils.json_files import changed_fields
+from keras_vit.utils.files import changed_fields
 
 
 class ConfiguredLayer(keras.layers.Layer):

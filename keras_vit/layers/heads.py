@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.configs.blocks import PoolingConfig
@@ -181,7 +182,9 @@ class UnknownClass(keras.layers.Layer):
             strange = _is(leverage > self.largest_leverage)  # (B, 1)
         probabilities = ops.softmax(scaled, axis=-1)
         highest = ops.max(probabilities, axis=-1, keepdims=True)
-        refused = 1.0 - _is(highest >= self.threshold) * (1.0 - strange)
+        # "At least the threshold", in the comparison that phones' NPUs have.
+        below = np.nextafter(np.float32(self.threshold), np.float32(-1))
+        refused = 1.0 - _is(highest > below) * (1.0 - strange)
         kept = (1.0 - REFUSED_SHARE * refused) * probabilities
         return ops.concatenate([kept, REFUSED_SHARE * refused], axis=-1)
 

@@ -80,6 +80,12 @@ class LayerNorm(keras.layers.LayerNormalization):
             raise ValueError(f"epsilon must be between 0 and 1. Received: {epsilon}")
         super().__init__(epsilon=epsilon, **kwargs)
 
+    def build(self, input_shape):
+        axis = keras.tree.flatten(self.axis)
+        super().build(input_shape)
+        # Keras 3.16 makes -1 the last axis of this shape; a block also normalises rows.
+        self.axis: list[int] = axis
+
     def call(self, inputs, training=False):
         normalize = _normalization(tuple(self.axis), self.epsilon, bool(training))
         return ops.cast(normalize(inputs, *_affine(self)), self.compute_dtype)
@@ -122,5 +128,13 @@ class GroupNorm(keras.layers.GroupNormalization):
             normalize = _group_normalization(self.groups, self.epsilon)
             lines = ops.cast(normalize(lines, *_affine(self)), self.compute_dtype)
         else:
-            lines = super().call(lines)
+            groups = (self.groups, channels // self.groups)
+            x = ops.cast(ops.reshape(lines, (-1, height * width, *groups)), "float32")
+            gamma, beta = (
+                ops.reshape(values, groups) if values.shape else values for values in _affine(self)
+            )
+            mean, variance = ops.moments(x, axes=(1, 3), keepdims=True)
+            factor = ops.rsqrt(variance + self.epsilon) * gamma
+            # As Keras's, without a negation, which some NPUs of phones do not have.
+            lines = ops.cast(x * factor + (beta - mean * factor), self.compute_dtype)
         return ops.reshape(lines, (-1, height, width, channels))

@@ -299,8 +299,9 @@ class RotaryPositions(keras.layers.Layer):
         numbers = ops.arange(down * across, dtype="int32")  # In raster order.
         rows = ops.floor_divide(numbers, across)
         axes = (rows, down), (numbers - rows * across, across)
+        frequencies = ops.convert_to_tensor(self.frequencies)
         return ops.concatenate(
-            [_centred(place, side)[:, None] * self.frequencies for place, side in axes], axis=1
+            [_centred(place, side)[:, None] * frequencies for place, side in axes], axis=1
         )
 
     def get_config(self):

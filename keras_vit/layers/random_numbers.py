@@ -53,7 +53,8 @@ def named_seed(seed: Any, name: str) -> Any:
         name: Name of the use.
     """
     # In the first integer, as a generator counts its calls in the second.
-    return _wrapped(ops.cast(seed, "uint32") + np.array([zlib.crc32(name.encode()), 0], "uint32"))
+    added = ops.convert_to_tensor([zlib.crc32(name.encode()), 0], "uint32")
+    return _wrapped(ops.cast(seed, "uint32") + added)
 
 
 def random_bits(shape: tuple, seed: Any) -> Any:

@@ -123,8 +123,8 @@ class PassingKernel(keras.initializers.Initializer):
         passing = np.zeros(shape, "float32")
         shared = range(min(channels, filters))
         passing[height // 2, width // 2, shared, shared] = 1
-        is_random = np.arange(filters) >= len(shared)
-        return values * is_random.astype("float32") + passing
+        is_random = (np.arange(filters) >= len(shared)).astype("float32")
+        return keras.ops.add(keras.ops.multiply(values, is_random), passing)
 
 
 class BottleneckUnit(keras.layers.Layer):

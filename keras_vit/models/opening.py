@@ -38,8 +38,7 @@ from keras_vit.description import (
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import copy_weights, without_unknown
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_resize, value_range
-from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in
-from keras_vit.utils.json_files import read_json
+from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in, read_json
 
 _FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 

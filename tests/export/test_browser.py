@@ -55,7 +55,6 @@ PREPROCESSINGS = [
     Preprocessing((32, 24), "keras_hub"),
     Preprocessing((32, 32), "huggingface", resize_size=40),
     Preprocessing((32, 32), "torchvision", resize_size=(40, 50)),
-    Preprocessing((32, 24), "pad"),
 ]
 
 

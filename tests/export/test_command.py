@@ -7,6 +7,7 @@ import pytest
 
 import keras_vit.export
 from keras_vit import command_line
+from keras_vit.export.artefacts import load_artefact, open_export
 from keras_vit.export.formats import FORMATS, format_of
 from keras_vit.utils.files import EXPORT_MARKERS
 
@@ -17,7 +18,7 @@ def call(*arguments):
 
 def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, capsys, own_process):
     path = tmp_path / "animals.tflite"
-    flags = ("--to", "tflite", "--output", path, "--precision", "float16")
+    flags = ("--to", "litert", "--output", path, "--precision", "float16")
     assert call(classifier.folder, *flags, "--check-images", classifier.folder) == 0
     table = capsys.readouterr().out
     assert str(path) in table
@@ -25,6 +26,25 @@ def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, ca
     for word in ("agreement", "largest", "mean", "ms/image", "Keras ms", "100.00%"):
         assert word in table
     assert path.exists()
+
+
+def test_a_file_for_an_npu_brings_the_lines_of_an_app(classifier, tmp_path, capsys):
+    path = tmp_path / "animals.tflite"
+    assert call(classifier.folder, "--to", "litert", "--for", "npu", "--output", path) == 0
+    assert "of the table of Qualcomm's NPUs and MediaTek's NPUs" in capsys.readouterr().out
+    texts = open_export(path).texts
+    assert "$" not in texts["app.md"].replace("$0", "")
+    for line in (
+        "val low = floatArrayOf(-1f, -1f, -1f)",
+        "width: 24, height: 32",
+        ".npu]",
+        "(1, 3)",
+    ):
+        assert line in texts["app.md"]
+    assert command_line.main(["verify", str(path)]) == 0
+    expected, received = classifier.predict(classifier.folder), load_artefact(path)
+    for known, given in zip(expected, received.predict(classifier.folder), strict=True):
+        assert known.class_names[0] == given.class_names[0]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +58,8 @@ def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, ca
         ("tflite", "must end with .tflite"),
         ("tflite --input-size 99999", "input_size must be sides from 1 to"),
         ("tflite --input float --input-size 40x48", "input_size is for input='uint8'"),
+        ("tflite --for npu --input uint8", "takes preprocessed images (input='float')"),
+        ("tflite --for gpu --precision int8", "integers are for a CPU, and for an NPU"),
         ("onnx --minimum-agreement 99", "share in [0, 1]"),
         ("onnx --outputs logits", "outputs must be of features, attention"),
     ],
@@ -53,6 +75,7 @@ def test_wrong_input_is_one_line_and_exit_code_2(classifier, tmp_path, capsys, a
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_has_a_public_function_with_its_options(name):
     function = getattr(keras_vit.export, name)
+    assert keras_vit.export.litert is keras_vit.export.tflite
     assert bool(FORMATS[name].suffix) != bool(FORMATS[name].marker)  # A file or a folder.
     first, path, options = inspect.signature(function).parameters.values()
     assert (first.name, path.name, options.kind) == ("classifier", "path", options.VAR_KEYWORD)

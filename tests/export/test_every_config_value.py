@@ -5,6 +5,10 @@ formats for browsers the model is the one of the ONNX file.
 """
 
 import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
 from typing import get_args
 
 import keras
@@ -14,15 +18,17 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.classifier import Classifier
-from keras_vit.configs import BiTConfig, ResNetStem, ViTConfig
+from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
 from keras_vit.configs.blocks import Gelu
 from keras_vit.configs.vit_configs import FinalNorm, HeadInput, PositionKind
+from keras_vit.export.delegates import checked, outside
 from keras_vit.export.exported_model import exported_model
 from keras_vit.export.formats import import_export_package
 from keras_vit.export.onnx import keep_padding, onnx_content
 from keras_vit.export.openvino import openvino_core
 from keras_vit.export.saved_model import SavedModel
 from keras_vit.export.tflite import convert, finished, quantize
+from keras_vit.export.tflite_graph import with_gpu_forms
 from keras_vit.preprocessing import Preprocessing
 
 SIZE = (16, 24)
@@ -51,8 +57,12 @@ CONFIGS = {
     ),
     "hybrid": dataclasses.replace(BASE, patch_size=1, resnet=ResNetStem((1,), 0.5, "variance")),
     "bit": BiTConfig((1,), 0.5),
+    "axial": AxialConfig(8, 16, 1, 16, 2),
+    "axial resnet": AxialResNetConfig((1,)),
 }
 
+# A GPU in software.
+SWIFTSHADER = pathlib.Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 
 KINDS = {
     "gelu": get_args(Gelu),
@@ -100,9 +110,9 @@ def expected(classifier, images):
 
 
 def in_saved_model(classifier, images, folder):
-    SavedModel(top=1).write(folder, classifier, [])
+    SavedModel().write(folder, classifier, [])
     serve = tf.saved_model.load(folder).signatures["serve"]
-    return serve(images=tf.constant(images))["probabilities"].numpy()
+    yield serve(images=tf.constant(images))["probabilities"].numpy()
 
 
 def in_litert(content, images):
@@ -113,30 +123,53 @@ def in_litert(content, images):
 
 def in_tflite(classifier, images, folder):
     exported = exported_model(classifier.model, classifier.preprocessing)
-    return in_litert(finished(convert(exported, "float32")), images)
+    yield in_litert(finished(convert(exported, "float32")), images)
 
 
-def in_onnx(classifier, images, folder):
+def in_gpu(classifier, images, folder):
+    content = with_gpu_forms(finished(convert(classifier.model, "float32")))
+    assert not outside(content, "gpu") + outside(content, "npu")
+    if not SWIFTSHADER.exists():
+        yield in_litert(content, images)
+        return
+    (folder / "model.tflite").write_bytes(content)
+    np.save(folder / "images.npy", images)
+    program = pathlib.Path(__file__).with_name("programs") / "gpu_accelerator.py"
+    environment = {"LD_LIBRARY_PATH": SWIFTSHADER.parent, "VK_ICD_FILENAMES": SWIFTSHADER}
+    subprocess.run([sys.executable, program, folder], check=True, env=os.environ | environment)
+    yield np.load(folder / "answers.npy")
+
+
+def in_onnx_and_openvino(classifier, images, folder):
+    content = onnx_content(classifier, "float").SerializeToString()
     session = import_export_package("onnxruntime").InferenceSession(
-        onnx_content(classifier, "float").SerializeToString(), providers=["CPUExecutionProvider"]
+        content, providers=["CPUExecutionProvider"]
     )
-    return session.run(["probabilities"], {"images": images})[0]
-
-
-def in_openvino(classifier, images, folder):
-    model = openvino_core().read_model(onnx_content(classifier, "float").SerializeToString())
+    yield session.run(["probabilities"], {"images": images})[0]
+    model = openvino_core().read_model(content)
     compiled = openvino_core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return compiled({"images": images})["probabilities"]
+    yield compiled({"images": images})["probabilities"]
 
 
-@pytest.mark.parametrize("answers", [in_saved_model, in_tflite, in_onnx, in_openvino])
+@pytest.mark.parametrize("answers", [in_saved_model, in_tflite, in_gpu, in_onnx_and_openvino])
 def test_every_value_gives_the_answers_of_keras(answers, classifier, images, expected, tmp_path):
-    received = answers(classifier, images, tmp_path)
-    for index, name in enumerate(CONFIGS):
-        part = slice(CLASSES * index, CLASSES * (index + 1))
-        np.testing.assert_allclose(
-            received[:, part], expected[:, part], rtol=0, atol=ATOL, err_msg=name
-        )
+    for runtime, received in enumerate(answers(classifier, images, tmp_path)):
+        for index, name in enumerate(CONFIGS):
+            part = slice(CLASSES * index, CLASSES * (index + 1))
+            np.testing.assert_allclose(
+                received[:, part],
+                expected[:, part],
+                rtol=0,
+                atol=ATOL,
+                err_msg=f"{name} in runtime {runtime}",
+            )
+
+
+def test_an_operation_that_an_npu_does_not_take_names_its_layer():
+    images = keras.Input((*SIZE, 3))
+    model = keras.Model(images, keras.layers.Activation(keras.ops.sin, name="wave")(images))
+    with pytest.raises(ValueError, match="SIN of .*wave.*MediaTek's NPUs"):
+        checked(convert(model, "float32"), "npu")
 
 
 WITH_8_BITS = {

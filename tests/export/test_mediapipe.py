@@ -57,7 +57,13 @@ def photos(tmp_path_factory):
 
 def test_mediapipe_gives_the_predictions_of_the_folder(python, classifier, photos, tmp_path):
     # int8 calibrates on the first image and is checked on the second.
-    tolerances = {"float32": 1e-3, "float16": 3e-3, "dynamic_int8": 0.05, "int8": 0.3}
+    tolerances = {
+        "float32": 1e-3,
+        "float16": 3e-3,
+        "dynamic_int8": 0.05,
+        "int8": 0.3,
+        "int16x8": 0.05,
+    }
     options = {"check_images": photos, "minimum_agreement": 0}
     files, limits = [], []
     for precision, tolerance in tolerances.items():

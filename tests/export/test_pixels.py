@@ -38,8 +38,6 @@ WAYS = [
     ({"evaluation": "torchvision", "resize_size": (31, 33), "interpolation": "lanczos"}, 0.02),
     ({"evaluation": "torchvision", "resize_size": 40}, 0.1),
     ({"evaluation": "keras_hub", "interpolation": "bicubic"}, 0.02),
-    ({"evaluation": "pad"}, 0.1),
-    ({"evaluation": "pad", "interpolation": "bicubic"}, 0.02),
 ]
 # Wide, tall beyond 32 to 1, smaller than the model's input, and of its size.
 SIZES = [(40, 63), (700, 19), (11, 13), (28, 24)]

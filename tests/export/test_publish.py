@@ -94,7 +94,8 @@ def test_integers_state_the_share_of_answers_that_stay_with_its_interval(classif
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "precision"), [("tflite", "dynamic_int8"), ("tflite", "int8"), ("onnx", "int8")]
+    ("name", "precision"),
+    [("tflite", "dynamic_int8"), ("tflite", "int8"), ("tflite", "int16x8"), ("onnx", "int8")],
 )
 def test_a_released_classifier_is_exported_with_integers(tmp_path, name, precision):
     # One of its samples is so near the bound of "unknown" that integers answer it.
@@ -155,7 +156,7 @@ def test_without_samples_an_export_is_checked_on_synthetic_images_which_do_not_c
         read = check_images.load_images(bare, files)
     assert read.shape == (3, *bare.preprocessing.image_size, 3)
     assert notes == (check_images.SYNTHETIC,)
-    with pytest.raises(ValueError, match="int8 needs real images"):
+    with pytest.raises(ValueError, match="Ranges of activations need real images"):
         keras_vit.export.tflite(bare, tmp_path / "x.tflite", precision="int8")
 
 

@@ -15,6 +15,7 @@ import keras_vit.export
 from keras_vit import command_line
 from keras_vit.export.check import check_parts, checksums
 from keras_vit.export.formats import format_of
+from keras_vit.export.tflite import TFLite
 from keras_vit.utils.files import CLASSES
 from makers import encode
 
@@ -130,7 +131,7 @@ def golden_of(path):
     return json.loads(format_of(path).open(path).texts["golden.json"])
 
 
-@pytest.mark.parametrize("precision", ["float32", "float16", "int8", "dynamic_int8"])
+@pytest.mark.parametrize("precision", TFLite.precisions)
 def test_an_export_is_compared_with_its_own_answers(tflite, tmp_path, precision):
     path = pathlib.Path(shutil.copy(tflite(precision).path, tmp_path))
     report = keras_vit.export.verify(path)

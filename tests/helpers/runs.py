@@ -15,7 +15,8 @@ from makers import tiny_config
 def tiny_settings(**changes):
     """Settings of a run of a few steps from random weights."""
     few = {"image_size": (12, 8), "steps": 12, "batch_size": 6, "accumulate": 1, "validation": 0.2}
-    given = {"model": tiny_config(), "weights": None, "learning_rate": 0.1, **few, **changes}
+    given = {"model": tiny_config(), "weights": None, "learning_rate": 0.1, "samples": "none"}
+    given |= few | changes  # Without samples there are no pictures to make for the page.
     return FineTuning(**given)
 
 

@@ -20,7 +20,6 @@ from keras_vit.images.decoding import (
     read_header,
     upright_size,
 )
-from keras_vit.images.resizing import resize
 from keras_vit.preprocessing import EVALUATIONS, Preprocessing
 from makers import encode, smooth_picture
 
@@ -256,31 +255,6 @@ def test_the_short_side_is_resized_and_the_middle_cropped(evaluation, start, pic
             apply_preprocessing(picture, preprocessing),
             resized[top : top + 64, left : left + 48],
         )
-
-
-@pytest.mark.parametrize("size", [(64, 48), (63, 63), (224, 224)])
-def test_a_padded_image_is_that_of_pillow(size, pictures):
-    """Pixels that the official normalisation makes 0 around it, as in timm's crop mode "border"."""
-    values = ((0 - 0.485) / 0.229, (0 - 0.456) / 0.224, (0 - 0.406) / 0.225)
-    most = ((1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225)
-    preprocessing = Preprocessing(size, "pad", (values, most), "bicubic")
-    assert preprocessing.fill == (124, 116, 104)
-    compiled = tf.function(
-        lambda image: resize(image, preprocessing), [tf.TensorSpec([None, None, 3], tf.uint8)]
-    )
-    for picture in pictures:
-        inner = ImageOps.contain(Image.fromarray(picture), size[::-1], Image.Resampling.BICUBIC)
-        inner = resized_by_pillow(picture, inner.size, Image.Resampling.BICUBIC)
-        expected = ImageOps.pad(inner, size[::-1], color=preprocessing.fill)
-        np.testing.assert_array_equal(compiled(picture), expected)
-
-
-@pytest.mark.parametrize(
-    ("value_range", "fill"),
-    [((-1, 1), (128,)), ((0, 1), (0,)), ((0.5, 1), (0,)), ((-2, -1), (255,)), ((0, 255), (0,))],
-)
-def test_the_rest_of_a_padded_image_is_nearest_to_zero(value_range, fill):
-    assert Preprocessing((8, 8), "pad", value_range).fill == fill
 
 
 def test_floats_are_resized_without_rounding():

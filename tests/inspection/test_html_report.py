@@ -39,7 +39,6 @@ def test_an_error_names_the_part_that_a_model_lacks(random_model):
         ("resize_central_crop", (6.8, 13.5, 93.2, 186.5)),
         ("huggingface", (6.8, 56.8, 93.2, 143.2)),
         ("keras_hub", (0, 50, 100, 150)),
-        ("pad", (-50, 0, 150, 200)),
     ],
 )
 def test_the_region_is_what_the_preprocessing_keeps(evaluation, expected):

@@ -2,11 +2,12 @@
 
     python the_road.py write FOLDER MODEL ...
     python the_road.py read FOLDER MODEL ...
-    python the_road.py use FOLDER
+    python the_road.py use FOLDER MODEL ...
 
 The first writes models, classifiers and their outputs into the folder. The second reads them in
 each way and prints a JSON object: by model and way the largest difference of an output, or the
-error. Only the first compiles, and only it knows the losses and metrics of the user.
+error. The third does more with the first model before. Only the first compiles, and only it knows
+the losses and metrics of the user.
 """
 
 import json
@@ -49,8 +50,11 @@ def build(**changes):
     return keras_vit.build("ViT-Ti/16", classes=3, **{**TINY, **changes})
 
 
-def fit(model, optimizer, loss=CROSSENTROPY, metrics=("accuracy",), data=(INPUTS, LABELS)):
-    model.compile(optimizer, loss, metrics=list(metrics))
+def fit(
+    model, optimizer, loss=CROSSENTROPY, metrics=("accuracy",), data=(INPUTS, LABELS), traced=False
+):
+    # Tracing takes most of the time, and what is saved is the same without it.
+    model.compile(optimizer, loss, metrics=list(metrics), run_eagerly=not traced)
     model.fit(*(data if isinstance(data, tuple) else (data,)), epochs=2, verbose=0)
     return model
 
@@ -89,7 +93,7 @@ class OwnOptimizer(keras.optimizers.SGD):
 
 
 def numpy_arrays(folder):
-    return fit(build(), "adam")
+    return fit(build(), "adam", traced=True)
 
 
 def frozen_then_unfrozen_with_callbacks(folder):
@@ -158,7 +162,8 @@ def trainer_with_warmup(folder):
     from keras_vit.training import SGD, Trainer, warmup_schedule
 
     model = build()
-    fit(Trainer(model, accumulation_steps=2), SGD(warmup_schedule(0.03, steps=8, warmup_steps=2)))
+    schedule = warmup_schedule(0.03, steps=8, warmup_steps=2)
+    fit(Trainer(model, accumulation_steps=2), SGD(schedule), traced=True)
     return model
 
 
@@ -166,7 +171,7 @@ def trainer_with_muon(folder):
     from keras_vit.training import Muon, Trainer
 
     model = build()
-    fit(Trainer(model), Muon(1e-3))
+    fit(Trainer(model), Muon(1e-3), traced=True)
     return model
 
 
@@ -198,7 +203,7 @@ def features_in_a_sequential(folder):
 def trainer_itself(folder):
     from keras_vit.training import SGD, Trainer
 
-    return fit(Trainer(build()), SGD(0.03))
+    return fit(Trainer(build()), SGD(0.03), traced=True)
 
 
 def int8(folder):
@@ -289,13 +294,17 @@ def use(folder):
             lambda: outputs(keras_vit.open_model(classifier).model), expected
         ),
     }
-    for source in (classifier, file):
-        for suffix in (".npz", ".weights.h5", ".safetensors"):
-            to = f"{folder}/converted{len(found)}{suffix}"
-            assert not main(["convert", source, to])
-            found[f"convert {pathlib.Path(source).name} {suffix}"] = difference(
-                lambda to=to: outputs(loaded(to)), expected
-            )
+    for source, suffix in (
+        (classifier, ".npz"),
+        (file, ".weights.h5"),
+        (classifier, ".safetensors"),
+        (file, ".npz"),
+    ):
+        to = f"{folder}/converted{len(found)}{suffix}"
+        assert not main(["convert", source, to])
+        found[f"convert {pathlib.Path(source).name} {suffix}"] = difference(
+            lambda to=to: outputs(loaded(to)), expected
+        )
     run = f"{folder}/run"
     words = f"--data {folder}/photos --steps 1 --batch-size 4 --accumulate 1 --warmup-steps 0"
     words += " --normalization half"
@@ -333,7 +342,7 @@ if __name__ == "__main__":
     chosen = [make for make in (*OURS, *OTHERS) if make.__name__ in sys.argv[3:]]
     if half == "write":
         write(place, chosen)
-    elif half == "read":
-        print(json.dumps(read(place, chosen)))
     else:
-        print(json.dumps(use(place)))
+        if half == "use":
+            print(json.dumps(use(place)))
+        print(json.dumps(read(place, chosen)))

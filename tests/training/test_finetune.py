@@ -29,7 +29,7 @@ def data(tmp_path_factory):
     return write_classes(tmp_path_factory.mktemp("colors"), {"train": 10, "test": 4})
 
 
-SETTINGS = tiny_settings(evaluate_every=5)
+SETTINGS = tiny_settings(evaluate_every=5, samples=None)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from makers import write_picture
 CHANNELS = ("red", "green", "blue")
 SETTINGS = tiny_settings(
     image_size=(8, 8), steps=40, batch_size=8, learning_rate=3e-3, optimizer="adam",
-    evaluate_every=20, validation=0.25, augmentation="none", mixup=0.1,
+    evaluate_every=20, validation=0.25, augmentation="none", mixup=0.1, samples=None,
 )  # fmt: skip
 
 

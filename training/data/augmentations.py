@@ -47,15 +47,12 @@ class View(NamedTuple):
     Args:
         image_size: Pixels (height, width).
         value_range: Values of pixels 0 and 255; each a number, or one for each channel.
-        evaluation: How images get their size in evaluation. With "pad" the augmentations that show
-            whole images pad them too.
         resize: Pixels (height, width) before the crop of `resize_random_crop`; by default 512/480
             of the image size.
     """
 
     image_size: tuple[int, int]
     value_range: ValueRange
-    evaluation: str = "resize"
     resize: tuple[int, int] | None = None
 
 
@@ -115,27 +112,22 @@ def jitter(image: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
 
     For digits, letters and other images whose class a flip or a small crop would change.
     Each side is scaled by up to 15% and the centre shifted by up to 10%; the uncovered border
-    is black, or with the evaluation "pad" as there.
+    is black.
     """
     drawn = tf.random.stateless_uniform([4], key, -1.0, 1.0)
-    shape = whole = tf.cast(tf.shape(image)[:2], tf.float32)
-    border: tuple[int, ...] = (0,)
-    if view.evaluation == "pad":
-        border = Preprocessing(view.image_size, "pad", view.value_range).fill
-        # The image within a larger one that has the aspect ratio of the image size.
-        whole = view.image_size * tf.reduce_max(shape / view.image_size)
-    part = whole * (1 + _SCALING * drawn[:2])  # Pixels of the image that are shown.
-    start = (shape - part) / 2 + whole * _MOVING * drawn[2:]
+    shape = tf.cast(tf.shape(image)[:2], tf.float32)
+    part = shape * (1 + _SCALING * drawn[:2])  # Pixels of the image that are shown.
+    start = (shape - part) / 2 + shape * _MOVING * drawn[2:]
     factor = tf.constant(view.image_size, tf.float32) / part
     image = tf.raw_ops.ScaleAndTranslate(
-        images=tf.cast(image, tf.float32)[tf.newaxis] - border,
+        images=tf.cast(image, tf.float32)[tf.newaxis],
         size=view.image_size,
         scale=factor,
         translation=-start * factor,
         kernel_type="triangle",  # Bilinear, as everywhere.
         antialias=False,
     )[0]
-    return scale(tf.ensure_shape(image + border, (*view.image_size, 3)), view.value_range)
+    return scale(tf.ensure_shape(image, (*view.image_size, 3)), view.value_range)
 
 
 def resize_small_random_crop(image: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
@@ -174,13 +166,8 @@ def padded_crop(image: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
 
 
 def whole(image: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
-    """Resizes the whole image.
-
-    With the evaluation "pad" it is padded as there; with all others it is resized by the official
-    one, which shows the whole image too.
-    """
-    evaluation = "pad" if view.evaluation == "pad" else "resize"
-    return apply_preprocessing(image, Preprocessing(view.image_size, evaluation, view.value_range))
+    """Resizes the whole image, as the official evaluation does."""
+    return apply_preprocessing(image, Preprocessing(view.image_size, "resize", view.value_range))
 
 
 def _random_region(encoded, key):

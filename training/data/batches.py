@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +35,6 @@ def training_batches(
     num_classes: int | None = None,
     mixup: float | None = None,
     flip: str | None = None,
-    evaluation: str = "resize",
     resize: tuple[int, int] | None = None,
     layers: Sequence[Any] = (),
 ) -> tf.data.Dataset:
@@ -64,8 +64,6 @@ def training_batches(
         mixup: Parameter of mixup's beta distribution, 0 for none; by default the
             augmentation's.
         flip: "never", "horizontal" or "both"; by default as the augmentation does.
-        evaluation: How images get their size in evaluation. With "pad" the augmentations that show
-            whole images, "padded_crop", "jitter", "flip" and "none", pad them too.
         resize: Pixels (height, width) before the crop of "resize_random_crop".
         layers: For `make_layers`: Keras's image layers, applied to each image after crop and flip;
             then, like mixup and after it, those that mix the images of a batch.
@@ -109,7 +107,7 @@ def training_batches(
     _check_not_empty(examples)
 
     rows = batch_size // parts
-    view = View(image_size, value_range, evaluation, resize)
+    view = View(image_size, value_range, resize)
     elements = examples.shuffled(seed, start_step * batch_size)
     if parts > 1:
         elements = elements.enumerate().filter(lambda row, _: row % batch_size // rows == part)
@@ -173,10 +171,11 @@ def evaluation_batches(
         raise ValueError(f"batch_size must be positive. Received: {batch_size}")
     _check_not_empty(examples)
 
+    image_of = _decoding(preprocessing)
+
     def image_and_label(handle, _, place):
         encoded, label = examples.read_decodable(handle)
-        pixels = decode_image(encoded)
-        image = apply_preprocessing(pixels, preprocessing) if preprocessing else pixels
+        image = image_of(encoded)
         return (image, label, place) if skip_unreadable else (image, label)
 
     elements = examples.ordered().map(image_and_label, num_parallel_calls=_parallel_calls())
@@ -185,6 +184,21 @@ def evaluation_batches(
     else:  # Raises if the data hold fewer or more examples than were counted.
         elements = elements.apply(tf.data.experimental.assert_cardinality(len(examples)))
     return _prepared(elements.batch(batch_size if preprocessing else 1).prefetch(_AHEAD))
+
+
+@functools.lru_cache(maxsize=8)
+def _decoding(preprocessing):
+    """Returns the graph from an encoded image to the model's input.
+
+    One for all data sets: a run evaluates ten times, and tracing it takes longer than to run it
+    on a hundred photos.
+    """
+
+    def image_of(encoded):
+        pixels = decode_image(encoded)
+        return apply_preprocessing(pixels, preprocessing) if preprocessing else pixels
+
+    return tf.function(image_of, input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 
 
 def _check_not_empty(examples):

@@ -28,7 +28,7 @@ else:
     class _Lazy:
         """A module that is imported when a name of it is first used.
 
-        Image files are listed, split and evaluated on an export without TensorFlow.
+        Image files are listed and split without TensorFlow.
         """
 
         def __init__(self, name):

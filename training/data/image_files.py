@@ -245,7 +245,7 @@ def printable(path: str | os.PathLike) -> str:
     return os.fspath(path).encode(errors="backslashreplace").decode()
 
 
-def undecodable(paths: Sequence[str], *, by_pillow: bool = False) -> Iterator[tuple[int, str]]:
+def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Yields the index of each file that cannot be decoded, with the reason, in order.
 
     Every file is decoded, on all cores, by TensorFlow as in training; a JPEG at an eighth of its
@@ -254,22 +254,19 @@ def undecodable(paths: Sequence[str], *, by_pillow: bool = False) -> Iterator[tu
 
     Args:
         paths: The files.
-        by_pillow: Whether Pillow decodes them all, without TensorFlow, as `pixel_batches` does.
     """
-    rest: Iterable[int] = range(len(paths))
-    if not by_pillow:
-        named = [place for place, path in enumerate(paths) if is_utf_8(path)]
-        names = tf.constant([paths[place] for place in named], tf.string, [len(named)])
-        places = tf.constant(named, tf.int64, [len(named)])
-        files = tf.data.Dataset.from_tensor_slices((places, names))
+    named = [place for place, path in enumerate(paths) if is_utf_8(path)]
+    names = tf.constant([paths[place] for place in named], tf.string, [len(named)])
+    places = tf.constant(named, tf.int64, [len(named)])
+    files = tf.data.Dataset.from_tensor_slices((places, names))
 
-        def check(index, path):
-            verified = image_formats.decoding.verify_image(tf.io.read_file(path))
-            with tf.control_dependencies([verified]):
-                return tf.identity(index)
+    def check(index, path):
+        verified = image_formats.decoding.verify_image(tf.io.read_file(path))
+        with tf.control_dependencies([verified]):
+            return tf.identity(index)
 
-        good = files.map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
-        rest = sorted({*rest}.difference(without_autotune(good).as_numpy_iterator()))
+    good = files.map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
+    rest = sorted({*range(len(paths))}.difference(without_autotune(good).as_numpy_iterator()))
 
     def reason(place):
         if not is_utf_8(paths[place]):
@@ -279,7 +276,7 @@ def undecodable(paths: Sequence[str], *, by_pillow: bool = False) -> Iterator[tu
             decode_file(content)
         except (ValueError, OSError) as error:
             return str(error)
-        return "The file is damaged." if not by_pillow and kind_of(content) in IN_GRAPHS else None
+        return "The file is damaged." if kind_of(content) in IN_GRAPHS else None
 
     with ThreadPoolExecutor(usable_cores()) as pool:
         found = zip(rest, pool.map(reason, rest), strict=True)

@@ -165,33 +165,6 @@ def with_validation(splits: dict[str, Examples], share: float, how: Drawing) -> 
     return {**splits, "train": train, **({"validation": kept} if len(kept) else {})}
 
 
-def fold_numbers(train: Examples, count: int, how: Drawing) -> np.ndarray:
-    """Returns the fold of each image, from 1 to K, int64 `(N,)`.
-
-    Args:
-        train: The images.
-        count: K.
-        how: The classes, the seed and the groups.
-
-    Raises:
-        ValueError: If there are less than two folds, or fewer images or groups than folds, or a
-            class would have no image outside of a fold.
-    """
-    unit = "images" if how.groups is None else "groups"
-    numbers = np.arange(len(train)) if how.groups is None else groups_of(train, how.groups)
-    units = len(np.unique(numbers))
-    if not 2 <= count <= units:
-        raise ValueError(
-            f"There must be at least 2 folds, {unit} in each. Received: {count} of {units}"
-        )
-    folds = assign(train.labels, numbers, (1 / count,) * count, how.seed) + 1
-    more = f"; folds need two {unit} or more of every class"
-    for number in range(1, count + 1):
-        rest = train.take(np.flatnonzero(folds != number))
-        check_classes({"train": rest}, how.class_names, more=more)
-    return folds
-
-
 def draw(examples: Examples, share: float, part: str, how: Drawing) -> tuple[Examples, Examples]:
     """Returns images in two parts, the second with about a share of every class.
 

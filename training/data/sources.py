@@ -75,12 +75,10 @@ def read_source(
         ValueError: As `open_source`.
     """
     spec.check_given()
-    calibration, fold = (0.0, None) if recorded else (spec.calibration, spec.fold)
+    calibration = 0.0 if recorded else spec.calibration
     if recorded:
         how["one_part"] = bool(spec.split)
         spec = dataclasses.replace(spec, holdout=0.0, split=())
-    elif fold and spec.test:
-        spec = dataclasses.replace(spec, holdout=0.0)
     source = _opened(Reading(spec, **how))
     splits, count = dict(source.splits), len(source.class_names)
     drawing = parts.Drawing(source.class_names, spec.split_seed or 0, source.groups)
@@ -88,18 +86,13 @@ def read_source(
         raise ValueError("Images without labels have no part for calibration.")
     if not spec.test:
         splits.pop("test", None)
-    divided = validation is not None or calibration or fold or not source.class_names
+    divided = validation is not None or calibration or not source.class_names
     if divided and "train" not in splits:
         raise ValueError(f"There must be images to train with. Received: only {', '.join(splits)}")
     if trained:
         present = [np.flatnonzero(class_counts(part.labels, count)) for part in splits.values()]
         wanted = np.unique(np.concatenate(present))
         parts.check_classes({"train": splits["train"]}, source.class_names, wanted)
-    if fold:
-        train, (number, folds) = splits["train"], fold
-        in_fold = parts.fold_numbers(train, folds, drawing) == number
-        held_out = train.take(np.flatnonzero(in_fold))
-        splits |= {"train": train.take(np.flatnonzero(~in_fold)), "test": held_out}
     # Before the validation images, so that they do not change what is held out.
     splits = parts.with_calibration(splits, calibration, drawing)
     share = validation(len(splits["train"])) if callable(validation) else validation
@@ -170,7 +163,7 @@ def _open_files(reading):
         check_links(root, (file.path for file in files))
     paths = [file.path for file in files]
     if reading.verify:
-        reasons = dict(undecodable(paths, by_pillow=reading.by_pillow))
+        reasons = dict(undecodable(paths))
     else:
         reasons = {n: NOT_UTF_8 for n, path in enumerate(paths) if not is_utf_8(path)}
     for place, reason in reasons.items():

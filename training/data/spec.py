@@ -147,11 +147,6 @@ class DataSpec:
         choices=FOLDERS,
         absent="as their names show it",
     )
-    fold: tuple[int, int] | None = setting(
-        None,
-        "k and K: the k-th of K parts of the training images is the test part, from 1",
-        flag="",
-    )
 
     def __post_init__(self):
         if self.data_dir is not None:
@@ -167,7 +162,7 @@ class DataSpec:
 
         for table in ("split", "labels"):
             object.__setattr__(self, table, table_lines(getattr(self, table), table))
-        for name in ("exclude", "fold", "class_names"):
+        for name in ("exclude", "class_names"):
             if (values := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(values))
         check_fields(self)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed
 from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
-from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.files import parse_json
 from keras_vit.utils.safe_text import for_csv
 
 from .examples import first_names
@@ -63,7 +63,6 @@ class Reading:
             have no splits.
         download: Whether a missing data set of TensorFlow Datasets is downloaded.
         one_part: Whether parts that the data have are ignored: all images are in "train".
-        by_pillow: Whether files are decoded without TensorFlow; see `image_files.undecodable`.
         skipped: Files that are left out, each with the reason.
         notes: Lines about the data for the user.
         root: The folder that names of images are relative to; None where they are in no files.
@@ -76,7 +75,6 @@ class Reading:
     labelled: bool = True
     download: bool = True
     one_part: bool = False
-    by_pillow: bool = False
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     root: pathlib.Path | None = None

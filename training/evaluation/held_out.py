@@ -167,13 +167,12 @@ def choose_images(
     if spec.labels:
         whose = "--labels" if given.labels else "the run's table"
         remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
-    how = {"by_pillow": classifier.input_preprocessing is None, "min_classes": 0}
     record = SplitRecord.read(classifier.folder)
     if record is not None:
         if split is None and first != "test" and len(record.parts[first]):
             split = first
         is_verified = spec.strict or in_memory
-        source = spec.open(verify=is_verified, recorded=True, **how)
+        source = spec.open(verify=is_verified, recorded=True, min_classes=0)
         _check_classes(source, known, given)
         found = _by_record(source, record, split, is_verified)
         if found is not None:
@@ -181,7 +180,7 @@ def choose_images(
     # What is held out then depends on the files that can be decoded.
     images = classifier.recipe.get("images") or {}
     is_verified = spec.strict or (images.get("skipped") != 0 if of_run else in_memory)
-    source = spec.open(verify=is_verified, **how)
+    source = spec.open(verify=is_verified, min_classes=0)
     _check_classes(source, known, given)
     if split is None:
         split = next((part for part in (first, "test") if part in source.splits), "train")

@@ -88,17 +88,6 @@ class Share(float):
         return accuracy_text(float(self), self._images)
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the 95% interval of the mean of values by Student's t, within 0 and 1.
-
-    Args:
-        values: Two values or more.
-    """
-    mean, count = statistics.fmean(values), len(values)
-    reach = scipy.stats.t.ppf(_QUANTILE, count - 1) * statistics.stdev(values) / count**0.5
-    return max(mean - float(reach), 0.0), min(mean + float(reach), 1.0)
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Returns p-values that are corrected for their number (Holm, 1979), in their order."""
     values = np.asarray(p_values, float)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import hashlib
 import importlib
-import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,14 +14,12 @@ import numpy as np
 from keras_vit import configs
 from keras_vit.classifier import Classifier
 from keras_vit.description import Description
-from keras_vit.images.transcoding import read_image
 from keras_vit.prediction import array_of, predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.examples import Examples
-from keras_vit.training.data.image_files import FileExamples, undecodable
+from keras_vit.training.data.image_files import undecodable
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.data.split_record import usable_cores
 from keras_vit.utils.fields import required
 from keras_vit.utils.progress import progress_bar
 
@@ -32,8 +27,6 @@ from .results import PRETRAINING, pretraining_fields
 
 if TYPE_CHECKING:
     import keras
-
-_AHEAD = 2  # Images of a core that are decoded before the model asks for them.
 
 
 class NonFiniteScores(ValueError):
@@ -111,19 +104,14 @@ def predictions_of(
     """
     if not len(examples):
         raise ValueError("There must be images to evaluate. Received: none")
-    skipping, by_pillow = unreadable is not None, False
-    batches: Iterable[tuple]
-    if preprocessing is None and isinstance(examples, FileExamples):
-        batches, by_pillow = pixel_batches(examples, skip_unreadable=skipping), True
-    else:
-        batches = evaluation_batches(
-            examples,
-            preprocessing=preprocessing,
-            batch_size=batch_size,
-            skip_unreadable=skipping,
-        )
+    batches: Iterable[tuple] = evaluation_batches(
+        examples,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
+        skip_unreadable=unreadable is not None,
+    )
     if unreadable is not None:
-        batches = _noting_unreadable(batches, examples.names, unreadable, by_pillow)
+        batches = _noting_unreadable(batches, examples.names, unreadable)
     return predictions(
         model,
         batches,
@@ -134,43 +122,7 @@ def predictions_of(
     )
 
 
-def pixel_batches(examples: FileExamples, *, skip_unreadable: bool = False) -> Iterator[tuple]:
-    """Yields the pixels of each image file once, in order, decoded without TensorFlow.
-
-    They are the batches of one image of `evaluation_batches` without a preprocessing, for an
-    export that takes pixels. Images are decoded on all cores.
-
-    Args:
-        examples: The image files.
-        skip_unreadable: See `evaluation_batches`.
-
-    Raises:
-        ValueError: If a file cannot be decoded; the message is the path and the reason.
-        OSError: If a file cannot be read.
-    """
-    labels, cores = examples.labels, usable_cores()
-
-    def read(path):
-        try:
-            return read_image(path)
-        except (ValueError, OSError) as error:
-            if skip_unreadable:
-                return None
-            raise ValueError(f"{path} cannot be decoded. {error}") from error
-
-    with ThreadPoolExecutor(cores) as pool:
-        paths = iter(examples.names)
-        first = itertools.islice(paths, _AHEAD * cores)
-        reading = collections.deque(pool.submit(read, path) for path in first)
-        for place in range(len(examples)):
-            pixels = reading.popleft().result()
-            reading.extend(pool.submit(read, path) for path in itertools.islice(paths, 1))
-            if pixels is not None:
-                batch = pixels[np.newaxis], labels[place : place + 1]
-                yield (*batch, np.array([place])) if skip_unreadable else batch
-
-
-def _noting_unreadable(batches, names, unreadable, by_pillow):
+def _noting_unreadable(batches, names, unreadable):
     """Yields images and labels, then notes the places that had none, with the reasons."""
     read = np.zeros(len(names), bool)
     for images, labels, places in batches:
@@ -178,7 +130,7 @@ def _noting_unreadable(batches, names, unreadable, by_pillow):
         yield images, labels
     places = np.flatnonzero(~read).tolist()
     # An image that can be read and was not is lost: an error of the count.
-    found = undecodable([names[place] for place in places], by_pillow=by_pillow)
+    found = undecodable([names[place] for place in places])
     unreadable += [(places[number], reason) for number, reason in found]
     if len(unreadable) == len(names):
         raise ValueError(

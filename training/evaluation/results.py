@@ -5,6 +5,7 @@ Imports neither Keras nor TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
@@ -19,8 +20,7 @@ from typing import Any, Self
 from keras_vit._version import __version__
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.without_paths import last_part, without_paths
-from keras_vit.utils.files import MODEL, RECIPE, write_text
-from keras_vit.utils.json_files import read_json
+from keras_vit.utils.files import MODEL, RECIPE, read_json, write_text
 
 RESULT = "result.json"
 FORMAT = 1  # Version of result files.
@@ -222,8 +222,7 @@ def versions() -> dict[str, str]:
     backend = keras.backend.backend() if keras else os.environ.get("KERAS_BACKEND", "tensorflow")
     packages = ["tensorflow", "keras", "numpy", "tensorflow-datasets", "pillow"]
     for package in packages if backend == "tensorflow" else [*packages, backend]:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # Nightly builds have other package names.
+        for name in (package, f"{package}-nightly"):  # As keras-nightly.
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                found[package] = importlib.metadata.version(name)
     return found

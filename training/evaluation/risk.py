@@ -125,36 +125,6 @@ def find_threshold(
     return required(found, "candidates")
 
 
-def images_needed(
-    confidences: np.ndarray, right: np.ndarray, max_error: float, confidence: float
-) -> int | None:
-    """Returns about how many tested images find a threshold four times of five.
-
-    Of the thresholds that some images show, it is the one that needs the fewest: the test of
-    `is_bounded` with normal errors, whose power is 0.8.
-
-    Args:
-        confidences: Confidence `(N,)`.
-        right: Whether the answer is right `(N,)`.
-        max_error: The bound on the share of wrong answers.
-        confidence: The probability with which it holds.
-
-    Returns:
-        The number; None if no threshold has fewer errors than the bound.
-    """
-    answered, wrong = _counts(confidences, right, np.unique(confidences))
-    errors = (wrong + 0.5) / (answered + 1)
-    errors = errors + np.sqrt(errors * (1 - errors) / answered)  # The best looks better than it is.
-    answered, errors = answered[errors < max_error], errors[errors < max_error]
-    if not len(errors):
-        return None
-    spread = scipy.stats.norm.isf(1 - confidence) * math.sqrt(2 * max_error * (1 - max_error))
-    spread = spread + scipy.stats.norm.isf(0.2) * np.sqrt(errors * (1 - errors))
-    needed = np.square(spread / (max_error - errors))
-    needed = np.maximum(needed, least_answered(max_error, confidence))
-    return math.ceil((needed / answered).min() * len(confidences))
-
-
 def _counts(confidences, right, thresholds):
     """How many are answered at each threshold, and how many of these are wrong."""
     order = np.argsort(-confidences, kind="stable")

@@ -32,8 +32,7 @@ from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, MaskedPatches
 from keras_vit.training.trust.calibration_bound import check_counts, counted
 from keras_vit.utils.fields import flag_of, required
-from keras_vit.utils.files import RECIPE
-from keras_vit.utils.json_files import changed_fields
+from keras_vit.utils.files import RECIPE, changed_fields
 
 from .card import write_run_page
 from .distillation import open_teacher

@@ -41,15 +41,13 @@ def make_schedule(settings: Settings) -> WarmupSchedule:
         settings: Resolved settings.
 
     Raises:
-        ValueError: If warm-up, cool-down or boundaries do not fit the run or the decay.
+        ValueError: If warm-up or boundaries do not fit the run or the decay.
     """
     return WarmupSchedule(
         settings.learning_rate,
         settings.steps,
         settings.warmup_steps,
         settings.decay,
-        timescale=settings.timescale,
-        cooldown_steps=settings.cooldown_steps,
         boundaries=settings.boundaries or (),
     )
 
@@ -120,7 +118,6 @@ def make_trainer(
         **options,
         accumulation_steps=settings.accumulate or 1,
         averaging=settings.averaging,
-        skip_nonfinite_steps=settings.skip_nonfinite_steps,
         seed=settings.seed,
     )
     optimizer: keras.optimizers.Optimizer = make_optimizer(settings)

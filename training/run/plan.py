@@ -137,7 +137,6 @@ class TrainingPlan:
         return {
             **{name: getattr(self.settings, name) for name in (*names, "layers")},
             "micro_batches": self.settings.accumulate,
-            "evaluation": self.preprocessing.evaluation,
             "value_range": self.preprocessing.value_range,
             "num_classes": len(self.source.class_names),
         }

@@ -1,4 +1,4 @@
-"""Several runs: cross-validation, and a sweep of learning rates with several seeds."""
+"""A sweep: several learning rates, then the best with several seeds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from typing import Any
 from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
-from keras_vit.training.evaluation.measures import accuracy_text, mean_interval
+from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
 from keras_vit.training.settings import FineTuning
-from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
-from keras_vit.utils.json_files import read_json
+from keras_vit.utils.files import HISTORY, MODEL, RECIPE, read_json, write_text
 from keras_vit.utils.report import markdown_table
 
 from .finetune import finetune
@@ -27,49 +26,7 @@ from .job import Job
 from .run_options import RunOptions
 
 # Settings and data of the runs, in the output's folder, and the table of their result.
-FOLDS, FOLDS_TABLE = "folds.json", "folds.md"
 SWEEP, SWEEP_TABLE = "sweep.json", "sweep.md"
-
-
-@dataclasses.dataclass(frozen=True)
-class FoldsResult:
-    """The result of K runs.
-
-    Args:
-        accuracies: Accuracy of each run on the images of its fold, top-1 or mAP.
-        images: Images of each fold.
-        folder: The folder of all runs.
-        metric: Name of the accuracy: "top_1", or "mAP" of multi-label data.
-    """
-
-    accuracies: tuple[float, ...]
-    images: tuple[int, ...]
-    folder: pathlib.Path
-    metric: str = "top_1"
-
-    @property
-    def mean(self) -> float:
-        """Mean of the accuracies."""
-        return statistics.fmean(self.accuracies)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95% interval of the mean by Student's t with K - 1 degrees of freedom.
-
-        The runs share training images, so that it is only nearly an interval of 95% (Bengio and
-        Grandvalet, 2004).
-        """
-        return mean_interval(self.accuracies)
-
-    def __str__(self) -> str:
-        """The table and the mean, in Markdown."""
-        rows = [("fold", "images", f"{self.metric.replace('_', '-')} out of fold")]
-        for number, (accuracy, count) in enumerate(zip(self.accuracies, self.images, strict=True)):
-            rows.append((str(number + 1), str(count), score_text(self.metric, accuracy, count)))
-        low, high = self.interval
-        mean = f"mean {self.mean:.2%}, 95% t-interval {low:.2%} to {high:.2%}"
-        shared = f"(of {len(self.images)} runs, which share training images: nearly 95%)"
-        return f"{markdown_table(rows)}\n\n{mean} {shared}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,67 +81,6 @@ class SweepResult:
 def score_text(metric: str, value: float, images: int) -> str:
     """Returns an accuracy with its interval; an mAP, which is no share of images, has none."""
     return accuracy_text(value, images) if metric == "top_1" and images else f"{value:.2%}"
-
-
-def finetune_folds(
-    data: Data,
-    output: str | os.PathLike,
-    settings: FineTuning | None = None,
-    *,
-    folds: int,
-    command: str = "",
-    log: Callable[[str], object] = print,
-    **data_options: Any,
-) -> FoldsResult:
-    """Trains K times, each time without one of K parts of the training images, which is tested.
-
-    The parts are stratified, and keep groups together (`group_by`). A test part that the data have
-    themselves is in no fold. Without one, every image is in a fold, and `holdout` has no effect.
-    Images for validation and calibration are taken from the training images of each run.
-
-    Each run is a classifier in `fold-1`, `fold-2` and so on. The same call continues a stopped one:
-    finished runs are kept, and an unfinished run resumes from its last checkpoint. `folds.json` and
-    `folds.md` have the result.
-
-    Args:
-        data: As for `finetune`.
-        output: The folder for all runs.
-        settings: The recipe; the paper's by default.
-        folds: K, at least 2.
-        command: The command to record.
-        log: Receives messages.
-        **data_options: As for `finetune`.
-
-    Returns:
-        A `FoldsResult`.
-
-    Raises:
-        ValueError: If something does not fit, there are too few images or groups for the folds, or
-            the output has runs of other settings.
-        Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
-
-    Example:
-    >>> print(finetune_folds("photos", "runs/photos", FineTuning(model="ViT-S/16"), folds=5))
-    """
-    settings, folder = settings or FineTuning(), pathlib.Path(output).absolute()
-    spec = _with_seed(data_spec(data, **data_options), settings.seed)
-    first = dataclasses.replace(spec, fold=(1, folds))
-    begun = {"folds": folds, **settings.to_json(), **spec.to_json()}
-    _begin(folder / FOLDS, begun, first, settings)
-    accuracies, images = [], []
-    for number in range(1, folds + 1):
-        log(f"fold {number} of {folds}")
-        of_fold = dataclasses.replace(spec, fold=(number, folds))
-        recipe = _finetune_once(of_fold, folder / f"fold-{number}", settings, command, log)
-        accuracies.append(recipe["test"][_metric(recipe)])
-        images.append(recipe["test"]["images"])
-    result = FoldsResult(tuple(accuracies), tuple(images), folder, _metric(recipe))
-    numbers: dict[str, Any] = {"metric": result.metric, "images": images}
-    numbers |= {"out_of_fold": accuracies, "mean": result.mean, "interval": result.interval}
-    written = {**read_json(folder / FOLDS), "result": numbers}
-    write_text(folder / FOLDS, json.dumps(written, indent=2) + "\n")
-    write_text(folder / FOLDS_TABLE, f"{result}\n")
-    return result
 
 
 def sweep(
@@ -303,9 +199,7 @@ def _with_seed(spec: DataSpec, seed: int) -> DataSpec:
 def _begin(path, fields, data, settings, *, validated=False):
     """Makes the folder of several new runs, or checks that it is of the same runs."""
     if path.exists():
-        known = read_json(path)
-        known.pop("result", None)
-        check_same_settings(path, known, fields)
+        check_same_settings(path, read_json(path), fields)
         return
     folder = path.parent
     if folder.exists() and any(folder.iterdir()):

@@ -137,17 +137,6 @@ class DeclaredSettings:
         absent="by BiT's HyperRule",
         off=((), None),
     )
-    timescale: float = setting(
-        10_000,
-        "steps after which the decay rsqrt has fallen to 0.71",
-        unit="STEPS",
-        limits=POSITIVE,
-        used=lambda settings: settings.decay == "rsqrt",
-        needs="--decay rsqrt",
-    )
-    cooldown_steps: int = setting(
-        0, "steps at the end over which the decay rsqrt falls to 0", unit="STEPS", off=(0,)
-    )
     momentum: float = setting(
         0.9,
         "momentum of the optimizers sgd and muon",
@@ -194,12 +183,6 @@ class DeclaredSettings:
         none=0,
         absent="no averaging",
         off=(0, None),
-    )
-    skip_nonfinite_steps: int = setting(
-        0,
-        "steps with NaN or infinity that are left out before the run stops",
-        unit="STEPS",
-        off=(0,),
     )
     # The loss and regularisation.
     loss: str | None = setting(

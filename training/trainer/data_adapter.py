@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from keras_vit.keras_private import (
     DataAdapter,
+    PartialBatchList,
     TFDatasetAdapter,
     get_data_adapter,
 )
@@ -51,11 +53,19 @@ class StepAdapter(DataAdapter):
             dataset = dataset.with_options(options)
         return dataset
 
-    def get_jax_iterator(self):
-        """Yields the batches, padded for the devices that they are spread over."""
-        shards = _num_shards()
-        for batch in self.adapter.get_jax_iterator():
-            yield batch if shards is None else _padded(batch, shards)
+    def get_jax_iterator(self, super_batch=None):
+        """Returns an iterator of batches, padded for the devices that they are spread over.
+
+        Args:
+            super_batch: Steps whose batches come in one list, or None for single batches.
+        """
+        batches, shards = iter(self.adapter.get_jax_iterator()), _num_shards()
+        if shards is not None:
+            batches = (_padded(batch, shards) for batch in batches)
+        if super_batch is None:
+            return batches
+        length = super_batch * self.accumulation_steps
+        return iter(lambda: PartialBatchList(itertools.islice(batches, length)), [])
 
     @property
     def num_batches(self):
@@ -85,6 +95,12 @@ class StepAdapter(DataAdapter):
     def on_epoch_end(self):
         """Passes the call on."""
         self.adapter.on_epoch_end()
+
+
+def single_batches(iterator):
+    """Yields the batches of `StepAdapter.get_jax_iterator` one by one."""
+    for item in iterator:
+        yield from item if isinstance(item, PartialBatchList) else [item]
 
 
 class Padded(NamedTuple):

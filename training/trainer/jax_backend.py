@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 from keras_vit.layers.random_numbers import examples_from
 
-from .data_adapter import num_examples, pad_rows, unpadded
+from .data_adapter import num_examples, pad_rows, single_batches, unpadded
 
 
 def choose(name: str, tpu: str | None = None) -> tuple[str, keras.distribution.DataParallel, str]:
@@ -156,7 +156,7 @@ class JAXSteps:
 
     def _function(self, step, num_batches):
         def function(state, iterator):
-            logs = None
+            logs, iterator = None, single_batches(iterator)
             for _ in range(self.trainer.steps_per_execution):
                 batches = list(itertools.islice(iterator, num_batches))
                 if not batches:

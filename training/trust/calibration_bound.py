@@ -22,12 +22,7 @@ from keras_vit.training.evaluation.measures import (
     scaled_probabilities,
 )
 from keras_vit.training.evaluation.predictions import extract
-from keras_vit.training.evaluation.risk import (
-    count_within,
-    find_threshold,
-    images_needed,
-    least_answered,
-)
+from keras_vit.training.evaluation.risk import count_within, find_threshold, least_answered
 from keras_vit.training.settings import DecisionSettings
 
 HEADING = "## Unknown images"  # In the model card.
@@ -234,16 +229,12 @@ def find_decision(
             *familiar, max_error=settings.max_error, confidence=settings.confidence
         )
         if not bound.holds:
-            limits = settings.max_error, settings.confidence
-            needed = images_needed(*map(np.concatenate, zip(*familiar, strict=True)), *limits)
             raise ValueError(
                 f"The threshold {bound.threshold:.3f}, chosen by {len(familiar[0][0])} of the "
                 "photos, must keep the errors of the others below "
                 f"{settings.max_error:.1%} with {_percent(settings.confidence)} confidence. "
-                f"Received: {bound.wrong} wrong of {bound.answered} answers. "
-                + ("No number of" if needed is None else f"About {_with_choosing(needed):,}")
-                + " calibration photos like these would pass four times of five. Raising "
-                "--max-error until it passes is what the bound forbids"
+                f"Received: {bound.wrong} wrong of {bound.answered} answers. More calibration "
+                "photos may pass; raising --max-error until it passes is what the bound forbids"
             )
         threshold, answered, wrong = bound.threshold, bound.answered, bound.wrong
     return Decision(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-import functools
 import math
 import re
 from collections.abc import Sequence
@@ -34,11 +32,6 @@ HOLDS, FAILS, UNCLEAR = "holds", "fails", "cannot tell"
 
 _GATE = re.compile(r"(\w+)\s*([<>])\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*(%?)")
 _EXAMPLE = '"top_1 > -0.5, negative_flips < 1%, class_recall > -3"'
-
-# Images for a verdict 4 times out of 5, by those for every other time: the true value must be
-# further from the limit, by the quantile of 80%.
-_FOUR_OF_FIVE = (1 + scipy.stats.norm.ppf(0.8) / scipy.stats.norm.ppf((1 + CONFIDENCE) / 2)) ** 2
-_FACTORS = np.geomspace(1, 1e6, 2000).tolist()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,15 +157,8 @@ class Measure:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95% interval."""
-        return self.interval_with(1.0)
-
-    def interval_with(self, factor: float) -> tuple[float, float]:
-        """Returns the interval that so many times the images would have, if the shares stayed."""
-        if isinstance(self.counts, Pairs):
-            counts = dataclasses.astuple(self.counts)
-            low, high = tango_interval(Pairs(*(factor * count for count in counts)))
-        else:
-            low, high = exact_interval(*(factor * count for count in self.counts))
+        counts = self.counts
+        low, high = tango_interval(counts) if isinstance(counts, Pairs) else exact_interval(*counts)
         return 100 * low, 100 * high
 
     @property
@@ -274,31 +260,8 @@ class Verdict:
     outcome: str
     measure: Measure
 
-    @functools.cached_property
-    def needed(self) -> int | None:
-        """The images for a verdict 4 times out of 5, if the shares stay; of that class alone.
-
-        None if it is clear, or if no number would do, as the value lies at the limit.
-        """
-        gate, measure = self.gate, self.measure
-        if self.outcome != UNCLEAR or measure.value == gate.limit:
-            return None
-        is_inside = (measure.value > gate.limit) == gate.above
-        is_told = gate.admits if is_inside else gate.excludes
-        place = bisect.bisect_left(
-            _FACTORS, True, key=lambda factor: is_told(measure.interval_with(factor))
-        )
-        if place == len(_FACTORS):
-            return None
-        return math.ceil(measure.count * _FACTORS[place] * _FOUR_OF_FIVE)
-
     def __str__(self) -> str:
-        line = f"{self.gate}: {self.outcome}, {for_line(self.measure.name)} is {self.measure}"
-        if self.outcome == UNCLEAR:
-            images = "images" if self.measure.class_name is None else "images of this class"
-            count = f"about {self.needed:,}" if self.needed else "no number of"
-            line += f"; {count} {images} would be needed instead of {self.measure.count:,}"
-        return line
+        return f"{self.gate}: {self.outcome}, {for_line(self.measure.name)} is {self.measure}"
 
 
 def parse_gates(text: str | None) -> tuple[Gate, ...]:
@@ -339,14 +302,11 @@ def judge(gate: Gate, measures: Sequence[Measure]) -> Verdict:
         measures: The numbers of its metric, one or one for each class.
     """
     ordered = sorted(measures, key=lambda measure: gate.margin(measure.interval))
-    unclear = [
-        Verdict(gate, UNCLEAR, measure) for measure in ordered if not gate.admits(measure.interval)
-    ]
-    if not unclear:
+    if gate.admits(ordered[0].interval):
         return Verdict(gate, HOLDS, ordered[0])
     if outside := _outside(gate, ordered):
         return Verdict(gate, FAILS, outside[0])
-    return max(unclear, key=lambda verdict: verdict.needed or math.inf)
+    return Verdict(gate, UNCLEAR, ordered[0])
 
 
 def _outside(gate, measures):

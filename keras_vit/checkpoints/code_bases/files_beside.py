@@ -12,7 +12,7 @@ from keras_vit.configs import ViTConfig
 from keras_vit.description import Description, Labels
 from keras_vit.description.description_texts import description_of_texts, read_texts
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.utils import json_files
+from keras_vit.utils import files
 from keras_vit.utils.files import CLASSES, DESCRIPTION
 
 # Names of activations in `transformers` and timm.
@@ -40,7 +40,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     Raises:
         ValueError: If it holds no JSON object.
     """
-    return json_files.read_json(path) if path.is_file() else {}
+    return files.read_json(path) if path.is_file() else {}
 
 
 def found(

@@ -18,10 +18,8 @@ def coordinates(height, width):
     return np.stack([rows, columns, np.full_like(rows, 128)], -1).astype("uint8")
 
 
-def augmented(
-    name, encoded, count, value_range=(0, 255), size=SIZE, evaluation="resize", flip=None
-):
-    view = View(size, value_range, evaluation)
+def augmented(name, encoded, count, value_range=(0, 255), size=SIZE, flip=None):
+    view = View(size, value_range)
     function = tf.function(
         lambda encoded, key: augment(name, encoded, key, view, flip), autograph=False
     )
@@ -79,23 +77,10 @@ def test_flips_are_a_setting_apart_from_the_augmentation(name):
         assert found == every
 
 
-@pytest.mark.parametrize("name", ["padded_crop", "jitter", "flip", "none"])
-def test_whole_images_are_padded_where_evaluation_pads_them(name):
-    white = encode(np.full((20, 80, 3), 255, "uint8"))
-    images = augmented(name, white, 8, (0.0, 1.0), (32, 32), evaluation="pad")
-    rows = (images[:, :, 16, 0] > 0.5).sum(axis=1)  # A quarter of the height is the image.
-    stretched = augmented(name, white, 8, (0.0, 1.0), (32, 32))
-    assert 6 <= rows.min() <= rows.max() <= 10
-    assert (stretched[:, :, 16, 0] > 0.4).sum(axis=1).min() > 24
-
-
-@pytest.mark.parametrize("evaluation", ["resize", "pad"])
-def test_an_image_without_augmentation_is_as_in_evaluation(evaluation):
+def test_an_image_without_augmentation_is_as_in_evaluation():
     pixels = np.random.RandomState(0).randint(0, 256, (60, 50, 3), dtype="uint8")
-    (image,) = augmented("none", encode(pixels), 1, (-1.0, 1.0), evaluation=evaluation)
-    np.testing.assert_array_equal(
-        image, apply_preprocessing(pixels, Preprocessing(SIZE, evaluation))
-    )
+    (image,) = augmented("none", encode(pixels), 1, (-1.0, 1.0))
+    np.testing.assert_array_equal(image, apply_preprocessing(pixels, Preprocessing(SIZE)))
 
 
 def test_a_padded_crop_moves_the_image_by_up_to_an_eighth():

@@ -56,34 +56,3 @@ def test_classes_of_one_image_and_images_without_labels_have_none_for_calibratio
     for labelled, match in ((True, "a class of two training images"), (False, "without labels")):
         with pytest.raises(ValueError, match=match):
             spec.open(verify=False, labelled=labelled)
-
-
-def test_each_image_is_in_one_fold_and_the_classes_are_even(make_folder):
-    spec = DataSpec(make_folder({"a": 10, "b": 20}), holdout=0.5)
-    held_out = []
-    for number in range(1, 6):
-        source = dataclasses.replace(spec, fold=(number, 5)).open(0.25, verify=False)
-        splits = source.splits
-        sizes = {name: len(part) for name, part in splits.items()}
-        assert sizes == {"train": 18, "validation": 6, "test": 6}
-        assert np.bincount(splits["test"].labels).tolist() == [2, 4]
-        held_out += splits["test"].names
-    assert len(set(held_out)) == len(held_out) == 30
-
-
-def test_the_test_part_of_the_data_is_in_no_fold(make_folder):
-    spec = DataSpec(make_folder(THREE_SPLITS), fold=(1, 3))
-    assert counts(spec) == {"train": 4, "validation": 6, "test": 2}
-    assert all("/train/" in name for name in spec.open(verify=False).splits["test"].names)
-
-
-@pytest.mark.parametrize(
-    ("layout", "fold", "match"),
-    [
-        ({"a": 2, "b": 2}, (1, 5), "images in each. Received: 5 of 4"),
-        ({"a": 6, "b": 1}, (1, 5), "train without b; folds need two images or more of every class"),
-    ],
-)
-def test_too_few_images_for_the_folds(make_folder, layout, fold, match):
-    with pytest.raises(ValueError, match=match):
-        DataSpec(make_folder(layout), fold=fold).open(verify=False)

@@ -9,7 +9,6 @@ from keras_vit.training.evaluation.measures import (
     calibration_of,
     exact_interval,
     fit_temperature,
-    mean_interval,
     wilson_interval,
 )
 
@@ -69,13 +68,6 @@ def test_the_interval_of_a_share_is_that_of_wilson():
     centre = (right + z * z / 2) / (count + z * z)
     reach = z / (count + z * z) * (right * (count - right) / count + z * z / 4) ** 0.5
     assert wilson_interval(right, count) == pytest.approx((centre - reach, centre + reach))
-
-
-def test_the_interval_of_the_mean_is_that_of_student():
-    values = (0.9, 0.92, 0.88, 0.95)
-    expected = stats.t.interval(0.95, 3, loc=0.9125, scale=stats.sem(values))
-    assert mean_interval(values) == pytest.approx(expected)
-    assert mean_interval((1.0, 0.9)) == (pytest.approx(0.95 - 12.7062 * 0.05, abs=1e-4), 1.0)
 
 
 @pytest.mark.parametrize(

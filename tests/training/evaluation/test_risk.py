@@ -4,7 +4,6 @@ import scipy.stats
 
 from keras_vit.training.evaluation.risk import (
     find_threshold,
-    images_needed,
     is_bounded,
     least_answered,
 )
@@ -61,7 +60,6 @@ def test_a_bound_that_no_threshold_keeps_does_not_hold():
     rng = np.random.default_rng(2)
     part = rng.uniform(size=200), rng.uniform(size=200) < 0.5
     assert not find_threshold(part, part, max_error=0.05, confidence=0.95).holds
-    assert images_needed(*part, 0.05, 0.95) is None
 
 
 def in_steps(*steps):
@@ -78,13 +76,3 @@ def test_no_threshold_is_tested_after_one_that_fails():
     found = find_threshold(chosen, tested, max_error=0.05, confidence=0.95)
     assert is_bounded(30, 2_130, 0.05, 0.95)
     assert (found.answered, found.wrong, found.holds) == (130, 30, False)
-
-
-def test_as_many_images_as_are_needed_find_a_threshold_four_times_of_five():
-    count, found = images_needed(*drawn(np.random.default_rng(3), 400), 0.1, 0.95), 0
-    for seed in range(100):
-        rng = np.random.default_rng(seed)
-        parts = drawn(rng, count // 4), drawn(rng, count)
-        found += find_threshold(*parts, max_error=0.1, confidence=0.95).holds
-    assert 400 < count < 2_000
-    assert 80 <= found <= 97

@@ -26,6 +26,7 @@ SETTINGS = FineTuning(
     learning_rate=0.1,
     validation=0,
     max_error=0.3,
+    samples="none",
 )
 
 

@@ -30,8 +30,14 @@ def data(tmp_path_factory):
 def settings(tiny):
     """A run from random features, whose two validations are after every step."""
     return FineTuning(
-        weights=str(tiny), head="new", steps=2, batch_size=6, evaluate_every=1, validation=0.2
-    )
+        weights=str(tiny), head="new", steps=2, batch_size=6, evaluate_every=1, validation=0.2,
+        learning_rate=1e-3, samples="none",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def first(data, settings, tmp_path_factory):
+    return finetune(data, tmp_path_factory.mktemp("runs") / "first", settings, log=silent)
 
 
 def steps_of(folder):
@@ -83,36 +89,33 @@ def test_logits_are_scaled_to_the_least_cross_entropy(several):
     np.testing.assert_allclose((scale, shift), expected, rtol=0.03, atol=0.03)
 
 
-def test_rows_of_the_weights_that_are_better_stay(data, settings, tmp_path):
-    done = finetune(data, tmp_path / "first", settings, log=silent)
-    assert done.classifier.recipe["facts"]["head_start"]["value"] == "linear probe"
+def test_rows_of_the_weights_that_are_better_stay(first, settings, tmp_path):
+    assert first.classifier.recipe["facts"]["head_start"]["value"] == "linear probe"
     # With one image of each class none can be left out.
     few = write_classes(tmp_path / "few", {"train": 1, "test": 1})
     again = dataclasses.replace(
-        settings, weights=str(done.folder), head=None, validation=0.0, learning_rate=1e-9
+        settings, weights=str(first.folder), head=None, validation=0.0, learning_rate=1e-9
     )
     second = finetune(few, tmp_path / "second", again, log=silent)
     assert second.classifier.recipe["facts"]["head_start"]["value"] == "the rows of the weights"
-    kernels = [np.asarray(head_of(each.model).kernel) for each in (done, second)]
+    kernels = [np.asarray(head_of(each.model).kernel) for each in (first, second)]
     np.testing.assert_allclose(*kernels, atol=1e-5)
 
 
-def test_a_run_whose_states_are_damaged_starts_from_the_same_head(data, settings, tmp_path):
-    slow = dataclasses.replace(settings, learning_rate=1e-3)
-    whole = finetune(data, tmp_path / "whole", slow, log=silent)
+def test_a_run_whose_states_are_damaged_starts_from_the_same_head(data, settings, first, tmp_path):
     with pytest.raises(Interrupted):
-        finetune(data, tmp_path / "run", slow, log=silent, callbacks=[SignalAt(1)])
+        finetune(data, tmp_path / "run", settings, log=silent, callbacks=[SignalAt(1)])
     for state in (tmp_path / "run.partial" / ".states").glob("state-*.npz"):
         state.write_bytes(state.read_bytes()[:100])
     with pytest.warns(UserWarning, match="which is damaged"):
-        again = finetune(None, tmp_path / "run", slow, log=silent, resume=True)
+        again = finetune(None, tmp_path / "run", settings, log=silent, resume=True)
     rows = [
         {name: text for name, text in row.items() if name != "images_per_second"}
-        for done in (whole, again)
+        for done in (first, again)
         for row in done.history
     ]
     assert rows[: len(rows) // 2] == rows[len(rows) // 2 :]
-    for one, other in zip(whole.model.get_weights(), again.model.get_weights(), strict=True):
+    for one, other in zip(first.model.get_weights(), again.model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -17,7 +17,7 @@ from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from makers import encode, write_classes
 
-SETTINGS = tiny_settings(steps=2, learning_rate=1e-6, augmentation="flip")
+SETTINGS = tiny_settings(steps=2, learning_rate=1e-6, augmentation="flip", samples=None)
 
 
 @pytest.fixture(scope="module")

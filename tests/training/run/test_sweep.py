@@ -1,4 +1,4 @@
-"""Several runs: a sweep that is stopped and goes on, its decisions, and folds."""
+"""Several runs: a sweep that is stopped and goes on, and its decisions."""
 
 import csv
 import dataclasses
@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from read_results import find_results, read_result
 
-from keras_vit.command_line import main
 from keras_vit.training.run import sweep as module
 from keras_vit.training.run.loop import Interrupted
-from keras_vit.training.run.sweep import finetune_folds, sweep
+from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config, write_classes
@@ -94,10 +93,10 @@ def pretended(monkeypatch):
             column = {"top_1": "accuracy"}.get(metric["name"], metric["name"])
             writer.writerow((f"validation_{column}", "validation_loss"))
             writer.writerows([(0.99, 0.0), (score, loss)])  # The last row counts.
-        tested = {metric["name"]: score if data.fold else 0.7, "images": len(parts.get("test", ()))}
+        tested = {metric["name"]: 0.7, "images": len(parts.get("test", ()))}
         recipe = {
             "settings": {"learning_rate": settings.learning_rate},
-            "test": tested if data.test or data.fold else None,
+            "test": tested if data.test else None,
             "images": {"validation": 10},
             "task": metric["task"],
         }
@@ -165,29 +164,3 @@ def test_a_sweep_that_is_not_possible_is_refused_before_anything_is_written(
     with pytest.raises(ValueError, match=message):
         sweep(data, tmp_path / "out", dataclasses.replace(SETTINGS, **changes), **options)
     assert not list(tmp_path.iterdir())
-
-
-def test_finished_folds_are_not_trained_again(data, pretended, tmp_path):
-    runs, run = pretended[1], tmp_path / "run"
-    first = finetune_folds(data, run, SETTINGS, folds=3, log=len)
-    assert [data.fold for _, data, *_ in runs] == [(number, 3) for number in (1, 2, 3)]
-    for path in (run / "fold-2").iterdir():
-        path.unlink()
-    (run / "fold-2").rmdir()
-    assert finetune_folds(data, run, SETTINGS, folds=3, log=len) == first
-    assert [(data.fold, resume) for _, data, _, resume in runs[3:]] == [((2, 3), False)]
-    written = json.loads((run / "folds.json").read_text())
-    assert (written["folds"], written["result"]["mean"]) == (3, 0.75)
-    with pytest.raises(ValueError, match="differs in: folds"):
-        finetune_folds(data, run, SETTINGS, folds=4, log=len)
-
-
-def test_wrong_folds_are_refused_before_anything_is_written(data, tmp_path, capsys):
-    for folds, message in ((1, "at least 2 folds"), (21, "Received: 21 of 20")):
-        with pytest.raises(ValueError, match=message):
-            finetune_folds(data, tmp_path / "run", SETTINGS, folds=folds)
-    command = ["finetune", "--data", str(data), "--output", str(tmp_path / "run"), "--folds"]
-    assert main([*command, "1"]) == 2
-    assert main([*command, "3", "--resume"]) == 2
-    assert "the same command continues" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()

@@ -20,17 +20,18 @@ PLACE, OUTPUT, MODEL, *NAMES = sys.argv[1:]
 EPOCHS, EXAMPLES, BATCH = 4, 58, 12  # 20 steps; the last of an epoch has 10 examples.
 STEPS = 5  # Steps of an epoch.
 
+RANDOM = {"model": {"dropout_rate": 0.2, "stochastic_depth_rate": 0.3}}
+if MODEL == "ViT":
+    RANDOM["model"] |= {"attention_dropout_rate": 0.2, "remat": True}
+
 EVERYTHING = {
     "global_clipnorm": 1.0,
     "weight_decay": 0.1,
     "averaging": 0.9,
     "smoothing": 0.1,
     "class_weights": (0.5, 1.0, 2.0, 1.5),
+    **RANDOM,
 }
-
-RANDOM = {"model": {"dropout_rate": 0.2, "stochastic_depth_rate": 0.3}}
-if MODEL == "ViT":
-    RANDOM["model"] |= {"attention_dropout_rate": 0.2, "remat": True}
 
 # What the case changes. A case that names another must give that one's numbers. On JAX all
 # but the first are compiled, as Keras does it there.

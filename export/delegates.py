@@ -1,0 +1,166 @@
+"""Operations that a phone's GPU or NPU takes of a TFLite file, and the lines of an app for it."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import pathlib
+import string
+from typing import NamedTuple
+
+from keras_vit.preprocessing import Preprocessing, describe_resize
+
+from .tflite_graph import operations
+
+# What `delegates.csv` was read from: files of github.com/google-ai-edge/LiteRT at this version. The
+# table of the GPU accelerator of `CompiledModel`, the delegate's successor, is not public.
+LITERT = "2.2.0"
+
+# The Maven package of `CompiledModel`. Google Play asks for pages of 16 KB, which LiteRT has from
+# 1.4 on.
+ARTEFACT = "com.google.ai.edge.litert:litert:2.1.5"
+
+
+class Delegate(NamedTuple):
+    """What runs a file on a processor.
+
+    Args:
+        title: Its name.
+        source: The file that lists its operations.
+    """
+
+    title: str
+    source: str
+
+
+# By the column of `delegates.csv`.
+DELEGATES = {
+    "gpu": Delegate("the GPU delegate", "tflite/delegates/gpu/common/model_builder.cc"),
+    "qualcomm": Delegate(
+        "Qualcomm's NPUs", "litert/vendors/qualcomm/compiler/Qualcomm_QNN_Compiler.md"
+    ),
+    "mediatek": Delegate(
+        "MediaTek's NPUs", "litert/vendors/mediatek/compiler/MediaTek_Neuro_Compiler.md"
+    ),
+}
+
+# By processor: what must take a file. A CPU takes every builtin operation.
+PROCESSORS: dict[str, tuple[str, ...]] = {
+    "cpu": (),
+    "gpu": ("gpu",),
+    "npu": ("qualcomm", "mediatek"),
+}
+
+
+def outside(content: bytes, processor: str) -> list[str]:
+    """Returns the operations of a TFLite file that a processor does not take: name, layer, whose.
+
+    Args:
+        content: The file's bytes.
+        processor: A key of `PROCESSORS`.
+    """
+    with pathlib.Path(__file__).with_name("delegates.csv").open(encoding="utf-8") as file:
+        tables = {row["operation"]: row for row in csv.DictReader(file)}
+    return [
+        f"{name} of {layer} ({DELEGATES[column].title})"
+        for name, layer in operations(content)
+        for column in PROCESSORS[processor]
+        if tables.get(name, {}).get(column) != "yes"
+    ]
+
+
+def checked(content: bytes, processor: str, tokens: int | None = None) -> tuple[str, ...]:
+    """Returns remarks about a TFLite file, all of whose operations a processor takes.
+
+    Args:
+        content: The file's bytes.
+        processor: "gpu" or "npu".
+        tokens: Number of tokens of the model.
+
+    Raises:
+        ValueError: If it does not take one; the error names the layer that made it.
+    """
+    wrong = [*outside(content, processor), *(_analyzed(content) if processor == "gpu" else ())]
+    if wrong:
+        raise ValueError(
+            f"Every operation of an export for a {processor.upper()} must be one that it takes; "
+            f"export for the CPU instead. Received: {'; '.join(wrong[:5])}"
+        )
+    found = operations(content)
+    titles = " and ".join(DELEGATES[column].title for column in PROCESSORS[processor])
+    kinds = len({name for name, _ in found})
+    remarks = [
+        f"{len(found)} operations of {kinds} kinds, all of the table of {titles} (LiteRT {LITERT})"
+        + (f", for {tokens} tokens." if tokens else "."),
+        "unzip -p FILE app.md prints the lines of Kotlin and Swift that prepare the pixels.",
+    ]
+    if processor == "npu" and tokens and tokens > 2 and (tokens - 1).bit_count() == 1:
+        remarks.append(
+            f"{tokens} tokens are one, the class token, more than a power of two, which was "
+            "measured to cost an NPU 31%; a model with classifier='gap' has none."
+        )
+    return tuple(remarks)
+
+
+def _analyzed(content):
+    """Returns what TensorFlow's analyzer refuses for the GPU delegate.
+
+    From 2.21 on it refuses nothing (`gpu_incompatible_nodes` of model_analyzer.cc stays empty).
+    """
+    import tensorflow as tf
+
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        tf.lite.experimental.Analyzer.analyze(model_content=content, gpu_compatibility=True)
+    return [line for line in printed.getvalue().splitlines() if "COMPATIBILITY WARNING" in line]
+
+
+def app_text(
+    preprocessing: Preprocessing, num_classes: int, processor: str, *, takes_pixels: bool
+) -> str:
+    """Returns the lines in Kotlin and Swift that run a file, and resize where it does not.
+
+    Args:
+        preprocessing: The classifier's preprocessing.
+        num_classes: Number of outputs.
+        processor: A key of `PROCESSORS`.
+        takes_pixels: Whether the file takes uint8 pixels.
+    """
+    import numpy as np
+
+    from keras_vit.images.resizing import small_side
+
+    size, way = preprocessing.image_size, preprocessing.evaluation
+    before = preprocessing.resize_size or size
+    resized = (before, before) if isinstance(before, int) else before
+    if way in ("resize_small_central_crop", "resize_central_crop"):
+        resized = (small_side(size[0]), small_side(size[1]))
+    stretches = way in ("resize", "resize_central_crop") or isinstance(
+        preprocessing.resize_size, tuple
+    )
+    fit = "" if stretches else ("minOf" if way == "pad" else "maxOf")
+    low, high = (np.broadcast_to(value, 3).tolist() for value in preprocessing.value_range)
+    template = pathlib.Path(__file__).with_name("app_pixels.md" if takes_pixels else "app.md")
+    return string.Template(template.read_text(encoding="utf-8")).substitute(
+        artefact=ARTEFACT,
+        litert=LITERT,
+        processor=processor,
+        upper=processor.upper(),
+        height=size[0],
+        width=size[1],
+        resized_height=resized[0],
+        resized_width=resized[1],
+        resize=describe_resize(preprocessing),
+        classes=num_classes,
+        fill=", ".join(map(str, np.broadcast_to(preprocessing.fill, 3))),
+        kotlin_fit=fit and f"    x = {fit}(x, y); y = x  // The aspect ratio stays.\n",
+        swift_fit=fit and f"    x = {fit[:3]}(x, y); y = x  // The aspect ratio stays.\n",
+        low=_numbers(low),
+        high=_numbers(high),
+        low_floats=_numbers(low, "f"),
+        high_floats=_numbers(high, "f"),
+    )
+
+
+def _numbers(values, suffix=""):
+    return ", ".join(f"{value:.7g}{suffix}" for value in values)
