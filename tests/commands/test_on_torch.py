@@ -45,8 +45,7 @@ def test_a_program_of_pytorch_gives_the_same_answers(tiny, tmp_path):
 
     model, path = keras_vit.load_classifier(tiny).model, tmp_path / "model.pt2"
     images = np.random.RandomState(1).standard_normal((3, 8, 8, 3)).astype("float32")
-    batches = {0: torch.export.Dim("batch")}
-    model.export(path, format="torch", verbose=False, dynamic_shapes=batches)
+    model.export(path, format="torch", dynamic_shapes={0: torch.export.Dim("batch")})
     answers = torch.export.load(path).module()(torch.from_numpy(images))
     expected = model.predict(images, verbose=0)
     np.testing.assert_allclose(answers.detach().numpy(), expected, atol=1e-6)
