@@ -25,6 +25,9 @@ from .plan import TrainingPlan
 from .transfer import extends_head
 
 CLEARLY = 2.0  # Standard errors by which the probe must be better.
+# Of the probe's logits, with which fine-tuning starts. All of them fit the training images so well
+# that no gradient is left for the features; measured in docs/finetune.md.
+SHARE_OF_LOGITS = 0.3
 MAX_IMAGES = 16_384  # Whose features the probe is solved from,
 MAX_TARGETS = 50_000_000  # and their number times the number of classes: 0.4 GB.
 
@@ -55,8 +58,8 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
     of multi-label data; both, and the regularisation, are chosen by the predictions of images
     that are left out. It takes the place of the head, which has zeros or the rows of the weights
     for classes of the same name, if its cross-entropy of the left-out images is clearly lower
-    than the head's, which has not seen them either. There are ten times as many training images as
-    validation images.
+    than the head's, which has not seen them either: there are ten times as many training images
+    as validation images. Of images with one label it starts with `SHARE_OF_LOGITS`.
 
     Args:
         model: The model with its first weights, which gives logits.
@@ -96,6 +99,8 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
     )
     if gains.mean() <= CLEARLY * gains.std() / math.sqrt(len(gains)):
         return {"value": head, "from": reason.replace(": ", ", by a linear probe: ", 1)}
+    if not several:
+        scale *= SHARE_OF_LOGITS
     kernel, bias = head_of(model).weights
     kernel.assign(scale * ridge.weights)
     bias.assign(scale * ridge.constant + shift)

@@ -73,7 +73,7 @@ class FineTuning(Settings):
         line="head_start",
     )
     learning_rate: float = changed(
-        Settings, "learning_rate", 0.003, source="the paper's sweep; docs/finetune.md"
+        Settings, "learning_rate", 0.01, source="the paper's sweep; docs/finetune.md"
     )
     augmentation: str | None = changed(
         Settings,
