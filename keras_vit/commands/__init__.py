@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from keras_vit.utils.fields import check_fields, setting
 
-TRAINING_BACKENDS = ("tensorflow", "jax")  # Of the commands that train.
+TRAINING_BACKENDS = ("tensorflow", "jax")  # The commands that train run on these.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
