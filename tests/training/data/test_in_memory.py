@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.training.data import (
-    DataSpec,
-    open_source,
-    training_batches,
-)
+from keras_vit.training.data import DataSpec, open_source, training_batches
 from makers import write_picture
 
 CLASSES = ("cat", "dog")

@@ -2,11 +2,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from keras_vit.training.evaluation.risk import (
-    find_threshold,
-    is_bounded,
-    least_answered,
-)
+from keras_vit.training.evaluation.risk import find_threshold, is_bounded, least_answered
 
 
 def drawn(rng, count):

@@ -11,10 +11,7 @@ from runs import plan_of, silent
 from keras_vit import configs
 from keras_vit.layers.random_numbers import examples_from
 from keras_vit.training.run.finetune import build_model, pretrain_masked_patches
-from keras_vit.training.run.masked_patches import (
-    make_masked_patch_trainer,
-    masked_patch_model,
-)
+from keras_vit.training.run.masked_patches import make_masked_patch_trainer, masked_patch_model
 from keras_vit.training.settings import FineTuning, MaskedPatches
 from makers import tiny_config, write_classes, write_picture
 

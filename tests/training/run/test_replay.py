@@ -10,10 +10,7 @@ from runs import silent, tiny_settings
 
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.data import DataSpec
-from keras_vit.training.data.split_record import (
-    SplitRecord,
-    read_fingerprints,
-)
+from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.run.transfer import extend
 from makers import write_classes
 

@@ -4,10 +4,7 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit.training.run.loop import (
-    make_optimizer,
-    make_trainer,
-)
+from keras_vit.training.run.loop import make_optimizer, make_trainer
 from keras_vit.training.settings import PreTraining
 from makers import tiny_config
 

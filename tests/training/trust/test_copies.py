@@ -1,13 +1,6 @@
 import numpy as np
 
-from keras_vit.training.trust.copies import (
-    ALIKE,
-    EXACT,
-    NEAR,
-    Copy,
-    find_copies,
-    joined_groups,
-)
+from keras_vit.training.trust.copies import ALIKE, EXACT, NEAR, Copy, find_copies, joined_groups
 from keras_vit.training.trust.fingerprints import fingerprint_of
 from makers import smooth_picture
 

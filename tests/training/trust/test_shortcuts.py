@@ -3,12 +3,7 @@ import pytest
 from PIL import ExifTags, Image
 from scipy import stats
 
-from keras_vit.training.trust.shortcuts import (
-    PhotoFacts,
-    auroc,
-    find_shortcuts,
-    photo_facts,
-)
+from keras_vit.training.trust.shortcuts import PhotoFacts, auroc, find_shortcuts, photo_facts
 from makers import encode, smooth_picture
 
 COUNT, CLASSES = 120, 3
