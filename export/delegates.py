@@ -138,7 +138,6 @@ def app_text(
     stretches = way in ("resize", "resize_central_crop") or isinstance(
         preprocessing.resize_size, tuple
     )
-    fit = "" if stretches else ("minOf" if way == "pad" else "maxOf")
     low, high = (np.broadcast_to(value, 3).tolist() for value in preprocessing.value_range)
     template = pathlib.Path(__file__).with_name("app_pixels.md" if takes_pixels else "app.md")
     return string.Template(template.read_text(encoding="utf-8")).substitute(
@@ -152,9 +151,8 @@ def app_text(
         resized_width=resized[1],
         resize=describe_resize(preprocessing),
         classes=num_classes,
-        fill=", ".join(map(str, np.broadcast_to(preprocessing.fill, 3))),
-        kotlin_fit=fit and f"    x = {fit}(x, y); y = x  // The aspect ratio stays.\n",
-        swift_fit=fit and f"    x = {fit[:3]}(x, y); y = x  // The aspect ratio stays.\n",
+        kotlin_fit="" if stretches else "    x = maxOf(x, y); y = x  // The aspect ratio stays.\n",
+        swift_fit="" if stretches else "    x = max(x, y); y = x  // The aspect ratio stays.\n",
         low=_numbers(low),
         high=_numbers(high),
         low_floats=_numbers(low, "f"),

@@ -116,7 +116,7 @@ class TFLite(QuantizedFormat):
       GELU, attention and residual additions;
     - "int16x8": weights as in "dynamic_int8"; activations in int16 with ranges from calibration
       images, also in attention and GELU; float32 in LayerNorm and residual additions. It is for
-      NPUs: LiteRT's kernels for CPUs take 25 times as long as those of float32.
+      NPUs: LiteRT's kernels for CPUs take 25 times as long as in float32.
     """
 
     name = "tflite"
@@ -148,7 +148,7 @@ class TFLite(QuantizedFormat):
             lambda options: options.processor == "cpu" or options.input == "float",
         ),
         Rule(
-            "integers are for a CPU, and for an NPU where their ranges are fixed (int8)",
+            "integers are for a CPU, and for an NPU where their ranges are fixed",
             ("processor", "precision"),
             lambda options: options.precision not in _NOT_FOR[options.processor],
         ),
@@ -313,7 +313,7 @@ def quantize(content, precision, images=()):
     Args:
         content: The file's bytes.
         precision: One of `INTEGER_PRECISIONS`.
-        images: For those of `CALIBRATED`, calibration images `(H, W, C)`.
+        images: For a precision of `CALIBRATED`, calibration images `(H, W, C)`.
     """
     quantizer = import_export_package("ai_edge_quantizer.quantizer").Quantizer(bytearray(content))
     if precision == "dynamic_int8":
