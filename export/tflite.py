@@ -46,7 +46,7 @@ _MAX_TEXT = 2**26  # Bytes of a text.
 MAX_RANK = 4
 
 # By processor: precisions that are not for it.
-_NOT_FOR = {"cpu": (), "gpu": INTEGER_PRECISIONS, "npu": ("dynamic_int8",)}
+_NOT_FOR = {"cpu": (), "gpu": INTEGER_PRECISIONS, "npu": ("dynamic_int8", "int8")}
 
 FLOAT16_MAX = 65504.0
 FLOAT16_IMAGES = 32  # Images that are searched for larger values, which takes half a check.
@@ -116,7 +116,7 @@ class TFLite(QuantizedFormat):
       GELU, attention and residual additions;
     - "int16x8": weights as in "dynamic_int8"; activations in int16 with ranges from calibration
       images, also in attention and GELU; float32 in LayerNorm and residual additions. It is for
-      NPUs: on a CPU LiteRT takes 25 times as long as in float32.
+      NPUs: LiteRT's kernels for CPUs take 25 times as long as in float32.
     """
 
     name = "tflite"
@@ -148,7 +148,7 @@ class TFLite(QuantizedFormat):
             lambda options: options.processor == "cpu" or options.input == "float",
         ),
         Rule(
-            "integers are for a CPU, and for an NPU where their ranges are fixed (int8)",
+            "a GPU takes no integers, and an NPU those whose ranges are all fixed (int16x8)",
             ("processor", "precision"),
             lambda options: options.precision not in _NOT_FOR[options.processor],
         ),

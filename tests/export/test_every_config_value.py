@@ -165,7 +165,7 @@ def test_an_axial_vit_gives_the_answers_of_keras_on_a_gpu(images, tmp_path):
     model = keras_vit.build(config, input_shape=(*SIZE, 3), classes=CLASSES)
     for weight in model.trainable_weights:
         weight.assign_add(keras.random.normal(weight.shape, seed=len(weight.shape)) / 4)
-    received = in_gpu(Classifier(model, tuple("abc"), Preprocessing(SIZE)), images, tmp_path)
+    (received,) = in_gpu(Classifier(model, tuple("abc"), Preprocessing(SIZE)), images, tmp_path)
     np.testing.assert_allclose(received, model.predict(images, verbose=0), rtol=0, atol=ATOL)
 
 
