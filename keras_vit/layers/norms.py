@@ -131,7 +131,8 @@ class GroupNorm(keras.layers.GroupNormalization):
             groups = (self.groups, channels // self.groups)
             x = ops.cast(ops.reshape(lines, (-1, height * width, *groups)), "float32")
             gamma, beta = (
-                ops.reshape(values, groups) if values.shape else values for values in _affine(self)
+                ops.reshape(values, groups) if len(values.shape) else values
+                for values in _affine(self)
             )
             mean, variance = ops.moments(x, axes=(1, 3), keepdims=True)
             factor = ops.rsqrt(variance + self.epsilon) * gamma

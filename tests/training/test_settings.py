@@ -54,7 +54,7 @@ def test_the_hyper_rule_is_resolved_by_the_data(num_images, size, expected):
         settings.image_size,
         settings.resize,
     )
-    assert (settings.learning_rate, settings.clip_norm) == (0.01, None)
+    assert (settings.learning_rate, settings.clip_norm) == (0.003, None)
     assert (settings.decay, settings.augmentation) == ("staircase", "resize_random_crop")
 
 
