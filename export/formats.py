@@ -359,7 +359,7 @@ def format_of(path: str | os.PathLike) -> type[ExportFormat]:
     suffixes = any_of(known.suffix for known in FORMATS.values() if known.suffix)
     raise ValueError(
         f"An export must be a folder with {markers}, or a file ending in {suffixes}. "
-        f"Received: {path}"
+        f"Received: {path}{'' if path.exists() else ', which does not exist'}"
     )
 
 

@@ -241,7 +241,8 @@ def run(job: Job) -> Finished:
             callbacks=job.options.callbacks,
         )
         if line := below_start(history, SCORES[plan.source.task]):
-            job.options.log(line)
+            best = job.folder.best_score() if settings.keep == "best" else None
+            job.options.log(line if best is None else f"{line}. Kept: step {best[0]}, the best")
         plan.recipe["skipped_steps"] = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
 
         # Evaluate and save.

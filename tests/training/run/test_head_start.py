@@ -127,7 +127,8 @@ def test_a_run_that_ends_below_its_start_says_so_and_keeps_it(data, settings, tm
     assert list(rows) == [0, 1, 2]
     assert rows[0]["loss"] == ""
     assert float(rows[0]["validation_accuracy"]) == 1.0
-    assert any("ends below its start on the validation images" in line for line in lines)
+    (line,) = (line for line in lines if "ends below its start on the validation images" in line)
+    assert line.endswith(". Kept: step 0, the best")
     assert done.report.top_1 == 1.0
     last = finetune(
         data, tmp_path / "last", dataclasses.replace(wild, keep="last"), log=lines.append
