@@ -5,11 +5,12 @@
 Prints one table for TensorFlow: milliseconds of each kind of operation in the profiler's record of
 whole steps, with one operation at a time. The last rows are the step as it is timed without the
 profiler, and the dense products of the twelve blocks alone, forward and backward, as a graph of
-nothing else.
+nothing else; in inference also those of PyTorch, where it is installed. All take turns.
 """
 
 import argparse
 import collections
+import importlib.util
 import os
 import pathlib
 import re
@@ -67,7 +68,7 @@ def recorded(step, steps):
 
 
 def make_products(job, batch_size):
-    """Returns a function that computes the dense products of the blocks and nothing else."""
+    """Yields names and functions that compute the dense products of the blocks alone."""
     import keras
     import tensorflow as tf
 
@@ -84,6 +85,15 @@ def make_products(job, batch_size):
         for before, after in sides * BLOCKS
     ]
 
+    yield "dense products alone", compute_products(job, parts)
+    if job == "inference" and importlib.util.find_spec("torch"):
+        yield "dense products alone, PyTorch", compute_torch_products(parts, dtype)
+
+
+def compute_products(job, parts):
+    """Returns a function that computes the products of inputs, kernels and gradients in a graph."""
+    import tensorflow as tf
+
     @tf.function(autograph=False)
     def products():
         results = []
@@ -95,6 +105,27 @@ def make_products(job, batch_size):
         return [result[0, 0] for result in results]
 
     return lambda: products()[-1].numpy()
+
+
+def compute_torch_products(parts, dtype):
+    """Returns a function that computes the products of inputs and kernels in PyTorch."""
+    import tensorflow as tf
+    import torch
+
+    torch.set_num_threads(os.cpu_count())
+    pairs = [  # As timm holds them: a kernel has a row for each output.
+        tuple(
+            torch.tensor(tf.cast(matrix, "float32").numpy()).to(getattr(torch, dtype))
+            for matrix in (inputs, tf.transpose(kernel))
+        )
+        for inputs, kernel, _ in parts
+    ]
+
+    def products():
+        with torch.inference_mode():
+            return [torch.nn.functional.linear(*pair) for pair in pairs][-1].float().numpy()
+
+    return products
 
 
 def main():
@@ -111,15 +142,16 @@ def main():
     tf.config.threading.set_inter_op_parallelism_threads(1)
     keras.config.set_dtype_policy(arguments.precision)
     job, batch_size = arguments.job
-    step, products = make_step("ours", job, batch_size), make_products(job, batch_size)
-    times = {step: [], products: []}
-    for _ in range(arguments.steps + 2):
-        for function, taken in times.items():
-            taken.append(1000 * seconds_of(function))
-    whole, alone = (statistics.median(taken[2:]) for taken in times.values())
-    found = recorded(step, arguments.steps)
+    timed = {"step": make_step("ours", job, batch_size), **dict(make_products(job, batch_size))}
+    taken = [
+        {name: 1000 * seconds_of(function) for name, function in timed.items()}
+        for _ in range(arguments.steps + 2)
+    ]
+    medians = {name: statistics.median(turn[name] for turn in taken[2:]) for name in timed}
+    whole = medians["step"]
+    found = recorded(timed["step"], arguments.steps)
     rows = [(kind, ms) for kind, ms in found.most_common() if ms >= 0.1]
-    rows += [("all operations", found.total()), ("step", whole), ("dense products alone", alone)]
+    rows += [("all operations", found.total()), *medians.items()]
     print(describe("tensorflow", "keras"), "\n")
     print(f"ViT-B/16, {job}, batch {batch_size}, {arguments.precision}\n")
     table = [(kind, f"{ms:.1f}", f"{ms / whole:.1%}") for kind, ms in rows]
