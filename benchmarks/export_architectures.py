@@ -30,6 +30,7 @@ def main():
     from keras_vit.classifier import Classifier
     from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
     from keras_vit.export.delegates import outside
+    from keras_vit.export.tflite_graph import operations
     from keras_vit.preprocessing import Preprocessing
 
     dinov2 = ViTConfig(8, 64, 4, 256, 4, gelu="exact", layer_scale=True, num_registers=4)
@@ -78,7 +79,8 @@ def main():
                 )
                 phone = ""
                 if "processor" in options:
-                    counts = [len(outside(path.read_bytes(), name)) for name in ("gpu", "npu")]
+                    found = operations(path.read_bytes())
+                    counts = [len(outside(found, name)) for name in ("gpu", "npu")]
                     phone = f", outside {counts[0]} and {counts[1]}, {report.size / 1e6:.2f} MB"
             worst = max(check.largest_difference for check in report.checks)
             agreement = f" ({report.agreement:.0%})" if report.agreement < 1 else ""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import io
 import pathlib
 import string
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from keras_vit.preprocessing import Preprocessing, describe_resize
@@ -53,18 +52,18 @@ PROCESSORS: dict[str, tuple[str, ...]] = {
 }
 
 
-def outside(content: bytes, processor: str) -> list[str]:
-    """Returns the operations of a TFLite file that a processor does not take: name, layer, whose.
+def outside(found: Sequence[tuple[str, str]], processor: str) -> list[str]:
+    """Returns the operations that a processor does not take: name, layer, whose.
 
     Args:
-        content: The file's bytes.
+        found: The `operations` of a TFLite file.
         processor: A key of `PROCESSORS`.
     """
     with pathlib.Path(__file__).with_name("delegates.csv").open(encoding="utf-8") as file:
         tables = {row["operation"]: row for row in csv.DictReader(file)}
     return [
         f"{name} of {layer} ({DELEGATES[column].title})"
-        for name, layer in operations(content)
+        for name, layer in found
         for column in PROCESSORS[processor]
         if tables.get(name, {}).get(column) != "yes"
     ]
@@ -81,13 +80,13 @@ def checked(content: bytes, processor: str, tokens: int | None = None) -> tuple[
     Raises:
         ValueError: If it does not take one; the error names the layer that made it.
     """
-    wrong = [*outside(content, processor), *(_analyzed(content) if processor == "gpu" else ())]
+    found = operations(content)
+    wrong = outside(found, processor)
     if wrong:
         raise ValueError(
             f"Every operation of an export for a {processor.upper()} must be one that it takes; "
             f"export for the CPU instead. Received: {'; '.join(wrong[:5])}"
         )
-    found = operations(content)
     titles = " and ".join(DELEGATES[column].title for column in PROCESSORS[processor])
     kinds = len({name for name, _ in found})
     remarks = [
@@ -101,18 +100,6 @@ def checked(content: bytes, processor: str, tokens: int | None = None) -> tuple[
             "measured to cost an NPU 31%; a model with classifier='gap' has none."
         )
     return tuple(remarks)
-
-
-def _analyzed(content):
-    """Returns what TensorFlow's analyzer refuses for the GPU delegate.
-
-    From 2.21 on it refuses nothing (`gpu_incompatible_nodes` of model_analyzer.cc stays empty).
-    """
-    import tensorflow as tf
-
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        tf.lite.experimental.Analyzer.analyze(model_content=content, gpu_compatibility=True)
-    return [line for line in printed.getvalue().splitlines() if "COMPATIBILITY WARNING" in line]
 
 
 def app_text(

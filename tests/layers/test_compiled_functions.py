@@ -6,6 +6,7 @@ import pytest
 
 from keras_vit import keras_private
 from keras_vit.layers import MLP, GroupNorm, LayerNorm
+from keras_vit.layers.base_layers import compiled_in_training
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("other backends compile the whole step", allow_module_level=True)
@@ -59,6 +60,13 @@ def test_values_and_gradients_are_those_that_are_not_compiled(layer, policy):
         assert ours.dtype == theirs.dtype
         scale = np.abs(theirs).max()
         np.testing.assert_allclose(ours, theirs, atol=tolerance * scale)
+
+
+def test_half_precision_is_rounded_once():
+    there_and_back = compiled_in_training(lambda x: (x + 300.0) - 300.0)
+    x = tf.constant([1.5], "bfloat16")  # At 300 bfloat16 has steps of 2.
+    assert there_and_back(x).dtype == "bfloat16"
+    assert there_and_back(x)[0] == 1.5
 
 
 @pytest.mark.parametrize("layer", ["tanh", "norm"])

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from by_hand import array
 from keras_vit.layers import PatchCorruption
 
 pytestmark = pytest.mark.any_backend
@@ -17,14 +18,14 @@ def corrupted(rate=0.5, batch=400, training=True):
     layer = PatchCorruption(rate)
     tokens = np.arange(1, batch * N + 1, dtype="float32").reshape(batch, N, 1).repeat(D, 2)
     outputs, places = layer(tokens, training=training)
-    return layer, tokens, *map(keras.ops.convert_to_numpy, (outputs, places))
+    return layer, tokens, *map(array, (outputs, places))
 
 
 def kinds(layer, tokens, outputs, places):
     """Returns masked, replaced and kept as booleans of the drawn patches."""
     at = places[..., None].repeat(D, 2)
     before, after = np.take_along_axis(tokens, at, 1), np.take_along_axis(outputs, at, 1)
-    masked = (after == np.array(layer.mask)).all(-1)
+    masked = (after == array(layer.mask)).all(-1)
     kept = (after == before).all(-1)
     return masked, ~masked & ~kept, kept
 
@@ -60,7 +61,7 @@ def test_a_replacement_is_another_patch_of_the_image_that_was_not_drawn():
 def test_draws_differ_between_steps_and_images_and_repeat_for_a_seed():
     layer, tokens, _, first = corrupted(0.15, batch=2)
     assert first.shape == (2, 15)
-    assert not np.array_equal(first, layer(tokens, training=True)[1])
+    assert not np.array_equal(first, array(layer(tokens, training=True)[1]))
     assert not np.array_equal(first[0], first[1])
     np.testing.assert_array_equal(first, corrupted(0.15, batch=2)[3])
 
@@ -75,8 +76,8 @@ def test_a_share_that_corrupts_all_or_nothing_is_refused():
 @pytest.mark.any_backend_slow
 def test_an_evaluation_repeats():
     layer, tokens, outputs, places = corrupted(batch=4, training=False)
-    state = np.array(layer.seed_generator.state)
+    state = array(layer.seed_generator.state)
     again, again_places = layer(tokens)
-    np.testing.assert_array_equal(outputs, keras.ops.convert_to_numpy(again))
-    np.testing.assert_array_equal(places, again_places)
-    np.testing.assert_array_equal(state, layer.seed_generator.state)
+    np.testing.assert_array_equal(outputs, array(again))
+    np.testing.assert_array_equal(places, array(again_places))
+    np.testing.assert_array_equal(state, array(layer.seed_generator.state))

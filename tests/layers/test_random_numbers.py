@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from by_hand import array
 from keras_vit.layers import Dropout, random_numbers
 from keras_vit.layers.random_numbers import examples_from, named_seed, philox, random_bits
 
@@ -35,10 +36,10 @@ def test_numbers_are_those_of_the_published_algorithm():
     # The known answer of Random123 for a counter and key of zeros.
     published = [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     assert by_python((0, 0), (0, 0, 0, 0)) == published
-    np.testing.assert_array_equal(np.ravel(philox((1, 4), seed(0, 0))), published)
+    np.testing.assert_array_equal(np.ravel(array(philox((1, 4), seed(0, 0)))), published)
     # Ten numbers take three counters; the last rows begin beyond 2^32.
     key, first = (3, 2**31 + 5), 2**31 - 9
-    rows = np.array(philox((3, 2, 5), seed(*key), first)).reshape(3, 10)
+    rows = array(philox((3, 2, 5), seed(*key), first)).reshape(3, 10)
     for row, found in enumerate(rows):
         counters = [3 * (first + row) + column for column in range(3)]
         words = [by_python(key, (c & 0xFFFFFFFF, c >> 32, 0, 0)) for c in counters]
@@ -64,7 +65,7 @@ def test_tensorflow_draws_the_numbers_of_the_other_backends(compiled):
 @pytest.mark.any_backend
 def test_a_row_of_numbers_goes_on_in_the_high_word_of_its_counter():
     first = (2**32 - 1) // 3  # A row of three counters, which begins at the last low word.
-    (found,) = np.array(random_numbers._philox_of_operations(1, 3, seed(3, 4), first))
+    (found,) = array(random_numbers._philox_of_operations(1, 3, seed(3, 4), first))
     counters = [(2**32 - 1, 0, 0, 0), (0, 1, 0, 0), (1, 1, 0, 0)]
     words = [by_python((3, 4), counter) for counter in counters]
     np.testing.assert_array_equal(found, np.ravel(words))
@@ -73,31 +74,35 @@ def test_a_row_of_numbers_goes_on_in_the_high_word_of_its_counter():
 @pytest.mark.any_backend
 def test_an_example_has_its_numbers_in_any_part_of_the_batch():
     shape = (3, 5)
-    whole = np.array(random_bits((12, *shape), seed(1, 2)))
+
+    def bits(count):
+        return array(random_bits((count, *shape), seed(1, 2)))
+
+    whole = bits(12)
     parts = []
     for first, count in ((0, 7), (7, 4), (11, 1)):
         with examples_from(first, count):
-            parts.append(np.array(random_bits((count, *shape), seed(1, 2))))
+            parts.append(bits(count))
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     with examples_from(2, 2):  # Six examples in all, each of two rows.
-        np.testing.assert_array_equal(random_bits((4, *shape), seed(1, 2)), whole[4:8])
-    np.testing.assert_array_equal(random_bits((12, *shape), seed(1, 2)), whole)
+        np.testing.assert_array_equal(bits(4), whole[4:8])
+    np.testing.assert_array_equal(bits(12), whole)
 
 
 @pytest.mark.any_backend
 def test_a_mask_has_the_layer_s_rate_and_keeps_the_mean():
     ones = np.ones((100, 40, 50), "float32")
-    outputs = np.array(Dropout(0.3)(ones, training=True))
+    outputs = array(Dropout(0.3)(ones, training=True))
     # 200,000 units: four standard errors.
     assert (outputs == 0).mean() == pytest.approx(0.3, abs=0.0041)
     np.testing.assert_allclose(outputs[outputs != 0], 1 / 0.7, rtol=1e-6)
-    examples = np.array(Dropout(0.3, (None, 1, 1))(ones, training=True))
+    examples = array(Dropout(0.3, (None, 1, 1))(ones, training=True))
     assert (examples == examples[:, :1, :1]).all()
     assert 0 < (examples[:, 0, 0] == 0).sum() < 100
 
 
 def test_named_seeds_differ_and_keep_the_count_of_calls():
-    drawn = [np.array(named_seed(seed(2**32 - 1, 7), name)) for name in ("one", "other")]
+    drawn = [array(named_seed(seed(2**32 - 1, 7), name)) for name in ("one", "other")]
     assert drawn[0][0] != drawn[1][0]
     assert drawn[0][1] == drawn[1][1] == 7
 

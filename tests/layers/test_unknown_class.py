@@ -1,8 +1,8 @@
-import keras
 import numpy as np
 import pytest
 import scipy.special
 
+from by_hand import array
 from keras_vit.layers import Leverage, UnknownClass
 from keras_vit.layers.heads import REFUSED_SHARE
 
@@ -31,7 +31,7 @@ def expected_rows(logits, leverage, temperature, threshold, largest):
 
 def test_rows_are_those_of_a_loop(logits, leverage):
     layer = UnknownClass(1.5, 0.6, 0.8)
-    rows = keras.ops.convert_to_numpy(layer(logits, leverage))
+    rows = array(layer(logits, leverage))
     np.testing.assert_allclose(
         rows,
         expected_rows(logits, leverage, 1.5, 0.6, 0.8),
@@ -40,16 +40,16 @@ def test_rows_are_those_of_a_loop(logits, leverage):
     assert {0, 3} < set(rows.argmax(axis=1))
     np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-6)
     copy = UnknownClass.from_config(layer.get_config())
-    np.testing.assert_array_equal(copy(logits, leverage), rows)
+    np.testing.assert_array_equal(array(copy(logits, leverage)), rows)
 
 
 def test_a_refused_class_of_probability_1_is_not_the_highest():
     rows = UnknownClass(0.01, 0.5, 0.5)(np.array([[9.0, 0.0]], "float32"), np.ones((1, 1)))
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(rows), [[1 / 3, 0, 2 / 3]], atol=1e-6)
+    np.testing.assert_allclose(array(rows), [[1 / 3, 0, 2 / 3]], atol=1e-6)
 
 
 def test_without_a_limit_nothing_is_strange(logits):
-    rows = keras.ops.convert_to_numpy(UnknownClass()(logits))
+    rows = array(UnknownClass()(logits))
     np.testing.assert_allclose(rows[:, :3], scipy.special.softmax(logits, axis=1), atol=1e-6)
     assert not rows[:, 3].any()
 
@@ -61,6 +61,4 @@ def test_the_leverage_is_a_squared_length():
     layer.build(features.shape)
     layer.set_weights([center, factor])
     expected = np.square((features - center) @ factor).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(
-        keras.ops.convert_to_numpy(layer(features)), expected, rtol=1e-5
-    )  # float32
+    np.testing.assert_allclose(array(layer(features)), expected, rtol=1e-5)  # float32
