@@ -232,7 +232,7 @@ def _loss_and_gradients(model, images, labels):
             loss = _loss(model, images, labels)
         values = tape.gradient(loss, [variable.value for variable in variables])
     gradients = {
-        variable.path: None if value is None else np.array(value)
+        variable.path: None if value is None else keras.ops.convert_to_numpy(value)
         for variable, value in zip(variables, values, strict=True)
     }
     return float(loss), gradients
