@@ -149,7 +149,7 @@ def test_a_line_is_the_prefix_and_the_patches_of_a_row_or_column(axis, prefix):
     for image in range(2):
         for number, line in enumerate(patches):
             expected = z[image, [*range(prefix), *line]]
-            np.testing.assert_array_equal(lines[image * len(patches) + number], expected)
+            np.testing.assert_array_equal(array(lines)[image * len(patches) + number], expected)
     joined = JoinLines(axis, prefix)(lines, grid)
     np.testing.assert_allclose(array(joined), z, atol=1e-6)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from by_hand import array
 from keras_vit.layers import Dropout, tokens
 from keras_vit.training.run.masked_patches import masked_patch_model
 from makers import tiny_config
@@ -40,13 +41,13 @@ class Recorder:
         def recorded_call(layer, inputs, training=False, seed=None):
             if training and layer.rate:
                 seed = layer.seed_generator.next() if seed is None else seed
-                kept = np.array(call(layer, keras.ops.ones_like(inputs), True, seed)) != 0
+                kept = array(call(layer, keras.ops.ones_like(inputs), True, seed)) != 0
                 self.masks.append((layer, kept[:, 0, 0] if layer.noise_shape else kept))
-                self.seeds.append(tuple(np.array(seed).tolist()))
+                self.seeds.append(tuple(array(seed).tolist()))
             return call(layer, inputs, training, seed)
 
         def recorded_draw(shape, seed):
-            self.seeds.append(tuple(np.array(seed).tolist()))
+            self.seeds.append(tuple(array(seed).tolist()))
             return draw(shape, seed)
 
         monkeypatch.setattr(Dropout, "call", recorded_call)
