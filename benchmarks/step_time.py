@@ -5,7 +5,7 @@
 Prints one table for TensorFlow: milliseconds of each kind of operation in the profiler's record of
 whole steps, with one operation at a time. The last rows are the step as it is timed without the
 profiler, and the dense products of the twelve blocks alone, forward and backward, as a graph of
-nothing else; in inference also those of PyTorch, where it is installed. All take turns.
+nothing else; in inference also PyTorch's, where it is installed. All take turns.
 """
 
 import argparse
