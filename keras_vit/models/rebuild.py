@@ -185,14 +185,14 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
     layers = {layer.name: layer for layer in model.layers}
     head, norm = configs.classifier_layer(layers), layers.get("encoder_norm")
     if feature == "pre_logits" and (head is not None or len(model.output_shape) == 2):
-        return keras.Model(model.inputs, model.outputs[0] if head is None else head.input)
+        return keras.Model(model.input, model.outputs[0] if head is None else head.input)
     config: Any = config_of(model) if norm else None
     tokens: Any = norm.output if norm else None  # (B, N, D)
     if feature == "avg" and isinstance(config, configs.ViTConfig):
         patches = tokens[:, config.num_prefix_tokens :]
-        return keras.Model(model.inputs, keras.ops.mean(patches, axis=1))
+        return keras.Model(model.input, keras.ops.mean(patches, axis=1))
     if feature == "token" and getattr(config, "has_class_token", False):
-        return keras.Model(model.inputs, tokens[:, 0])
+        return keras.Model(model.input, tokens[:, 0])
     raise ValueError(
         f"The feature must be one of {configs.FEATURES}: pre_logits needs a head or pooling, avg "
         'and token need the tokens of a Vision Transformer with final_norm="tokens", and token a '

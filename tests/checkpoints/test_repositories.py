@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+from by_hand import array
 from keras_vit.checkpoints.repositories import classifier_folder, fixed_name
 from keras_vit.models.opening import open_model
 
@@ -47,8 +48,8 @@ def test_a_model_of_transformers_is_opened_by_its_name(hub, golden, of_transform
     assert opened.description.licence == "mit"
     known = golden("hf_vit").load()
     expected = keras.ops.softmax(known["logits"])
-    probabilities = opened.to_model()[0](known["images"])
-    np.testing.assert_allclose(probabilities, expected, atol=1e-5)  # float32, depth 2
+    probabilities = array(opened.to_model()[0](known["images"]))
+    np.testing.assert_allclose(probabilities, array(expected), atol=1e-5)  # float32, depth 2
     # What is read was fetched once; no pickle, no other file.
     read = {"README.md", "config.json", "model.safetensors", "preprocessor_config.json"}
     assert hub.fetched() == dict.fromkeys(read, 1)
