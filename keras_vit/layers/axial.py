@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import RelativeSelfAttention
-from keras_vit.layers.base_layers import CompositeLayer
 from keras_vit.layers.residual_units import PreActivationUnit
 
 
@@ -80,7 +79,7 @@ class AxialAttention(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialUnit(CompositeLayer, PreActivationUnit):
+class AxialUnit(PreActivationUnit):
     """The unit of a BiT ResNet with axial attention for its 3x3 convolution.
 
         a = relu(norm_1(x))

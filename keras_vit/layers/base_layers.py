@@ -52,23 +52,32 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 class CompositeLayer(keras.layers.Layer):
-    """A layer made of other layers, which are quantised again when it is built from a file.
+    """A layer made of other layers, which are quantised and frozen again when a file is read.
 
     `model.quantize("int8")` changes the variables of dense layers. Keras saves the mode of a
-    layer in its dtype policy, but not for the sublayers of another layer; so it cannot read its
-    own files of a quantised `keras.layers.MultiHeadAttention`.
+    layer in its dtype policy and whether it is trained in its config, but neither for the
+    sublayers of another layer; so it cannot read its own files of a quantised
+    `keras.layers.MultiHeadAttention`, and all of a frozen one would be trained.
     """
 
     def get_build_config(self):
-        modes = {path: layer.quantization_mode for path, layer in _sublayers(self)}
+        config, parts = super().get_build_config(), dict(_sublayers(self))
+        modes = {path: layer.quantization_mode for path, layer in parts.items()}
         modes = {path: mode for path, mode in modes.items() if mode}
-        config = super().get_build_config()
-        return {**config, "quantized": modes} if modes else config
+        frozen = [path for path, layer in parts.items() if not layer.trainable]
+        if modes:
+            config = {**config, "quantized": modes}
+        return {**config, "frozen": frozen} if frozen else config
 
     def build_from_config(self, config):
-        super().build_from_config({k: v for k, v in config.items() if k != "quantized"})
-        for path, mode in config.get("quantized", {}).items():
+        shapes = dict(config)
+        modes, frozen = shapes.pop("quantized", {}), shapes.pop("frozen", [])
+        super().build_from_config(shapes)
+        for path, mode in modes.items():
             operator.attrgetter(path)(self).quantize(mode)
+        if frozen:
+            for path, layer in _sublayers(self):  # Each before its own ones, which it changes.
+                layer.trainable = path not in frozen
 
 
 def _sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.Layer]]:

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.configs.resnet_configs import PoolingStem
+from keras_vit.layers.base_layers import CompositeLayer
 from keras_vit.layers.norms import GroupNorm
 
 # The place of epsilon in the formula, and its value in the official training code.
@@ -127,7 +128,7 @@ class PassingKernel(keras.initializers.Initializer):
         return keras.ops.add(keras.ops.multiply(values, is_random), passing)
 
 
-class BottleneckUnit(keras.layers.Layer):
+class BottleneckUnit(CompositeLayer):
     """The arguments and the output shape of both residual units."""
 
     def __init__(self, filters, strides=1, **kwargs):
@@ -241,7 +242,7 @@ def _conv_and_norm(
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PoolingUnit(keras.layers.Layer):
+class PoolingUnit(CompositeLayer):
     """Two 3x3 convolutions, with a pool behind the first and a residual over the second.
 
         x = relu(norm_1(max_pool(conv_1(x))))   3x3, to the filters; pool of 2x2 cells

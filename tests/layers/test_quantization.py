@@ -50,9 +50,12 @@ def test_a_quantised_model_is_read_from_its_file(name, tmp_path):
 
 
 def test_keras_cannot_read_its_own_quantised_attention(tmp_path):
-    """Where it can, `CompositeLayer` can go."""
+    """Where it can, and keeps it frozen, `CompositeLayer` can go."""
     inputs = keras.Input((5, 8))
     model = keras.Model(inputs, keras.layers.MultiHeadAttention(2, 3)(inputs, inputs))
+    model.layers[-1].trainable = False
+    model.save(tmp_path / "model.keras")
+    assert keras.saving.load_model(tmp_path / "model.keras").trainable_variables
     model.quantize("int8")
     model.save(tmp_path / "model.keras")
     with pytest.raises(ValueError, match="could not be loaded"):
