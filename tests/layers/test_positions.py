@@ -78,7 +78,7 @@ def test_the_graph_resizes_by_every_rule_as_files_are_resized(rule, grid):
     zeros = np.zeros((1, PREFIX + grid[0] * grid[1], DIM), "float32")
     outputs = model.predict([zeros, np.zeros((1, *grid, DIM), "float32")], verbose=0)
     expected = resize_positions(table, GRID, grid, rule)
-    np.testing.assert_allclose(outputs[0, PREFIX:], expected, atol=3e-6)
+    np.testing.assert_allclose(outputs[0, PREFIX:], expected, atol=5e-6)  # float32, up to 3
 
 
 def test_values_start_normal_with_the_official_deviation(layer_class):

@@ -94,7 +94,7 @@ def test_all_masks_of_a_model_are_independent(name, recorder):
     masks += [kept.reshape(BATCH, -1)[:, 0] for _, kept in recorder.masks]
     if name == "masked patches":
         drawn = np.zeros((BATCH, 4), bool)
-        np.put_along_axis(drawn, np.array(outputs["places"]), True, 1)
+        np.put_along_axis(drawn, array(outputs["places"]), True, 1)
         masks.append(drawn[:, 0])
     count = len(recorder.masks)
     for (i, one), (j, other) in itertools.combinations(enumerate(masks), 2):
