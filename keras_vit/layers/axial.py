@@ -4,11 +4,12 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import RelativeSelfAttention
+from keras_vit.layers.base_layers import CompositeLayer
 from keras_vit.layers.residual_units import PreActivationUnit
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialAttention(keras.layers.Layer):
+class AxialAttention(CompositeLayer):
     """Row, then column self-attention in place of a convolution; paper, Appendix D.6.
 
     Each position attends to its row, and then to its column, by `RelativeSelfAttention` with

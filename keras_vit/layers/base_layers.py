@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,46 @@ from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
 from keras_vit.utils.files import changed_fields
 
 
-class ConfiguredLayer(keras.layers.Layer):
+class CompositeLayer(keras.layers.Layer):
+    """A layer made of other layers, which are quantised and frozen again when a file is read.
+
+    `model.quantize("int8")` changes the variables of dense layers. Keras saves the mode of a
+    layer in its dtype policy and whether it is trained in its config, but neither for the
+    sublayers of another layer; so it cannot read its own files of a quantised
+    `keras.layers.MultiHeadAttention`, and all of a frozen one would be trained.
+    """
+
+    def get_build_config(self):
+        config, parts = super().get_build_config(), dict(_sublayers(self))
+        modes = {path: layer.quantization_mode for path, layer in parts.items()}
+        modes = {path: mode for path, mode in modes.items() if mode}
+        frozen = [path for path, layer in parts.items() if not layer.trainable]
+        if modes:
+            config = {**config, "quantized": modes}
+        return {**config, "frozen": frozen} if frozen else config
+
+    def build_from_config(self, config):
+        shapes = dict(config)
+        modes, frozen = shapes.pop("quantized", {}), shapes.pop("frozen", [])
+        super().build_from_config(shapes)
+        parts = dict(_sublayers(self))
+        for path, mode in modes.items():
+            parts[path].quantize(mode)
+        if frozen:
+            for path, layer in parts.items():  # Each before its own ones, which it changes.
+                layer.trainable = path not in frozen
+
+
+def _sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.Layer]]:
+    """Yields the sublayers, and theirs, with the paths of their attributes."""
+    modules = vars(layer).get("_modules", {})  # Where PyTorch keeps them.
+    for name, value in {**vars(layer), **modules}.items():
+        if isinstance(value, keras.layers.Layer):
+            yield f"{prefix}{name}", value
+            yield from _sublayers(value, f"{prefix}{name}.")
+
+
+class ConfiguredLayer(CompositeLayer):
     """A layer whose arguments are the fields of a config.
 
     `MLP(MLPConfig(768))`, `MLP(768)` and `MLP(hidden_dim=768)` are the same. The config is kept
@@ -49,44 +87,6 @@ class ConfiguredLayer(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), **changed_fields(self.config)}
-
-
-class CompositeLayer(keras.layers.Layer):
-    """A layer made of other layers, which are quantised and frozen again when a file is read.
-
-    `model.quantize("int8")` changes the variables of dense layers. Keras saves the mode of a
-    layer in its dtype policy and whether it is trained in its config, but neither for the
-    sublayers of another layer; so it cannot read its own files of a quantised
-    `keras.layers.MultiHeadAttention`, and all of a frozen one would be trained.
-    """
-
-    def get_build_config(self):
-        config, parts = super().get_build_config(), dict(_sublayers(self))
-        modes = {path: layer.quantization_mode for path, layer in parts.items()}
-        modes = {path: mode for path, mode in modes.items() if mode}
-        frozen = [path for path, layer in parts.items() if not layer.trainable]
-        if modes:
-            config = {**config, "quantized": modes}
-        return {**config, "frozen": frozen} if frozen else config
-
-    def build_from_config(self, config):
-        shapes = dict(config)
-        modes, frozen = shapes.pop("quantized", {}), shapes.pop("frozen", [])
-        super().build_from_config(shapes)
-        for path, mode in modes.items():
-            operator.attrgetter(path)(self).quantize(mode)
-        if frozen:
-            for path, layer in _sublayers(self):  # Each before its own ones, which it changes.
-                layer.trainable = path not in frozen
-
-
-def _sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.Layer]]:
-    """Yields the sublayers, and theirs, with the paths of their attributes."""
-    modules = vars(layer).get("_modules", {})  # Where PyTorch keeps them.
-    for name, value in {**vars(layer), **modules}.items():
-        if isinstance(value, keras.layers.Layer):
-            yield f"{prefix}{name}", value
-            yield from _sublayers(value, f"{prefix}{name}.")
 
 
 def compiled_in_training(function):

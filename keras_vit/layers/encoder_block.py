@@ -14,7 +14,7 @@ from keras_vit.layers.attention import (
     SelfAttention,
     output_spec,
 )
-from keras_vit.layers.base_layers import CompositeLayer, ConfiguredLayer, compiled_in_training
+from keras_vit.layers.base_layers import ConfiguredLayer, compiled_in_training
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.random_numbers import DrawsByExample, Dropout, named_seed
 
@@ -183,7 +183,7 @@ class _Call:
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class EncoderBlock(DrawsByExample, CompositeLayer, ConfiguredLayer):
+class EncoderBlock(DrawsByExample, ConfiguredLayer):
     """Self-attention, then an MLP, each after a LayerNorm and with a residual.
 
     Paper, equations 2 and 3:

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_vit.configs.blocks import PoolingConfig
 from keras_vit.layers.attention import make_projections
-from keras_vit.layers.base_layers import CompositeLayer, ConfiguredLayer
+from keras_vit.layers.base_layers import ConfiguredLayer
 from keras_vit.layers.encoder_block import MLP
 from keras_vit.layers.norms import LayerNorm
 
@@ -42,7 +42,7 @@ def class_scores(x, classes: int, activation, bias: float = 0.0, name: str = "pr
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AttentionPooling(CompositeLayer, ConfiguredLayer):
+class AttentionPooling(ConfiguredLayer):
     """Pools a sequence by attention; the MAP head of big_vision (arXiv 2106.04560).
 
         x = softmax(p U_q (z U_k)^T / sqrt(D_h)) z U_v U_out        p: a learned probe
