@@ -3,7 +3,13 @@ import pytest
 from PIL import ExifTags, Image
 from scipy import stats
 
-from keras_vit.training.trust.shortcuts import PhotoFacts, auroc, find_shortcuts, photo_facts
+from keras_vit.training.trust.shortcuts import (
+    PhotoFacts,
+    auroc,
+    find_shortcuts,
+    photo_facts,
+    simple_numbers,
+)
 from makers import encode, smooth_picture
 
 COUNT, CLASSES = 120, 3
@@ -22,6 +28,7 @@ def facts():
             "border": RNG.random(51).astype("float32"),
             "surroundings": RNG.random(768).astype("float32"),
         },
+        RNG.random(30).astype("float32"),
     )
 
 
@@ -106,3 +113,45 @@ def test_the_quality_of_a_jpeg_is_that_of_its_tables(quality):
     kind, found = facts["file format and JPEG quality"].split()
     assert kind == "JPEG"
     assert int(found) == pytest.approx(quality, abs=5)
+
+
+def blocks_of(values):
+    edges = [np.linspace(0, size, 17).astype(int) for size in values.shape]
+    return [
+        values[top:bottom, left:right]
+        for top, bottom in zip(edges[0][:-1], edges[0][1:], strict=True)
+        for left, right in zip(edges[1][:-1], edges[1][1:], strict=True)
+    ]
+
+
+def test_simple_numbers_are_quantiles_of_the_contrast_by_block():
+    image = Image.fromarray(RNG.integers(0, 256, (70, 90, 3), "uint8"))
+    grey = np.asarray(image, "float64") @ [0.299, 0.587, 0.114]
+    right = np.abs(np.diff(np.pad(grey, ((0, 0), (0, 1)), "reflect"), axis=1))
+    found = simple_numbers(image)
+    deviations = [block.std() for block in blocks_of(grey)]
+    differences = [block.mean() for block in blocks_of(right)]
+    # float32, and squares of 255.
+    np.testing.assert_allclose(
+        np.expm1(found[:8]), np.quantile(deviations, np.linspace(0, 1, 8)), rtol=1e-3
+    )
+    np.testing.assert_allclose(
+        np.expm1(found[8:16]), np.quantile(differences, np.linspace(0, 1, 8)), rtol=1e-4
+    )
+    np.testing.assert_allclose(np.exp(found[-2:]), [90, 70], rtol=1e-5)
+    assert found.shape == (30,)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 200), (40, 5)])
+def test_simple_numbers_are_finite_of_small_photos(size):
+    assert np.isfinite(simple_numbers(Image.new("L", size, 7))).all()
+
+
+def test_simple_numbers_show_a_small_spot_wherever_it_is():
+    pixels = RNG.integers(100, 110, (250, 250), "uint8")
+    spotted = pixels.copy()
+    spotted[31:36, 200:204] = 255
+    plain, found = (simple_numbers(Image.fromarray(each)) for each in (pixels, spotted))
+    moved = simple_numbers(Image.fromarray(np.roll(spotted, (125, 125), (0, 1))))
+    assert found[24] > plain[24] + 0.2
+    np.testing.assert_allclose(moved[24], found[24], atol=0.1)
