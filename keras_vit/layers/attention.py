@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.configs.blocks import AttentionConfig
 from keras_vit.layers.base_layers import ConfiguredLayer
+from keras_vit.layers.fused_attention import fused_attention
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.positions import RotaryPositions, resize_offsets
 from keras_vit.layers.random_numbers import Dropout
@@ -86,9 +87,9 @@ class SelfAttention(ConfiguredLayer):
         MSA(z) = [A_1 v_1; ...; A_k v_k] U_msa
 
     Differs from `keras.layers.MultiHeadAttention`: the projections are plain matrix
-    products, which TensorFlow runs faster than einsums; the softmax is float32 under every
-    dtype policy; and the attention probabilities come from the same operations whether they
-    are returned or not.
+    products, which TensorFlow runs faster than einsums, and the softmax is float32 under every
+    dtype policy. Where `fused_attention` knows one kernel for all of it, as on GPUs, that is
+    used unless probabilities are returned or dropped.
     Kernels have the shapes of the official files: query, key and value `(D, k, D_h)`,
     out `(k, D_h, D)`, with Glorot-uniform values of the flattened matrix.
 
@@ -119,6 +120,7 @@ class SelfAttention(ConfiguredLayer):
     """
 
     config_type = AttentionConfig
+    adds_logits = False  # Of positions.
 
     def build(self, tokens_shape, patches_shape=None):
         dim, config, policy = tokens_shape[-1], self.config, self.dtype_policy
@@ -155,12 +157,18 @@ class SelfAttention(ConfiguredLayer):
             key = self.key_norm(key, training=training)
         if self.config.rotary:
             query, key = self.rotation(query, key, patches)
-        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # Equation 6.
-        logits = self.add_position_logits(logits, query, patches)
-        attention = ops.softmax(ops.cast(logits, "float32"))  # (B, k, N, N)
-        dropped = self.dropout(attention, training=training, seed=seed)
-        mixed = ops.matmul(ops.cast(dropped, value.dtype), value)  # (B, k, N, D_h), equation 7.
-        mixed = ops.transpose(mixed, (0, 2, 1, 3))  # (B, N, k, D_h)
+        fused = attention = None
+        if not (return_attention or self.adds_logits or (training and self.config.dropout_rate)):
+            fused = fused_attention(query)
+        if fused is not None:
+            mixed = fused(query, key, value)
+        else:
+            logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # Equation 6.
+            logits = self.add_position_logits(logits, query, patches)
+            attention = ops.softmax(ops.cast(logits, "float32"))  # (B, k, N, N)
+            dropped = self.dropout(attention, training=training, seed=seed)
+            mixed = ops.matmul(ops.cast(dropped, value.dtype), value)  # Equation 7.
+        mixed = ops.transpose(mixed, (0, 2, 1, 3))  # From (B, k, N, D_h) to (B, N, k, D_h).
         outputs = self.out(mixed)  # (B N, D), equation 8.
         outputs = outputs if as_rows else ops.reshape(outputs, ops.shape(tokens))
         return (outputs, attention) if return_attention else outputs
@@ -226,6 +234,8 @@ class RelativeSelfAttention(SelfAttention):
     >>> tuple(attention(keras.ops.zeros((2, 197, 192))).shape)
     (2, 197, 192)
     """
+
+    adds_logits = True
 
     def __init__(self, *fields, grid, num_prefix_tokens=0, **kwargs):
         super().__init__(*fields, **kwargs)

@@ -177,6 +177,7 @@ class _Call:
     seed: Any
     shape: Any
     patches: Any
+    return_attention: bool
 
     def seed_of(self, use):
         return None if self.seed is None else named_seed(self.seed, use)
@@ -250,7 +251,8 @@ class EncoderBlock(DrawsByExample, ConfiguredLayer):
 
         def encode(z):
             shape = ops.shape(z)
-            rows, attention = self.pre_norm(z, _Call(training, seed, shape, patches))
+            call = _Call(training, seed, shape, patches, return_attention)
+            rows, attention = self.pre_norm(z, call)
             return ops.reshape(rows, shape), attention
 
         if self.config.remat and training and not return_attention:
@@ -259,7 +261,7 @@ class EncoderBlock(DrawsByExample, ConfiguredLayer):
         return (outputs, attention) if return_attention else outputs
 
     def pre_norm(self, z, call):
-        """Returns the tokens after the block as rows, and the attention probabilities."""
+        """Returns the tokens after the block as rows, and its attention probabilities or None."""
         rows = as_rows(z)
         y, attention = self.attend(self.norm_1(z), call)
         rows = rows + self.residual(1, y, call)  # Equation 2.
@@ -268,15 +270,16 @@ class EncoderBlock(DrawsByExample, ConfiguredLayer):
         return rows, attention
 
     def attend(self, z, call):
-        """Returns the attention's outputs as rows, and its probabilities."""
-        y, attention = self.attention(
+        """Returns the attention's outputs as rows, and its probabilities or None."""
+        found = self.attention(
             z,
             training=call.training,
             seed=call.seed_of("attention"),
-            return_attention=True,
+            return_attention=call.return_attention,
             as_rows=True,
             patches=call.patches,
         )
+        y, attention = found if call.return_attention else (found, None)
         return self.dropout(y, training=call.training, seed=call.seed_of("dropout")), attention
 
     def residual(self, number, y, call):
