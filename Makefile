@@ -20,7 +20,8 @@ $(SETUP): setup.cfg setup.py pyproject.toml
 	@touch $@
 
 demo: $(SETUP)  ## Pre-train, transfer, evaluate, predict and export a small ViT on real digits (~5 min).
-	$(BIN)/keras-vit demo --output demo --overwrite
+	rm -rf demo
+	$(BIN)/python examples/digits.py demo
 
 test: $(SETUP)  ## Run the default test suite (about 10 min on 2 cores).
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \

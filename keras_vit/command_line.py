@@ -31,7 +31,6 @@ DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
 # Each command with the first line of its docstring, which `--help` lists without the imports of all
 # commands. Its module is keras_vit.commands.<name>, dashes as underscores.
 COMMANDS = {
-    "demo": "Run the main job on real digits: pre-train, transfer, evaluate, predict, export.",
     "check": "Check labelled photos before training: labels, copies, shortcuts, unreadable files.",
     "models": "List the models and their costs.",
     "finetune": "Fine-tune a pre-trained model on your own images.",
@@ -71,8 +70,8 @@ FIRST_COMMANDS = {
     ),
 }
 WITHOUT_PHOTOS = (
-    "Without photos: keras-vit demo trains, evaluates, predicts and exports on real digits, and a\n"
-    "trained classifier is in the package (keras-vit predict cifar10 cat.jpg)."
+    "Without photos of your own: a trained classifier is in the package\n"
+    "(keras-vit predict cifar10 cat.jpg)."
 )
 EPILOG = "keras-vit COMMAND --help lists a command's arguments."
 

@@ -40,6 +40,11 @@ PRINTED = {
         (r"layer 5: .* about (\d+) of 65", 30, 60),
     ],
     "predict_onnx": [(r"^([\d.]+)%  unknown", 66, 67)],
+    "digits": [
+        (r"its own 0-4: ([\d.]+)%", 97, 100),
+        (r"after transfer to 5-9: ([\d.]+)%", 97, 100),
+        (r"same answer: ([\d.]+)%", 100, 100),
+    ],
     "several_labels": [(r"mAP +([\d.]+)", 0.65, 1), (r"exact +([\d.]+)", 20, 100)],
     "two_replicas": [
         (r"replicas: (2), losses", 2, 2),
@@ -47,7 +52,7 @@ PRINTED = {
         (r"largest difference of a weight: (\S+)", 0, 1e-5),
     ],
 }
-GIVEN = {"predict_onnx": ["model.onnx", "noise.png"]}
+GIVEN = {"predict_onnx": ["model.onnx", "noise.png"], "digits": ["demo"]}
 WRITTEN = {
     "finetune_with_fit": "digits-classifier/model.keras",
     "nearest_images": "nearest.png",
@@ -58,7 +63,7 @@ WRITTEN = {
 
 def test_every_example_is_run_and_is_in_the_table():
     programs = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert programs == {*PRINTED, "serve", "beam_predict"}
+    assert programs == {*PRINTED, "serve", "beam_predict", "run_saved_model"}
     table = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert programs == set(re.findall(r"^\| \[(\w+)\.py\]", table, re.M))
 
@@ -73,7 +78,7 @@ def write_given(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_runs(name, tmp_path):
-    if name in GIVEN:
+    if name == "predict_onnx":
         write_given(tmp_path)
     done = subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py", *GIVEN.get(name, ())],

@@ -23,9 +23,9 @@ def test_images_are_predicted_and_evaluated(command, tiny, colors, tmp_path):
     (tmp_path / "evaluated.txt").write_text(f"{tiny}\n{colors}\n{evaluated.out}")
 
 
-@pytest.mark.parametrize("name", ["finetune", "pretrain", "sweep", "demo", "export"])
+@pytest.mark.parametrize("name", ["finetune", "pretrain", "sweep", "export"])
 def test_commands_that_train_or_export_name_their_backends(name, refused, tiny, colors, tmp_path):
-    data = {"pretrain": ["--data", colors], "demo": [], "export": [tiny, "--to", "onnx"]}
+    data = {"pretrain": ["--data", colors], "export": [tiny, "--to", "onnx"]}
     given = data.get(name, ["--data", colors, "--weights", tiny])
     known = "tensorflow" if name == "export" else "tensorflow or jax"
     line = refused(name, *given, "--output", tmp_path / "output")

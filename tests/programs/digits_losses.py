@@ -1,21 +1,24 @@
-"""Runs the demonstration on Keras's backend: `python demo_losses.py OUTPUT [PRETRAINED]`.
+"""Runs examples/digits.py on Keras's backend: `python digits_losses.py OUTPUT [PRETRAINED]`.
 
 Prints a line of JSON: its accuracies, and the losses of the first steps of its two jobs, from the
 same weights on every backend: random ones from a seed, and the classifier PRETRAINED (by default
-the one that this demonstration trains).
+the one that this run trains).
 """
 
+import contextlib
 import dataclasses
 import json
 import pathlib
+import runpy
 import sys
 
 import keras
 import numpy as np
 
-from keras_vit.training import demo, finetune, pretrain
+from keras_vit.training import finetune, pretrain
 from keras_vit.training.run import finetune as page
 
+DIGITS = runpy.run_path(str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "digits.py"))
 STEPS = 10
 OUTPUT = pathlib.Path(sys.argv[1])
 PRETRAINED = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else OUTPUT / "pretrained")
@@ -56,13 +59,14 @@ def first_losses(train, part, settings):
     return first.losses
 
 
-result = demo.demo(OUTPUT, log=lambda line: print(line, file=sys.stderr, flush=True))
-transfer = dataclasses.replace(demo.TRANSFER, weights=str(PRETRAINED))
+with contextlib.redirect_stdout(sys.stderr):
+    accuracies = DIGITS["main"](OUTPUT)
+transfer = dataclasses.replace(DIGITS["TRANSFER"], weights=str(PRETRAINED))
 page.build_model = build_from_seed
 outcome = {
     "backend": keras.backend.backend(),
-    "pretraining": first_losses(pretrain, demo.FIRST, demo.PRETRAINING),
-    "transfer": first_losses(finetune, demo.SECOND, transfer),
-    "accuracies": [result.pretraining_accuracy, result.after_transfer, result.export_agreement],
+    "pretraining": first_losses(pretrain, DIGITS["FIRST"], DIGITS["PRETRAINING"]),
+    "transfer": first_losses(finetune, DIGITS["SECOND"], transfer),
+    "accuracies": accuracies,
 }
 print(json.dumps(outcome))
