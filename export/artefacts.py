@@ -17,7 +17,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.images.transcoding import to_rgb
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CLASSES, PREPROCESSING, check_holds_one_model
-from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
+from keras_vit.utils.quiet_tensorflow import check_not_forked, import_tensorflow_quietly
 from keras_vit.utils.safe_text import for_line
 
 from .formats import OpenedExport, Signature, check_is_no_pattern, format_of, read_facts
@@ -99,6 +99,7 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
         OSError: If it cannot be read.
         ImportError: If its runtime is not installed.
     """
+    check_not_forked()
     path = pathlib.Path(path)
     try:
         opened = open_export(path)

@@ -35,6 +35,7 @@ from keras_vit.prediction import Prediction, highest, predict_batch, split_answe
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import model_in
+from keras_vit.utils.quiet_tensorflow import check_not_forked, is_forked
 
 if TYPE_CHECKING:
     import keras
@@ -67,8 +68,6 @@ class Classifier:
     >>> classifier.predict("garden.jpg", top=1)[0].top
     [('beagle', 0.98)]
     """
-
-    _process: int | None = None  # The one that opened the first.
 
     def __init__(
         self,
@@ -110,21 +109,13 @@ class Classifier:
         self.model, self.description = model, described_fully(description, model)
         self.recipe = dict(recipe or {})
         self.folder = None if folder is None else pathlib.Path(folder)
-        Classifier._process = Classifier._process or os.getpid()
+        check_not_forked()
 
     def __reduce__(self):
         if hasattr(self.model, "takes_pixels"):  # A running export is opened again.
             return _unpickled, (open_classifier, (os.path.abspath(str(self.folder)),))
         facts = (self.description, self.recipe, self.folder)
         return _unpickled, (*self.model.__reduce__(), *facts)
-
-    def _check_process(self):
-        if self._process != os.getpid():
-            raise RuntimeError(
-                "A classifier must not be used in a forked process, where TensorFlow never "
-                'answers: start processes with multiprocessing.get_context("spawn"). '
-                f"Received: process {os.getpid()}, a fork of {self._process}"
-            )
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -156,7 +147,7 @@ class Classifier:
         Returns:
             A float32 array `(B, height, width, C)`.
         """
-        self._check_process()
+        check_not_forked()
         if hasattr(images, "convert") or getattr(images, "ndim", 4) == 3:
             images = [images]
         arrays = []
@@ -205,7 +196,7 @@ class Classifier:
         Yields:
             A `Prediction` for each image, in order.
         """
-        self._check_process()
+        check_not_forked()
         if top < 1 or batch_size < 1:
             raise ValueError(
                 "top and batch_size must be at least 1. "
@@ -258,7 +249,7 @@ class Classifier:
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` or `(B, K + 1)` for B inputs of `input_of`."""
-        self._check_process()
+        check_not_forked()
         if len({image.shape for image in inputs}) == 1:
             return predict_batch(self.model, np.stack(inputs))
         # Images of several sizes, which the model resizes itself.
@@ -347,7 +338,7 @@ def check_classifier(labels: Labels, model: keras.Model, preprocessing: Preproce
 
 
 def _unpickled(read, arguments, *facts):
-    if Classifier._process not in (None, os.getpid()):  # Forked: its use is refused.
+    if is_forked():  # Its use is refused.
         return Classifier.__new__(Classifier)
     model = read(*arguments)
     return Classifier.of(model, *facts) if facts else model
@@ -366,6 +357,7 @@ def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
     """
     if isinstance(model, Classifier):
         return model
+    check_not_forked()
     if not isinstance(model, (str, os.PathLike)):
         raise TypeError(
             "A classifier is a Classifier or its folder, which keras_vit.save_classifier(folder, "

@@ -255,6 +255,14 @@ def test_a_forked_process_is_refused_and_a_spawned_one_predicts(folder, images):
         assert dict(one.top) == pytest.approx(dict(other.top), abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["load_classifier", "open_model"])
+def test_opening_in_a_fork_of_a_process_that_has_a_model_is_refused(name, folder):
+    load_classifier(folder)
+    refused = pytest.raises(RuntimeError, match=r'neither opened .*"spawn".* Received: process \d+')
+    with multiprocessing.get_context("fork").Pool(1) as pool, refused:
+        pool.apply_async(getattr(keras_vit, name), (folder,)).get(60)
+
+
 def test_a_file_that_exists_is_not_said_to_be_missing(tmp_path):
     (tmp_path / "base.onnx").write_text("")
     with pytest.raises(ValueError, match=r"base.onnx, which is no folder: .*keras_vit.build"):

@@ -31,6 +31,7 @@ from keras_vit.checkpoints.formats import (
 from keras_vit.description import Description
 from keras_vit.keras_private import load_keras_model, safe_get_h5_dataset
 from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS, parse_json, read_json
+from keras_vit.utils.quiet_tensorflow import check_not_forked
 
 # Bytes that an entry of an archive may declare beyond the file's size; Keras does not compress.
 _FREE_BYTES = 2**20
@@ -102,7 +103,9 @@ def read_model(path: str | os.PathLike) -> keras.Model:
     Raises:
         ValueError: If the file cannot be read as a Keras model, has content that Keras does
             not write, or has weights that are not finite.
+        RuntimeError: In a fork of a process that has opened a model.
     """
+    check_not_forked()
     try:
         config, weights, stored = check_keras_archive(path)
         # What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.

@@ -39,6 +39,7 @@ from keras_vit.models.build import build
 from keras_vit.models.rebuild import copy_weights, without_unknown
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_resize, value_range
 from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in, read_json
+from keras_vit.utils.quiet_tensorflow import check_not_forked
 
 _FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 
@@ -88,6 +89,7 @@ def open_model(
     >>> opened.description.labels.names
     ('beagle', 'boxer')
     """
+    check_not_forked()
     if not isinstance(anything, (str, os.PathLike)) or anything in configs.MODELS:
         raise ValueError(
             "A model's name needs weights (--weights; in Python open_model(weights, model=name)): "

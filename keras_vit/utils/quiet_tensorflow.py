@@ -1,4 +1,4 @@
-"""Import of TensorFlow without its log lines."""
+"""Import of TensorFlow without its log lines, and the processes in which it never answers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,25 @@ import tempfile
 # Warnings that users can do nothing about: images of several formats are decoded by several graphs,
 # and data sets are looked for before they are downloaded.
 _REMARKS = ("tf.function retracing", "has no dataset_info.json")
+
+_process: int | None = None  # The one that opened the first model.
+
+
+def is_forked() -> bool:
+    """Returns whether this process is a fork of one that has opened a model; else notes it."""
+    global _process
+    _process = _process or os.getpid()
+    return _process != os.getpid()
+
+
+def check_not_forked() -> None:
+    """Raises RuntimeError in a fork of a process that has opened a model; see `is_forked`."""
+    if is_forked():
+        raise RuntimeError(
+            "A classifier must be neither opened nor used in a forked process, where TensorFlow "
+            'never answers: start processes with multiprocessing.get_context("spawn"). '
+            f"Received: process {os.getpid()}, a fork of {_process}"
+        )
 
 
 def import_tensorflow_quietly() -> None:
