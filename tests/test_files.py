@@ -14,6 +14,7 @@ from keras_vit.utils.files import (
     check_fields,
     check_file,
     check_folder,
+    check_own_files,
     named_disk_errors,
     parse_json,
     path_inside,
@@ -150,6 +151,52 @@ def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_any_path_is_wr
     write_csv(tmp_path / "a.csv", [["caf\udce9"]])
     assert (tmp_path / "a.txt").read_text() == "caf\\udce9"
     assert (tmp_path / "a.csv").read_text() == "caf\\udce9\n"
+
+
+LINKS = {
+    "a file": ("notes.txt", "../key.pem"),
+    "a file by its whole path": ("notes.txt", "{outside}/key.pem"),
+    "a folder": ("notes", ".."),
+    "a folder by its whole path": ("samples/more", "{outside}"),
+    "a photo": ("samples/1.png", "../../key.pem"),
+    "all samples": ("more", "../"),
+    "a folder of a like name": ("notes", "../pets2"),
+    "a link to a link": ("samples/1.png", "way"),
+    "nothing": ("notes.txt", "missing.txt"),
+    "itself": ("notes.txt", "notes.txt"),
+}
+
+
+@pytest.fixture
+def pets(tmp_path):
+    """A folder beside a key and a folder of a like name."""
+    folder = tmp_path / "pets"
+    write_text(folder / "samples" / "0.png", "photo")
+    write_text(tmp_path / "key.pem", "private")
+    write_text(tmp_path / "pets2" / "key.pem", "private")
+    return folder
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_a_link_that_leads_out_of_a_folder_or_nowhere_is_refused(kind, pets):
+    name, target = LINKS[kind]
+    (pets / "samples" / "way").symlink_to("../../key.pem" if "link" in kind else "0.png")
+    (pets / name).symlink_to(target.format(outside=pets.parent))
+    with pytest.raises(ValueError, match="no links that lead out of it.*Received: .*, a link$"):
+        check_own_files(pets)
+
+
+def test_a_pipe_in_a_folder_is_refused(pets):
+    os.mkfifo(pets / "pipe")
+    with pytest.raises(ValueError, match="Received: .*pipe, no regular file$"):
+        check_own_files(pets)
+
+
+def test_links_within_a_folder_that_is_a_link_itself_are_its_own(pets):
+    (pets / "again").symlink_to(".")
+    (pets / "first.png").symlink_to(pets / "samples" / "0.png")
+    (pets.parent / "best").symlink_to("pets")
+    check_own_files(pets.parent / "best")
 
 
 @pytest.mark.parametrize("name", LEADING_OUT)

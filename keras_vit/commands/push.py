@@ -73,6 +73,7 @@ class Push(Command):
         model = classifier / files.MODEL
         if not (model.is_file() and (classifier / files.CLASSES).is_file()):
             raise ValueError(f"A classifier's folder must be pushed. Received: {self.folder}")
+        files.check_own_files(classifier)
         check_keras_archive(model)
         with zipfile.ZipFile(model) as archive:
             for name in files.UNPACKED_MODEL:

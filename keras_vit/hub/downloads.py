@@ -246,6 +246,16 @@ def _is_content(path: pathlib.Path) -> bool:
     return digest.hexdigest() == path.name
 
 
+def in_cache(folder: str | os.PathLike) -> bool:
+    """Returns whether a folder is in huggingface_hub's cache, where all files are links."""
+    hub = sys.modules.get("huggingface_hub")
+    if hub is None:
+        return False
+    return (
+        pathlib.Path(hub.constants.HF_HUB_CACHE).resolve() in pathlib.Path(folder).resolve().parents
+    )
+
+
 @contextlib.contextmanager
 def one_line_errors(action: str, cache: str = "") -> Iterator[None]:
     """Raises the errors of the Hub as a `RepositoryError`.

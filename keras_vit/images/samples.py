@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from keras_vit.hub.downloads import in_cache
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
 from keras_vit.images.transcoding import decode_file, read_image
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.utils.files import SAMPLES
+from keras_vit.utils.files import SAMPLES, check_own_files
 
 NO_SAMPLES = "none"
 NUM_SYNTHETIC = 3
@@ -40,9 +41,17 @@ def sample_count(samples: str | int) -> int | None:
 
 
 def own_samples(folder: str | os.PathLike | None) -> list[str]:
-    """Returns the files of the samples in a classifier's folder; none for a file or None."""
-    path = None if folder is None else pathlib.Path(folder, SAMPLES)
-    return image_files(path) if path is not None and path.is_dir() and any(path.iterdir()) else []
+    """Returns the files of the samples in a classifier's folder; none for a file or None.
+
+    Raises:
+        ValueError: If a link leads out of the folder, whose samples go into what is given away.
+    """
+    if folder is None or not os.path.isdir(folder):
+        return []
+    if not in_cache(folder):
+        check_own_files(folder)
+    path = pathlib.Path(folder, SAMPLES)
+    return image_files(path) if path.is_dir() and any(path.iterdir()) else []
 
 
 def sample_files(
@@ -57,12 +66,12 @@ def sample_files(
         default: The number if `samples` is None; None for all.
 
     Raises:
-        ValueError: If a folder has no photos.
+        ValueError: If a folder has no photos; see also `own_samples`.
     """
+    own = own_samples(folder)
     count = default if samples is None else sample_count(samples)
     if samples is not None and count is None:
         return image_files(str(samples))
-    own = own_samples(folder)
     return own if count is None else [own[place] for place in spread(len(own), count)]
 
 

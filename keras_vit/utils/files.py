@@ -178,6 +178,27 @@ def path_inside(folder: str | os.PathLike, name: str) -> pathlib.Path:
     return pathlib.Path(folder, *parts)
 
 
+def check_own_files(folder: str | os.PathLike) -> None:
+    """Raises unless all in a folder are regular files and folders, and links in it stay in it.
+
+    A folder of others is checked before it is copied or a part of it is given away: a link in it
+    could lead to any file of this machine.
+
+    Raises:
+        ValueError: If it holds a link that leads out of it or nowhere, a pipe or a device.
+    """
+    root = os.path.realpath(folder)
+    for place, folders, names in os.walk(root):
+        for path in (os.path.join(place, name) for name in (*folders, *names)):
+            is_inside = os.path.commonpath([root, os.path.realpath(path)]) == root
+            if not (is_inside and (os.path.isfile(path) or os.path.isdir(path))):
+                kind = "a link" if os.path.islink(path) else "no regular file"
+                raise ValueError(
+                    f"{folder} must hold regular files, and no links that lead out of it or "
+                    f"nowhere; cp -rL copies what they lead to. Received: {path}, {kind}"
+                )
+
+
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     """Yields a temporary path, which is renamed to `path` at the end of the block.

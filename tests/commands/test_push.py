@@ -137,3 +137,11 @@ def test_each_refusal_is_a_line_and_nothing_is_half_written(
     hub.close()
     line = refused("push", pets, NAME)
     assert f"{NAME} cannot be pushed: Hugging Face cannot be reached or broke off: " in line
+
+
+def test_a_link_out_of_the_folder_is_not_pushed(hub, refused, pets, tmp_path):
+    (tmp_path / "key.pem").write_text("private")
+    (pets / "README.md").unlink()
+    (pets / "README.md").symlink_to("../key.pem")
+    assert "pets/README.md, a link" in refused("push", pets, NAME)
+    assert hub.requests == []

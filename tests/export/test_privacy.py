@@ -186,3 +186,19 @@ def test_a_converted_folder_keeps_samples_of_its_source_encoded_anew(photographe
     assert not (tmp_path / "none" / "samples").exists()
     with pytest.raises(ValueError, match="samples are for a classifier's folder"):
         convert(photographed, tmp_path / "x.npz", samples=1)
+
+
+@pytest.mark.parametrize("name", ["samples/9.jpg", "recipe.json"])
+def test_a_folder_with_a_link_to_a_file_of_this_machine_is_neither_exported_nor_converted(
+    name, photographed, tmp_path
+):
+    source, private = shutil.copytree(photographed, tmp_path / "source"), tmp_path / "private"
+    private.write_bytes(next((source / "samples").iterdir()).read_bytes())
+    (source / name).unlink(missing_ok=True)
+    if name == "recipe.json":
+        private.write_text('{"token": "secret"}')
+    (source / name).symlink_to(private)
+    for write in (keras_vit.export.onnx, convert):
+        with pytest.raises(ValueError, match="no links that lead out of it"):
+            write(source, tmp_path / "out.onnx" if write is not convert else tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "private"}

@@ -22,7 +22,14 @@ from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import CARD, MODEL, atomic_folder, write_text
+from keras_vit.utils.files import (
+    CARD,
+    MODEL,
+    atomic_folder,
+    check_own_files,
+    check_writable,
+    write_text,
+)
 
 from .calibration_bound import (
     check_counts,
@@ -68,7 +75,8 @@ def calibrate(
         The calibrated classifier, of which "unknown" is the last output.
 
     Raises:
-        ValueError: If the calibration images are too few, were trained on, or lack a class; if no
+        ValueError: If the folder cannot be written or has links that lead out of it; if the
+            calibration images are too few, were trained on, or lack a class; if no
             threshold is within the bound; or if the bound is of another task.
     """
     settings = settings or DecisionSettings()
@@ -80,6 +88,9 @@ def calibrate(
             f"A classifier to calibrate must be a folder with {MODEL}, not an export, and not the "
             f"package's own but a copy of it. Received: {folder or classifier.model}"
         )
+    for place in (folder, folder.resolve().parent):  # It is exchanged as a whole.
+        check_writable(place)
+    check_own_files(folder)
     settings.check(classifier.description.labels)
     strangers = None if unknown is None else image_files(unknown)
     known, trained, skip_unreadable = calibration_images(
@@ -119,7 +130,8 @@ def calibrate(
     card = folder / CARD
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
     with atomic_folder(folder.resolve(), marker=MODEL, overwrite=True) as partial:
-        shutil.copytree(folder, partial, dirs_exist_ok=True)
+        shutil.copytree(folder, partial, symlinks=True, dirs_exist_ok=True)
+        (partial / MODEL).unlink()  # A link would be written through.
         write_model(partial, calibrated)
         if text:
             write_text(partial / CARD, with_section(text, found))

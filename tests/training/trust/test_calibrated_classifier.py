@@ -1,6 +1,7 @@
 """The decision of a classifier, from its calibration images to its answers and its exports."""
 
 import json
+import os
 import shutil
 
 import keras
@@ -188,6 +189,37 @@ def test_what_cannot_hold_is_refused_and_nothing_is_written(folder, photos, sett
     with pytest.raises(ValueError, match=message):
         calibrate(folder, photos, DecisionSettings(**settings), log=str)
     assert files_of(folder) == before
+
+
+def test_a_link_out_of_the_folder_is_refused_and_one_within_stays_a_link(folder, photos):
+    (folder / "again").symlink_to(".")
+    calibrate(folder, photos, BOUND, log=str)
+    assert os.readlink(folder / "again") == "."
+    (folder / "notes").symlink_to(photos)
+    with pytest.raises(ValueError, match="no links that lead out of it.*colors/notes, a link"):
+        calibrate(folder, photos, BOUND, log=str)
+
+
+def test_a_model_that_is_a_link_within_the_folder_is_replaced_and_not_written_through(
+    folder, photos
+):
+    (folder / "model.keras").rename(folder / "first.keras")
+    (folder / "model.keras").symlink_to(folder / "first.keras")
+    before = (folder / "first.keras").read_bytes()
+    calibrate(folder, photos, BOUND, log=str)
+    assert not (folder / "model.keras").is_symlink()
+    assert (folder / "first.keras").read_bytes() == before
+
+
+@pytest.mark.parametrize("place", ["colors", "."])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_images_are_read(
+    place, folder, photos, monkeypatch
+):
+    locked = (folder.parent / place).resolve()  # Even root, who may write anywhere.
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, *how: path != locked and allowed(path, *how))
+    with pytest.raises(ValueError, match="folder that can be written.*is read-only"):
+        calibrate(folder, photos / "missing", BOUND, log=str)
 
 
 def test_a_second_calibration_replaces_its_section_of_the_card_alone(folder, photos):
