@@ -78,7 +78,11 @@ from .models.build import (
 )
 from .models.opening import (
     OpenedModel as OpenedModel,
+    features as features,
     open_model as open_model,
+)
+from .models.rebuild import (
+    with_new_head as with_new_head,
 )
 from .preprocessing import (
     Preprocessing as Preprocessing,

@@ -148,20 +148,9 @@ class Classifier:
             A float32 array `(B, height, width, C)`.
         """
         check_not_forked()
-        if hasattr(images, "convert") or getattr(images, "ndim", 4) == 3:
+        if hasattr(images, "getexif") or getattr(images, "ndim", 4) == 3:
             images = [images]
-        arrays = []
-        for image in images:
-            array = np.asarray(as_image(image) if hasattr(image, "getexif") else image)
-            if array.ndim != 3:
-                raise ValueError(
-                    "An image must be an array (height, width, channels). "
-                    f"Received: shape={array.shape}"
-                )
-            arrays.append(
-                np.asarray(image_formats.decoding.apply_preprocessing(array, self.preprocessing))
-            )
-        return np.stack(arrays)
+        return np.asarray(self.preprocessing(images))
 
     def predict(self, paths: Any, top: int = 5, batch_size: int = 32) -> list[Prediction]:
         """Returns a `Prediction` for each image, in order.

@@ -36,22 +36,6 @@ NORMALIZATIONS = {
     "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
 }
 
-# In lower case; suffixes of files are compared in lower case.
-TRANSCODED_SUFFIXES = frozenset(
-    {".bmp", ".gif", ".webp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".hif"}
-)
-IMAGE_SUFFIXES = TRANSCODED_SUFFIXES.union({".jpg", ".jpeg", ".jpe", ".jfif", ".png"})
-# Images as well, which are reported as unreadable.
-OTHER_IMAGE_SUFFIXES = frozenset((
-    ".ai", ".arw", ".cr2", ".cr3", ".dds", ".dng", ".eps", ".exr", ".hdr", ".ico", ".j2k",
-    ".jp2", ".jpf", ".jpx", ".jxl", ".nef", ".orf", ".pbm", ".pcx", ".pgm", ".pnm", ".ppm",
-    ".psd", ".raf", ".raw", ".rw2", ".svg", ".tga", ".xcf",
-))  # fmt: skip
-
-# Limit of TensorFlow's decoders, 2^29 bytes of RGB. Pillow has the same limit.
-MAX_PIXELS = 2**29 // 3
-
-
 # Values of pixels 0 and 255; each a number, or one for each channel.
 ValueRange = tuple[float | tuple[float, ...], float | tuple[float, ...]]
 
@@ -59,6 +43,9 @@ ValueRange = tuple[float | tuple[float, ...], float | tuple[float, ...]]
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
     """Preprocessing from an image to a model's input; the content of `preprocessing.json`.
+
+    Called with images it returns the model's input, exactly as `Classifier.predict` computes it.
+    It needs TensorFlow, on every backend of Keras.
 
     Args:
         image_size: Pixels (height, width) of the model's input.
@@ -69,8 +56,22 @@ class Preprocessing:
         resize_size: Pixels before the crop of "huggingface" and "torchvision": a number for
             the short side, or (height, width); by default the image size.
 
+    Call arguments:
+        images: Pixels in [0, 255]: an image `(H, W, C)` or a batch `(B, H, W, C)`, as an array or a
+            tensor, also in a `tf.data` map; a PIL image, which EXIF's orientation turns; or a
+            list of images of any sizes.
+
+    Output shape:
+        float32 `(height, width, C)`, or `(B, height, width, C)`; a tensor for a tensor.
+
     Raises:
-        ValueError: If a value is out of range or unknown, or two do not fit each other.
+        ValueError: If a value is out of range or unknown, or two do not fit each other; on a call,
+            if images have other axes or channels.
+
+    Example:
+    >>> preprocessing = Preprocessing((32, 32))
+    >>> preprocessing([np.zeros((48, 64, 3), "uint8")] * 2).shape
+    (2, 32, 32, 3)
     """
 
     image_size: tuple[int, int]
@@ -104,6 +105,11 @@ class Preprocessing:
         object.__setattr__(self, "image_size", size)
         object.__setattr__(self, "value_range", values)
         object.__setattr__(self, "resize_size", self._checked_resize_size())
+
+    def __call__(self, images: Any) -> Any:
+        from keras_vit.images.decoding import preprocess_images  # With TensorFlow.
+
+        return preprocess_images(images, self)
 
     def _checked_resize_size(self):
         wanted = self.resize_size

@@ -39,7 +39,7 @@ class Embed(Command):
         if not self.output and not self.like:
             raise ValueError("A result must be asked for: --output FILE, --like IMAGE or both.")
         from keras_vit.images.listing import image_files
-        from keras_vit.models.rebuild import feature_model
+        from keras_vit.models.opening import features
         from keras_vit.training.evaluation.embeddings import (
             SUFFIX,
             check_suffix,
@@ -55,7 +55,7 @@ class Embed(Command):
         like = image_files(self.like) if self.like else []
         model = self.model.open()
         print(model.description.facts)
-        feature_model(model.model, self.feature)  # An error here comes before images are read.
+        features(model.model, self.feature)  # An error here comes before images are read.
         options = {"feature": self.feature, "batch_size": self.batch_size}
         if is_written:
             known, skipped = read_embeddings(self.images[0]), []

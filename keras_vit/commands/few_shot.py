@@ -34,14 +34,14 @@ class FewShot(Command):
 
     def run(self) -> None:
         """Evaluates and prints the accuracies; writes result files with --output."""
-        from keras_vit.models.rebuild import feature_model
+        from keras_vit.models.opening import features
         from keras_vit.training.evaluation import few_shot
 
         self.data.check_given()
         check_output(self.output, self.data.data)
         model = self.model.open(evaluation=self.evaluation)
         print(model.description.facts)
-        feature_model(model.model, self.feature)  # An error here comes before the data are read.
+        features(model.model, self.feature)  # An error here comes before the data are read.
         report = few_shot.evaluate(
             model,
             self.data.open(),

@@ -12,12 +12,13 @@ import functools
 import re
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.images.resizing import resize
-from keras_vit.images.transcoding import transcoded
-from keras_vit.preprocessing import MAX_PIXELS, Preprocessing
+from keras_vit.images.listing import as_image
+from keras_vit.images.resizing import Preprocessing, resize
+from keras_vit.images.transcoding import MAX_PIXELS, transcoded
 
 JPEG, PNG, UNKNOWN = range(3)
 
@@ -165,6 +166,42 @@ def apply_preprocessing(image: Any, preprocessing: Preprocessing) -> tf.Tensor:
     """
     image = tf.convert_to_tensor(image)
     return scale(resize(image, preprocessing), preprocessing.value_range)
+
+
+def preprocess_images(images: Any, preprocessing: Preprocessing) -> Any:
+    """Returns images as a model's input; `keras_vit.Preprocessing` describes both.
+
+    Args:
+        images: An image `(H, W, C)`, a batch `(B, H, W, C)`, or a list of images of any sizes.
+        preprocessing: Image size, way of resizing and value range.
+
+    Raises:
+        ValueError: If an image has other axes, or other channels than the value range.
+    """
+    if hasattr(images, "getexif"):
+        images = as_image(images)
+    if isinstance(images, (list, tuple)):
+        return np.stack([np.asarray(preprocess_images(each, preprocessing)) for each in images])
+    if not isinstance(images, np.ndarray) and not tf.is_tensor(images):
+        # A tensor of JAX or PyTorch.
+        array = preprocess_images(keras.ops.convert_to_numpy(images), preprocessing)
+        return keras.ops.convert_to_tensor(array)
+    rank, channels = len(images.shape), preprocessing.num_channels
+    if rank not in (3, 4) or (channels and images.shape[-1] not in (channels, None)):
+        raise ValueError(
+            f"An image must be an array (height, width, {channels or 'channels'}), and several a "
+            f"batch or a list. Received: shape={tuple(images.shape)}"
+        )
+    if rank == 3:
+        values = apply_preprocessing(images, preprocessing)
+    else:
+        shape = (*preprocessing.image_size, images.shape[-1])
+        values = tf.map_fn(
+            lambda image: apply_preprocessing(image, preprocessing),
+            tf.convert_to_tensor(images),
+            fn_output_signature=tf.TensorSpec(shape, tf.float32),
+        )
+    return values if tf.is_tensor(images) else values.numpy()
 
 
 def scale(images: tf.Tensor, value_range: Any) -> tf.Tensor:

@@ -14,8 +14,14 @@ from typing import Any
 import numpy as np
 import PIL.ImageOps
 
-from keras_vit.images.transcoding import SIGNATURE_BYTES, check_range, kind_of, to_rgb
-from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
+from keras_vit.images.transcoding import (
+    IMAGE_SUFFIXES,
+    OTHER_IMAGE_SUFFIXES,
+    SIGNATURE_BYTES,
+    check_range,
+    kind_of,
+    to_rgb,
+)
 from keras_vit.utils.safe_text import for_line
 
 # The reason why a name such as x.jpg is left out that is no file; a pipe would be waited for.

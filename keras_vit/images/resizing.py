@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.preprocessing import Preprocessing
+# `keras_vit.Preprocessing`, which calls this file. Only its fields are read.
+Preprocessing = Any
 
 # big_vision resizes the short side to 256 for 224 pixels, and to 448 for 384.
 _SMALL_FACTORS = ((0, 256 / 224), (384, 448 / 384))  # From this many pixels on: factor.

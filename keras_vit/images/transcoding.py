@@ -15,7 +15,21 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from keras_vit._installation import import_optional
-from keras_vit.preprocessing import MAX_PIXELS
+
+# In lower case; suffixes of files are compared in lower case.
+TRANSCODED_SUFFIXES = frozenset(
+    {".bmp", ".gif", ".webp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".hif"}
+)
+IMAGE_SUFFIXES = TRANSCODED_SUFFIXES.union({".jpg", ".jpeg", ".jpe", ".jfif", ".png"})
+# Images as well, which are reported as unreadable.
+OTHER_IMAGE_SUFFIXES = frozenset((
+    ".ai", ".arw", ".cr2", ".cr3", ".dds", ".dng", ".eps", ".exr", ".hdr", ".ico", ".j2k",
+    ".jp2", ".jpf", ".jpx", ".jxl", ".nef", ".orf", ".pbm", ".pcx", ".pgm", ".pnm", ".ppm",
+    ".psd", ".raf", ".raw", ".rw2", ".svg", ".tga", ".xcf",
+))  # fmt: skip
+
+# Limit of TensorFlow's decoders, 2^29 bytes of RGB. Pillow has the same limit.
+MAX_PIXELS = 2**29 // 3
 
 # The first bytes of a file, and Pillow's name of its format. TIFF is little or big endian,
 # with 32-bit or 64-bit offsets; AVIF and HEIC are brands of one container.

@@ -36,7 +36,7 @@ from keras_vit.description import (
     set_description,
 )
 from keras_vit.models.build import build
-from keras_vit.models.rebuild import copy_weights, without_unknown
+from keras_vit.models.rebuild import copy_weights, feature_model, without_unknown
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_resize, value_range
 from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in, read_json
 from keras_vit.utils.quiet_tensorflow import check_not_forked
@@ -118,6 +118,39 @@ def open_model(
     if position_resize is not None:
         opened = _with_position_resize(opened, position_resize)
     return opened if normalization is None else _with_normalization(opened, normalization)
+
+
+def features(
+    model_or_name: Any, feature: str = "pre_logits", *, weights: Any = None, **facts: Any
+) -> keras.Model:
+    """Returns a model from images to one representation `(B, D)`, as `keras-vit embed` computes it.
+
+    timm calls this `forward_head(forward_features(images), pre_logits=True)`. Patch tokens come
+    from `keras_vit.build(..., include_top=False)`.
+
+    Args:
+        model_or_name: A Keras model of the package, whose layers are shared; a `Classifier`; what
+            `open_model` takes; or a name of `keras_vit.list_models()`, which needs `weights`.
+        feature: "pre_logits", what the head reads; "avg", the mean of the patch tokens; or "token",
+            the class token.
+        weights: For a name: what `open_model` takes.
+        **facts: What the weights do not hold; see `open_model`.
+
+    Raises:
+        ValueError: If the feature is unknown, the model does not have it, or the model cannot be
+            opened.
+
+    Example:
+    >>> features("cifar10").output_shape
+    (None, 256)
+    """
+    model = getattr(model_or_name, "model", model_or_name)  # A classifier's.
+    if not isinstance(model, keras.Model):
+        opened = open_model(model, **facts) if weights is None else None
+        opened = opened or open_model(weights, model=model, **facts)
+        # Without a name the hidden layer of pre-training is one of the model's own.
+        model, _ = opened.to_model(hidden_layer=weights is None)
+    return feature_model(model, feature)
 
 
 def _random(model, given):

@@ -4,6 +4,7 @@ copy_weights(source, target)    into a model that was built already; positions a
 inference_model(model)          after training: float32, probabilities, no dropout, LoRA merged
 resized_model(model, size)      another image size; shares all layers but the positions
 feature_model(model, feature)   a representation of the image instead of class scores
+with_new_head(model, classes)   a new head of zeros on the same body, for transfer
 with_unknown(model, ...)        calibrated, with "unknown" as a further class
 without_unknown(model)          the model within a calibrated one
 """
@@ -11,6 +12,7 @@ without_unknown(model)          the model within a calibrated one
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import pathlib
 from collections.abc import Mapping
 from functools import partial
@@ -34,14 +36,22 @@ from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import (
     Description,
+    Labels,
     abstains,
     description_layer,
     held_description,
     set_description,
 )
-from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS
-from keras_vit.layers import EncoderBlock, Leverage, PositionEmbedding, UnknownClass
+from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_model
+from keras_vit.layers import (
+    EncoderBlock,
+    Leverage,
+    PositionEmbedding,
+    UnknownClass,
+    class_scores,
+)
 from keras_vit.models.build import build
+from keras_vit.models.vit import classification_head
 
 
 def copy_weights(
@@ -198,6 +208,72 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
         'and token need the tokens of a Vision Transformer with final_norm="tokens", and token a '
         f"class token. Received: feature={feature!r}, {model.name}"
     )
+
+
+def with_new_head(
+    model: keras.Model,
+    classes: int,
+    *,
+    classifier_activation: Any | None = "softmax",
+    name: str | None = None,
+) -> keras.Model:
+    """Returns a model with a new head of zeros on the body of another one, for transfer.
+
+    The two share all other layers: training one changes the other, and what is frozen stays so.
+    The whole head is replaced, with its hidden layer of pre-training, as in section 3.2 of the
+    paper. The description keeps its preprocessing and loses its classes. timm calls this
+    `reset_classifier`.
+
+    Args:
+        model: A model of the package with a head or pooling, or any functional model with a layer
+            named "predictions".
+        classes: Classes of the new head.
+        classifier_activation: Activation of the new head; None gives logits.
+        name: Name of the new model; the model's by default.
+
+    Returns:
+        A model from the same images to `(B, classes)`, float32 under every dtype policy.
+
+    Raises:
+        ValueError: If the model has neither a head nor pooled features, or `classes` is not a
+            positive whole number.
+
+    Example:
+    >>> model = with_new_head(build("ViT-Ti/16"), classes=37)
+    >>> model.output_shape
+    (None, 37)
+    """
+    if not isinstance(classes, numbers.Integral) or classes < 1:
+        raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
+    held, layers = held_description(model), {layer.name: layer for layer in model.layers}
+    config = held.config
+    if "representation" in layers:
+        features = layers["representation"].output
+    else:
+        features = feature_model(model).output
+    if "pre_logits" in layers and isinstance(config, configs.ViTConfig):
+        features = layers["pre_logits"].input
+        config = dataclasses.replace(config, representation_size=None)
+    # The description is the only layer of its own; it is another one for other classes.
+    description = description_layer(model)
+    body = keras.models.clone_model(
+        keras.Model(model.input, features),
+        clone_function=lambda layer: (
+            type(layer).from_config(layer.get_config()) if layer is description else layer
+        ),
+    )
+    if isinstance(config, configs.ViTConfig):
+        scores = classification_head(config, body.output, int(classes), classifier_activation)
+    else:
+        scores = class_scores(body.output, int(classes), classifier_activation)
+    changed = keras.Model(body.input, scores, name=name or model.name)
+    if description is not None:
+        labels = Labels(task=task_of_model(changed))
+        set_description(
+            changed,
+            dataclasses.replace(held, config=config, classes=int(classes), labels=labels),
+        )
+    return changed
 
 
 def with_unknown(

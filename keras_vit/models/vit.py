@@ -100,6 +100,18 @@ def vit_head(config: ViTConfig, x, patches, include_top, pooling, classes, activ
             name="pre_logits",
         )(x)
     x = keras.layers.Identity(name="representation")(x)
+    return classification_head(config, x, classes, activation)
+
+
+def classification_head(config: ViTConfig, x, classes: int, activation):
+    """Returns class scores `(B, K)` of the representation `(B, D)`, or `(B, 2, D)` of two tokens.
+
+    Args:
+        config: The architecture.
+        x: The representation.
+        classes: Classes of the head, K.
+        activation: Activation of the head, or None for logits.
+    """
     if config.classifier != "token+distillation":
         return class_scores(x, classes, activation, config.head_bias)
     # DeiT (arXiv 2012.12877): the mean of two heads' logits. With a teacher each head has its

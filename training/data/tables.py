@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed
-from keras_vit.preprocessing import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
+from keras_vit.images.transcoding import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from keras_vit.utils.files import parse_json
 from keras_vit.utils.safe_text import for_csv
 

@@ -23,7 +23,8 @@ import tensorflow as tf
 
 from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.images.listing import image_files
-from keras_vit.preprocessing import IMAGE_SUFFIXES, Preprocessing, imagenet_classes
+from keras_vit.images.transcoding import IMAGE_SUFFIXES
+from keras_vit.preprocessing import Preprocessing, imagenet_classes
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.examples import multi_hot, without_autotune
 from keras_vit.training.data.image_files import FileExamples

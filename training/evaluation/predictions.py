@@ -195,9 +195,9 @@ def extract(
     Raises:
         ValueError: If the model does not have the feature, or there are no examples.
     """
-    rebuild = importlib.import_module("keras_vit.models.rebuild")  # With Keras.
+    opening = importlib.import_module("keras_vit.models.opening")  # With Keras.
     outputs = predictions_of(
-        rebuild.feature_model(model, feature),
+        opening.features(model, feature),
         examples,
         preprocessing=preprocessing,
         batch_size=batch_size,
