@@ -248,12 +248,10 @@ def _is_content(path: pathlib.Path) -> bool:
 
 def in_cache(folder: str | os.PathLike) -> bool:
     """Returns whether a folder is in huggingface_hub's cache, where all files are links."""
-    hub = sys.modules.get("huggingface_hub")
-    if hub is None:
+    constants = sys.modules.get("huggingface_hub.constants")  # Keras imports the package alone.
+    if constants is None:
         return False
-    return (
-        pathlib.Path(hub.constants.HF_HUB_CACHE).resolve() in pathlib.Path(folder).resolve().parents
-    )
+    return pathlib.Path(constants.HF_HUB_CACHE).resolve() in pathlib.Path(folder).resolve().parents
 
 
 @contextlib.contextmanager
