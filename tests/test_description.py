@@ -205,3 +205,9 @@ def test_two_descriptions_in_a_folder_must_agree(model, tmp_path):
     (tmp_path / "pets" / "description.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="The description must match the model"):
         keras_vit.load_classifier(tmp_path / "pets")
+
+
+def test_a_class_name_of_marks_that_would_be_sorted_for_hours_is_refused():
+    marks = "".join(chr(0x0300 + k % 0x40) for k in range(100_000))
+    with pytest.raises(ValueError, match="at most 4096 letters. Received: 100000"):
+        Labels((marks, "cat"))

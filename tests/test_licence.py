@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_vit
-from keras_vit.description.description_texts import card_header
+from keras_vit.description.description_texts import card_header, licence_in_card
 from keras_vit.export import convert
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.preprocessing import Preprocessing
@@ -83,3 +83,17 @@ def test_a_fine_tuned_classifier_and_its_exports_carry_the_licence(model, tmp_pa
     keras_vit.export.onnx(tmp_path / "pets", tmp_path / "pets.onnx", minimum_agreement=0)
     assert load_artefact(tmp_path / "pets.onnx").description.licence == "cc-by-nc-4.0"
     assert "cc-by-nc-4.0" in str(keras_vit.export.verify(tmp_path / "pets.onnx"))
+
+
+@pytest.mark.parametrize(
+    "text", ["a" + " " * 60_000 + "b", "a" + " \t" * 30_000 + "b", " " * 60_000]
+)
+def test_the_time_of_a_licence_in_a_card_grows_with_its_length_alone(text, tmp_path):
+    (tmp_path / "README.md").write_text(f"---\nlicense: {text}\n---\n")
+    assert licence_in_card(tmp_path) is None
+
+
+@pytest.mark.parametrize("line", ["license: 'mit' ", "license:\tmit\t", 'license: "mit"\r'])
+def test_quotes_and_white_space_around_a_licence_are_left_out(line, tmp_path):
+    (tmp_path / "README.md").write_bytes(f"---\n{line}\n---\n".encode())
+    assert licence_in_card(tmp_path) == "mit"

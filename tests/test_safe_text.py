@@ -67,6 +67,12 @@ def test_a_name_is_a_cell_of_a_markdown_table(name, cell):
         ("a; @SUM(1);b;+c", "a;' @SUM(1);b;'+c"),
         ("a\t=1", "a\t'=1"),
         ("\t=1", "'\t'=1"),
+        ("\t\t =1", "'\t\t' =1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("a;\uff0b1", "a;'\uff0b1"),
+        ("\uff0dSUM(1)", "'\uff0dSUM(1)"),
+        ("\u3000\uff20SUM(1)", "'\u3000\uff20SUM(1)"),
+        ("\r=1", "\\u000d=1"),
         ("a\n=1", "a\\u000a=1"),
         ("-1.5", "-1.5"),
         ("a-b;c=d", "a-b;c=d"),
@@ -74,6 +80,11 @@ def test_a_name_is_a_cell_of_a_markdown_table(name, cell):
 )
 def test_a_cell_of_csv_is_no_formula_also_where_semicolons_separate(text, cell):
     assert for_csv(text) == cell
+
+
+@pytest.mark.parametrize("text", ["\t" * 300_000, " \t" * 150_000 + "x", ";" * 300_000])
+def test_the_time_of_a_cell_grows_with_its_length_alone(text):
+    assert for_csv(text) == text  # With the square it is an hour.
 
 
 def test_a_path_in_a_table_that_is_read_again_is_no_formula_and_the_same_path():

@@ -26,6 +26,7 @@ DEFAULT_THRESHOLD = 0.5  # Probability over which an image has a label.
 UNKNOWN = "unknown"  # The output that stands for no answer, behind the classes.
 
 _MAX_LISTED = 3  # Names in an error.
+_MAX_LETTERS = 4096  # Of a name; a path of Linux has as many.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +107,16 @@ class Labels:
 
 
 def composed(text: str) -> str:
-    """Returns a name in Unicode's composed form (NFC): macOS and archives decompose letters."""
+    """Returns a name in Unicode's composed form (NFC): macOS and archives decompose letters.
+
+    Raises:
+        ValueError: If it has more than `_MAX_LETTERS` letters, as the time grows with the square.
+    """
+    if len(text) > _MAX_LETTERS:
+        raise ValueError(
+            f"A name of a class or a file must have at most {_MAX_LETTERS} letters. "
+            f"Received: {len(text)}, {text[:60]!r}..."
+        )
     return unicodedata.normalize("NFC", text)
 
 

@@ -121,8 +121,9 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
         return None
     header = _HEADER.match(text)
     lines = header[1] if header else ""
-    fields = dict(re.findall(r"^(license|license_name):[ \t]*(.*?)[ \t\r]*$", lines, re.M))
-    known, name = (fields.get(field, "").strip("'\"") for field in ("license", "license_name"))
+    fields = dict(re.findall(r"^(license|license_name):(.*)$", lines, re.M))
+    texts = (fields.get(field, "").strip() for field in ("license", "license_name"))
+    known, name = (text.strip("'\"") for text in texts)
     licence = licence_name(name if known == "other" and name else known)
     return None if licence == UNKNOWN else licence
 

@@ -20,7 +20,7 @@ _CONTROL = (
 _UNSAFE_IN_OUTPUT = re.compile(rf"[{_CONTROL}]|(?!\A)\r(?![\n]|\Z)")
 _UNSAFE_IN_A_LINE = re.compile(rf"[{_CONTROL}\r\n]")
 _CURSOR_OF_BARS = re.compile("\n*(\x1b\\[A)*")
-_FORMULA = re.compile(r"(\A|[;\t])(?=[ \t]*[=+\-@])")
+_FORMULAS = (*"=+-@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # The last are full-width forms.
 
 
 def for_output(text: str) -> str:
@@ -49,13 +49,17 @@ def for_markdown(text: str) -> str:
 def for_csv(text: str) -> str:
     """Returns a text as a cell of CSV, with an apostrophe where a spreadsheet would run a formula.
 
-    A formula begins with one of `= + - @`, also behind a semicolon or a tab, which separate cells
-    in some countries. Numbers stay.
+    A formula begins with one of `= + - @` or their full-width forms, also behind white space, and
+    behind a semicolon or a tab, which separate cells in some countries. Numbers stay.
     """
     text = for_line(text)
     if len(text) < 2 or _is_number(text):
         return text
-    return _FORMULA.sub(r"\1'", text)
+    first, *others = re.split("([;\t])", text)
+    if text.lstrip().startswith(_FORMULAS):
+        first = f"'{first}"
+    safe = [f"'{cell}" if cell.lstrip().startswith(_FORMULAS) else cell for cell in others]
+    return "".join([first, *safe])
 
 
 def _escaped(found):

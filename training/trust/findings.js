@@ -170,6 +170,11 @@ function outputs() {
   return { labels: [...labels].filter(([path]) => !dropped.has(path)), exclude: [...dropped] };
 }
 
+// A path that a spreadsheet would run as a formula is the same with "./" before it.
+function inFolder(path) {
+  return /^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]/.test(path) ? `./${path}` : path;
+}
+
 function cell(text) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
@@ -183,7 +188,8 @@ function save(name, lines) {
 }
 
 $("labels").onclick = () => {
-  save("labels.csv", [["path", "label"], ...outputs().labels].map((row) => row.map(cell).join(",")));
+  const rows = outputs().labels.map(([path, label]) => [inFolder(path), label]);
+  save("labels.csv", [["path", "label"], ...rows].map((row) => row.map(cell).join(",")));
 };
 $("exclude").onclick = () => save("exclude.txt", outputs().exclude);
 
