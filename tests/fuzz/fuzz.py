@@ -7,8 +7,8 @@
 Each case is a good folder with one to three changes, drawn by a seed, and is read in another
 process. It may be read or refused, by a ValueError or OSError of one message. A finding is a
 crash, a hang, any other error, more memory than is allowed, or a file that appears elsewhere. The
-first of a kind is kept with the command that repeats it. Exit code 1 with findings. Without a seed,
-each run draws other cases.
+first of a kind is kept with the command that repeats it. Exit code 1 with findings, and where a
+reader has read nothing. Without a seed, each run draws other cases.
 """
 
 import argparse
@@ -211,7 +211,10 @@ def main():
     names = options.readers or list(readers.READERS)
     found = run(names, options.seed, folder=options.findings, **limits)
     print(json.dumps(found))
-    return 1 if found["findings"] else 0
+    unread = [name for name, counts in found["readers"].items() if not counts]
+    if unread:
+        print(f"no case was read by {', '.join(unread)}", file=sys.stderr)
+    return 1 if found["findings"] or unread else 0
 
 
 if __name__ == "__main__":

@@ -40,3 +40,10 @@ def test_no_reader_has_a_finding(tmp_path):
     found = json.loads(done.stdout.splitlines()[-1])["readers"]  # Each read its good files first.
     assert len(found) >= 9
     assert {sum(counts.values()) for counts in found.values()} == {40}
+
+
+def test_a_run_that_reads_nothing_fails(tmp_path):
+    command = [sys.executable, HERE / "fuzz.py", "--minutes", "0", "--readers", "csv"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout
+    assert "no case was read by csv" in done.stderr

@@ -195,9 +195,15 @@ def open_tfrecords(folder: str | os.PathLike) -> tuple[tuple[str, ...], dict[str
 def _indexed(folder, num_classes, files, sizes, counts, labels, names):
     """A split by the arrays of the index; raises ValueError if these do not fit."""
     paths = [os.path.join(folder, os.path.basename(name)) for name in files.tolist()]
-    found = labels.shape[1] if labels.ndim == 2 else labels.max(initial=0) + 1
-    if not (len(labels) == len(names) == counts.sum() and found <= num_classes):
-        raise ValueError(f"The index has arrays of other images or classes than {num_classes}.")
+    several = labels.ndim == 2  # Zeros and ones by class, else the class.
+    last = 1 if several else num_classes - 1
+    fits = labels.shape[1:] == ((num_classes,) if several else ()) and labels.dtype.kind in "iu"
+    fits = fits and labels.min(initial=0) >= 0 and labels.max(initial=0) <= last
+    if not (fits and len(labels) == len(names) == counts.sum()):
+        raise ValueError(
+            f"The index must have a label of the {num_classes} classes for each image. Received: "
+            f"{labels.dtype} of shape {labels.shape}, {len(names)} names, counts {counts.sum()}"
+        )
     for file, size in zip(paths, sizes, strict=True):
         if os.path.getsize(file) != size:
             raise ValueError(f"{file} must have {size} bytes, as written.")

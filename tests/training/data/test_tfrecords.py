@@ -100,7 +100,7 @@ def damage(records, how):
         ("missing", "No such file .*train-00001-of-"),
         ("cut", r"train-00001-of-.* must have \d+ bytes, as written"),
         ("no names", r"No such file .*classes\.txt"),
-        ("too few names", "other images or classes than 1"),
+        ("too few names", "must have a label of the 1 classes for each image"),
         ("index", r"are damaged or incomplete: write them again. .*index\.npz"),
     ],
 )
@@ -108,6 +108,17 @@ def test_damage_is_reported_on_opening(copied, how, match):
     damage(copied, how)
     refused(copied, match)
     refused(f"tfrecords:{copied.parent}", "that keras-vit records wrote, with index.npz")
+
+
+@pytest.mark.parametrize("label", [-1, 3, np.nan, 0.5])
+def test_a_label_outside_of_the_classes_is_refused(copied, label):
+    with np.load(copied / "index.npz") as arrays:
+        index = dict(arrays)
+    labels = index["train/labels"].astype(type(label))
+    labels[2] = label
+    np.savez(copied / "index.npz", **(index | {"train/labels": labels}))
+    with pytest.raises(ValueError, match="damaged.*must have a label of the 2 classes for each"):
+        open_source(copied)
 
 
 @pytest.mark.parametrize("name", ["a\x0cb", "a\nb", "a\x85b"])
