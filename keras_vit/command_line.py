@@ -20,6 +20,7 @@ from keras_vit.utils.fields import (
     flag_of,
     flat_fields,
     from_arguments,
+    without_tilde,
 )
 from keras_vit.utils.files import check_writable, named_disk_errors
 from keras_vit.utils.nearest_names import near_names, nearest_names, our_word
@@ -125,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
         }
         is_data = len(unknown) == 1 and not unknown[0].startswith("-") and "data" in flags
         if is_data and not hasattr(arguments, "data"):
-            arguments.data = unknown[0]  # The flag may be left out.
+            arguments.data = without_tilde(unknown[0])  # The flag may be left out.
         else:
             commands.choices[arguments.command].error(unknown_arguments(unknown, flags))
     arguments.given = tuple(vars(arguments))

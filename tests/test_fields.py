@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 
 import pytest
 
@@ -101,3 +102,31 @@ def test_an_argument_of_another_library_is_named_as_it_is_here(settings_type, na
         settings_type(**{name: 1})
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         settings_type(colour=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Paths:
+    """What the shell leaves a tilde in."""
+
+    images: tuple[str, ...] = setting((), "files", unit="IMAGE", positional=True)
+    output: str | os.PathLike | None = setting(None, "the folder", unit="DIR")
+    samples: str | int | None = setting(None, "photos", unit="N|FOLDER|none")
+    text: str | None = setting(None, "what separates", unit="TEXT")
+
+
+@pytest.mark.parametrize(
+    ("word", "field", "value"),
+    [
+        ("--output=~/out", "output", "/home/me/out"),
+        ("--output=~", "output", "/home/me"),
+        ("--output=tfrecords:~/records", "output", "tfrecords:/home/me/records"),
+        ("--output=a/~/b", "output", "a/~/b"),
+        ("--output=~nobody-of-this-name/out", "output", "~nobody-of-this-name/out"),
+        ("--samples=~/photos", "samples", "/home/me/photos"),
+        ("~/cat.jpg", "images", ("/home/me/cat.jpg",)),
+        ("--text=~", "text", "~"),
+    ],
+)
+def test_a_tilde_in_a_path_is_the_folder_of_the_user(word, field, value, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert getattr(blur(word, settings_type=Paths), field) == value

@@ -83,8 +83,9 @@ class Evaluate(Command):
 
     def _write(self, report, model):
         """Writes the result file, and of a classifier the report's files; returns the paths."""
-        written = [] if self.protocol else report.write(self.output)
         path, settings = pathlib.Path(self.output or "", RESULT), model.recipe.get("settings", {})
+        path.unlink(missing_ok=True)  # Written last: with it a folder is whole.
+        written = [] if self.protocol else report.write(self.output)
         Result(
             protocol=self.protocol or protocol_of(report.to_json()),
             task=report.title if self.protocol else task_of(self.data.data),

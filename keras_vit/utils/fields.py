@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import os
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -235,7 +236,8 @@ def _add_argument(parser, field, rules):
     else:
         several = re.fullmatch(r"tuple\[(.*), \.\.\.\]", kind.removesuffix(" | None"))
         item = several[1] if several else kind.removesuffix(" | None")
-        options["type"] = known.parse or _PARSERS.get(item, str)
+        text = str if known.unit == "TEXT" else without_tilde
+        options["type"] = known.parse or _PARSERS.get(item, text)
         options["metavar"] = known.unit
         if known.choices:
             options["choices"] = tuple(known.choices)
@@ -331,6 +333,16 @@ def flat_fields(
 def flag_of(field: dataclasses.Field) -> str:
     """Returns the flag of a field, with its dashes."""
     return "--" + (field_info(field).flag or field.name.replace("_", "-"))
+
+
+def without_tilde(text: str) -> str:
+    """Returns an argument whose `~` is the user's folder, which a shell leaves in --flag=~/photos.
+
+    Args:
+        text: Any argument; what is no path begins with another letter.
+    """
+    scheme = next((name for name in ("tfrecords:", "") if text.startswith(f"{name}~")), None)
+    return text if scheme is None else scheme + os.path.expanduser(text[len(scheme) :])
 
 
 def image_size(text: str) -> tuple[int, int]:

@@ -73,7 +73,7 @@ class Report:
         return "\n".join([*self.lines, *shown, *self.notes])
 
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
-        """Writes the facts as `metrics.json` and each table as CSV.
+        """Writes each table as CSV, and at the end the facts as `metrics.json`.
 
         Args:
             folder: Created if it does not exist.
@@ -83,9 +83,9 @@ class Report:
         """
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / METRICS_JSON, json.dumps(self.facts, indent=2) + "\n")
         for name, table in self.tables.items():
             table.write_csv(folder / f"{name}.csv")
+        write_text(folder / METRICS_JSON, json.dumps(self.facts, indent=2) + "\n")
         return [folder / METRICS_JSON, *(folder / f"{name}.csv" for name in self.tables)]
 
 

@@ -1,5 +1,6 @@
 import csv
 import dataclasses
+import os
 import re
 import shutil
 
@@ -11,6 +12,7 @@ from keras_vit import command_line
 from keras_vit.training.data.sources import NO_PART
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.trust import check_photos
+from keras_vit.training.trust.check_report import write_check
 from makers import smooth_picture, write_picture
 
 CLASSES = ("blue", "red")
@@ -85,6 +87,30 @@ def test_the_files_name_paths_in_the_data(report, photos):
     assert sum(map(len, source.splits.values())) == 40
     assert source.skipped == [(str(photos / "red/broken.png"), NO_PART)]
     assert "blue/wrong.png" in page.read_text()
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_check_that_ends_while_it_writes_leaves_nothing_of_an_older_one(
+    number, report, photos, tmp_path, monkeypatch
+):
+    names, renamed, rename = ("check.html", "findings.csv", "split.csv"), [], os.replace
+    for name in names:
+        (tmp_path / name).write_text("old")
+
+    def fails(source, target):
+        renamed.append(target)
+        if len(renamed) > number:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", fails)
+    spec = DataSpec(photos)
+    splits = spec.open().splits
+    targets = np.eye(2, dtype=bool)[splits["train"].labels]
+    with pytest.raises(KeyboardInterrupt):
+        write_check(report, spec, splits, targets, tmp_path)
+    assert "old" not in [path.read_text() for path in tmp_path.iterdir()]
+    assert not (tmp_path / "check.html").exists()
 
 
 def test_only_strict_findings_end_with_exit_code_1(report, monkeypatch, capsys):

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 
 import pytest
@@ -17,6 +18,42 @@ def test_the_report_is_printed_and_written(command, tiny, colors, tmp_path):
     metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
     assert metrics["images"] == 6
     assert metrics["top_1"] == expected.top_1
+
+
+OLDER = ("metrics", "report", "result", "per_class", "answers", "skipped", "confusion")
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_an_evaluation_that_ends_while_it_writes_leaves_nothing_of_an_older_one(
+    number, command, tiny, colors, tmp_path, monkeypatch
+):
+    suffixes = {"metrics": ".json", "result": ".json", "report": ".html"}
+    for name in (*OLDER, "calibration", "risk_coverage"):
+        (tmp_path / f"{name}{suffixes.get(name, '.csv')}").write_text("old")
+    renamed, rename = [], os.replace
+
+    def fails(source, target):
+        renamed.append(target)
+        if len(renamed) > number:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", fails)
+    assert command("evaluate", tiny, "--data", colors, "--output", tmp_path).code == 130
+    monkeypatch.undo()
+    assert "old" not in [path.read_text() for path in tmp_path.iterdir()]
+    assert not (tmp_path / "result.json").exists()
+    assert command("evaluate", tiny, "--data", colors, "--output", tmp_path).code == 0
+    assert (tmp_path / "result.json").exists()
+
+
+def test_a_tilde_behind_a_flag_is_the_folder_of_the_user(
+    command, tiny, colors, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "photos").symlink_to(colors)
+    assert command("evaluate", tiny, "~/photos", "--output=~/out").code == 0
+    assert (tmp_path / "out" / "result.json").exists()
 
 
 def test_a_corrupt_image_is_skipped_counted_and_named_or_stops(

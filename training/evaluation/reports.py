@@ -27,7 +27,7 @@ from keras_vit.images.pages import (
 from keras_vit.training.data import Examples
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.files import REPORT, SKIPPED
-from keras_vit.utils.report import Report, Table
+from keras_vit.utils.report import METRICS_JSON, Report, Table
 
 from .measures import (
     Calibration,
@@ -42,6 +42,8 @@ from .measures import (
 MAX_SHOWN = 100  # Errors on a page.
 MAX_MATRIX = 20  # Classes of a confusion matrix on a page; more are listed as pairs.
 _MAX_PAIRS = 20
+
+_TABLES = ("per_class", "answers", "skipped", "confusion", "calibration", "risk_coverage")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,16 +170,22 @@ class EvaluationReport(abc.ABC):
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
         """Writes all numbers (JSON), the tables (CSV), and a page with the most confident errors.
 
+        The files of an older evaluation are removed first, and the numbers are written last: where
+        they are, all files are of one evaluation.
+
         Args:
             folder: Created if it does not exist.
 
         Returns:
             The files written.
         """
-        written, page = self.report().write(folder), pathlib.Path(folder) / REPORT
+        folder = pathlib.Path(folder)
+        page = folder / REPORT
+        for name in (METRICS_JSON, REPORT, *(f"{table}.csv" for table in _TABLES)):
+            (folder / name).unlink(missing_ok=True)
         pictures = (GridPicture(*found) for found in error_images(self, MAX_SHOWN))
         write_page(page, "Evaluation", *report_parts(self, pictures))
-        return [*written, page]
+        return [*self.report().write(folder), page]
 
     def most_confident_errors(self, count: int) -> np.ndarray:
         """Returns the numbers of wrong answers, the most probable first, int `(M,)`."""

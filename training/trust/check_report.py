@@ -171,6 +171,8 @@ def write_check(
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     page, table, split = (folder / name for name in ("check.html", "findings.csv", "split.csv"))
+    for older in (page, table, split):  # Where the page is, all are of one check.
+        older.unlink(missing_ok=True)
 
     names = [*report.names, *(path for path, _ in report.unreadable)]
     if os.path.exists(names[0]):  # All at once: their folders distinguish two of one name.
@@ -201,13 +203,13 @@ def write_check(
         for number, (image, _) in zip(own, encoded, strict=True):
             images[number] = paths[number], report.labels[number], image
         start += len(examples)
-    write_findings(page, f"Check of {spec.name}", report.lines(), images, shown, report.class_names)
     parts = assign(targets, report.groups, list(PARTS.values()), 0)
     # Unreadable files need a row too, and are in no part; others are not in the data.
     in_none = (path for path, reason in unreadable if reason not in (NO_CLASS, NO_FILE, NOT_UTF_8))
     part_of = dict.fromkeys(in_none, "")
     part_of |= {path: list(PARTS)[part] for path, part in zip(paths, parts, strict=True)}
     write_text(split, "".join(f"{line}\n" for line in table_lines(part_of, "split")))
+    write_findings(page, f"Check of {spec.name}", report.lines(), images, shown, report.class_names)
     return page, table, split
 
 
