@@ -54,7 +54,7 @@ PACKAGES = {
     "keras_vit.applications": ("Models by name", ()),
     "keras_vit.configs": ("Configs and costs", ("counting",)),
     "keras_vit.layers": ("Layers", ()),
-    "keras_vit.models": ("Builders", ("vit", "resnet", "axial_vit", "rebuild")),
+    "keras_vit.models": ("Builders", ("vit", "resnet", "rebuild")),
     "keras_vit.checkpoints": ("Files of weights", ("checkpoint", "load", "save", "resize")),
     "keras_vit.training": ("Training", ("recipes",)),
     "keras_vit.training.data": ("Data", ()),
@@ -65,6 +65,7 @@ PACKAGES = {
             *("embeddings", "predictions", "protocols", "results"),
         ),
     ),
+    "keras_vit.training.trust": ("Checks, decisions, comparisons", ()),
     "keras_vit.export": ("Export and serving", ()),
     "keras_vit.inspection": ("Inspection", ()),
 }

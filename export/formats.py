@@ -331,7 +331,8 @@ class _Formats(Mapping[str, type[ExportFormat]]):
 
     def __getitem__(self, name: str) -> type[ExportFormat]:
         name = ALIASES.get(name, name)
-        return getattr(importlib.import_module(f"keras_vit.export.{name}"), _CLASSES[name])
+        class_name = _CLASSES[name]  # Before the import: `name in FORMATS` asks for any name.
+        return getattr(importlib.import_module(f"keras_vit.export.{name}"), class_name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(_CLASSES)

@@ -5,6 +5,8 @@ import importlib.util
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -112,6 +114,89 @@ def test_the_python_names_on_a_page_exist(page):
     }
     for name in imported | set(re.findall(r"keras_vit(?:\.\w+)+", PAGES[page])):
         assert exists(name)
+
+
+def attributes():
+    """Returns the names such as keras_vit.training.SGD in programs and text of all pages."""
+    found = {
+        ast.unparse(node)
+        for page in PAGES
+        for block in blocks(page, "python")
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Attribute)
+    }
+    found.update(code for page in PAGES for code in inline_code(page))
+    names = {re.match(r"keras_vit(?:\.\w+)+", name) for name in found}
+    return sorted({name[0] for name in names if name})
+
+
+def inline_code(page):
+    """Returns the code within the paragraphs and tables of a page."""
+    text = re.sub(r"^```.*?^```", "", PAGES[page], flags=re.S | re.M)
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text)]
+
+
+# A package that loads its parts when they are asked for has no part that another name has loaded.
+AS_FRESH = """
+import sys, types, keras_vit
+for name in sys.argv[1:]:
+    for package, module in list(sys.modules.items()):
+        if package.split(".")[0] == "keras_vit" and "__getattr__" in vars(module):
+            for part, value in list(vars(module).items()):
+                if isinstance(value, types.ModuleType) and value.__name__ == f"{package}.{part}":
+                    delattr(module, part)
+    try:
+        eval(name)
+    except AttributeError as error:
+        print(name, error)
+"""
+
+
+def test_the_python_names_on_the_pages_need_no_more_than_import_keras_vit():
+    names = attributes()
+    assert {"keras_vit.training.trust.calibrate", "keras_vit.Preprocessing"} <= {*names}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", AS_FRESH, *names], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == ""
+
+
+def test_the_flags_in_the_text_of_the_pages_are_ones_of_the_command_with_their_choices():
+    flags = {}
+    for name in keras_vit.command_line.COMMANDS:
+        parser = argparse.ArgumentParser()
+        add_arguments(parser, keras_vit.command_line.command_type(name))
+        flags[name] = {
+            flag: action.choices for action in parser._actions for flag in action.option_strings
+        } | dict.fromkeys(("--traceback", "--version"))
+    of_any = [(flag, choices) for known in flags.values() for flag, choices in known.items()]
+    wrong, seen = [], 0
+    for page in PAGES.keys() - {COMING_FROM, "paper/claims/README.md"}:  # Of other programs.
+        for code in inline_code(page):
+            command = re.match(r"keras-vit ([a-z][a-z-]*)", code)
+            if not (command or code.startswith(("--", "keras-vit --"))):
+                continue
+            known = flags[command[1]].items() if command else of_any
+            for flag, value in re.findall(r"(--[a-z][\w-]*)(?:[ =]([a-z][\w-]*))?", code):
+                found = [choices for name, choices in known if name == flag]
+                seen += 1
+                if not any(not choices or value in ("", *choices) for choices in found):
+                    wrong.append((page, code, flag))
+    assert seen > 100
+    assert wrong == []
+
+
+def test_the_modules_on_the_site_exist():
+    tree = ast.parse((ROOT / "docs" / "site_pages.py").read_text(encoding="utf-8"))
+    (packages,) = (
+        eval(ast.unparse(node.value))
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PACKAGES"
+    )
+    for package, (_, modules) in packages.items():
+        for name in (package, *(f"{package}.{module}" for module in modules)):
+            assert importlib.util.find_spec(name), name
 
 
 def anchors(text):

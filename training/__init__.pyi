@@ -2,6 +2,7 @@ from . import (
     data as data,
     evaluation as evaluation,
     recipes as recipes,
+    trust as trust,
 )
 from .data.spec import (
     DataSpec as DataSpec,

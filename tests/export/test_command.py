@@ -75,3 +75,8 @@ def test_every_format_has_a_public_function_with_its_options(name):
 def test_the_markers_of_exports_are_known_without_their_modules():
     markers = {format_type.marker for format_type in FORMATS.values()}
     assert markers - {""} == set(EXPORT_MARKERS)
+
+
+def test_a_name_that_is_no_format_is_not_imported():
+    assert "convert" not in FORMATS
+    assert "litert" in FORMATS
