@@ -2,10 +2,12 @@ import csv
 import errno
 import os
 import pathlib
+import sys
 
 import pytest
 
 from keras_vit.checkpoints.repositories import classifier_folder
+from keras_vit.utils import files
 from keras_vit.utils.files import (
     MAX_DEPTH,
     DiskError,
@@ -270,3 +272,83 @@ def test_a_file_holds_an_object_whose_fields_have_their_types(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             check_fields(wrong, fields, "x")
+
+
+def leave_old_aside(folder):
+    """An older folder, as a process leaves it that is killed between two renames."""
+    aside = folder.with_name(f".old.{'0a' * 16}-{folder.name}")
+    aside.mkdir(parents=True)
+    (aside / "model.keras").write_text("old")
+    return aside
+
+
+def test_an_older_folder_is_there_at_every_moment_where_the_system_exchanges(tmp_path):
+    folder, seen = tmp_path / "pets", []
+    folder.mkdir()
+    (folder / "model.keras").write_text("old")
+
+    def look(event, arguments):
+        if event == "os.rename" and str(tmp_path) in str(arguments):
+            seen.append((folder / "model.keras").read_text())
+
+    sys.addaudithook(look)
+    with atomic_folder(folder, marker="model.keras", overwrite=True) as partial:
+        (partial / "model.keras").write_text("new")
+    assert seen == ["old"]
+    assert files_of(tmp_path) == {"pets/model.keras": "new"}
+
+
+def test_an_older_folder_that_was_put_aside_gets_its_name_back(tmp_path):
+    leave_old_aside(tmp_path / "pets")
+    with pytest.raises(ValueError, match="new or empty"):
+        check_folder(tmp_path / "pets", marker="model.keras")
+    assert files_of(tmp_path) == {"pets/model.keras": "old"}
+    leave_old_aside(tmp_path / "pets")  # The process was killed before it had removed it.
+    check_folder(tmp_path / "pets", marker="model.keras", overwrite=True)
+    assert os.listdir(tmp_path) == ["pets"]
+
+
+def test_a_folder_that_cannot_be_exchanged_or_renamed_keeps_its_name(tmp_path, monkeypatch):
+    folder, replace = tmp_path / "pets", os.replace
+    folder.mkdir()
+    (folder / "model.keras").write_text("old")
+    monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+
+    def refuse(one, other):
+        if other == folder and not str(one).startswith(f"{tmp_path}/.old"):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        replace(one, other)
+
+    monkeypatch.setattr(os, "replace", refuse)
+
+    def write():
+        with atomic_folder(folder, marker="model.keras", overwrite=True) as partial:
+            (partial / "model.keras").write_text("new")
+
+    with pytest.raises(OSError, match="busy"):
+        write()
+    assert files_of(tmp_path) == {"pets/model.keras": "old"}
+    assert os.listdir(tmp_path) == ["pets"]
+
+
+def test_what_killed_processes_left_is_removed_and_what_others_write_stays(tmp_path):
+    left = [tmp_path / f".{'0a' * 16}-{name}" for name in ("a.csv", "b.csv", "pets", "pets.zip")]
+    left[0].touch()
+    left[1].touch()  # Of another output.
+    left[2].mkdir()
+    (left[2] / "model.keras").touch()
+    left[3].touch()
+    with atomic_write(tmp_path / "a.csv") as first, atomic_folder(tmp_path / "pets") as partial:
+        with atomic_write(tmp_path / "a.csv") as second:
+            second.write_text("second")
+        assert first.exists()
+        assert partial.exists()
+    assert not left[0].exists()
+    assert not left[2].exists()
+    assert left[1].exists() and left[3].exists()  # noqa: PT018
+
+
+def test_the_place_of_a_mounted_disk_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path)
+    with pytest.raises(ValueError, match="mounted disk: name a folder in it"):
+        check_folder(tmp_path)

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import ctypes
 import dataclasses
 import errno
 import functools
+import glob
 import json
 import math
 import os
 import pathlib
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from keras_vit.utils.safe_text import for_csv
+
+try:
+    import fcntl
+except ImportError:  # Windows.
+    fcntl = None  # type: ignore[assignment]
 
 # Files of a classifier's folder.
 MODEL = "model.keras"
@@ -203,23 +211,22 @@ def check_own_files(folder: str | os.PathLike) -> None:
 def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     """Yields a temporary path, which is renamed to `path` at the end of the block.
 
-    If the block raises, the temporary file is removed and an older file keeps its content.
+    If the block raises, the temporary file is removed and an older file keeps its content. If the
+    process is killed or the power fails, `path` is the older file or the whole new one.
 
     Args:
         path: The final path of a file; its folder is made.
 
     Yields:
-        A path in the same folder with the same suffixes.
+        A path of an empty file in the same folder with the same suffixes.
     """
     path = pathlib.Path(path)
-    partial = temporary_sibling(path)
-    try:
-        with named_disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+    with named_disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _temporary(path, pathlib.Path.touch) as partial:
             yield partial
+            _sync(partial)
             os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def check_space(path: str | os.PathLike, size: int) -> None:
@@ -271,6 +278,12 @@ def csv_row(cells: Iterable[Any]) -> list[Any]:
     return [for_csv(cell) if isinstance(cell, str) else cell for cell in cells]
 
 
+# How folders are replaced. A new folder is made under a temporary name. Where the system can, the
+# two exchange their names in one step, and then the older one is removed. Elsewhere the older one
+# is put aside first: a process that is killed before it has renamed the new one leaves no folder
+# of that name, and the next one puts the older one back.
+
+
 @contextlib.contextmanager
 def atomic_folder(
     folder: str | os.PathLike, *, marker: str | None = None, overwrite: bool = False
@@ -292,49 +305,80 @@ def atomic_folder(
         DiskError: If the disk is full or read-only.
         OSError: If there is no permission to write.
     """
-    folder = pathlib.Path(folder).absolute()
+    folder = output_place(folder)
     check_folder(folder, marker=marker, overwrite=overwrite)
-    partial = temporary_sibling(folder)
-    try:
-        with named_disk_errors(folder):
-            partial.mkdir(parents=True)
+    with named_disk_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _temporary(folder, pathlib.Path.mkdir) as partial:
             yield partial
             publish_folder(partial, folder, marker=marker, overwrite=overwrite)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def publish_folder(
-    finished: str | os.PathLike,
-    folder: str | os.PathLike,
+    finished: pathlib.Path,
+    folder: pathlib.Path,
     *,
     marker: str | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Renames a finished folder; an older one of that name is removed after the rename.
+    """Renames a finished folder; an older one of that name then has the name of the finished one.
+
+    All files are on the disk before the rename. If an error is raised, both keep their names.
 
     Args:
         finished: A folder on the same file system, as a rename is atomic only there.
-        folder: Its final path.
+        folder: Its final path, see `output_place`.
         marker: See `check_folder`.
         overwrite: See `check_folder`.
 
     Raises:
         ValueError: If `folder` may not be replaced; see `check_folder`.
+        OSError: If it cannot be renamed.
     """
     check_folder(folder, marker=marker, overwrite=overwrite)
-    folder = pathlib.Path(folder).absolute()
+    _sync(finished)
     if not folder.exists() or not any(folder.iterdir()):
         os.replace(finished, folder)
-        return
-    old = temporary_sibling(folder)
-    os.replace(folder, old)
-    try:
-        os.replace(finished, folder)
-    except OSError:
-        os.replace(old, folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    elif not _exchange(finished, folder):
+        aside = folder.with_name(f"{_ASIDE}{temporary_sibling(folder).name}")
+        os.replace(folder, aside)
+        try:
+            os.replace(finished, folder)
+        except OSError:
+            os.replace(aside, folder)
+            raise
+        os.replace(aside, finished)
+    _sync(folder.parent, deep=False)
+
+
+def output_place(folder: str | os.PathLike) -> pathlib.Path:
+    """Returns the absolute path of a folder to write; of a link, the path that it leads to."""
+    folder = pathlib.Path(folder).absolute()
+    return folder.resolve() if folder.is_symlink() else folder
+
+
+def _exchange(one, other):
+    """Gives two folders each other's name in one step; returns False where the system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    sys.audit("os.rename", os.fspath(one), os.fspath(other), -1, -1)  # As `os.rename` does.
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE.
+    return rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
+
+
+def _sync(path, deep=True):
+    """Writes a file, or a folder and what is in it, to the disk, before a rename relies on it."""
+    for entry in (path, *(path.rglob("*") if deep else ())):
+        if fcntl is None or entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
+            continue
+        # Not every file system synchronises folders.
+        with contextlib.suppress(*([OSError] if entry.is_dir() else [])):
+            descriptor = os.open(entry, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def check_folder(
@@ -343,7 +387,7 @@ def check_folder(
     """Raises unless a folder is new or empty, or may be replaced.
 
     Only a folder of the same kind is replaced, so that a slip such as `--output ~` costs
-    nothing.
+    nothing. An older folder that a killed process put aside gets its name back first.
 
     Args:
         folder: The folder to write.
@@ -352,13 +396,24 @@ def check_folder(
         overwrite: Whether to replace a folder that has the marker.
 
     Raises:
-        ValueError: If the folder is not empty and may not be replaced, or is a file.
+        ValueError: If the folder is not empty and may not be replaced, or is a file or the place
+            of a mounted disk.
     """
     folder = pathlib.Path(folder)
+    for aside in _siblings(folder, _ASIDE):  # By a process that was killed.
+        if folder.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            os.replace(aside, folder)
     if not folder.exists():
         return
     if not folder.is_dir():
         raise ValueError(f"The output must be a folder. Received a file: {folder}")
+    if os.path.ismount(folder):
+        raise ValueError(
+            "The output must be a folder that can be renamed, not the place of a mounted disk: "
+            f"name a folder in it. Received: {folder}"
+        )
     if not any(folder.iterdir()):
         return
     if marker is None or not overwrite:
@@ -388,6 +443,7 @@ def check_file(path: str | os.PathLike, suffix: str, *, overwrite: bool = False)
 
 
 _LEFTOVER = re.compile(r"\.[0-9a-f]{32}-.")
+_ASIDE = ".old"  # Before the name of a temporary path.
 
 
 def remove_leftovers(folder: str | os.PathLike) -> None:
@@ -404,6 +460,58 @@ def remove_leftovers(folder: str | os.PathLike) -> None:
 def temporary_sibling(path: pathlib.Path) -> pathlib.Path:
     """Returns an unused hidden path in the same folder, whose name ends with the same suffixes."""
     return path.with_name(f".{os.urandom(16).hex()}-{path.name}")
+
+
+def _siblings(path, before=""):
+    """The paths that `temporary_sibling` made for a path."""
+    return path.parent.glob(f"{before}.{'[0-9a-f]' * 32}-{glob.escape(path.name)}")
+
+
+@contextlib.contextmanager
+def _temporary(path, make):
+    """Yields a temporary sibling, which is removed at the end of the block if it is still there.
+
+    What killed processes left for this path is removed first. A process locks what it writes, and
+    the system frees it when the process ends; where there are no such locks, it stays.
+
+    Args:
+        path: The final path; its folder exists.
+        make: Makes the temporary file or folder.
+    """
+    for left in _siblings(path):
+        with _locked(left) as is_free:
+            if is_free:
+                _remove(left)
+    partial = temporary_sibling(path)
+    try:
+        make(partial)
+        with _locked(partial):
+            yield partial
+    finally:
+        _remove(partial)
+
+
+@contextlib.contextmanager
+def _locked(path):
+    """Locks a file or folder for a block; gives False if another process has, or none can."""
+    descriptor, is_locked = None, False
+    try:
+        with contextlib.suppress(OSError):
+            if fcntl is not None:
+                descriptor = os.open(path, os.O_RDONLY)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_locked = True
+        yield is_locked
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _remove(path):
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 # JSON, with bounds on its depth and numbers

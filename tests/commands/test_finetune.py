@@ -12,6 +12,7 @@ import pytest
 
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.run.folder import UNFINISHED
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
@@ -103,8 +104,8 @@ def test_resume_needs_a_run_of_the_same_job_and_a_new_run_a_free_folder(
 ):
     resume, partial = ("--output", tmp_path / "out", "--resume"), tmp_path / "out.partial"
     assert "unfinished run to resume" in refused("finetune", *resume)
-    partial.mkdir()
-    recipe = partial / "recipe.json"
+    recipe = partial / UNFINISHED
+    recipe.parent.mkdir(parents=True)
     for content, message in (
         ("{", "must be JSON"),
         ("{}", "must be the recipe of a run"),
@@ -122,8 +123,8 @@ def test_resume_needs_a_run_of_the_same_job_and_a_new_run_a_free_folder(
 
 
 def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command, refused, tmp_path):
-    recipe = tmp_path / "out.partial" / "recipe.json"
-    recipe.parent.mkdir()
+    recipe = tmp_path / "out.partial" / UNFINISHED
+    recipe.parent.mkdir(parents=True)
     settings = FineTuning(steps=4, learning_rate=0.01, image_size=8)
     content = {
         "job": "finetune",

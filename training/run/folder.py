@@ -25,6 +25,7 @@ from keras_vit.utils.files import (
     RECIPE,
     atomic_write,
     check_folder,
+    output_place,
     publish_folder,
     read_json,
     remove_leftovers,
@@ -33,8 +34,11 @@ from keras_vit.utils.files import (
 
 PARTIAL = ".partial"
 LOCK = ".lock"  # Held by the process that writes; the system frees it when the process ends.
-STATES = ".states"  # Until the run ends.
+# What the unfinished run alone needs; all other files are the finished folder's. They go last,
+# after the finished folder has its name: until then a run that is killed goes on.
+STATES = ".states"
 BEST = f"{STATES}/best.npz"
+UNFINISHED = f"{STATES}/{RECIPE}"  # With whole paths.
 
 # Fields that a resumed run reads; the others are information for the reader.
 _RECIPE = {
@@ -49,18 +53,39 @@ _RECIPE = {
 
 def unfinished_recipe(output: str | os.PathLike) -> dict[str, Any]:
     """Returns the recipe of an unfinished run; it is empty if there is none to read."""
-    output = pathlib.Path(output).absolute()
     try:
-        return read_json(output.with_name(output.name + PARTIAL) / RECIPE)
+        return read_json(partial_of(output_place(output)) / UNFINISHED)
     except (OSError, ValueError):
         return {}
+
+
+def partial_of(output: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of the unfinished run of an output."""
+    return output.with_name(output.name + PARTIAL)
+
+
+def clear_finished(output: pathlib.Path) -> None:
+    """Removes what a run leaves with its finished folder: the older classifier, and its states.
+
+    A run does it at its end. The next one does it again, as the first may have been killed there.
+
+    Args:
+        output: The folder of the run, see `output_place`.
+    """
+    if not (output / STATES).is_dir():
+        return
+    if not (partial_of(output) / STATES).exists():  # The older classifier, after the exchange.
+        shutil.rmtree(partial_of(output), ignore_errors=True)
+    (output / LOCK).unlink(missing_ok=True)
+    shutil.rmtree(output / STATES, ignore_errors=True)
 
 
 class RunFolder:
     """`OUTPUT.partial`, which is renamed to the output when the run has finished.
 
-    It holds the recipe, the history, the newest checkpoints and the best weights. Files are written
-    atomically: if the run stops at any moment, the files before are still complete.
+    It holds the files of the finished folder as they come, such as the history, and in `STATES`
+    what the unfinished run needs: its recipe, the newest checkpoints and the best weights. Files
+    are written atomically: if the run stops at any moment, the files before are still complete.
 
     With several workers (TF_CONFIG) only the first writes to this folder. The others write to
     a temporary folder and read checkpoints from the first worker's.
@@ -80,13 +105,15 @@ class RunFolder:
     """
 
     def __init__(self, output: str | os.PathLike, *, resume: bool = False, overwrite: bool = False):
-        self.output = pathlib.Path(output).absolute()
-        self.path = self.shared = self.output.with_name(self.output.name + PARTIAL)
+        self.output = output_place(output)
+        self.path = self.shared = partial_of(self.output)
         self.checkpoints = Checkpoints(self.shared / STATES)
         self.resume = resume
         self.overwrite = overwrite or bool(resume and unfinished_recipe(output).get("overwrite"))
         self.writes = backend_devices().is_chief()
-        is_unfinished = (self.path / RECIPE).is_file()
+        if self.writes:
+            clear_finished(self.output)
+        is_unfinished = (self.path / UNFINISHED).is_file()
         if resume and not is_unfinished:
             raise ValueError(
                 "There must be an unfinished run to resume; start one without --resume. "
@@ -109,8 +136,8 @@ class RunFolder:
                 "The output must have no unfinished run: continue it with --resume, or start "
                 f"again with --overwrite. Received: {self.path}"
             )
-        names = os.listdir(self.path) if self.path.is_dir() else []
-        if names and LOCK not in names and not is_unfinished:
+        names = set(os.listdir(self.path) if self.path.is_dir() else ())
+        if names - {STATES} and LOCK not in names and not is_unfinished:
             raise ValueError(
                 f"OUTPUT{PARTIAL}, which a run writes to, must be new, empty or an unfinished run: "
                 f"choose another output. Received: {self.path}, with {min(names)}"
@@ -126,7 +153,8 @@ class RunFolder:
         try:
             if self.writes and self.resume:
                 self._acquire()
-                (self.path / STATES).mkdir(exist_ok=True)  # It may have been killed at its end.
+                if not (self.path / UNFINISHED).is_file():
+                    raise ValueError(f"The run has ended meanwhile. Received: {self.output}")
                 remove_leftovers(self.path)
             yield
         finally:
@@ -167,8 +195,7 @@ class RunFolder:
             elif path.name != LOCK:
                 path.unlink()
         # First: a folder with anything else would be no run that can go on, or start again.
-        write_text(self.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
-        (self.path / STATES).mkdir()
+        write_text(self.path / UNFINISHED, json.dumps(recipe, indent=2) + "\n")
 
     def recipe(self, job: str) -> dict[str, Any]:
         """Returns the recipe of the unfinished run.
@@ -179,7 +206,7 @@ class RunFolder:
         Raises:
             ValueError: If the file cannot be read, or is from another job.
         """
-        path = self.shared / RECIPE
+        path = self.shared / UNFINISHED
         recipe = read_json(path, _RECIPE)
         for name in ("job", "data", "settings", "command"):
             if recipe.get(name) is None:
@@ -197,12 +224,21 @@ class RunFolder:
             np.savez(path, **_numbered(model.weights), score=np.array([step, accuracy, loss]))
 
     def best_score(self) -> tuple[int, float, float] | None:
-        """Returns step, accuracy and loss of the best weights; None if there are none."""
-        if not (self.path / BEST).exists():
+        """Returns step, accuracy and loss of the best weights; None if there are none.
+
+        Damaged ones are removed with a warning: the best of the later steps take their place.
+        """
+        path = self.path / BEST
+        if not path.exists():
             return None
-        score = load_arrays(self.path / BEST).get("score")
-        if score is None or score.shape != (3,) or not np.isfinite(score.astype("float64")).all():
-            raise damaged_file("The best weights of a run", self.path / BEST, "no score")
+        try:
+            score = load_arrays(path).get("score")
+            if score is None or score.shape != (3,) or not np.isfinite(score).all():
+                raise damaged_file("The best weights of a run", path, "no score")
+        except (OSError, TypeError, ValueError) as error:
+            warnings.warn(f"The best weights so far are lost: {error}", stacklevel=2)
+            path.unlink()
+            return None
         step, accuracy, loss = score.tolist()
         return int(step), accuracy, loss
 
@@ -213,14 +249,19 @@ class RunFolder:
         _assign(self.path / BEST, model.weights, values)
 
     def publish(self) -> None:
-        """Removes what only an unfinished run needs, and renames the folder to the output."""
+        """Renames the folder to the output, then removes what only an unfinished run needs.
+
+        Raises:
+            ValueError: If the output may not be replaced any more.
+            OSError: If the folder cannot be renamed. It is complete, and the run can be resumed.
+        """
         if not self.writes:
             return
-        for path in self.checkpoints.paths():
-            path.unlink()  # First: a run that is killed here and resumes needs its best weights.
-        shutil.rmtree(self.path / STATES, ignore_errors=True)
-        self._release()
+        if os.name == "nt":
+            self._release()  # Windows renames no folder with an open file.
         publish_folder(self.path, self.output, marker=MODEL, overwrite=self.overwrite)
+        clear_finished(self.output)
+        self._release()
 
 
 STATE = re.compile(r"state-(\d{9})\.npz")

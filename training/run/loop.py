@@ -409,14 +409,20 @@ def catch_signals() -> Iterator[list[int]]:
 def read_history(path: pathlib.Path, last_step: int) -> list[dict[str, str]]:
     """Returns the rows of a history up to a step: a resumed run writes the later ones again.
 
+    A row that a full disk or a power failure cut off ends the history; the run writes on behind it.
+
     Args:
         path: The CSV file, which need not exist.
         last_step: The last step.
     """
-    if not path.exists():
-        return []
-    with open(path, newline="", encoding="utf-8") as file:
-        return [row for row in csv.DictReader(file) if int(row["step"]) <= last_step]
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    rows: list[dict[str, str]] = []
+    for row in csv.DictReader(text[: text.rfind("\n") + 1].splitlines()):
+        is_whole = None not in row and None not in row.values()
+        if not is_whole or not row.get("step", "").isdecimal() or int(row["step"]) > last_step:
+            break
+        rows.append(row)
+    return rows
 
 
 def _number(value):

@@ -21,7 +21,7 @@ from keras_vit.utils.files import HISTORY, MODEL, RECIPE, read_json, write_text
 from keras_vit.utils.report import markdown_table
 
 from .finetune import finetune
-from .folder import unfinished_recipe
+from .folder import clear_finished, unfinished_recipe
 from .job import Job
 from .run_options import RunOptions
 
@@ -221,6 +221,7 @@ def _begin(path, fields, data, settings, *, validated=False):
 
 def _finetune_once(data, folder, settings, command, log):
     """Starts, resumes or skips a run; returns its recipe."""
+    clear_finished(folder)
     if not (folder / RECIPE).exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         resume = bool(unfinished_recipe(folder))

@@ -1,4 +1,4 @@
-"""Runs that are killed at fifty random moments, saving included, and continued."""
+"""Runs that are killed at any moment, at their end too, and continued."""
 
 import csv
 import itertools
@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,6 +14,10 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
+
+from keras_vit.classifier_folder import load_classifier
+from keras_vit.training.run.folder import UNFINISHED
+from keras_vit.utils.files import check_folder
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "killed.py"
 KILLED = -9
@@ -31,17 +36,110 @@ def run(tmp_path):
         env={**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
 
-    def ask(name, **kill):
+    def ask(name, ends=(0, KILLED), **kill):
         process.stdin.write(json.dumps({"name": name, **kill}) + "\n")
         process.stdin.flush()
         found = json.loads(process.stdout.readline())
-        ends = (0, KILLED, 1) if "full" in kill else (0, KILLED)
+        ends = (*ends, 1) if "full" in kill else ends
         assert found["code"] in ends, (tmp_path / "log.txt").read_text()[-3000:]
         return found
 
     yield ask
     process.stdin.close()
     process.wait()
+
+
+TRAINING = (
+    *("--image-size", "8", "--batch-size", "6", "--accumulate", "1", "--steps", "2"),
+    *("--evaluate-every", "1", "--validation", "0.25", "--augmentation", "none"),
+    "--no-jit-compile",
+)
+
+
+class Command:
+    """A command that trains, killed and gone on with.
+
+    Args:
+        run: The fixture.
+        folder: The folder of all runs.
+        words: The command.
+        older: A classifier to overwrite, or None.
+        exchange: Whether the system exchanges folders.
+    """
+
+    def __init__(self, run, folder, words, older=None, exchange=True):
+        self.run, self.folder, self.older, self.exchange = run, folder, older, exchange
+        self.words = [*map(str, words), *TRAINING]
+        whole = self.start("whole")
+        assert whole["code"] == 0, whole
+        self.expected, self.done = content(folder / "whole"), whole["done"]
+
+    def start(self, name, **how):
+        if self.older is not None:
+            shutil.copytree(self.older, self.folder / name)
+        return self.call(name, [*self.words, *["--overwrite"] * (self.older is not None)], **how)
+
+    def resume(self, name, **how):
+        return self.call(name, [self.words[0], "--resume"], **how)
+
+    def call(self, name, words, **how):
+        words = [*words, "--output", str(self.folder / name)]
+        return self.run(name, words=words, exchange=self.exchange, **how)
+
+    def check_what_is_left(self, name):
+        """What a killed run has left goes on to the same end."""
+        assert self.older is None or load_folder(self.folder / name)
+        if (self.folder / f"{name}.partial" / UNFINISHED).exists():
+            assert self.resume(name)["code"] == 0
+        else:  # The next start removes what is left.
+            assert "exit code 2" in self.call(name, self.words, ends=(1,))["error"]
+        assert content(self.folder / name) == self.expected
+        assert sorted(path.name for path in self.folder.glob(f"*{name}*")) == [name]
+
+
+def load_folder(output):
+    """The classifier in an output, at any moment of a run that overwrites it."""
+    check_folder(output, marker="model.keras", overwrite=True)  # As each command that writes to it.
+    return load_classifier(output)
+
+
+@pytest.mark.parametrize(
+    ("job", "exchange"), [("finetune", True), ("finetune", False), ("pretrain", True)]
+)
+@pytest.mark.slow
+def test_a_command_killed_at_any_operation_after_its_last_step_ends_the_same(
+    job, exchange, run, tmp_path, tiny, colors
+):
+    words = (job, "--data", colors, "--weights", tiny, "--samples", "none")
+    if job == "pretrain":
+        masked = ("--objective", "masked-patches", "--model", "ViT-Ti/16", "--image-size", "16")
+        words = (job, "--data", colors, *masked)
+    older = tiny if job == "finetune" else None
+    command = Command(run, tmp_path, words, older, exchange)
+    trained = max(place for place, what in enumerate(command.done) if "000000002.npz" in what) + 2
+    assert command.start("trained", operation=trained)["code"] == KILLED
+
+    def copy(name):
+        for end in ("", ".partial"):
+            if (tmp_path / f"trained{end}").exists():
+                shutil.copytree(tmp_path / f"trained{end}", tmp_path / f"{name}{end}")
+        return name
+
+    count = command.resume(copy("count"))["operations"]
+    assert count > 30
+    for operation in range(1, count + 1):
+        name = copy(f"killed_{operation}")
+        assert command.resume(name, operation=operation)["code"] == KILLED
+        command.check_what_is_left(name)
+
+
+def test_a_command_killed_as_it_writes_its_finished_folder_goes_on(run, tmp_path, tiny, colors):
+    words = ("finetune", "--data", colors, "--weights", tiny, "--samples", "none")
+    command = Command(run, tmp_path, words, tiny)
+    for name, moment in (("written", "os.rename README.md"), ("renamed", "whole.partial ")):
+        operation = max(place for place, what in enumerate(command.done) if moment in what) + 2
+        assert command.start(name, operation=operation)["code"] == KILLED
+        command.check_what_is_left(name)
 
 
 def content(folder):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from keras_vit.training.run.folder import BEST, LOCK, RunFolder
+from keras_vit.training.run.folder import BEST, LOCK, UNFINISHED, RunFolder
 
 PROGRAM = """
 import sys
@@ -85,4 +85,12 @@ def test_temporary_files_of_a_killed_process_are_not_published(tmp_path):
     with run.locked():
         assert not list(run.path.rglob(".0a*"))
         run.publish()
-    assert sorted(path.name for path in run.output.iterdir()) == [".keep", "recipe.json"]
+    assert [path.name for path in run.output.iterdir()] == [".keep"]
+
+
+def test_a_run_that_ends_while_another_process_waits_to_resume_it_is_not_begun_again(tmp_path):
+    RunFolder(tmp_path / "run").start({})
+    late = RunFolder(tmp_path / "run", resume=True)
+    (late.path / UNFINISHED).unlink()
+    with pytest.raises(ValueError, match="has ended meanwhile"), late.locked():
+        pass

@@ -21,6 +21,7 @@ from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import predictions as evaluation_predictions
 from keras_vit.training.run.finetune import build_model, finetune
+from keras_vit.training.run.folder import UNFINISHED
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.trainer.devices import Place
 from makers import tiny_config, write_classes
@@ -291,9 +292,9 @@ def test_a_file_alone_gives_the_model(timm, photos, tmp_path):
 
 def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_path):
     plan = plan_of(classifier, photos, tmp_path)
-    partial = tmp_path / "out.partial"
-    partial.mkdir()
-    (partial / "recipe.json").write_text(json.dumps(plan.recipe))
+    recipe = tmp_path / "out.partial" / UNFINISHED
+    recipe.parent.mkdir(parents=True)
+    recipe.write_text(json.dumps(plan.recipe))
     again = runs.job_of(None, tmp_path / "out", FineTuning(), resume=True).plan()
     assert again.preprocessing == plan.preprocessing
     assert again.recipe["facts"] == json.loads(json.dumps(plan.recipe["facts"]))

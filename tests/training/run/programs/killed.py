@@ -3,9 +3,10 @@
 Imports TensorFlow once and forks for each run, as its runtime starts with the first operation.
 Reads a line of JSON for each run: the `name` of its folder, and when to kill it, `operation` (a
 number of operations on its files, from 1) or `seconds` from the first step; without either it
-runs to its end. With `full` the disk is full from this operation on until the process ends. Prints
-a line of JSON: the exit `code`, the `error` that ended it, and after the end the `operations` and
-the `seconds` from the first step.
+runs to its end. With `full` the disk is full from this operation on until the process ends. With
+`words` it is a command, and with `exchange` false the system cannot exchange folders. Prints a line
+of JSON: the exit `code`, the `error` that ended it, and after the end the `operations`, what `done`
+they were, and the `seconds` from the first step.
 """
 
 import errno
@@ -24,9 +25,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.command_line import main as run_command
 from keras_vit.training import Adam, FineTuning, SoftmaxCrossentropy, Trainer, warmup_schedule
-from keras_vit.training.run.folder import PARTIAL, RunFolder
+from keras_vit.training.run import finetune  # noqa: F401
+from keras_vit.training.run.folder import PARTIAL, UNFINISHED, RunFolder
 from keras_vit.training.run.loop import train
+from keras_vit.utils import files
 from keras_vit.utils.files import MODEL
 
 FOLDER = pathlib.Path(sys.argv[1]).resolve()
@@ -49,10 +53,14 @@ class Counter:
     """
 
     def __init__(self, place, last, full):
-        self.place, self.last, self.full, self.count = str(place), last, full, 0
+        self.place, self.last, self.full, self.done = str(place), last, full, []
 
-    def step(self, makes_space=False):
-        self.count += 1
+    @property
+    def count(self):
+        return len(self.done)
+
+    def step(self, what, makes_space=False):
+        self.done.append(what)
         if self.count == self.last:
             end_here()
         if self.full and self.count >= self.full and not makes_space:
@@ -62,7 +70,9 @@ class Counter:
         """A hook of Python's audit events, of which nearly every operation on files is one."""
         is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES
         if (is_write or event in OPERATIONS) and any(map(self.is_inside, arguments)):
-            self.step(event in ("os.remove", "os.rmdir", "shutil.rmtree"))
+            paths = [str(item) for item in arguments if self.is_inside(item)]
+            what = " ".join([event, *(path.rpartition("-")[2] for path in paths)])
+            self.step(what, event in ("os.remove", "os.rmdir", "shutil.rmtree"))
 
     def is_inside(self, argument):
         return isinstance(argument, (str, os.PathLike)) and self.place in str(argument)
@@ -72,12 +82,12 @@ class Counter:
         fsync, open_entry = os.fsync, zipfile.ZipFile.open
 
         def counted_fsync(file):
-            self.step()
+            self.step("os.fsync")
             fsync(file)
 
         def counted_open(archive, name, mode="r", *arguments, **options):
             if mode == "w":  # Half of an archive is written.
-                self.step()
+                self.step(f"ZipFile.open {name}")
             return open_entry(archive, name, mode, *arguments, **options)
 
         os.fsync, zipfile.ZipFile.open = counted_fsync, counted_open
@@ -106,7 +116,7 @@ def run(name, on_first_step):
                 on_first_step()
             yield images[step], labels[step]
 
-    resume = (FOLDER / f"{name}{PARTIAL}" / "recipe.json").exists()
+    resume = (FOLDER / f"{name}{PARTIAL}" / UNFINISHED).exists()
     folder = RunFolder(FOLDER / name, resume=resume)
     with folder.locked():
         if not resume:
@@ -121,6 +131,7 @@ def run(name, on_first_step):
 
 def child(task):
     """Runs in a separate process, which ends here."""
+    os.dup2(2, 1)  # A command prints.
     try:
         counter = Counter(FOLDER / task["name"], task.get("operation"), task.get("full"))
         counter.install()
@@ -131,9 +142,14 @@ def child(task):
             if "seconds" in task:
                 threading.Timer(task["seconds"], end_here).start()
 
-        run(task["name"], on_first_step)
+        if not task.get("exchange", True):
+            files._exchange = lambda one, other: False
+        if "words" not in task:
+            run(task["name"], on_first_step)
+        elif code := run_command(task["words"]):
+            raise RuntimeError(f"exit code {code}")
         seconds = time.perf_counter() - began[0] if began else 0.0
-        figures = {"operations": counter.count, "seconds": seconds}
+        figures = {"operations": counter.count, "done": counter.done, "seconds": seconds}
         (FOLDER / "figures.json").write_text(json.dumps(figures))
     except BaseException as error:
         traceback.print_exc()

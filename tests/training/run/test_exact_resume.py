@@ -1,0 +1,36 @@
+"""A stopped run ends with the weights of a run without the stop, bit for bit: whole jobs, small."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from runs import SignalAt, silent, tiny_settings
+
+from keras_vit.training import finetune
+from keras_vit.training.run.loop import Interrupted
+
+# Every image is augmented by its epoch and place, so that a batch too early or too late shows.
+SETTINGS = tiny_settings(
+    image_size=8,
+    steps=6,
+    batch_size=6,
+    accumulate=2,
+    evaluate_every=3,
+    dropout_rate=0.2,
+    augmentation="inception_crop",
+    averaging=0.9,
+)
+
+
+@pytest.mark.parametrize("changes", [{}, {"augmentation": "none", "mixup": 0.2}], ids=["", "mixup"])
+def test_a_stopped_command_ends_with_the_weights_of_one_that_was_not(changes, colors, tmp_path):
+    settings = dataclasses.replace(SETTINGS, **changes)
+    whole = finetune(colors, tmp_path / "whole", settings, log=silent)
+    with pytest.raises(Interrupted):
+        finetune(colors, tmp_path / "run", settings, log=silent, callbacks=[SignalAt(2)])
+    resumed = finetune(None, tmp_path / "run", resume=True, log=silent)
+    for first, second in zip(whole.model.get_weights(), resumed.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(first, second)
+    columns = ("step", "validation_loss", "validation_accuracy", "averaged_loss")
+    rows = [[[row[name] for name in columns] for row in each.history] for each in (whole, resumed)]
+    assert rows[0] == [row for row in rows[1] if row[0] != "2"]  # The stop has its own row.
