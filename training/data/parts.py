@@ -16,9 +16,9 @@ from .split_record import PARTS
 
 _WORDS = {
     "train": ("train", "training"),
-    "validation": ("val", "valid", "validation", "dev"),
+    "validation": ("val", "valid", "validation", "dev", "eval", "evaluation"),
     "calibration": ("calibration",),
-    "test": ("test", "testing"),
+    "test": ("test", "testing", "holdout"),
 }
 SPLITS = {word: part for part, words in _WORDS.items() for word in words}
 

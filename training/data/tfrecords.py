@@ -32,6 +32,8 @@ from .examples import (
     tfds,
     without_autotune,
 )
+from .parts import SPLITS
+from .split_record import PARTS
 
 # Features as in the ImageNet files of TensorFlow's model garden.
 IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
@@ -323,7 +325,7 @@ def _example(encoded: bytes, labels: list[int], name: bytes) -> bytes:
 
 
 def open_tfds(
-    name: str, data_dir: str | os.PathLike | None, *, download: bool = True
+    name: str, data_dir: str | os.PathLike | None, notes: list[str], *, download: bool = True
 ) -> tuple[tuple[str, ...], dict[str, Examples]]:
     """Returns the class names and the labelled splits of a data set.
 
@@ -332,6 +334,7 @@ def open_tfds(
     Args:
         name: Name in TensorFlow Datasets: `NAME`, `NAME:version`, `NAME/config`.
         data_dir: Folder of prepared data sets; by default TensorFlow Datasets' own.
+        notes: Receives a line about each split, and about images, that are left out.
         download: Whether a missing data set is downloaded and prepared.
 
     Raises:
@@ -365,19 +368,27 @@ def open_tfds(
     image = _choice("image", images, features, name)
     label = _choice("label" if labels or not lists else "labels", labels or lists, features, name)
     splits: dict[str, Examples] = {}
-    for split in ("train", "validation", "test"):
-        if split in builder.info.splits and builder.info.splits[split].num_examples:
+    # Names of parts before other words for them.
+    for split, info in sorted(builder.info.splits.items(), key=lambda item: item[0] not in PARTS):
+        if (part := SPLITS.get(split.lower())) is None or part in splits:
+            parts = f"the parts are {', '.join(PARTS)}, each once"
+            notes.append(f"left out the split {split} of {info.num_examples:,} images: {parts}")
+        elif info.num_examples:
             records = _records(builder, split, image)
-            found = _labels(builder, label, records)
-            if found[0].max() >= 0:  # Else not published.
-                splits[split] = RecordExamples(records, found)
+            found, has_label = _labels(builder, label, records)
+            if not has_label.all():
+                without = f"{np.sum(~has_label):,} of {len(found):,} images of the split {split}"
+                notes.append(f"left out {without}: no label, which is the number -1")
+            if has_label.any():
+                splits[part] = RecordExamples(records, found, np.flatnonzero(has_label))
     if not splits:
         raise ValueError(
-            "A data set of TensorFlow Datasets must have images with labels in train, validation "
-            f"or test. Received: {name}, with {', '.join(builder.info.splits) or 'no splits'}"
+            "A data set of TensorFlow Datasets must have images with labels in splits called "
+            f"{', '.join(PARTS)}. Received: {name}, with "
+            f"{', '.join(builder.info.splits) or 'no splits'}{''.join(f'; {n}' for n in notes)}"
         )
     classes = features[label].feature if label in lists else features[label]
-    return tuple(classes.names), splits
+    return tuple(classes.names), {part: splits[part] for part in PARTS if part in splits}
 
 
 def _is_list_of_classes(feature):
@@ -420,12 +431,15 @@ def _records(builder, split, image):
 
 
 def _labels(builder, label, records):
-    """The labels of all records, as `Examples.labels`."""
+    """The labels of all records, as `Examples.labels`, and which have one, bool `(N,)`."""
     feature = builder.info.features[label]
     features = tfds.features.FeaturesDict({label: feature})
     found = records.dataset(0, int(records.counts.sum()))
     found = found.map(lambda record: features.deserialize_example(record)[label])
     labels = list(without_autotune(found).as_numpy_iterator())
-    if _is_list_of_classes(feature):
-        return multi_hot(labels, feature.feature.num_classes)
-    return label_array(labels)
+    if not _is_list_of_classes(feature):
+        return label_array(labels), np.asarray(labels) >= 0
+    # Without a label; an empty list says that none of the classes is in the image.
+    without = [len(of_image) > 0 and max(of_image) < 0 for of_image in labels]
+    lists = [[number for number in of_image if number >= 0] for of_image in labels]
+    return multi_hot(lists, feature.feature.num_classes), ~np.array(without)

@@ -107,6 +107,67 @@ def test_a_list_of_classes_is_several_labels(tmp_path):
     np.testing.assert_array_equal(np.concatenate([labels for _, labels in batches]), expected)
 
 
+def classes_of(names):
+    return lambda features: {
+        "image": features.Image(encoding_format="png"),
+        "label": features.ClassLabel(names=names),
+    }
+
+
+def rows_of(labels):
+    return [{"image": image_of(number), "label": label} for number, label in enumerate(labels)]
+
+
+def test_splits_are_parts_by_the_words_of_folders_and_others_get_a_line(tmp_path):
+    rows = {"Training": [0, 1] * 3, "val": [0, 1], "dev": [0] * 4, "unlabelled": [-1] * 5}
+    rows = {split: rows_of(labels) for split, labels in rows.items()}
+    prepared(tmp_path, "tiny_words", classes_of(["cat", "dog"]), rows)
+    source = open_source("tfds:tiny_words", data_dir=tmp_path)
+    splits = source.splits
+    assert {part: len(examples) for part, examples in splits.items()} == {"train": 6, "test": 2}
+    parts = "the parts are train, validation, calibration, test, each once"
+    assert set(source.notes) == {
+        f"left out the split dev of 4 images: {parts}",
+        f"left out the split unlabelled of 5 images: {parts}",
+    }
+
+
+def test_a_data_set_without_a_split_of_such_a_name_is_refused_with_its_names(tmp_path):
+    prepared(tmp_path, "tiny_trn", classes_of(["cat", "dog"]), {"trn": rows_of([0, 1])})
+    with pytest.raises(ValueError, match="in splits called train, .* Received: tiny_trn, with trn"):
+        open_source("tfds:tiny_trn", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("first", [0, -1])
+def test_images_without_a_label_are_left_out_and_counted(tmp_path, first):
+    labels = [first, 1, -1, 0, 1, 0]
+    prepared(
+        tmp_path, f"tiny_gaps{first + 1}", classes_of(["cat", "dog"]), {"train": rows_of(labels)}
+    )
+    source = open_source(f"tfds:tiny_gaps{first + 1}", data_dir=tmp_path, holdout=0)
+    examples = source.splits["train"]
+    kept = [(number, label) for number, label in enumerate(labels) if label >= 0]
+    assert sorted(zip(in_order(examples), examples.labels.tolist(), strict=True)) == kept
+    without = "no label, which is the number -1"
+    assert source.notes == (f"left out {6 - len(kept)} of 6 images of the split train: {without}",)
+
+
+def test_lists_of_classes_may_be_empty_and_minus_1_is_no_class(tmp_path):
+    lists = [[0], [], [-1], [1, -1], [0, 1]]
+    rows = [{"image": image_of(n), "labels": labels} for n, labels in enumerate(lists)]
+
+    def features(types):
+        label = types.ClassLabel(names=["cat", "dog"])
+        return {"image": types.Image(encoding_format="png"), "labels": types.Sequence(label)}
+
+    prepared(tmp_path, "tiny_lists", features, {"train": rows})
+    source = open_source("tfds:tiny_lists", data_dir=tmp_path, holdout=0)
+    examples = source.splits["train"]
+    found = dict(zip(in_order(examples), examples.labels.tolist(), strict=True))
+    assert found == {0: [1, 0], 1: [0, 0], 3: [0, 1], 4: [1, 1]}
+    assert source.notes[0].startswith("left out 1 of 5 images of the split train")
+
+
 def test_an_unknown_name_is_told_in_one_line(data_dir):
     with pytest.raises(ValueError, match="tfds: must be a data set .*'tiny_dogs'") as caught:
         open_source("tfds:tiny_dogs", data_dir=data_dir)
