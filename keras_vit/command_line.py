@@ -188,6 +188,7 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
         try:
             check_installation()
             command = from_arguments(command_type(name), arguments)
+            command.check_data()
             if command.needs_tensorflow:
                 import_tensorflow_quietly()
                 check_backend(name, command)

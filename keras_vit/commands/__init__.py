@@ -7,7 +7,7 @@ so that `--help` answers at once.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from keras_vit.utils.fields import check_fields, setting
 
@@ -28,8 +28,21 @@ class Command:
     # The backends of Keras that it runs on.
     backends: ClassVar[tuple[str, ...]] = (*TRAINING_BACKENDS, "torch")
 
+    # Whether a run's recipe may say how its data are read, and not the arguments.
+    takes_data_of_run: ClassVar[bool] = False
+
     def __post_init__(self):
         check_fields(self)
+
+    def check_data(self) -> None:
+        """Reads a table of labels, so that its error comes before TensorFlow is started."""
+        spec: Any = getattr(self, "data", None)
+        options = getattr(self, "options", None)
+        data = getattr(self, "photos", getattr(spec, "data", None))
+        if isinstance(data, str) and not getattr(options, "resume", False):
+            from keras_vit.training.data.sources import check_table
+
+            check_table(dataclasses.replace(spec, data=data), columns=not self.takes_data_of_run)
 
     @property
     def needs_tensorflow(self) -> bool:

@@ -42,6 +42,8 @@ class Calibrate(Command):
     )
     batch_size: int = shared_arguments.batch_size()
 
+    takes_data_of_run = True
+
     def run(self) -> int:
         """Calibrates and prints what holds."""
         self.data.check_given()

@@ -44,6 +44,8 @@ class Compare(Command):
         None, "write the images that only one of the two has right, a new .csv", unit="FILE"
     )
 
+    takes_data_of_run = True
+
     def run(self) -> int:
         """Compares, prints the summary and writes the file."""
         self.data.check_given()

@@ -39,6 +39,8 @@ class Evaluate(Command):
         unit="DIR",
     )
 
+    takes_data_of_run = True
+
     def run(self) -> None:
         """Evaluates, writes the files of --output, and prints the report."""
         check_output(self.output, self.data.data)

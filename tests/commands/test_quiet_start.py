@@ -13,14 +13,72 @@ def test_wrong_input_is_one_line_though_tensorflow_was_loaded(tmp_path):
     code = (
         "import sys\n"
         "from keras_vit.command_line import main\n"
-        f"code = main(['finetune', '--data', {str(tmp_path / 'none')!r}, '--output', 'x'])\n"
+        f"code = main(['finetune', '--data', {str(tmp_path)!r}, '--output', 'x'])\n"
         "assert 'tensorflow' in sys.modules\n"
         "sys.exit(code)\n"
     )
     done = run(code)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert done.stderr.startswith("keras-vit: The data must be")
+    assert done.stderr.startswith("keras-vit: A data folder must hold")
+
+
+COMMANDS = {
+    "finetune": ["finetune", "--output", "x", "--data"],
+    "pretrain": ["pretrain", "--output", "x", "--data"],
+    "sweep": ["sweep", "--output", "x", "--data"],
+    "records": ["records", "--output", "x", "--data"],
+    "few-shot": ["few-shot", "cifar10", "--data"],
+    "evaluate": ["evaluate", "cifar10", "--data"],
+    "calibrate": ["calibrate", "cifar10", "--max-error", "0.1", "--data"],
+    "compare": ["compare", "cifar10", "cifar10", "--data"],
+    "check": ["check"],
+}
+
+
+@pytest.fixture(scope="module")
+def errors_without_tensorflow(tmp_path_factory):
+    """The error of each command for a table without a header, in a process without TensorFlow."""
+    table = tmp_path_factory.mktemp("tables") / "labels.csv"
+    table.write_text("cat.jpg,cat\n")
+    code = (
+        "import sys\n"
+        "from keras_vit.command_line import main\n"
+        f"for words in {[*COMMANDS.values()]!r}:\n"
+        f"    assert main([*words, {str(table)!r}]) == 2\n"
+        "assert not {'tensorflow', 'keras', 'torch'} & sys.modules.keys()\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(COMMANDS, done.stderr.splitlines(), strict=True))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_table_is_read_before_tensorflow_is_started(errors_without_tensorflow, command):
+    assert "must name the columns" in errors_without_tensorflow[command]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "match"),
+    [
+        ("path,breed\nx.jpg,cat\n", ["--label-column", "race"], "must be one of"),
+        ("path,label\nx.jpg,cat\n", [], "no such file"),
+        (None, [], "there is no such folder or file"),
+    ],
+)
+def test_columns_and_files_are_looked_at_before_tensorflow_is_started(tmp_path, text, words, match):
+    table = tmp_path / "labels.csv"
+    if text is not None:
+        table.write_text(text)
+    words = ["finetune", "--output", "x", "--data", str(table), *words]
+    done = run(
+        "import sys\n"
+        "from keras_vit.command_line import main\n"
+        f"assert main({words!r}) == 2\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert match in done.stderr
 
 
 def test_what_tensorflow_prints_is_seen_only_if_it_cannot_be_imported(tmp_path):

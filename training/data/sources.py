@@ -39,6 +39,7 @@ from .tables import (
     given_parts,
     left_out,
     listed_files,
+    read_label_table,
     relative_names,
 )
 from .tfrecords import INDEX, open_tfds, open_tfrecords
@@ -146,11 +147,27 @@ def kind_of_data(data: str | InMemory) -> str:
 
 def _open_tfds(reading):
     spec = reading.spec
-    return open_tfds(spec.data.removeprefix(TFDS), spec.data_dir, download=reading.download)
+    name = spec.data.removeprefix(TFDS)
+    return open_tfds(name, spec.data_dir, reading.notes, download=reading.download)
 
 
-def _open_files(reading):
-    spec, skipped = reading.spec, reading.skipped
+def check_table(spec: Any, *, columns: bool) -> None:
+    """Raises ValueError for a table that cannot be read, or a path to nothing, without TensorFlow.
+
+    Args:
+        spec: A `DataSpec` whose data are a text.
+        columns: Whether columns and files are looked at too, which the other fields decide.
+    """
+    kind, path = kind_of_data(spec.data), pathlib.Path(spec.data)
+    if kind == "table" and path.is_file() and not columns:
+        read_label_table(path, [])
+    elif kind == "table" or (kind == "folder" and not path.is_dir()):
+        _listed(Reading(spec))
+
+
+def _listed(reading):
+    """The image files with their labels, and the class names."""
+    spec = reading.spec
     name, is_frame = str(spec.data), isinstance(spec.data, InMemory)
     root = pathlib.Path(spec.data_dir or ("" if is_frame else name))
     reading.root = root = root.parent if root.is_file() else root
@@ -161,6 +178,13 @@ def _open_files(reading):
     files = _with_tables(files, class_names, reading)
     if not spec.follow_symlinks and (not is_frame or spec.data_dir is not None):
         check_links(root, (file.path for file in files))
+    return files, class_names
+
+
+def _open_files(reading):
+    spec, skipped = reading.spec, reading.skipped
+    name = str(spec.data)
+    files, class_names = _listed(reading)
     paths = [file.path for file in files]
     if reading.verify:
         reasons = dict(undecodable(paths))
@@ -182,14 +206,14 @@ def _open_files(reading):
     class_names = tuple(filter(is_utf_8, class_names))
     numbers: dict[Any, int] = {name: number for number, name in enumerate(class_names)}
     splits: dict[str, Examples] = {}
-    for split in dict.fromkeys(file.split for file in files):
-        part = [file for file in files if file.split == split]
+    for split in dict.fromkeys(file.split or "train" for file in files):
+        part = [file for file in files if (file.split or "train") == split]
         if isinstance(part[0].label, tuple):
             rows = [map(numbers.__getitem__, file.label) for file in part]
             labels = multi_hot(rows, len(numbers))
         else:
             labels = np.array([numbers[file.label] for file in part], "int32")
-        splits[split or "train"] = FileExamples([file.path for file in part], labels)
+        splits[split] = FileExamples([file.path for file in part], labels)
     if reading.labelled and reading.min_classes:
         parts.check_classes(splits, class_names, more="".join(f"; {line}" for line in lines))
     return class_names, splits
