@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ UNKNOWN = "unknown"  # The output that stands for no answer, behind the classes.
 
 _MAX_LISTED = 3  # Names in an error.
 _MAX_LETTERS = 4096  # Of a name; a path of Linux has as many.
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,13 +125,15 @@ def composed(text: str) -> str:
 def look_alikes(names: Iterable[str]) -> list[str]:
     """Returns a text for each of the different names that look alike.
 
-    They differ by case, by Unicode's form or by spaces and invisible characters only.
+    They differ by case, by Unicode's form or by spaces and invisible characters only, or are the
+    same number, as 1 and 1.0.
     """
     groups = collections.defaultdict(list)
     for name in dict.fromkeys(names):
         folded = unicodedata.normalize("NFKC", name).casefold()
         visible = "".join(c for c in folded if unicodedata.category(c) != "Cf")
-        groups[" ".join(visible.split())].append(repr(name))
+        text = " ".join(visible.split())
+        groups[str(float(text)) if _NUMBER.fullmatch(text) else text].append(repr(name))
     return [f"{' and '.join(group)} are different" for group in groups.values() if len(group) > 1]
 
 

@@ -111,22 +111,33 @@ def _pil_pixels(image):
     return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
 
 
-def images_below(folder: str | os.PathLike, *, deep: bool = True) -> tuple[list[str], list[str]]:
+def images_below(
+    folder: str | os.PathLike, *, deep: bool = True, follow: bool = True
+) -> tuple[list[str], list[str]]:
     """Returns the images in a folder and its subfolders, and the other files.
 
     Images are recognised by their suffix, or if it is not one of an image, by their first
     bytes. Some of these kinds cannot be read, which shows when they are. Hidden files and
-    folders are left out. Among the others is what is named as an image but no regular file
-    (`is_no_file`).
+    folders are left out, and linked folders that lead back to one that they lie in. Among the
+    others is what is named as an image but no regular file (`is_no_file`).
 
     Args:
         folder: The folder.
         deep: Whether subfolders are looked into.
+        follow: Whether linked folders are looked into; else they are among the others.
     """
     images: list[str] = []
     others: list[str] = []
-    for root, folders, files in os.walk(os.fspath(folder)):
-        folders[:] = sorted(name for name in folders if deep and not is_hidden(name))
+    for root, folders, files in os.walk(os.fspath(folder), followlinks=True):
+        seen = sorted(name for name in folders if deep and not is_hidden(name))
+        linked = {name for name in seen if os.path.islink(os.path.join(root, name))}
+        if not follow:
+            others += [os.path.join(root, name) for name in sorted(linked)]
+        folders[:] = [
+            name
+            for name in seen
+            if name not in linked or (follow and not leads_back(os.path.join(root, name)))
+        ]
         for name in sorted(files):
             path = os.path.join(root, name)
             if not is_hidden(name):
@@ -143,20 +154,40 @@ def only_others(others: Iterable[str]) -> str:
     return f", which holds {len(others)} other files, such as {names}"
 
 
+# Folders that systems add: archives of macOS, network disks (QNAP, Synology), Windows and Linux.
+_SYSTEM_FOLDERS = {
+    "__macosx",
+    *("@eadir", "@recently-snapshot", "@recycle", "@tmp", "#recycle", "#snapshot", "~snapshot"),
+    *("$recycle.bin", "system volume information"),
+    "lost+found",
+}
+
+
 def is_hidden(name: str) -> bool:
-    """Returns whether a file or folder is hidden, or __MACOSX, which macOS adds to archives."""
-    return name.startswith(".") or name == "__MACOSX"
+    """Returns whether a file or folder is hidden, or a folder that the system added."""
+    return name.startswith(".") or name.lower() in _SYSTEM_FOLDERS
+
+
+def leads_back(path: str | os.PathLike) -> bool:
+    """Returns whether a linked folder leads to a folder that it lies in, so that it never ends."""
+    if not os.path.islink(path):
+        return False
+    real, above = os.path.realpath(path), pathlib.Path(os.path.abspath(path)).parents
+    inside = os.path.join(os.path.realpath(above[0]), "")
+    return inside.startswith(os.path.join(real, "")) or any(
+        os.path.realpath(folder) == real for folder in above
+    )
 
 
 def is_no_file(path: str) -> bool:
     """Returns whether a path is named as an image, but is no regular file."""
-    return _has_image_suffix(path) and not os.path.isfile(path)
+    return has_image_suffix(path) and not os.path.isfile(path)
 
 
 def _is_image(path):
     if not os.path.isfile(path):
         return False
-    if _has_image_suffix(path):
+    if has_image_suffix(path):
         return True
     with open(path, "rb") as file:
         head = file.read(SIGNATURE_BYTES)
@@ -164,6 +195,7 @@ def _is_image(path):
     return kind_of(head) not in (None, "BMP")
 
 
-def _has_image_suffix(path):
+def has_image_suffix(path: str) -> bool:
+    """Returns whether a path is named as an image."""
     suffix = os.path.splitext(path)[1].lower()
     return suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES

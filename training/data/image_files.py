@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import os
 import pathlib
@@ -19,6 +20,7 @@ from keras_vit.images.listing import (
     images_below,
     is_hidden,
     is_no_file,
+    leads_back,
 )
 from keras_vit.images.transcoding import IN_GRAPHS, decode_file, kind_of
 
@@ -29,6 +31,7 @@ from .tables import (
     TABLE_SUFFIXES,
     LabelledFile,
     Reading,
+    all_names,
     listed_files,
     read_label_table,
     sorted_classes,
@@ -36,6 +39,11 @@ from .tables import (
 
 NOT_UTF_8 = "The name is not UTF-8."  # The reason why a file cannot be opened.
 NO_CLASS = "Not in the folder of a class, but beside these folders."
+ARCHIVE = "An archive, which must be unpacked."
+NO_ROW = "Not in the table of its folder."
+
+_ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar")
+_TABLES_INSIDE = ("metadata.csv", "metadata.jsonl", "_classes.csv")  # Hugging Face's, Roboflow's.
 
 
 class FileExamples(RandomAccessExamples):
@@ -83,7 +91,8 @@ def list_files(
     if data.is_file():
         if data.suffix.lower() not in TABLE_SUFFIXES:
             raise ValueError(
-                f"Data in a file must be a table ({', '.join(TABLE_SUFFIXES)}). Received: {data}"
+                f"Data in a file must be a table ({', '.join(TABLE_SUFFIXES)}), and an archive be "
+                f"unpacked. Received: {data}"
             )
         return listed_files(read_label_table(data, reading.notes), str(data), root, reading)
     if not data.is_dir():
@@ -95,6 +104,8 @@ def list_files(
     parts = {} if spec.folders == "classes" else folder_parts(path.name for path in _folders(data))
     if not reading.labelled:  # All images of the folder, or of its folders of parts.
         roots: list[Any] = [(data / name, parts[name]) for name in sorted(parts)]
+        if parts:
+            _leave_out_images(data, reading)
         return [
             LabelledFile(path, "", part)
             for root, part in roots or [(data, None)]
@@ -132,7 +143,9 @@ def folder_files(
 
     The folder holds either a folder for each class, or folders named after parts that hold these;
     see `folder_parts`. A folder that is alone in it is entered. Folders inside a class belong to
-    it. See `images_below` for what an image is. A line in `notes` says each choice.
+    it. See `images_below` for what an image is. Where there are none but a table of Hugging Face's
+    ImageFolder or Roboflow lies beside the images, in the folder or in those of the parts, it has
+    the labels. A line in `notes` says each choice.
 
     Args:
         folder: The folder.
@@ -141,7 +154,7 @@ def folder_files(
     Raises:
         ValueError: If it contains no folders of classes, or it is not sure which folders these are.
     """
-    folders, notes = reading.spec.folders, reading.notes
+    folders, notes, start = reading.spec.folders, reading.notes, folder
     if folders is None:
         folder = _entered(
             folder,
@@ -159,9 +172,16 @@ def folder_files(
         )
     named = [f"{name} is {part}" for name, part in parts.items() if name.lower() not in SPLITS]
     notes += [f"parts by the names of folders: {', '.join(named)}"] if named else []
+    roots = inside if parts else [folder]
+    tables = [path / name for path in [start, folder, *roots] for name in _TABLES_INSIDE]
+    tables = [*dict.fromkeys(path for path in tables if path.is_file())]
+    if tables and folders != "classes" and not any(len(_folders(root)) > 1 for root in roots):
+        return _files_of_tables(folder, tables, parts, reading)
     files: list[LabelledFile] = []
     empty = []
-    for root in inside if parts else [folder]:
+    if parts:
+        _leave_out_images(folder, reading)
+    for root in roots:
         entered = root
         if parts:  # Named as the part, or as in train/images.
             entered = _entered(
@@ -190,13 +210,58 @@ def folder_files(
         ]
     classes = {str(file.label) for file in files} or {composed(path.name) for path in empty}
     if not classes:
+        beside = sorted(path for root in roots for path in root.iterdir())
+        found = [path for path in beside if path.suffix.lower() in TABLE_SUFFIXES]
+        ways = [f"{path.name} is read by --data {path}" for path in found]
+        found = [path for path in beside if path.suffix.lower() in _ARCHIVES]
+        ways += [f"{path.name} must be unpacked" for path in found]
         raise ValueError(
             "A data folder must hold a folder of images for each class, or train and test which "
-            f"hold such folders; or the data must be a CSV file path,label. Received: {folder}"
+            "hold such folders; or the data must be a CSV file path,label. Received: "
+            f"{'; '.join([printable(folder), *ways[:3]])}"
         )
     if files:
         notes += [f"left out {printable(path)}: no images in it" for path in empty]
+    for path in tables:
+        _compare_labels(path, files, reading)
     return files, sorted_classes(classes)
+
+
+def _files_of_tables(folder, tables, parts, reading):
+    """The images of tables in a folder or in its folders of parts, and the class names."""
+    listed: list[LabelledFile] = []
+    for path in tables:
+        table = read_label_table(path, reading.notes)
+        listed += listed_files(table, str(path), path.parent, reading)[0]
+    reading.notes.append(f"the labels are those of {', '.join(map(printable, tables[:3]))}")
+    names = [(file, os.path.relpath(file.path, folder).split(os.sep)[0]) for file in listed]
+    listed = [file._replace(split=file.split or parts.get(name)) for file, name in names]
+    if any(isinstance(file.label, tuple) for file in listed):
+        listed = [file._replace(label=tuple(all_names([file.label]))) for file in listed]
+    known = {os.path.normpath(file.path) for file in listed}
+    if len(known) < len(listed):
+        raise ValueError(
+            f"Tables in a folder must list each image once. Received: {printable(folder)}"
+        )
+    others = [path for path in _images_in(folder, reading) if os.path.normpath(path) not in known]
+    reading.skipped += [(printable(path), NO_ROW) for path in others]
+    return listed, sorted_classes(all_names(file.label for file in listed))
+
+
+def _compare_labels(path, files, reading):
+    """Notes the labels of a table in a folder of classes that differ from the folders."""
+    own = {file.path: file.label for file in files}
+    quiet = dataclasses.replace(reading, notes=[], skipped=[])
+    try:
+        listed, _ = listed_files(read_label_table(path, []), str(path), path.parent, quiet)
+    except ValueError:
+        return  # No table of labels.
+    others = [file for file in listed if own.get(file.path, file.label) != file.label]
+    if others:
+        reading.notes.append(
+            f"the labels are the folders; {printable(path)} has others for {len(others):,} images, "
+            f"such as {others[0].label} for {printable(others[0].path)}: --data {path} reads these"
+        )
 
 
 def _entered(folder, may_enter, reading):
@@ -213,8 +278,15 @@ def _entered(folder, may_enter, reading):
 
 
 def _leave_out_images(folder, reading):
-    beside = images_below(folder, deep=False)[0]
+    beside, others = images_below(folder, deep=False)
     reading.skipped += [(printable(path), NO_CLASS) for path in beside]
+    _leave_out(others, reading)
+
+
+def _leave_out(others, reading):
+    reading.skipped += [(printable(path), NO_FILE) for path in others if is_no_file(path)]
+    archives = [path for path in others if path.lower().endswith(_ARCHIVES)]
+    reading.skipped += [(printable(path), ARCHIVE) for path in archives]
 
 
 def _check_levels(folder, images, parts, notes):
@@ -293,10 +365,20 @@ def is_utf_8(name: str) -> bool:
 
 
 def _images_in(folder, reading):
-    images, others = images_below(folder)
-    reading.skipped += [(printable(path), NO_FILE) for path in others if is_no_file(path)]
+    images, others = images_below(folder, follow=reading.spec.follow_symlinks)
+    if linked := [path for path in others if os.path.isdir(path)]:
+        raise ValueError(
+            "Folders in a class must not be links; --follow-symlinks (follow_symlinks=True) reads "
+            f"what they lead to. Received: {printable(linked[0])}, which is "
+            f"{printable(os.path.realpath(linked[0]))}"
+        )
+    _leave_out(others, reading)
     return images
 
 
 def _folders(folder):
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not is_hidden(path.name))
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_dir() and not is_hidden(path.name) and not leads_back(path)
+    )

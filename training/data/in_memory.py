@@ -147,6 +147,7 @@ def _images_and_labels(data):
             "The data must be a path, a pair (images, labels) of arrays, a pandas.DataFrame, or a "
             'mapping of "train", "validation", "calibration" and "test" to pairs. '
             f"Received: {type(data).__name__}"
+            + (", of another library: pass its .to_pandas()" if hasattr(data, "to_pandas") else "")
         )
     images, labels = list(_image_array(data[0])), _label_values(data[1])
     if len(images) != len(labels) or not len(images):
@@ -177,7 +178,7 @@ def _label_values(labels):
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]  # As in keras.datasets.cifar10.
     kind = array.dtype.kind
-    if array.ndim == 1 and kind in "OSU":
+    if array.ndim == 1 and kind in "OSUT":
         values = [value.decode() if type(value) is bytes else value for value in array.tolist()]
         if all(isinstance(value, str) and value.strip() for value in values):
             return np.array(values, object)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import collections
+import contextlib
 import csv
 import dataclasses
+import html
 import io
+import itertools
+import json
 import os
 import pathlib
 import posixpath
@@ -14,8 +18,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed
-from keras_vit.images.transcoding import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR, composed
+from keras_vit.images.listing import has_image_suffix
 from keras_vit.utils.files import parse_json
 from keras_vit.utils.safe_text import for_csv
 
@@ -30,6 +34,12 @@ _PATHS += ["image_name", "image_id", "img", "id"]
 _LABELS = ("label", "labels", "class", "class_name", "category")
 _UNNAMED = re.compile(r"|Unnamed: \d+")  # The index that pandas writes, and reads again.
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
+# Words in the name of a column that says which part a row is in, and the values of such a column
+# that are no words for parts.
+_PART_COLUMNS = {*SPLITS, "set", "subset", "dataset", "partition", "fold", "split", "phase"}
+_PART_FLAG = re.compile(r"\d(\.0)?|true|false|yes|no|[tfyn]?", re.IGNORECASE)
+_OBJECT = re.compile(r"\{.*\}$|[\[({]\s*(\w+\.\w+\()?['\"]", re.DOTALL)  # Text of a list or dict.
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 
 Cell = str | tuple[str, ...]  # A tuple of the items of a list.
 
@@ -96,39 +106,83 @@ class LabelTable(NamedTuple):
 
 
 def cell_of(value: Any) -> Cell:
-    """Returns the text of a value in JSON or a data frame, or the texts in a list of values."""
+    """Returns the text of a value in JSON or a data frame, or the texts in a list of values.
+
+    Objects, and lists that hold objects or lists, are JSON as text.
+    """
     value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's.
-    if isinstance(value, list | tuple | set | frozenset):
-        return tuple(str(cell_of(item)) for item in value)
+    items = value if isinstance(value, list | tuple | set | frozenset) else ()
+    if any(isinstance(item, dict | list | tuple) for item in (value, *items) if item is not items):
+        return json.dumps(value, default=str)
+    if items is value:
+        return tuple(str(cell_of(item)) for item in items)
     if isinstance(value, bool):
         return str(int(value))
     return "" if value is None else str(value)
 
 
 def csv_table(text: str, title: str) -> LabelTable:
-    """Returns the table in a text with commas, semicolons or tabs between the cells.
+    """Returns the table in a text with commas, semicolons, tabs or bars between the cells.
+
+    Tabs may separate cells with single quotation marks in them, which are read as they are.
 
     Args:
-        text: The text; its first line has the names of the columns.
+        text: The text; its first line has the names of the columns. Excel's line `sep=;` may be
+            before it.
         title: Name of the table, for errors.
 
     Raises:
-        ValueError: If a row has more cells than there are columns.
+        ValueError: If the first line names no columns, a row has more cells than there are
+            columns, or a quotation mark has no other.
     """
+    lines = io.StringIO(text, newline="").readlines()
+    first = lines[0] if lines else ""
     # What the first line has most of; a comma in a tie.
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-    # Roboflow has ", " between the names.
-    columns = [name.strip() for name in reader.fieldnames or ()]
-    reader.fieldnames = columns
-    rows = []
-    for number, row in enumerate(reader, 2):
-        if any(more := row.pop(None, ())):
+    delimiter = max(",;\t|", key=first.count)
+    if separator := re.fullmatch(r'"?sep=(.)"?\s*', first, re.IGNORECASE):
+        delimiter, lines = separator[1], lines[1:]
+    first_row = 3 if separator else 2
+    try:
+        header, *rows = _rows(lines, delimiter, f"{title}, row", first_row - 1) or [[]]
+    except ValueError:
+        if delimiter != "\t":
+            raise
+        cells = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+        header, *rows = filter(any, cells)
+    columns = [name.strip() for name in header]
+    if any(map(has_image_suffix, columns)):
+        raise ValueError(
+            f"The first line of {title} must name the columns, such as path,label. Received: "
+            f"{', '.join(columns)}, which is a row"
+        )
+    for number, cells in enumerate(rows, first_row):
+        if any(more := cells[len(columns) :]):
             raise ValueError(
                 f"{title}, row {number}: cells with a separator must be in quotes. Received: {more}"
             )
-        rows.append({name: cell or "" for name, cell in row.items()})
-    return LabelTable(columns, rows, 2)
+    named = [itertools.zip_longest(columns, cells[: len(columns)], fillvalue="") for cells in rows]
+    return LabelTable(columns, [*map(dict, named)], first_row)
+
+
+def _rows(lines, delimiter, place, number):
+    """The cells of each row of CSV; rows without any, as spreadsheets write, are left out."""
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+    rows: list[list[str]] = []
+    end = 0
+    try:
+        for cells in reader:
+            record, end = lines[end : reader.line_num], reader.line_num
+            separators = len(rows[0]) - 1 if rows else 0
+            if len(record) > 1 and all(line.count(delimiter) >= separators for line in record):
+                raise csv.Error(f"quoted lines that look like rows: {' '.join(record)[:80]!r}")
+            rows += [cells] if any(cells) else []
+    except csv.Error as error:
+        raise ValueError(
+            f"{place} {number + len(rows)}: quotation marks must be around a whole cell, on one "
+            f"line, and doubled inside it; a cell has up to {csv.field_size_limit():,} letters. "
+            f"Received: {error}"
+        ) from error
+    return rows
 
 
 def _text_of(path: str | os.PathLike) -> str:
@@ -165,25 +219,29 @@ def read_label_table(path: pathlib.Path, notes: list[str]) -> LabelTable:
 
 
 def _coco_rows(content, path, notes):
-    """The images of a COCO file with the names of their categories; lists if some have several."""
+    """The images of a COCO file with their categories, a list where it is not one."""
     try:
-        names = {category["id"]: str(category["name"]) for category in content["categories"]}
-        labels: dict[Any, list[str]] = {image["id"]: [] for image in content["images"]}
+        images, categories = content["images"], content["categories"]
+        # Programs write numbers or their texts.
+        names = {str(category["id"]): str(category["name"]) for category in categories}
+        labels: dict[str, list[str]] = {str(image["id"]): [] for image in images}
         for annotation in content["annotations"]:
-            labels[annotation["image_id"]].append(names[annotation["category_id"]])
+            label = names[str(annotation["category_id"])]
+            labels[str(annotation["image_id"])].append(label)
         rows = [
-            (image["file_name"], [*dict.fromkeys(labels[image["id"]])])
-            for image in content["images"]
+            (image["file_name"], [*dict.fromkeys(labels[str(image["id"])])]) for image in images
         ]
     except (KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} must be a list of objects with path and label, or a COCO file: images, "
-            f"categories and annotations. Received: one without {error}"
+            f"{path} must be a list of objects with path and label, or a COCO file: images with id "
+            "and file_name, categories with id and name, and annotations with the image_id and "
+            f"category_id of these. Received: one without {error}"
         ) from error
+    if len(labels) < len(images) or len(names) < len(categories):
+        raise ValueError(f"{path} must have each id of an image or a category once.")
     if any("bbox" in annotation for annotation in content["annotations"]):
         notes.append(f"the labels in {path.name} are the categories of an image's boxes")
-    one = all(len(of_image) == 1 for _, of_image in rows)
-    return [{"path": name, "label": found[0] if one else found} for name, found in rows]
+    return [{"path": name, "label": found if len(found) != 1 else found[0]} for name, found in rows]
 
 
 def listed_files(
@@ -192,9 +250,9 @@ def listed_files(
     """Returns the images listed in the rows of a table, and its class names.
 
     Args:
-        table: The table. Its columns are, in any order, `path`, `label`, and if there are splits
-            `split`; or as other tools name them. The labels of a multi-label image are a list, or a
-            `;` separates them, in all rows; an image without labels has an empty cell. Or `path`, a
+        table: The table. Its columns are, in any order and case, `path`, `label`, and if there
+            are splits `split`; or as other tools name them. The labels of a multi-label image are
+            a list, or a `;` separates them; an image without labels has an empty cell. Or `path`, a
             column with 0 or 1 for each class instead of `label`, and `split`. A path may be without
             the suffix of its file.
         title: Name of the table, for errors.
@@ -206,11 +264,15 @@ def listed_files(
     Raises:
         ValueError: If a column, value or file is missing, a split unknown, or a path listed twice.
     """
-    spec, rows = reading.spec, table.rows
+    spec, rows, first_row = reading.spec, table.rows, table.first_row
     columns = [name for name in table.columns if not _UNNAMED.fullmatch(name)]
     if len({*columns}) != len(columns):
         raise ValueError(f"{title} must have each column once. Received: columns {columns}")
-    path, label, classes = _columns_of(columns, spec, title)
+    path, label, split, classes = _columns_of(columns, spec, title)
+    used = {path, label, split, spec.group_by, *(classes if spec.label_column else ())}
+    others = [name for name in columns if name not in used]
+    unread = _part_columns(rows, others, reading.notes, bool(classes))
+    classes = [name for name in classes if name not in unread]
     if path is None or not (label or classes) or not rows:
         raise ValueError(
             f"{title} must have the columns path,label or path and a column of 0 and 1 for each "
@@ -220,39 +282,85 @@ def listed_files(
         label = classes[0]
         reading.notes.append(f"the labels are the column {label}, as {path} is the only other one")
     if label:
-        labels = _labels([row[label] for row in rows], spec, reading.notes)
+        places = [f"{title}, row {number}" for number in range(first_row, first_row + len(rows))]
+        labels = _labels([row[label] for row in rows], places, spec, reading.notes)
     else:
         labels = [
-            _flagged(title, number, row, classes)
-            for number, row in enumerate(rows, table.first_row)
+            _flagged(title, number, row, classes) for number, row in enumerate(rows, first_row)
         ]
         _note_columns(classes, labels, reading.notes)
-    labels = [_composed(of_image) for of_image in labels]
+    labels = [
+        composed(found) if isinstance(found, str) else tuple(map(composed, found))
+        for found in labels
+    ]
+    class_names = sorted_classes({*all_names(labels)})
+    if line := _question_numbers(class_names, len(rows)):
+        reading.notes.append(line)
     files: dict[str, LabelledFile] = {}
     stems: dict[str, dict[str, list[str]]] = {}
-    for number, (row, of_image) in enumerate(zip(rows, labels, strict=True), table.first_row):
+    for number, (row, of_image) in enumerate(zip(rows, labels, strict=True), first_row):
         name = str(row[path]).strip()
-        split = SPLITS.get(str(row["split"]).strip().lower()) if "split" in row else None
-        if not name or of_image == "" or ("split" in row and split is None):
+        part = SPLITS.get(str(row[split]).strip().lower()) if split else None
+        lines = [text.splitlines() for text in (name, *all_names([of_image]))]
+        if not all(len(text) == 1 for text in lines) or (split and part is None):
             raise ValueError(
                 f"Each row of {title} must have a path, a label (--task multilabel allows none), "
-                f"and a split if there are any. Received in row {number}: {dict(row)}"
+                f"and a split ({', '.join(PARTS)}) if there are any, each in one line. Received in "
+                f"row {number}: {dict(row)}"
             )
+        if "\\" in name and not os.path.isfile(root / name):
+            name = name.replace("\\", "/")  # As Windows writes it.
         image = _existing(str(root / name), stems, f"{title}, row {number}")
         if image in files:
-            raise ValueError(f"{title} must list each file once. Received in row {number}: {image}")
+            raise ValueError(
+                f"{title} must list each file once, with several labels as a list or with "
+                f'"{SEPARATOR}" between; a table of boxes lists it often. Received in row '
+                f"{number}: {image}"
+            )
         group = str(row[spec.group_by]).strip() if spec.group_by in columns else None
-        files[image] = LabelledFile(image, of_image, split, group)
-    found = [name for names in labels for name in ((names,) if type(names) is str else names)]
-    return list(files.values()), sorted_classes(found)
+        files[image] = LabelledFile(image, of_image, part, group)
+    return list(files.values()), class_names
 
 
-def _composed(label):
-    return composed(label) if isinstance(label, str) else tuple(map(composed, label))
+def all_names(labels: Iterable[str | tuple[str, ...]]) -> list[str]:
+    """Returns the class names in the labels of images."""
+    return [name for names in labels for name in ((names,) if isinstance(names, str) else names)]
+
+
+def _question_numbers(class_names, count):
+    """A line about classes of `count` images that may be quantities; None where they are not."""
+    if not all(_NUMBER.fullmatch(name) for name in class_names):
+        return None
+    whole = all(name.isdecimal() for name in class_names)
+    if whole and (len(class_names) <= 2 or 5 * len(class_names) <= count):
+        return None
+    return (
+        f"the classes are {len(class_names)} numbers ({first_names(class_names, 3)}): right for "
+        "numbered classes, wrong for quantities such as ages or prices"
+    )
+
+
+def _part_columns(rows, columns, notes, is_one_hot):
+    """The columns that say which part a row is in, but are not read; a line names them."""
+    unread = []
+    for name in columns:
+        values = sorted({str(row[name]).strip() for row in rows} - {""})
+        words = re.split(r"[\W_]+|(?<=[a-z])(?=[A-Z])", name)
+        is_named = not _PART_COLUMNS.isdisjoint(word.lower().removeprefix("is") for word in words)
+        if is_one_hot and _FLAGS.keys() >= {*values}:  # Else it may be a class, as test_tube.
+            is_named = is_named and name.lower().startswith("is")
+        flags = is_named and all(map(_PART_FLAG.fullmatch, values))
+        if values and (flags or all(value.lower() in SPLITS for value in values)):
+            unread.append(name)
+            notes.append(
+                f"the column {name} ({first_names(values, 3)}) is not read: a column named split "
+                f"has the part of each row ({', '.join(PARTS)})"
+            )
+    return unread
 
 
 def _columns_of(columns, spec, title):
-    """The columns of paths and of labels, None where there is none, and else of classes."""
+    """The columns of paths, labels and parts, None where there is none, and else of classes."""
     given = spec.label_column or ""
     wanted = [given] if given in columns else [name.strip() for name in given.split(",") if given]
     for name, flag in [(spec.path_column, "path"), *((name, "label") for name in wanted)]:
@@ -262,27 +370,40 @@ def _columns_of(columns, spec, title):
             )
     named = {name.lower(): name for name in reversed(columns)}  # As spreadsheets write them.
     path = spec.path_column or next((named[name] for name in _PATHS if name in named), None)
+    split = named.get("split")
     if wanted:
-        return path, *((wanted[0], []) if len(wanted) == 1 else (None, wanted))
+        return path, *((wanted[0], split, []) if len(wanted) == 1 else (None, split, wanted))
     label = next((named[name] for name in _LABELS if named.get(name, path) != path), None)
-    kept = (path, label, "split", spec.group_by)
-    return path, label, [] if label else [name for name in columns if name not in kept]
+    kept = (path, label, split, spec.group_by)
+    return path, label, split, [] if label else [name for name in columns if name not in kept]
 
 
-def _labels(cells, spec, notes):
+def _labels(cells, places, spec, notes):
     """The label of each cell; a tuple of them in all rows of multi-label data."""
-    lists = [_listed(cell) for cell in cells]
-    from_text = [cell for cell, found in zip(cells, lists, strict=True) if found and found != cell]
-    if from_text:
-        notes.append(f"labels such as {from_text[0]} are read as lists")
+    lists = [_listed(cell, place) for cell, place in zip(cells, places, strict=True)]
+    texts = [cell.strip() for cell, found in zip(cells, lists, strict=True) if found is None]
     separator = spec.label_separator
     if not separator:
-        _offer_separator({cell.strip() for cell in cells if isinstance(cell, str)}, notes)
-    several = any(found is not None for found in lists) or spec.task == MULTILABEL or separator
-    if not several and not any(SEPARATOR in cell for cell in cells):
-        return [cell.strip() for cell in cells]
+        _offer_separator({*texts} - {""}, notes)
+        separator = "\n" if spec.task == MULTICLASS else SEPARATOR  # A text is one line.
+    several = [
+        (place, cell)
+        for place, cell, found in zip(places, cells, lists, strict=True)
+        if found is not None or separator in html.unescape(cell)  # Not cats &amp; dogs.
+    ]
+    if not (several or spec.task == MULTILABEL or spec.label_separator):
+        return texts
+    if texts and several and spec.task is None and not spec.label_separator:
+        place, cell = several[0]
+        notes.append(
+            f'multi-label, as {len(several):,} of {len(cells):,} labels are lists or hold "'
+            f'{SEPARATOR}", the first {cell!r:.80} in {place}; --task multiclass '
+            '(task="multiclass") takes each text as one name'
+        )
     return [
-        split_labels(cell, separator) if found is None else tuple(dict.fromkeys(found))
+        split_labels(html.unescape(cell), separator)
+        if found is None
+        else tuple(dict.fromkeys(found))
         for cell, found in zip(cells, lists, strict=True)
     ]
 
@@ -293,35 +414,52 @@ def split_labels(cell: str, separator: str | None = None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, names)))
 
 
-def _listed(cell):
-    """The items of a list, or of its text as pandas writes it; None for another cell."""
-    if not isinstance(cell, str):
-        return tuple(filter(None, map(str.strip, cell)))
-    text = cell.strip()
-    if text == "set()":
-        return ()
-    if text[:1] not in ("[", "{", "("):
-        return None
-    text = re.sub(r"\bnp\.\w+\(([^()]*)\)", r"\1", text)  # NumPy's numbers and texts.
-    text = re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", text)  # NumPy's arrays.
-    try:
-        items = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return None
-    return tuple(map(str, items)) if isinstance(items, list | tuple | set) else None
+def _listed(cell, place):
+    """The items of a list or of Label Studio's choices, also as text; None for another cell."""
+    items = cell
+    if isinstance(cell, str):
+        text = cell.strip()
+        if text[:1] not in ("[", "{", "("):
+            return None
+        items = None
+        if not re.search(r"['\"]\s+['\"]", text):  # NumPy's array, whose texts Python would join.
+            with contextlib.suppress(
+                ValueError, SyntaxError, TypeError, MemoryError, RecursionError
+            ):
+                items = ast.literal_eval(text)
+            with contextlib.suppress(ValueError):
+                items = parse_json(text, place)
+        # A name such as [none] or (2019), but no text of a list.
+        if not isinstance(items, list | tuple | dict) and not _OBJECT.match(text):
+            return None
+    if isinstance(items, dict) and [*items] == ["choices"]:
+        items = items["choices"]
+    if not isinstance(items, list | tuple) or any(
+        isinstance(item, dict | list | tuple) for item in items
+    ):
+        raise ValueError(
+            f"{place}: a label must be a name, a list of names with commas between, or "
+            f'{{"choices": [...]}} of names. Received: {cell!s:.200}'
+        )
+    return tuple(filter(None, (str(cell_of(item)).strip() for item in items)))
 
 
 def _offer_separator(labels, notes):
-    """Notes a separator where a part of a label is another label: "animal,cat" and "animal"."""
+    """Notes a separator where labels look like several names.
+
+    They have a bar; or all have a comma; or a part of a label is another label, as in "animal,cat"
+    and "animal".
+    """
     for separator in ("|", ",", " "):
-        for label in sorted(labels):
-            parts = {*split_labels(label, separator)} - {label}
-            if parts & labels and SEPARATOR not in label:
-                notes.append(
-                    f'labels such as "{label}" look like several: --label-separator "{separator}" '
-                    f'(label_separator="{separator}") splits them'
-                )
-                return
+        inside = [label for label in sorted(labels) if len(split_labels(label, separator)) > 1]
+        if separator == " " or (separator == "," and len(inside) < len(labels)):
+            inside = [label for label in inside if labels & {*split_labels(label, separator)}]
+        if inside and not any(SEPARATOR in label for label in inside[:1]):
+            notes.append(
+                f'labels such as "{inside[0]}" look like several: --label-separator "{separator}" '
+                f'(label_separator="{separator}") splits them'
+            )
+            return
 
 
 def _note_columns(classes, labels, notes):
@@ -343,11 +481,12 @@ def _existing(image, stems, place):
     if folder not in stems:
         stems[folder], real = collections.defaultdict(list), _in_any_form(folder)
         for name in sorted(os.listdir(real)) if os.path.isdir(real) else ():
-            first, suffix = os.path.splitext(name)
-            if suffix.lower() in IMAGE_SUFFIXES or suffix.lower() in OTHER_IMAGE_SUFFIXES:
-                stems[folder][composed(first)].append(os.path.join(real, name))
-                stems[folder][composed(name)].append(os.path.join(real, name))
-    found = stems[folder].get(composed(stem), [])
+            if has_image_suffix(name):
+                for known in map(composed, (os.path.splitext(name)[0], name)):
+                    stems[folder][known].append(os.path.join(real, name))
+                    stems[folder][known.lower() + "/"].append(os.path.join(real, name))
+    stem = composed(stem)  # A slash, which is in no name, is behind the names of any case.
+    found = stems[folder].get(stem) or stems[folder].get(stem.lower() + "/", [])
     if len(found) > 1:
         raise ValueError(f"{place}: a path must name one file. Received: {found}")
     if not found:
@@ -382,8 +521,8 @@ def _flagged(title, number, row, classes):
 def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
     """Returns the different class names: in numerical order if all are numbers, else sorted."""
     names = set(names)
-    numbers = all(name.isdecimal() for name in names)
-    return tuple(sorted(names, key=lambda name: (int(name), name) if numbers else name))
+    numbers = all(map(_NUMBER.fullmatch, names))
+    return tuple(sorted(names, key=lambda name: (float(name), name) if numbers else name))
 
 
 _GIVEN = {"split": "split", "labels": "label"}  # By the flag, the column of values.
@@ -430,19 +569,23 @@ def read_table(names: Sequence[str], lines: Sequence[str], flag: str) -> dict[st
             have an image.
     """
     column, title = _GIVEN[flag], f"The table of --{flag} ({flag}=)"
-    columns, rows, _ = csv_table("\n".join(lines), title)
-    if not {"path", column} <= {*columns}:
+    columns, rows, first_row = csv_table("\n".join(lines), title)
+    named = {name.lower(): name for name in reversed(columns)}
+    if not {"path", column} <= named.keys():
         raise ValueError(f"{title} must have the columns path,{column}. Received: {columns}")
     found: dict[str, str] = {}
-    for number, row in enumerate(rows, 2):
-        name = _normal(str(row["path"]).strip())
+    known = {*names}
+    for number, row in enumerate(rows, first_row):
+        path = str(row[named["path"]]).strip()
+        # As Windows writes it.
+        name = _normal(path if _normal(path) in known else path.replace("\\", "/"))
         if name == "." or name in found:
             raise ValueError(
                 f"{title} must have a path in each row, each once. "
-                f"Received in row {number}: {row['path']!r}"
+                f"Received in row {number}: {path!r}"
             )
-        found[name] = composed(str(row[column]).strip())
-    if unknown := sorted(found.keys() - {*names}):
+        found[name] = composed(str(row[named[column]]).strip())
+    if unknown := sorted(found.keys() - known):
         raise ValueError(
             f"{title} must have images of the data, by their paths relative to it, such as "
             f"{[*names[:1]]}. Received: {first_names(unknown, 3)}, which the data do not have"

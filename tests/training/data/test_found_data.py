@@ -167,15 +167,25 @@ LISTS = {
 
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("task", [None, "multilabel"])
-def test_lists_in_a_frame_and_their_text_in_its_csv_are_labels(table, kind, task):
+def test_lists_in_a_frame_are_labels(table, kind, task):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"path": IMAGES, "label": LISTS[kind]})
+    source = opened(frame, data_dir=table().parent, task=task)
+    assert source.class_names == ("animal", "cat")
+    assert list(by_name(source).values()) == [[1, 1], [1, 0], [0, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_the_text_of_lists_in_a_csv_file_is_labels_and_that_of_other_objects_is_refused(
+    table, kind
+):
+    pandas = pytest.importorskip("pandas")
     path = table()
-    frame.to_csv(path, index=False)
-    for data in (frame, path):
-        source = opened(data, data_dir=path.parent, task=task)
-        assert source.class_names == ("animal", "cat")
-        assert list(by_name(source).values()) == [[1, 1], [1, 0], [0, 0], [0, 1]]
+    pandas.DataFrame({"path": IMAGES, "label": LISTS[kind]}).to_csv(path, index=False)
+    if kind in ("lists", "tuples"):
+        assert list(by_name(opened(path)).values()) == [[1, 1], [1, 0], [0, 0], [0, 1]]
+    else:
+        refused(path, "row 2: a label must be a name, a list of names with commas between")
 
 
 def test_cells_that_only_look_like_lists_are_one_label(table):

@@ -168,3 +168,19 @@ def test_other_data_are_refused_in_one_line(data, options, message):
     with pytest.raises(ValueError, match=message) as error:
         open_source(data, **options)
     assert "\n" not in str(error.value)
+
+
+def test_labels_may_be_texts_of_numpys_own_type():
+    labels = np.array(["b", "a", "b", "a"], np.dtypes.StringDType())
+    source = open_source((IMAGES, labels), holdout=0)
+    assert source.class_names == ("a", "b")
+    assert source.splits["train"].labels.tolist() == [1, 0, 1, 0]
+
+
+def test_a_frame_of_another_library_is_refused_with_how_to_pass_it():
+    class DataFrame:
+        def to_pandas(self):
+            raise NotImplementedError
+
+    with pytest.raises(ValueError, match=r"DataFrame, of another library: pass its .to_pandas\(\)"):
+        open_source(DataFrame())

@@ -67,8 +67,10 @@ def test_the_setting_decides_where_every_image_has_one_label(write_csv, make_fol
     np.testing.assert_array_equal(source.splits["train"].labels, [[1, 0]] * 3 + [[0, 1]] * 2)
 
 
-def test_multi_label_data_are_refused_where_one_class_is_asked_for(semicolons):
-    refused(semicolons, "which are multi-label: 8 images .* as .*2.png", task="multiclass")
+def test_multi_label_data_are_refused_where_one_class_is_asked_for(write_csv):
+    flags = rows(lambda names: ",".join(str(int(name in names)) for name in ("cat", "dog", "sea")))
+    path = write_csv("path,cat,dog,sea", *flags)
+    refused(path, "which are multi-label: 8 images .* as .*2.png", task="multiclass")
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_data_that_are_no_images(make_folder):
     refused(folder, "data_dir goes with table, tfds:", data_dir="x")
     for label in "ab":
         (folder / label / "00.png").write_bytes(b"")
-    refused(folder, r"none; skipped 2 files: The file is empty. Files: .*a/00\.png", verify=True)
+    refused(folder, r"none; .*skipped 2 files: The file is empty. Files: .*a/00\.png", verify=True)
     for label in "ab":
         (folder / label / "00.png").rename(folder / label / "x.txt")
     refused(folder, "There must be images in the data. Received: .*, none")
@@ -161,7 +161,7 @@ def test_a_csv_file_lists_paths_labels_and_splits(make_folder):
         ("path,label\nx/00.png,a\nx/01.png,\n", "must have a path, a label .* in row 3"),
         ("path,label\nx/00.png,a\nx/01.png\n", "must have a path, a label .* in row 3"),
         ("path,label,split\nx/00.png,a,day\n", "must have .* a split .* in row 2: .*day"),
-        ("path,label\nx/00.png,a\nx/00.png,b\n", "must list each file once. Received in row 3"),
+        ("path,label\nx/00.png,a\nx/00.png,b\n", "must list each file once.* Received in row 3"),
         ("path,label\nx/00.png,a\nx/99.png,b\n", r"row 3: no such file: .*x/99\.png"),
     ],
 )

@@ -1,0 +1,371 @@
+"""Cells of tables as people have them: quotation marks, objects, separators, numbers, parts."""
+
+import json
+
+import pytest
+from labelled_data import opened, refused
+
+ROWS = [(f"{name}{n}.png", name) for name in ("cat", "dog") for n in range(10)]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory, write_image):
+    folder = tmp_path_factory.mktemp("photos")
+    for value, (path, _) in enumerate(ROWS):
+        write_image(folder / path, value)
+    return folder
+
+
+@pytest.fixture
+def table(photos, tmp_path):
+    """A function that writes rows of cells under a header to a table of the photos."""
+
+    def write(header, rows, separator=",", name="labels.csv"):
+        lines = [header, *(separator.join(row) for row in rows)]
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return tmp_path / name
+
+    return write
+
+
+def read(path, photos, **options):
+    return opened(path, data_dir=str(photos), holdout=0, **options)
+
+
+def labels(source):
+    """The names of the classes of each image by its name."""
+    found = {}
+    for examples in source.splits.values():
+        for path, label in zip(examples.names, examples.labels.tolist(), strict=True):
+            numbers = [n for n, one in enumerate(label) if one] if type(label) is list else [label]
+            found[path.rpartition("/")[2]] = [source.class_names[number] for number in numbers]
+    return found
+
+
+SINGLE = {path: [name] for path, name in ROWS}
+
+# Quotation marks
+
+
+@pytest.mark.parametrize("marks", [('"text', '"text'), ('"text', 'text"'), ('5" high', '"5" high')])
+def test_tabs_with_single_quotation_marks_between_are_read_without_quoting(table, photos, marks):
+    captions = {3: marks[0], 9: marks[1]}
+    rows = [(*row, captions.get(n, "text")) for n, row in enumerate(ROWS)]
+    path = table("path\tlabel\tcaption", rows, "\t", "labels.tsv")
+    assert labels(read(path, photos)) == SINGLE
+
+
+@pytest.mark.parametrize(
+    "header", ["path,label,caption", "caption,path,label", "path,caption,label"]
+)
+@pytest.mark.parametrize("marks", [('"text', '"text'), ('"text', 'text"'), ('"text', "text")])
+def test_a_quotation_mark_that_swallows_rows_is_refused_with_its_row(table, photos, header, marks):
+    captions = {3: marks[0], 9: marks[1]}
+    cells = [
+        {"path": path, "label": name, "caption": captions.get(n, "text")}
+        for n, (path, name) in enumerate(ROWS)
+    ]
+    path = table(header, [[row[name] for name in header.split(",")] for row in cells])
+    refused(path, "labels.csv, row 5: quotation marks must be around", data_dir=str(photos))
+
+
+def test_captions_of_several_lines_in_quotes_are_read(table, photos):
+    rows = [(*row, '"a, ""small""\none"') for row in ROWS]
+    assert labels(read(table("path,label,caption", rows), photos)) == SINGLE
+
+
+def test_a_space_before_a_quotation_mark_is_no_part_of_the_cell(table, photos):
+    rows = [(path, f' "{name}, a pet"') for path, name in ROWS]
+    source = read(table("path,label", rows), photos)
+    assert source.class_names == ("cat, a pet", "dog, a pet")
+
+
+@pytest.mark.parametrize("row", ['"cat0\n.png",cat', '"cat0.png","cat\ntabby"'])
+def test_a_path_or_label_of_several_lines_is_refused_with_its_row(table, photos, row):
+    path = table("path,label,caption", [(row, '"a\nb"'), *([*pair, ""] for pair in ROWS)])
+    refused(path, "each in one line. Received in row 2", data_dir=str(photos))
+
+
+def test_a_huge_cell_is_refused_in_one_line(table, photos):
+    path = table("path,label,thumbnail", [(*row, "A" * 140_000) for row in ROWS])
+    refused(path, r"row 2: .* up to 131,072 letters. Received: field larger", data_dir=str(photos))
+
+
+def test_a_table_of_labels_with_a_single_quotation_mark_is_refused(photos, table):
+    path = table("path,label", ROWS)
+    given = ["path,label,why", 'cat0.png,dog,"5 cm', "cat1.png,dog,x", 'cat2.png,dog,5"']
+    refused(path, "table of --labels .*, row 2: quotation", data_dir=str(photos), labels=given)
+
+
+# Labels
+
+
+CHOICES = {
+    "JSON": '"{""choices"": [""cat"", ""pet""]}"',
+    "Python": "\"{'choices': ['cat', 'pet']}\"",
+}
+
+
+@pytest.mark.parametrize("kind", CHOICES)
+def test_choices_of_label_studio_in_a_csv_file_are_labels(table, photos, kind):
+    rows = [("cat0.png", CHOICES[kind]), ("dog0.png", "dog")]
+    found = labels(read(table("image,label", rows), photos))
+    assert found == {"cat0.png": ["cat", "pet"], "dog0.png": ["dog"]}
+
+
+@pytest.mark.parametrize("name", ["labels.json", "labels.jsonl", "frame"])
+def test_choices_as_objects_are_labels(tmp_path, photos, name):
+    rows = [
+        {"image": "cat0.png", "label": {"choices": ["cat", "pet"]}},
+        {"image": "dog0.png", "label": {"choices": []}},
+    ]
+    path = tmp_path / name
+    if name == "frame":
+        path = pytest.importorskip("pandas").DataFrame(rows)
+    elif name.endswith("l"):
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        path.write_text(json.dumps(rows))
+    assert labels(read(path, photos)) == {"cat0.png": ["cat", "pet"], "dog0.png": []}
+
+
+OBJECTS = [
+    {"name": "cat"},
+    {"choices": "cat"},
+    {"choices": ["cat"], "score": 1},
+    {"choices": [{"name": "cat"}]},
+    [{"name": "cat"}],
+    [["cat"]],
+    {},
+]
+
+
+@pytest.mark.parametrize("label", OBJECTS, ids=str)
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "frame"])
+def test_other_objects_as_labels_are_refused_with_their_row(table, photos, tmp_path, label, kind):
+    rows = [{"path": path, "label": label} for path, _ in ROWS]
+    path = tmp_path / "labels.jsonl"
+    if kind == "frame":
+        path = pytest.importorskip("pandas").DataFrame(rows)
+    elif kind == "csv":
+        cell = json.dumps(label).replace('"', '""')
+        path = table("path,label", [(row["path"], f'"{cell}"') for row in rows])
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    refused(path, r"row \d: a label must be a name, a list of", data_dir=str(photos))
+
+
+@pytest.mark.parametrize("cell", ["['cat' 'dog']", "[np.str_('cat')]", "{'cat'}", '["cat", "dog"'])
+def test_text_that_only_looks_like_a_list_is_refused_and_no_class(table, photos, cell):
+    quoted = cell.replace('"', '""')
+    rows = [("cat0.png", f'"{quoted}"'), ("dog0.png", "dog")]
+    refused(table("path,label", rows), "a list of names with commas", data_dir=str(photos))
+
+
+# Separators
+
+
+def test_one_semicolon_makes_all_rows_multi_label_with_a_line(table, photos):
+    rows = [("cat0.png", "cat; tabby"), *ROWS[1:]]
+    path = table("path,label", rows)
+    source = read(path, photos)
+    (line,) = [note for note in source.notes if "multi-label" in note]
+    assert line == (
+        "multi-label, as 1 of 20 labels are lists or hold \";\", the first 'cat; tabby' in "
+        f'{path}, row 2; --task multiclass (task="multiclass") takes each text as one name'
+    )
+    assert source.class_names == ("cat", "dog", "tabby")
+
+
+def test_a_semicolon_is_part_of_the_name_where_multi_class_is_asked_for(table, photos):
+    rows = [("cat0.png", "cat; tabby"), *ROWS[1:]]
+    source = read(table("path,label", rows), photos, task="multiclass")
+    assert labels(source) == {**SINGLE, "cat0.png": ["cat; tabby"]}
+    assert source.notes == ()
+
+
+def test_an_entity_of_html_is_its_letter_beside_a_separator(table, photos):
+    rows = [("cat0.png", "cat;pet"), ("dog0.png", "cats &amp; dogs"), ("dog1.png", "R&D;pet")]
+    source = read(table("path,label", rows), photos)
+    assert source.class_names == ("R&D", "cat", "cats & dogs", "pet")
+    assert "as 2 of 3 labels" in source.notes[0]
+
+
+def test_an_entity_of_html_has_no_separator(table, photos):
+    rows = [(path, name.replace("cat", "cats &amp; kittens")) for path, name in ROWS]
+    source = read(table("path,label", rows), photos)
+    assert source.class_names == ("cats &amp; kittens", "dog")
+    assert source.task == "multiclass"
+
+
+@pytest.mark.parametrize("separator", ["|", ","])
+def test_a_separator_of_names_that_never_stand_alone_is_offered(table, photos, separator):
+    rows = [(path, f'"pet{separator}{name}"') for path, name in ROWS]
+    path = table("path,label", rows)
+    (line,) = read(path, photos).notes
+    assert f'such as "pet{separator}cat" look like several: --label-separator' in line
+    assert read(path, photos, label_separator=separator).class_names == ("cat", "dog", "pet")
+
+
+def coco(pairs):
+    return {
+        "images": [{"id": n, "file_name": path} for n, (path, _) in enumerate(ROWS[8:12])],
+        "categories": [{"id": "3", "name": "cat"}, {"id": "4", "name": "dog"}],
+        "annotations": [{"image_id": image, "category_id": name} for image, name in pairs],
+    }
+
+
+def coco_file(tmp_path, content):
+    (tmp_path / "coco.json").write_text(json.dumps(content))
+    return tmp_path / "coco.json"
+
+
+@pytest.mark.parametrize("more", [[], [(3, 3), (3, 4)]])
+def test_one_coco_image_without_or_with_two_categories_gets_a_line(tmp_path, photos, more):
+    content = coco([("0", 3), ("1", 3), ("2", 4), *more])  # Ids as texts and as numbers.
+    source = read(coco_file(tmp_path, content), photos)
+    found = labels(source)
+    assert (found["cat8.png"], found["dog0.png"]) == (["cat"], ["dog"])
+    assert any("multi-label, as 1 of 4 labels" in note for note in source.notes)
+    path = coco_file(tmp_path, coco([("0", 3), ("1", 3), ("2", 4), (3, 4)]))
+    assert read(path, photos).task == "multiclass"
+
+
+def test_coco_ids_that_nothing_has_and_ids_twice_are_refused(tmp_path, photos):
+    path = coco_file(tmp_path, coco([(0, 3), (99, 4)]))
+    refused(path, "category_id of these. Received: one without '99'", data_dir=str(photos))
+    content = coco([(0, 3)])
+    content["images"][1]["id"] = 0
+    path = coco_file(tmp_path, content)
+    refused(path, "must have each id of an image or a category once", data_dir=str(photos))
+
+
+def test_the_same_number_written_in_two_ways_gets_a_line(table, photos):
+    rows = [(path, "1" if n % 2 else "1.0") for n, (path, _) in enumerate(ROWS)]
+    notes = read(table("path,label", rows), photos).notes
+    assert "classes that look alike: '1' and '1.0' are different" in notes
+
+
+@pytest.mark.parametrize("numbers", [[f"{n}" for n in range(20)], ["0.5", "1.5"], ["-1", "0"]])
+def test_numbers_that_may_be_quantities_get_a_line(table, photos, numbers):
+    rows = [(path, numbers[n % len(numbers)]) for n, (path, _) in enumerate(ROWS)]
+    (line,) = read(table("path,label", rows), photos).notes
+    assert f"the classes are {len(numbers)} numbers" in line
+
+
+def test_a_few_numbered_classes_get_no_line(table, photos):
+    rows = [(path, str(n % 4)) for n, (path, _) in enumerate(ROWS)]
+    assert read(table("path,label", rows), photos).notes == ()
+
+
+# Parts
+
+
+@pytest.mark.parametrize("header", ["Path,Label,Split", "PATH,LABEL,SPLIT", "path,label,split"])
+@pytest.mark.parametrize("test", ["test", "Val ", "HOLDOUT", "eval", "Dev", "testing"])
+def test_a_column_split_in_any_case_has_the_parts(table, photos, header, test):
+    rows = [(*row, test if n % 2 else "Train") for n, row in enumerate(ROWS)]
+    splits = read(table(header, rows), photos).splits
+    found = {part: [name.rpartition("/")[2] for name in splits[part].names] for part in splits}
+    names = [path for path, _ in ROWS]
+    assert found == {"train": names[::2], "test": names[1::2]}
+
+
+@pytest.mark.parametrize("task", [None, "multilabel"])
+@pytest.mark.parametrize(
+    ("name", "train", "test"),
+    [
+        ("set", "train", "test"),
+        ("Where", "training", "Holdout"),
+        ("is_valid", "False", "True"),
+        ("isTest", "0", "1"),
+        ("is_test", "0.0", "1.0"),
+        ("subset", "0", "1"),
+        ("Fold", "0", "4"),
+        ("Data Partition", "no", "yes"),
+    ],
+)
+def test_a_column_that_looks_like_parts_and_is_not_read_gets_a_line(
+    table, photos, task, name, train, test
+):
+    rows = [(*row, test if n % 2 else train) for n, row in enumerate(ROWS)]
+    source = read(table(f"path,label,{name}", rows), photos, task=task)
+    first, second = sorted((train, test))
+    assert list(source.notes) == [
+        f"the column {name} ({first}, {second}) is not read: a column named split has the part of "
+        "each row (train, validation, calibration, test)"
+    ]
+
+
+@pytest.mark.parametrize("name", ["age", "caption", "test_score"])
+def test_other_columns_get_no_line(table, photos, name):
+    rows = [(*row, f"{n + 20}") for n, row in enumerate(ROWS)]
+    assert read(table(f"path,label,{name}", rows), photos).notes == ()
+
+
+@pytest.mark.parametrize(("name", "cells"), [("is_valid", "01"), ("set", ("train", "test"))])
+def test_a_column_of_parts_is_no_class_of_a_one_hot_table(table, photos, name, cells):
+    rows = [(path, "01"[n % 2], "10"[n % 2], cells[n % 2]) for n, (path, _) in enumerate(ROWS)]
+    source = read(table(f"image,cat,dog,{name}", rows), photos)
+    assert source.class_names == ("cat", "dog")
+    assert any(f"the column {name} (" in note for note in source.notes)
+
+
+def test_a_class_of_a_one_hot_table_may_be_called_test_tube(table, photos):
+    rows = [(path, "01"[n % 2], "10"[n % 2]) for n, (path, _) in enumerate(ROWS)]
+    assert read(table("image,test_tube,train", rows), photos).class_names == ("test_tube", "train")
+
+
+# Paths and headers
+
+
+@pytest.mark.parametrize("line", ["sep=;", '"sep=;"', "SEP=;"])
+def test_a_line_of_excel_names_the_separator(table, photos, line):
+    path = table(f"{line}\npath;label", ROWS, ";")
+    assert labels(read(path, photos)) == SINGLE
+    refused(table(f"{line}\npath;label", [("x.png", "cat")], ";"), "row 3: no such file")
+
+
+def test_bars_between_cells_are_read(table, photos):
+    assert labels(read(table("path|label", ROWS, "|"), photos)) == SINGLE
+
+
+def test_rows_of_empty_cells_at_the_end_are_no_rows(table, photos):
+    assert labels(read(table("path,label", [*ROWS, ("", ""), ("", "")]), photos)) == SINGLE
+
+
+def test_paths_of_windows_are_read(table, photos):
+    rows = [(f"{photos.name}\\{path}", name) for path, name in ROWS]
+    assert labels(read(table("path,label", rows), photos.parent)) == SINGLE
+    given = {f"{photos.name}\\cat0.png": "dog"}
+    rows = [(f"{photos.name}/{path}", name) for path, name in ROWS]
+    source = read(table("path,label", rows), photos.parent, labels=given)
+    assert labels(source) == {**SINGLE, "cat0.png": ["dog"]}
+
+
+@pytest.mark.parametrize("form", [str.upper, lambda path: path.replace(".png", ".PNG"), str.title])
+def test_paths_in_another_case_are_read_where_one_file_has_them(table, photos, form):
+    rows = [(form(path), name) for path, name in ROWS]
+    assert labels(read(table("path,label", rows), photos)) == SINGLE
+
+
+def test_a_path_in_another_case_that_two_files_have_is_refused(tmp_path, write_image):
+    for name in ("a.png", "A.png", "b.png"):
+        write_image(tmp_path / name)
+    (tmp_path / "labels.csv").write_text("path,label\na.PNG,x\nb.png,y\n")
+    refused(tmp_path / "labels.csv", "row 2: a path must name one file")
+
+
+@pytest.mark.parametrize("options", [{}, {"path_column": "path"}])
+def test_a_first_line_that_is_a_row_is_called_so(table, photos, options):
+    path = table("cat0.png,cat", ROWS[1:])
+    match = "first line of .*labels.csv must name the columns, .*: cat0.png, cat, which is a row"
+    refused(path, match, data_dir=str(photos), **options)
+    path = table("path,label", ROWS)
+    refused(path, "first line of The table of --split", data_dir=str(photos), split=["x.png,test"])
+
+
+def test_a_table_of_boxes_is_called_so(table, photos):
+    rows = [("cat0.png", "1", "2", "cat"), ("cat0.png", "3", "4", "dog")]
+    path = table("image,x,y,class", rows)
+    refused(path, "a table of boxes .* Received in row 3", data_dir=str(photos))
