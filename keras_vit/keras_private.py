@@ -18,6 +18,7 @@ from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 
 import keras
+from keras.src.backend.common import global_state
 
 # The class of all image preprocessing layers, which has no public name.
 from keras.src.layers.preprocessing.image_preprocessing.base_image_preprocessing_layer import (
@@ -109,6 +110,54 @@ def xla_compiles() -> bool:
             add(tf.constant(0.0))
         except tf.errors.NotFoundError:
             return False
+    return True
+
+
+def needs_only_call(layer: keras.layers.Layer, inputs: tuple, kwargs: dict[str, Any]) -> bool:
+    """Returns whether `Layer.__call__` would do no more than `call`, on PyTorch.
+
+    If so, `training` is set in `kwargs` to that of the outer layer's call, which Keras would do, or
+    removed for a layer that does not take it. A block that computes its activations again, in the
+    backward pass, does so outside of any call and without the scope of its precision: then the
+    answer is no.
+
+    Args:
+        layer: A layer whose `call` needs no mask and adds no loss.
+        inputs: Its positional arguments.
+        kwargs: Its other arguments.
+    """
+    import torch
+
+    state = global_state.GLOBAL_STATE_TRACKER
+    outer_call = getattr(state, "current_call_ctx", None)
+    training = outer_call and outer_call.get_value("training")
+    is_known = training is not None and kwargs.get("training", training) is training
+    if not (inputs and is_known and layer.built):
+        return False
+    if (
+        layer.quantization_mode
+        or layer.activity_regularizer
+        or layer._remat_mode
+        or layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+        or layer._compiled_call_impl
+        or torch.nn.modules.module._has_any_global_hook()
+    ):
+        return False
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor) and not hasattr(x, "_keras_mask")]
+    # This layer casts neither its input nor its variables.
+    if not isinstance(layer, keras.layers.LayerNormalization):
+        dtype, scope = layer.compute_dtype, getattr(state, "autocast_scope", None)
+        if dtype != (scope.dtype if scope else layer.variable_dtype) or not layer.autocast:
+            return False
+        tensors = [x for x in tensors if x.dtype == getattr(torch, dtype)]
+    if len(tensors) < len(inputs):
+        return False
+    kwargs.pop("training", None)
+    if "training" in layer.call_signature_parameters:
+        kwargs["training"] = training
     return True
 
 

@@ -7,13 +7,14 @@ from keras import ops
 
 from keras_vit.configs.blocks import AttentionConfig
 from keras_vit.layers.base_layers import ConfiguredLayer
+from keras_vit.layers.eager_pytorch import CalledDirectly, product_with_bias, reshape
 from keras_vit.layers.fused_attention import fused_attention
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.positions import RotaryPositions, resize_offsets
 from keras_vit.layers.random_numbers import Dropout
 
 
-class RowProjection(keras.layers.EinsumDense):
+class RowProjection(CalledDirectly, keras.layers.EinsumDense):
     """An `EinsumDense` from or to heads that is one product of matrices, with rows as outputs.
 
     TensorFlow fuses such a product with its bias; an einsum is several operations. The kernel,
@@ -28,10 +29,10 @@ class RowProjection(keras.layers.EinsumDense):
     """
 
     def call(self, inputs, scale=1.0):
-        kernel, bias = ops.reshape(self.kernel, self._matrix), ops.reshape(self.bias, (-1,))
+        kernel, bias = reshape(self.kernel, self._matrix), reshape(self.bias, (-1,))
         if scale != 1:  # The smallest tensors that it can go into.
             kernel, bias = kernel * scale, bias * scale
-        return ops.add(ops.matmul(ops.reshape(inputs, (-1, self._matrix[0])), kernel), bias)
+        return product_with_bias(reshape(inputs, (-1, self._matrix[0])), kernel, bias)
 
     def quantized_call(self, inputs, scale=1.0):
         return ops.reshape(super().quantized_call(inputs) * scale, (-1, self._matrix[1]))
@@ -170,7 +171,7 @@ class SelfAttention(ConfiguredLayer):
             mixed = ops.matmul(ops.cast(dropped, value.dtype), value)  # Equation 7.
         mixed = ops.transpose(mixed, (0, 2, 1, 3))  # From (B, k, N, D_h) to (B, N, k, D_h).
         outputs = self.out(mixed)  # (B N, D), equation 8.
-        outputs = outputs if as_rows else ops.reshape(outputs, ops.shape(tokens))
+        outputs = outputs if as_rows else reshape(outputs, ops.shape(tokens))
         return (outputs, attention) if return_attention else outputs
 
     def add_position_logits(self, logits, query, patches):
@@ -180,9 +181,7 @@ class SelfAttention(ConfiguredLayer):
     def _to_heads(self, projection, tokens, scale=1.0):
         """Projects tokens `(B, N, D)` to heads `(B, k, N, D_h)`; equation 5."""
         length = ops.shape(tokens)[1]
-        x = ops.reshape(
-            projection(tokens, scale=scale), (-1, length, self.num_heads, self.head_dim)
-        )
+        x = reshape(projection(tokens, scale=scale), (-1, length, self.num_heads, self.head_dim))
         return ops.transpose(x, (0, 2, 1, 3))
 
     def compute_output_spec(self, tokens, return_attention=False, as_rows=False, **others):

@@ -11,10 +11,11 @@ import keras
 import numpy as np
 
 from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
+from keras_vit.layers.eager_pytorch import CalledDirectly, on_pytorch
 from keras_vit.utils.files import changed_fields
 
 
-class CompositeLayer(keras.layers.Layer):
+class CompositeLayer(CalledDirectly):
     """A layer made of other layers, which are quantised and frozen again when a file is read.
 
     `model.quantize("int8")` changes the variables of dense layers. Keras saves the mode of a
@@ -81,9 +82,9 @@ class ConfiguredLayer(CompositeLayer):
         # Called for what is no attribute: a field, or a mistake.
         if "config" in vars(self) and name in self.config.__dataclass_fields__:
             return getattr(self.config, name)
+        layer: Any = super()
         # PyTorch's modules find their parameters in this method; other backends have none.
-        find: Any = getattr(super(), "__getattr__", super().__getattribute__)
-        return find(name)
+        return layer.__getattr__(name) if on_pytorch() else layer.__getattribute__(name)
 
     def get_config(self):
         return {**super().get_config(), **changed_fields(self.config)}

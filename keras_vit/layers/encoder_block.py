@@ -15,6 +15,7 @@ from keras_vit.layers.attention import (
     output_spec,
 )
 from keras_vit.layers.base_layers import ConfiguredLayer, compiled_in_training
+from keras_vit.layers.eager_pytorch import CalledDirectly, product_with_bias, reshape
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.random_numbers import DrawsByExample, Dropout, named_seed
 
@@ -25,7 +26,7 @@ def as_rows(tokens):
     TensorFlow fuses a product with its bias, its activation and a sum behind it only if all are
     matrices. So the dense layers see rows, and the sums of the residuals are sums of rows.
     """
-    return ops.reshape(tokens, (-1, tokens.shape[-1]))
+    return reshape(tokens, (-1, tokens.shape[-1]))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -62,7 +63,18 @@ ACTIVATIONS = {
 _TRAINED_ACTIVATIONS = {name: compiled_in_training(f) for name, f in ACTIVATIONS.items()}
 
 
-class _ActivatedDense(keras.layers.Dense):
+class _Dense(CalledDirectly, keras.layers.Dense):
+    """A dense layer of rows, `(N, D)`, with a bias."""
+
+    def call(self, inputs, training=False):
+        return product_with_bias(inputs, self.kernel, self.bias)
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras refuses subclasses, as it does not know what they compute.
+        super().quantize(mode, type_check=False, config=config)
+
+
+class _ActivatedDense(_Dense):
     """A dense layer followed by an activation of `ACTIVATIONS`.
 
     Both in one layer, and so under one name: TensorFlow's graph optimizer visits operations in
@@ -82,10 +94,6 @@ class _ActivatedDense(keras.layers.Dense):
     def _activate(self, outputs, training):
         functions = _TRAINED_ACTIVATIONS if training else ACTIVATIONS
         return functions[self.activation_name](outputs)
-
-    def quantize(self, mode=None, type_check=True, config=None):
-        # Keras refuses subclasses, as it does not know what they compute.
-        super().quantize(mode, type_check=False, config=config)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -126,7 +134,7 @@ class MLP(ConfiguredLayer):
             return {"bias_initializer": biases, "dtype": policy}
 
         self.dense_1 = _ActivatedDense(config.first_units, config.gelu, name="dense_1", **options())
-        self.dense_2 = keras.layers.Dense(dim, name="dense_2", **options())
+        self.dense_2 = _Dense(dim, name="dense_2", **options())
         self.dense_1.build((None, dim))
         self.dense_2.build((None, config.hidden_dim))
         self.dropout_1, self.dropout_2 = (
@@ -137,7 +145,7 @@ class MLP(ConfiguredLayer):
     def call(self, tokens, training=False, seed=None):
         if len(tokens.shape) > 2:
             rows = self.call(as_rows(tokens), training, seed)
-            return ops.reshape(rows, ops.shape(tokens))
+            return reshape(rows, ops.shape(tokens))
         seed_1, seed_2 = (
             None if seed is None else named_seed(seed, name) for name in ("dropout_1", "dropout_2")
         )
@@ -147,7 +155,7 @@ class MLP(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LayerScale(keras.layers.Layer):
+class LayerScale(CalledDirectly):
     """Multiplies each unit by a learned number (arXiv 2103.17239); starts at 1e-5, as in DINOv2.
 
     Args:
@@ -253,7 +261,7 @@ class EncoderBlock(DrawsByExample, ConfiguredLayer):
             shape = ops.shape(z)
             call = _Call(training, seed, shape, patches, return_attention)
             rows, attention = self.pre_norm(z, call)
-            return ops.reshape(rows, shape), attention
+            return reshape(rows, shape), attention
 
         if self.config.remat and training and not return_attention:
             return keras.remat(lambda z: encode(z)[0])(tokens)
@@ -289,7 +297,7 @@ class EncoderBlock(DrawsByExample, ConfiguredLayer):
         if not (call.training and self.config.stochastic_depth_rate):
             return y
         seed = call.seed_of(f"stochastic_depth_{number}")
-        examples = ops.reshape(y, call.shape)
+        examples = reshape(y, call.shape)
         return as_rows(self.stochastic_depth(examples, training=call.training, seed=seed))
 
     def compute_output_spec(self, tokens, training=False, return_attention=False, patches=None):

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.base_layers import compiled_in_training
+from keras_vit.layers.eager_pytorch import CalledDirectly, layer_norm, on_pytorch
 
 
 @functools.cache
@@ -47,7 +48,7 @@ def _affine(layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LayerNorm(keras.layers.LayerNormalization):
+class LayerNorm(CalledDirectly, keras.layers.LayerNormalization):
     """Normalises each token to mean 0 and variance 1, then scales and shifts it.
 
         y = (x - mean) / sqrt(variance + epsilon) * gamma + beta
@@ -87,8 +88,12 @@ class LayerNorm(keras.layers.LayerNormalization):
         self.axis: list[int] = axis
 
     def call(self, inputs, training=False):
-        normalize = _normalization(tuple(self.axis), self.epsilon, bool(training))
-        return ops.cast(normalize(inputs, *_affine(self)), self.compute_dtype)
+        if on_pytorch() and self.axis == [-1] and self.scale and self.center:
+            outputs = layer_norm(inputs, self.gamma, self.beta, self.epsilon)
+        else:
+            normalize = _normalization(tuple(self.axis), self.epsilon, bool(training))
+            outputs = normalize(inputs, *_affine(self))
+        return ops.cast(outputs, self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

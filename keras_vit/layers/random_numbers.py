@@ -13,6 +13,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.eager_pytorch import CalledDirectly
+
 # Philox-4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
@@ -169,7 +171,7 @@ def _wrapped(x):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Dropout(DrawsByExample, keras.layers.Dropout):
+class Dropout(DrawsByExample, CalledDirectly, keras.layers.Dropout):
     """Sets a share of units to zero in training, as `keras.layers.Dropout` does.
 
     Two differences. The mask of an example is the same on every device, backend and number of
