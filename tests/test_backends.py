@@ -80,7 +80,8 @@ def test_layers_models_and_steps_give_the_same_numbers_on_jax(tests, places, tmp
 
 
 def test_models_and_commands_give_the_same_numbers_on_torch(tmp_path):
-    run_on("torch", tmp_path / "torch", "any_backend", ("models/test_golden.py", ON_TORCH))
+    places = ("models/test_golden.py", "layers/test_eager_pytorch.py", ON_TORCH)
+    run_on("torch", tmp_path / "torch", "any_backend", places)
     compare_predictions(tmp_path / "torch")
     (evaluated,) = (tmp_path / "torch").rglob("evaluated.txt")
     classifier, data, report = evaluated.read_text().split("\n", 2)

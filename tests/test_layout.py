@@ -17,7 +17,12 @@ FOLDERS = {"keras_vit": "keras_vit", "training": "keras_vit.training", "export":
 TENSORFLOW_IN_KERAS_VIT = {"decoding.py", "headers.py", "resizing.py"}
 
 # Files that import it inside functions, where it is Keras's backend.
-TENSORFLOW_AS_BACKEND = {"base_layers.py", "random_numbers.py", "keras_private.py"}
+TENSORFLOW_AS_BACKEND = {
+    "base_layers.py",
+    "eager_pytorch.py",
+    "random_numbers.py",
+    "keras_private.py",
+}
 KERNELS = "fused_attention.py"  # Imports JAX or PyTorch inside functions, whichever computes.
 
 # What a part may import of the package when its module is loaded.
