@@ -125,14 +125,14 @@ def composed(text: str) -> str:
 def look_alikes(names: Iterable[str]) -> list[str]:
     """Returns a text for each of the different names that look alike.
 
-    They differ by case, by Unicode's form or by spaces and invisible characters only, or are the
-    same number, as 1 and 1.0.
+    They differ by case, by Unicode's form, by spaces, invisible characters or quotation marks
+    around them only, or are the same number, as 1 and 1.0.
     """
     groups = collections.defaultdict(list)
     for name in dict.fromkeys(names):
         folded = unicodedata.normalize("NFKC", name).casefold()
         visible = "".join(c for c in folded if unicodedata.category(c) != "Cf")
-        text = " ".join(visible.split())
+        text = " ".join(visible.split()).strip("\"'")
         groups[str(float(text)) if _NUMBER.fullmatch(text) else text].append(repr(name))
     return [f"{' and '.join(group)} are different" for group in groups.values() if len(group) > 1]
 

@@ -25,7 +25,7 @@ from keras_vit.images.listing import (
 from keras_vit.images.transcoding import IN_GRAPHS, decode_file, kind_of
 
 from .examples import RandomAccessExamples, first_names, tf, without_autotune
-from .parts import SPLITS, folder_parts, says_no_class
+from .parts import SPLITS, folder_parts, says_no_class, shared_parts
 from .split_record import file_fingerprints, usable_cores
 from .tables import (
     TABLE_SUFFIXES,
@@ -172,6 +172,7 @@ def folder_files(
         )
     named = [f"{name} is {part}" for name, part in parts.items() if name.lower() not in SPLITS]
     notes += [f"parts by the names of folders: {', '.join(named)}"] if named else []
+    notes += shared_parts(name.lower() for name in parts)
     roots = inside if parts else [folder]
     tables = [path / name for path in [start, folder, *roots] for name in _TABLES_INSIDE]
     tables = [*dict.fromkeys(path for path in tables if path.is_file())]

@@ -58,12 +58,27 @@ def says_no_class(name: str) -> bool:
     return not rest and (part is not None or any(map(str.isalpha, name)))
 
 
+def words_of(name: str) -> list[str]:
+    """Returns the words of a name such as test_set, TestImages and val2017, in small letters."""
+    words = re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)
+    return [
+        word.lower() if word.lower() in _FILLERS else word.lower().removesuffix("set")
+        for word in words
+    ]
+
+
+def shared_parts(words: Iterable[str]) -> list[str]:
+    """Returns a line for each part that two of the different words stand for."""
+    by_part: dict[str, list[str]] = {}
+    for word in sorted({*words} & SPLITS.keys()):
+        by_part.setdefault(SPLITS[word], []).append(word)
+    found = by_part.items()
+    return [f"{' and '.join(same)} are one part: {part}" for part, same in found if len(same) > 1]
+
+
 def _part_and_rest(name):
     """The part in a folder's name, or None, and its other words."""
-    words = [
-        word.lower() if word.lower() in _FILLERS else word.lower().removesuffix("set")
-        for word in re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)
-    ]
+    words = words_of(name)
     parts = {SPLITS[word] for word in words if word in SPLITS}
     rest = tuple(word for word in words if word not in SPLITS and word not in _FILLERS)
     return parts.pop() if len(parts) == 1 else None, rest

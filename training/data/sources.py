@@ -142,7 +142,7 @@ def kind_of_data(data: str | InMemory) -> str:
             return prefix
     if os.path.isfile(os.path.join(data, INDEX)):
         return TFRECORDS
-    return "table" if data.lower().endswith(TABLE_SUFFIXES) else "folder"
+    return "table" if data.lower().endswith(TABLE_SUFFIXES) or os.path.isfile(data) else "folder"
 
 
 def _open_tfds(reading):

@@ -24,21 +24,23 @@ from keras_vit.utils.files import parse_json
 from keras_vit.utils.safe_text import for_csv
 
 from .examples import first_names
-from .parts import SPLITS
+from .parts import SPLITS, shared_parts, words_of
 from .split_record import PARTS
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
 # Columns with the path of an image and with its label, the clearest name first.
 _PATHS = ["path", "file_name", "filename", "filepath", "file_path", "image_path", "file", "image"]
 _PATHS += ["image_name", "image_id", "img", "id"]
-_LABELS = ("label", "labels", "class", "class_name", "category")
+_LABELS = ("label", "labels", "class", "class_name", "category", "choice")
 _UNNAMED = re.compile(r"|Unnamed: \d+")  # The index that pandas writes, and reads again.
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
 # Words in the name of a column that says which part a row is in, and the values of such a column
 # that are no words for parts.
-_PART_COLUMNS = {*SPLITS, "set", "subset", "dataset", "partition", "fold", "split", "phase"}
+_PART_COLUMNS = {*SPLITS, "set", "sub", "partition", "fold", "kfold", "split", "phase"}
 _PART_FLAG = re.compile(r"\d(\.0)?|true|false|yes|no|[tfyn]?", re.IGNORECASE)
-_OBJECT = re.compile(r"\{.*\}$|[\[({]\s*(\w+\.\w+\()?['\"]", re.DOTALL)  # Text of a list or dict.
+_OBJECT = re.compile(
+    r"\{.*\}$|\[.*,.*\]$|[\[({]\s*(\w+\.\w+\()?['\"]", re.DOTALL
+)  # Text of a list or dict.
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 
 Cell = str | tuple[str, ...]  # A tuple of the items of a list.
@@ -148,7 +150,8 @@ def csv_table(text: str, title: str) -> LabelTable:
         if delimiter != "\t":
             raise
         cells = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
-        header, *rows = filter(any, cells)
+        whole = [[re.sub('^"(.*)"$', r"\1", cell) for cell in row] for row in cells]
+        header, *rows = filter(any, whole)
     columns = [name.strip() for name in header]
     if any(map(has_image_suffix, columns)):
         raise ValueError(
@@ -209,7 +212,7 @@ def read_label_table(path: pathlib.Path, notes: list[str]) -> LabelTable:
         lines = enumerate(text.split("\n"), 1)
         found = [parse_json(line, f"{path}, line {n}") for n, line in lines if line.strip()]
     else:
-        content = parse_json(text, str(path))
+        content = parse_json(text, f"{path} (or .jsonl, with an object a line)")
         found = _coco_rows(content, path, notes) if isinstance(content, dict) else content
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise ValueError(f"{path} must have JSON objects. Received: {str(found):.80}")
@@ -276,7 +279,8 @@ def listed_files(
     if path is None or not (label or classes) or not rows:
         raise ValueError(
             f"{title} must have the columns path,label or path and a column of 0 and 1 for each "
-            f"class, and rows; --path-column and --label-column name others. Received: {columns}"
+            "class, named in its first line, and rows; --path-column and --label-column name "
+            f"others. Received: {columns}"
         )
     if label is None and len(classes) == 1:
         label = classes[0]
@@ -293,7 +297,9 @@ def listed_files(
         composed(found) if isinstance(found, str) else tuple(map(composed, found))
         for found in labels
     ]
-    class_names = sorted_classes({*all_names(labels)})
+    if split:
+        reading.notes += shared_parts({str(row[split]).strip().lower() for row in rows})
+    class_names = sorted_classes(all_names(labels))
     if line := _question_numbers(class_names, len(rows)):
         reading.notes.append(line)
     files: dict[str, LabelledFile] = {}
@@ -329,9 +335,9 @@ def all_names(labels: Iterable[str | tuple[str, ...]]) -> list[str]:
 
 def _question_numbers(class_names, count):
     """A line about classes of `count` images that may be quantities; None where they are not."""
-    if not all(_NUMBER.fullmatch(name) for name in class_names):
+    if not all(_NUMBER.fullmatch(name.replace(",", ".")) for name in class_names):
         return None
-    whole = all(name.isdecimal() for name in class_names)
+    whole = all(re.fullmatch(r"\d+(\.0)?", name) for name in class_names)
     if whole and (len(class_names) <= 2 or 5 * len(class_names) <= count):
         return None
     return (
@@ -345,12 +351,12 @@ def _part_columns(rows, columns, notes, is_one_hot):
     unread = []
     for name in columns:
         values = sorted({str(row[name]).strip() for row in rows} - {""})
-        words = re.split(r"[\W_]+|(?<=[a-z])(?=[A-Z])", name)
-        is_named = not _PART_COLUMNS.isdisjoint(word.lower().removeprefix("is") for word in words)
+        is_named = not _PART_COLUMNS.isdisjoint(w.removeprefix("is") for w in words_of(name))
         if is_one_hot and _FLAGS.keys() >= {*values}:  # Else it may be a class, as test_tube.
             is_named = is_named and name.lower().startswith("is")
         flags = is_named and all(map(_PART_FLAG.fullmatch, values))
-        if values and (flags or all(value.lower() in SPLITS for value in values)):
+        is_words = all(not SPLITS.keys().isdisjoint(words_of(value)) for value in values)
+        if values and (flags or is_words):
             unread.append(name)
             notes.append(
                 f"the column {name} ({first_names(values, 3)}) is not read: a column named split "
@@ -370,7 +376,8 @@ def _columns_of(columns, spec, title):
             )
     named = {name.lower(): name for name in reversed(columns)}  # As spreadsheets write them.
     path = spec.path_column or next((named[name] for name in _PATHS if name in named), None)
-    split = named.get("split")
+    split = "split" if "split" in columns else named.get("split")
+    split = None if split in wanted else split
     if wanted:
         return path, *((wanted[0], split, []) if len(wanted) == 1 else (None, split, wanted))
     label = next((named[name] for name in _LABELS if named.get(name, path) != path), None)

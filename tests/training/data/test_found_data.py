@@ -106,6 +106,13 @@ def test_one_folder_in_each_class_is_no_doubt_and_is_named(make_folder):
     assert source.notes == ("folders in a class belong to it: a/images, b/images",)
 
 
+def test_two_folders_of_one_part_get_a_line(make_folder):
+    layout = {f"{part}/{name}": 2 for part in ("train", "Dev", "val", "test") for name in CLASSES}
+    source = opened(make_folder(layout))
+    assert source.notes == ("dev and val are one part: validation",)
+    assert counts(source)["validation"] == {"cats": 4, "dogs": 4}
+
+
 def test_images_beside_the_folders_of_classes_are_counted_and_named(make_folder):
     folder = make_folder({"cats": 2, "dogs": 2, ".": 2})
     source = opened(folder)

@@ -102,6 +102,7 @@ def test_data_that_are_no_images(make_folder):
     refused(folder / "missing", "missing; there is no such folder or file")
     (folder / "images.zip").write_text("")
     refused(folder / "images.zip", r"must be a table \(\.csv")
+    refused(folder / "images.zip", r"must be a table \(\.csv", data_dir="x")
     refused(folder, "holdout must be", holdout=1)
     refused(folder, "data_dir goes with table, tfds:", data_dir="x")
     for label in "ab":

@@ -69,6 +69,19 @@ def test_a_quotation_mark_that_swallows_rows_is_refused_with_its_row(table, phot
     refused(path, "labels.csv, row 5: quotation marks must be around", data_dir=str(photos))
 
 
+def test_cells_in_quotes_beside_a_single_quotation_mark_are_read_without_them(table, photos):
+    rows = [(f'"{path}"', f'"{name}"' if n else name, '5"') for n, (path, name) in enumerate(ROWS)]
+    rows[4] = (*rows[4][:2], '"')
+    path = table("path\tlabel\tsize", rows, "\t", "labels.tsv")
+    assert labels(read(path, photos)) == SINGLE
+
+
+def test_a_quotation_mark_behind_a_label_gets_a_line(table, photos):
+    rows = [("cat0.png", 'cat"'), *ROWS[1:]]
+    notes = read(table("path,label", rows), photos).notes
+    assert "classes that look alike: 'cat' and 'cat\"' are different" in notes
+
+
 def test_captions_of_several_lines_in_quotes_are_read(table, photos):
     rows = [(*row, '"a, ""small""\none"') for row in ROWS]
     assert labels(read(table("path,label,caption", rows), photos)) == SINGLE
@@ -155,7 +168,10 @@ def test_other_objects_as_labels_are_refused_with_their_row(table, photos, tmp_p
     refused(path, r"row \d: a label must be a name, a list of", data_dir=str(photos))
 
 
-@pytest.mark.parametrize("cell", ["['cat' 'dog']", "[np.str_('cat')]", "{'cat'}", '["cat", "dog"'])
+@pytest.mark.parametrize(
+    "cell",
+    ["['cat' 'dog']", "[np.str_('cat')]", "{'cat'}", '["cat", "dog"', "[cat, dog]", "{cat}"],
+)
 def test_text_that_only_looks_like_a_list_is_refused_and_no_class(table, photos, cell):
     quoted = cell.replace('"', '""')
     rows = [("cat0.png", f'"{quoted}"'), ("dog0.png", "dog")]
@@ -246,16 +262,27 @@ def test_the_same_number_written_in_two_ways_gets_a_line(table, photos):
     assert "classes that look alike: '1' and '1.0' are different" in notes
 
 
-@pytest.mark.parametrize("numbers", [[f"{n}" for n in range(20)], ["0.5", "1.5"], ["-1", "0"]])
+@pytest.mark.parametrize(
+    "numbers",
+    [[f"{n}" for n in range(20)], ["0.5", "1.5"], ["-1", "0"], ['"0,5"', '"1,5"']],
+    ids=str,
+)
 def test_numbers_that_may_be_quantities_get_a_line(table, photos, numbers):
     rows = [(path, numbers[n % len(numbers)]) for n, (path, _) in enumerate(ROWS)]
-    (line,) = read(table("path,label", rows), photos).notes
-    assert f"the classes are {len(numbers)} numbers" in line
+    notes = read(table("path,label", rows), photos).notes
+    assert any(f"the classes are {len(numbers)} numbers" in note for note in notes)
 
 
 def test_a_few_numbered_classes_get_no_line(table, photos):
-    rows = [(path, str(n % 4)) for n, (path, _) in enumerate(ROWS)]
-    assert read(table("path,label", rows), photos).notes == ()
+    for text in ("{}", "{}.0"):
+        rows = [(path, text.format(n % 4)) for n, (path, _) in enumerate(ROWS)]
+        assert read(table("path,label", rows), photos).notes == ()
+
+
+def test_classes_of_numbers_are_in_the_order_of_the_numbers(table, photos):
+    rows = [(path, ("10.0", "2.0", "1.0", "2.5")[n % 4]) for n, (path, _) in enumerate(ROWS)]
+    classes = read(table("path,label", rows), photos).class_names
+    assert classes == ("1.0", "2.0", "2.5", "10.0")
 
 
 # Parts
@@ -283,6 +310,7 @@ def test_a_column_split_in_any_case_has_the_parts(table, photos, header, test):
         ("subset", "0", "1"),
         ("Fold", "0", "4"),
         ("Data Partition", "no", "yes"),
+        ("Usage", "PrivateTest", "Training"),
     ],
 )
 def test_a_column_that_looks_like_parts_and_is_not_read_gets_a_line(
@@ -295,6 +323,29 @@ def test_a_column_that_looks_like_parts_and_is_not_read_gets_a_line(
         f"the column {name} ({first}, {second}) is not read: a column named split has the part of "
         "each row (train, validation, calibration, test)"
     ]
+
+
+def test_two_words_for_one_part_get_a_line(table, photos):
+    rows = [(*row, ("train", "dev", "Val", "test")[n % 4]) for n, row in enumerate(ROWS)]
+    source = read(table("path,label,split", rows), photos)
+    assert source.notes == ("dev and val are one part: validation",)
+    assert {part: len(images) for part, images in source.splits.items()} == {
+        "train": 5,
+        "validation": 10,
+        "test": 5,
+    }
+
+
+def test_the_column_split_is_taken_before_one_in_another_case(table, photos):
+    rows = [(*row, "train", ("train", "test")[n % 2]) for n, row in enumerate(ROWS)]
+    source = read(table("path,label,Split,split", rows), photos)
+    assert len(source.splits["test"]) == 10
+    assert source.notes[0].startswith("the column Split (train) is not read")
+
+
+def test_a_column_split_may_have_the_labels(table, photos):
+    path = table("path,split", ROWS)
+    assert labels(read(path, photos, label_column="split")) == SINGLE
 
 
 @pytest.mark.parametrize("name", ["age", "caption", "test_score"])
