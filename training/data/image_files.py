@@ -210,17 +210,16 @@ def folder_files(
             for path in of_class
         ]
     classes = {str(file.label) for file in files} or {composed(path.name) for path in empty}
-    if not classes:
-        beside = sorted(path for root in roots for path in root.iterdir())
-        found = [path for path in beside if path.suffix.lower() in TABLE_SUFFIXES]
-        ways = [f"{path.name} is read by --data {path}" for path in found]
-        found = [path for path in beside if path.suffix.lower() in _ARCHIVES]
-        ways += [f"{path.name} must be unpacked" for path in found]
-        raise ValueError(
-            "A data folder must hold a folder of images for each class, or train and test which "
-            "hold such folders; or the data must be a CSV file path,label. Received: "
-            f"{'; '.join([printable(folder), *ways[:3]])}"
-        )
+    if len(classes) < max(1, reading.min_classes):
+        others = images_below(start)[1]
+        ways = [f"--data {path} reads a table" for path in others if _ends(path, TABLE_SUFFIXES)]
+        ways += [f"{path} must be unpacked" for path in others if _ends(path, _ARCHIVES)]
+        if ways or not classes:
+            raise ValueError(
+                "A data folder must hold a folder of images for each class, or train and test "
+                "which hold such folders; or the data must be a CSV file path,label. Received: "
+                f"{printable('; '.join([str(folder), *ways[:3]]))}"
+            )
     if files:
         notes += [f"left out {printable(path)}: no images in it" for path in empty]
     for path in tables:
@@ -286,8 +285,11 @@ def _leave_out_images(folder, reading):
 
 def _leave_out(others, reading):
     reading.skipped += [(printable(path), NO_FILE) for path in others if is_no_file(path)]
-    archives = [path for path in others if path.lower().endswith(_ARCHIVES)]
-    reading.skipped += [(printable(path), ARCHIVE) for path in archives]
+    reading.skipped += [(printable(path), ARCHIVE) for path in others if _ends(path, _ARCHIVES)]
+
+
+def _ends(path, suffixes):
+    return path.lower().endswith(suffixes)
 
 
 def _check_levels(folder, images, parts, notes):

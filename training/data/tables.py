@@ -171,14 +171,15 @@ def _rows(lines, delimiter, place, number):
     """The cells of each row of CSV; rows without any, as spreadsheets write, are left out."""
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     rows: list[list[str]] = []
-    end = 0
+    fewest, end = float("inf"), 0
     try:
         for cells in reader:
             record, end = lines[end : reader.line_num], reader.line_num
-            separators = len(rows[0]) - 1 if rows else 0
-            if len(record) > 1 and all(line.count(delimiter) >= separators for line in record):
+            if len(record) > 1 and all(line.count(delimiter) >= fewest for line in record):
                 raise csv.Error(f"quoted lines that look like rows: {' '.join(record)[:80]!r}")
-            rows += [cells] if any(cells) else []
+            if any(cells):
+                rows.append(cells)
+                fewest = min(fewest, len(cells) - 1)  # Separators in a row.
     except csv.Error as error:
         raise ValueError(
             f"{place} {number + len(rows)}: quotation marks must be around a whole cell, on one "
@@ -461,7 +462,7 @@ def _offer_separator(labels, notes):
         inside = [label for label in sorted(labels) if len(split_labels(label, separator)) > 1]
         if separator == " " or (separator == "," and len(inside) < len(labels)):
             inside = [label for label in inside if labels & {*split_labels(label, separator)}]
-        if inside and not any(SEPARATOR in label for label in inside[:1]):
+        if inside and SEPARATOR not in inside[0]:
             notes.append(
                 f'labels such as "{inside[0]}" look like several: --label-separator "{separator}" '
                 f'(label_separator="{separator}") splits them'

@@ -122,17 +122,20 @@ def test_an_archive_among_the_photos_is_named(make_folder, place):
 
 def test_a_folder_of_an_archive_only_says_that_it_must_be_unpacked(tmp_path):
     (tmp_path / "photos.zip").write_bytes(b"PK")
-    refused(tmp_path, "must hold a folder of images for each class.*photos.zip must be unpacked")
+    refused(tmp_path, "must hold a folder of images for each class.*/photos.zip must be unpacked")
     refused(tmp_path / "photos.zip", r"must be a table .*, and an archive be unpacked")
 
 
 # Tables in the folder
 
 
-def test_a_folder_of_photos_with_a_table_names_the_line_that_reads_it(make_folder):
-    folder = make_folder({".": 2})
-    (folder / "my labels.csv").write_text("path,label\n00.png,cat\n01.png,dog\n")
-    refused(folder, f"my labels.csv is read by --data {folder}/my labels.csv")
+@pytest.mark.parametrize("place", [".", "images"])
+@pytest.mark.parametrize("table", ["my labels.csv", "annotations/instances.json"])
+def test_a_folder_of_photos_with_a_table_names_the_line_that_reads_it(make_folder, place, table):
+    folder = make_folder({place: 2})
+    (folder / table).parent.mkdir(exist_ok=True)
+    (folder / table).write_text("path,label\n00.png,cat\n01.png,dog\n")
+    refused(folder, f"must hold a folder of images .*; --data {folder}/{table} reads a table")
 
 
 def metadata(folder, rows, name):

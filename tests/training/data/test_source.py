@@ -25,7 +25,7 @@ def all_names(source, *splits):
     [
         *[
             ({f"{part}/{name}": 1 for part in ("Train", held_out) for name in "ab"}, {}, (2, 2))
-            for held_out in ("val", "valid", "Validation", "TEST")
+            for held_out in ("val", "valid", "Validation", "TEST", "eval", "Holdout", "dev")
         ],
         ({f"{part}/{c}": 1 for part in ("train", "val", "test") for c in "ab"}, {}, (2, 2, 2)),
         ({"a": 20, "b": 10}, {}, (24, 6)),  # A fifth is held out.

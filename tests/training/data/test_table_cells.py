@@ -69,6 +69,12 @@ def test_a_quotation_mark_that_swallows_rows_is_refused_with_its_row(table, phot
     refused(path, "labels.csv, row 5: quotation marks must be around", data_dir=str(photos))
 
 
+def test_short_rows_that_a_quotation_mark_swallows_are_refused_too(table, photos):
+    rows = [(*row, {3: '"a', 9: 'b"'}.get(n, "text")) for n, row in enumerate(ROWS)]
+    path = table("path,label,caption,source,licence", rows)
+    refused(path, "row 5: quotation marks must be around", data_dir=str(photos))
+
+
 def test_cells_in_quotes_beside_a_single_quotation_mark_are_read_without_them(table, photos):
     rows = [(f'"{path}"', f'"{name}"' if n else name, '5"') for n, (path, name) in enumerate(ROWS)]
     rows[4] = (*rows[4][:2], '"')
