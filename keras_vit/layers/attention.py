@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.configs.blocks import AttentionConfig
-from keras_vit.layers.base_layers import ConfiguredLayer
+from keras_vit.layers.base_layers import ConfiguredLayer, QuantizedSubclass
 from keras_vit.layers.eager_pytorch import CalledDirectly, product_with_bias, reshape
 from keras_vit.layers.fused_attention import fused_attention
 from keras_vit.layers.norms import LayerNorm
@@ -14,7 +14,7 @@ from keras_vit.layers.positions import RotaryPositions, resize_offsets
 from keras_vit.layers.random_numbers import Dropout
 
 
-class RowProjection(CalledDirectly, keras.layers.EinsumDense):
+class RowProjection(QuantizedSubclass, CalledDirectly, keras.layers.EinsumDense):
     """An `EinsumDense` from or to heads that is one product of matrices, with rows as outputs.
 
     TensorFlow fuses such a product with its bias; an einsum is several operations. The kernel,
@@ -41,10 +41,6 @@ class RowProjection(CalledDirectly, keras.layers.EinsumDense):
         super().build(input_shape)
         units = math.prod(self.bias.shape)
         self._matrix = (math.prod(self.kernel.shape) // units, units)
-
-    def quantize(self, mode=None, type_check=True, config=None):
-        # Keras refuses subclasses, as it does not know what they compute.
-        super().quantize(mode, type_check=False, config=config)
 
 
 def make_projections(dim, num_heads, dtype_policy, kind=keras.layers.EinsumDense):

@@ -18,31 +18,72 @@ from keras_vit.utils.files import changed_fields
 class CompositeLayer(CalledDirectly):
     """A layer made of other layers, which are quantised and frozen again when a file is read.
 
-    `model.quantize("int8")` changes the variables of dense layers. Keras saves the mode of a
-    layer in its dtype policy and whether it is trained in its config, but neither for the
-    sublayers of another layer; so it cannot read its own files of a quantised
-    `keras.layers.MultiHeadAttention`, and all of a frozen one would be trained.
+    `model.quantize("int8")` changes the variables of dense layers. Keras saves how a layer is
+    quantised and whether it is trained in its config, but neither for the sublayers of another
+    layer; so it cannot read its own files of a quantised `keras.layers.MultiHeadAttention`, and
+    all of a frozen one would be trained, also in a clone.
     """
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "built" and value and not self.trainable:  # type: ignore[has-type]
+            # Keras freezes the parts that there are, none before `build`; TensorFlow leaves out
+            # to set a value that is set already.
+            self.trainable = True
+            self.trainable = False
 
     def get_build_config(self):
         config, parts = super().get_build_config(), dict(_sublayers(self))
-        modes = {path: layer.quantization_mode for path, layer in parts.items()}
-        modes = {path: mode for path, mode in modes.items() if mode}
+        quantized = {
+            path: keras.saving.serialize_keras_object(
+                getattr(layer, "quantization_config", None) or layer.quantization_mode
+            )
+            for path, layer in parts.items()
+            if layer.quantization_mode
+        }
         frozen = [path for path, layer in parts.items() if not layer.trainable]
-        if modes:
-            config = {**config, "quantized": modes}
+        if quantized:
+            config = {**config, "quantized": quantized}
         return {**config, "frozen": frozen} if frozen else config
 
     def build_from_config(self, config):
         shapes = dict(config)
-        modes, frozen = shapes.pop("quantized", {}), shapes.pop("frozen", [])
+        quantized, frozen = shapes.pop("quantized", {}), shapes.pop("frozen", [])
         super().build_from_config(shapes)
         parts = dict(_sublayers(self))
-        for path, mode in modes.items():
-            parts[path].quantize(mode)
+        for path, how in quantized.items():
+            if not parts[path].quantization_mode:  # A dtype policy may do so before.
+                parts[path].quantize(config=keras.saving.deserialize_keras_object(how))
         if frozen:
             for path, layer in parts.items():  # Each before its own ones, which it changes.
                 layer.trainable = path not in frozen
+
+
+def check_quantization(mode: str) -> None:
+    """Raises ValueError for a way of quantising that Keras has for the blocks of language models.
+
+    Args:
+        mode: Such as "int8".
+    """
+    if mode not in _QUANTIZATIONS:
+        raise ValueError(
+            f"A Vision Transformer is quantised by one of {_QUANTIZATIONS}; Keras's others need "
+            f"the texts and the blocks of a language model. Received: {mode!r}"
+        )
+
+
+_QUANTIZATIONS = ("int8", "int4", "float8")
+
+
+class QuantizedSubclass(keras.layers.Layer):
+    """Lets a subclass of one of Keras's dense layers be quantised as its base.
+
+    Keras refuses subclasses, as it does not know what they compute.
+    """
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        check_quantization(mode)
+        super().quantize(mode, type_check=False, config=config)
 
 
 def _sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.Layer]]:
@@ -200,6 +241,9 @@ class ModelDescription(keras.layers.Layer):
                 )
         of_weights = {k: value for k, value in saved.items() if k not in _OF_THE_MODEL}
         self.content = {**of_weights, **{name: own[name] for name in _OF_THE_MODEL & own.keys()}}
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        check_quantization(mode)  # The first layer, so that nothing of the model is changed yet.
 
     def call(self, inputs):
         return inputs

@@ -14,7 +14,7 @@ from keras_vit.layers.attention import (
     SelfAttention,
     output_spec,
 )
-from keras_vit.layers.base_layers import ConfiguredLayer, compiled_in_training
+from keras_vit.layers.base_layers import ConfiguredLayer, QuantizedSubclass, compiled_in_training
 from keras_vit.layers.eager_pytorch import CalledDirectly, product_with_bias, reshape
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.random_numbers import DrawsByExample, Dropout, named_seed
@@ -63,15 +63,11 @@ ACTIVATIONS = {
 _TRAINED_ACTIVATIONS = {name: compiled_in_training(f) for name, f in ACTIVATIONS.items()}
 
 
-class _Dense(CalledDirectly, keras.layers.Dense):
+class _Dense(QuantizedSubclass, CalledDirectly, keras.layers.Dense):
     """A dense layer of rows, `(N, D)`, with a bias."""
 
     def call(self, inputs, training=False):
         return product_with_bias(inputs, self.kernel, self.bias)
-
-    def quantize(self, mode=None, type_check=True, config=None):
-        # Keras refuses subclasses, as it does not know what they compute.
-        super().quantize(mode, type_check=False, config=config)
 
 
 class _ActivatedDense(_Dense):
