@@ -12,7 +12,7 @@ import socket
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.checkpoints.formats import check_npz
+from keras_vit.checkpoints.formats import check_npz, file_and_entry
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import Description
 from keras_vit.description.description_texts import APACHE
@@ -235,6 +235,13 @@ def released_folder(
     return released[0].folder
 
 
+def name_of_folder(folder: str | os.PathLike | None) -> str:
+    """Returns the name of a classifier in the package by its folder; any other path is returned."""
+    path = pathlib.Path(folder or "").absolute()
+    names = (row.key for row in RELEASED if path == row.folder.absolute())
+    return next(names, os.fspath(folder or ""))
+
+
 def find_weights(
     weights: str | os.PathLike,
     model: str | ViTConfig | BiTConfig | None = None,
@@ -266,7 +273,7 @@ def find_weights(
         models = " or ".join(row.model for row in released)
         raise ValueError(f"weights={weights!r} are of {models}. Received: {model}")
     path = released_folder(weights, model)
-    if not path.exists():
+    if not file_and_entry(path)[0].exists():
         known = f" ({model}: {known_weights(model)})" if isinstance(model, str) else ""
         raise ValueError(
             f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "

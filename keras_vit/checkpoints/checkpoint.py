@@ -11,10 +11,10 @@ from typing import Any
 
 from keras_vit.checkpoints import formats
 from keras_vit.checkpoints.code_bases import hugging_face, keras_hub, official, timm, torchvision
-from keras_vit.checkpoints.code_bases.files_beside import read_json
+from keras_vit.checkpoints.code_bases.files_beside import check_sizes, read_json
 from keras_vit.checkpoints.code_bases.layouts import REGISTERS, Checkpoint, readable_files
 from keras_vit.checkpoints.hdf5 import read_keras_archive, read_keras_h5
-from keras_vit.configs import UNSEEN_FIELDS, checked_fields
+from keras_vit.configs import UNSEEN_FIELDS, ViTConfig, checked_fields
 from keras_vit.configs.recognition import shows_swiglu
 from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, WEIGHTS
 
@@ -34,7 +34,7 @@ _FOLDER_FILES = (SAFETENSORS, "pytorch_model.bin", WEIGHTS, MODEL)
 
 # Names that frameworks for training put in front of the names of a module's weights; torch.compile
 # and FSDP also within them.
-_PREFIX = re.compile(r"^(?:(?:module|model|backbone|net|network|vit)[./])+")
+_PREFIX = re.compile(r"^(?:(?:module|model|backbone|net|network|vit|timm_model)[./])+")
 _WRAPPERS = re.compile(
     r"(?:(?<=[./])|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
@@ -46,23 +46,24 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     Args:
         path: An `.npz`, an HDF5 file of Keras, a `.safetensors`, a PyTorch state dict (opened
             with weights-only loading), a `.keras` file of ours or KerasHub's, or a folder of
-            Hugging Face, timm or KerasHub; weights may be in several files with an index. The
-            content decides, not the suffix.
+            Hugging Face, timm or KerasHub. The content decides, not the suffix. "FILE#model" is
+            the entry "model" of a PyTorch file that holds several state dicts.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If the format or the names are unknown, or the file is damaged.
         ImportError: If reading it needs a package that is not installed.
     """
-    path = pathlib.Path(path)
+    path, wrapper = formats.file_and_entry(path)
     beside = read_config(path if path.is_dir() else path.parent)
-    content = _read(path)
+    content = _read(path, wrapper)
     stored, config = content.arrays, content.config or beside
     layouts = {2: (official.VIT_KERAS,), 3: _KERAS_3}.get(content.keras_version, LAYOUTS)
     for (arrays, notes), layout in itertools.product(_without_prefixes(stored), layouts):
         names = layout.canonical_names(arrays)
         if names is None:
             continue
+        notes = (*content.notes, *notes)
         if outside := len(arrays) - len(names):
             notes += (f"{outside} arrays other than the weights were not read",)
         for pattern, what in layout.left_out:
@@ -115,6 +116,9 @@ def _with_facts(checkpoint, note):
         if shows_swiglu(checkpoint.shapes):
             fields["gelu"] = "swiglu"
     known = vars(stated.config) if stated.config else {}
+    if isinstance(stated.config, ViTConfig):
+        sizes = ("depth", "width", "mlp_dim", "num_heads")
+        check_sizes(checkpoint.shapes, checkpoint.path, **{name: known[name] for name in sizes})
     fields |= {name: known[name] for name in UNSEEN_FIELDS if name in known}
     usual = {"gelu": layout.gelu, "norm_epsilon": layout.norm_epsilon}
     assumed = tuple(usual.keys() - fields.keys()) if layout.models_vary else ()
@@ -132,12 +136,12 @@ def _with_facts(checkpoint, note):
     return dataclasses.replace(checkpoint, fields=fields, stated=stated, assumed=assumed)
 
 
-def _read(path):
+def _read(path, wrapper):
     """The content of a file, or of the files of a folder."""
     if not path.exists():
         raise FileNotFoundError(f"A checkpoint must be a file that exists. Received: {path}")
     if not path.is_dir():
-        return _read_file(path)
+        return _read_file(path, wrapper)
     file = next((name for name in _FOLDER_FILES if (path / name).is_file()), None)
     if file is None:
         raise ValueError(
@@ -151,20 +155,27 @@ def _read(path):
     return content
 
 
-def _read_file(path) -> formats.FileContent:
+def _read_file(path, wrapper="") -> formats.FileContent:
     """The content of one file; its first bytes and entries give the format."""
     with open(path, "rb") as file:
         start = file.read(16)
-    if start.startswith(b"\x89HDF\r\n\x1a\n"):
-        return read_keras_h5(path)
+    names: list[str] = []
     if start.startswith(b"PK\x03\x04"):
         with formats.open_zip(path) as archive:
             names = archive.namelist()
-            if WEIGHTS in names:
-                return read_keras_archive(path)
-            if not any(name.endswith("data.pkl") for name in names):
-                return formats.read_npz(path)
-        return formats.read_torch(path)
+    if any(name.endswith("data.pkl") for name in names):
+        return formats.read_torch(path, wrapper)
+    if wrapper:
+        raise ValueError(f"Only a PyTorch file has entries. Received: {path}#{wrapper}")
+    if start.startswith(b"\x89HDF\r\n\x1a\n"):
+        return read_keras_h5(path)
+    if names:
+        return read_keras_archive(path) if WEIGHTS in names else formats.read_npz(path)
+    if path.name.endswith(".weights.json"):
+        raise ValueError(
+            "A checkpoint must be one file: Keras reads its shards with model.load_weights(path), "
+            f'and model.save_weights("all.weights.h5") writes one. Received: {path}'
+        )
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= os.path.getsize(path):
         return formats.read_safetensors(path)
     is_pickle = start.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"))

@@ -12,7 +12,7 @@ from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name
 from keras_vit.configs.recognition import config_of_shapes, num_classes
-from keras_vit.description import Description, Labels
+from keras_vit.description import IN_FRONT, Description, Labels
 from keras_vit.description.description_texts import licence_in_card, licence_name
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
@@ -85,7 +85,7 @@ def describe_checkpoint(
         position_grid=shown.position_grid,
         classes=shown.classes,
         origins=origins,
-        notes=(*shown.notes, *beside.notes),
+        notes=(*checkpoint.notes, *shown.notes, *beside.notes),
     )
 
 
@@ -109,6 +109,8 @@ def read_images(
         beside = checkpoint.layout.images(checkpoint, image_size, classes)
     is_prepared = stated.preprocessing is not None or "pixels" in stated.origins
     is_beside = checkpoint.layout.numbered and beside.preprocessing is not None
+    # What is beside is then the whole model's, not the weights'.
+    is_beside = is_beside and stated.origins.get("pixels") != IN_FRONT
     if is_prepared and not is_beside:
         return _noted(checkpoint, classes)
     if stated.labels.is_multilabel:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import json
 import math
 import os
+import pathlib
 import re
 import struct
 import zipfile
@@ -19,6 +21,7 @@ import numpy as np
 from keras_vit._installation import import_optional
 from keras_vit.description import Description
 from keras_vit.utils.files import atomic_write, parse_json
+from keras_vit.utils.safe_text import first_line
 
 # The value of an array in an open file, by the array's key.
 ReadValue = Callable[[Any], np.ndarray]
@@ -55,12 +58,14 @@ class FileContent(NamedTuple):
         note: The description that this package wrote into the file, or None.
         config: The object in its `config.json`.
         keras_version: 2 or 3 for HDF5 files of Keras; 0 for others.
+        notes: Sentences for a report.
     """
 
     arrays: dict[str, StoredArray]
     note: Description | None = None
     config: dict[str, Any] = {}
     keras_version: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def computed_array(
@@ -104,7 +109,9 @@ _MAX_EXPANSION = 64
 
 
 # Counters and indices that PyTorch keeps in state dicts; they are no weights.
-_BOOKKEEPING = re.compile(r"(?:^|\.)(?:num_batches_tracked|position_ids|relative_position_index)$")
+_BOOKKEEPING = re.compile(
+    r"(?:^|\.)(?:num_batches_tracked|n_averaged|position_ids|relative_position_index)$"
+)
 
 
 def check_declared_size(path, arrays: Iterable[Any], file_bytes: int | None = None) -> None:
@@ -373,15 +380,29 @@ def write_safetensors(path, arrays: dict[str, np.ndarray], note: Description | N
 
 # PyTorch state dicts
 
-# Training scripts wrap the state dict in one of these.
-_WRAPPERS = ("state_dict", "model", "model_state", "state_dict_ema", "model_ema")
+# Training scripts wrap the state dict in one of these; averages over the training come first, as
+# in timm.
+_AVERAGES = ("state_dict_ema", "model_ema", "ema_state_dict", "model_ema_state_dict", "ema")
+_WRAPPERS = (*_AVERAGES, "state_dict", "model", "model_state", "model_state_dict")
 
 
-def read_torch(path) -> FileContent:
+def file_and_entry(path: str | os.PathLike) -> tuple[pathlib.Path, str]:
+    """Returns the file and the entry of "FILE#entry"; "" without one."""
+    file, _, entry = os.fspath(path).rpartition("#")
+    if os.path.exists(path) or not os.path.isfile(file):
+        return pathlib.Path(path), ""
+    return pathlib.Path(file), entry
+
+
+def read_torch(path, wrapper: str = "") -> FileContent:
     """Returns the arrays of a `.bin` or `.pth` file.
 
     PyTorch's weights-only loading runs no code of the file and maps the values into memory,
     so the file stays open as long as the arrays exist.
+
+    Args:
+        path: The file.
+        wrapper: The entry with the state dict; by default the averages, if there are any.
 
     Raises:
         ValueError: If the file is damaged, is more than weights, or holds other than real
@@ -392,19 +413,36 @@ def read_torch(path) -> FileContent:
     torch = import_optional("torch", purpose, extra="")
     if zipfile.is_zipfile(path):  # Not the form before PyTorch 1.6.
         with open_zip(path) as archive:
+            if any(name.endswith("/constants.pkl") for name in archive.namelist()):
+                raise ValueError(
+                    "A PyTorch file must be a state dict, not a whole TorchScript program: write "
+                    "its weights with torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE). "
+                    f"Received: {path}"
+                )
             # PyTorch compresses nothing: an entry that is may hold far more than the file.
             if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
                 raise damaged_file("A PyTorch file", path, "its entries are compressed")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        # The arguments of the program that trained, in timm's files: plain values.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # Any, from unpickling a damaged or hostile file.
         raise ValueError(
             "A PyTorch file must be a whole state dict that weights-only loading takes. "
-            f"Received: {path} ({str(error).splitlines()[0] if str(error) else error!r})"
+            f"Received: {path} ({first_line(error)})"
         ) from error
     state = state if isinstance(state, dict) else {"": state}
-    inner = next((w for w in _WRAPPERS if isinstance(state.get(w), dict)), None)
-    state = state if inner is None else state[inner]
+    known = [name for name in _WRAPPERS if isinstance(state.get(name), dict) and state[name]]
+    notes: tuple[str, ...] = ()
+    if wrapper and wrapper not in known:
+        raise ValueError(
+            f"The entry behind # must be one of {known or 'none'}, in this file. "
+            f"Received: {path}#{wrapper}"
+        )
+    if not wrapper and len(known) > 1:
+        others = " or ".join(f"{path.name}#{name}" for name in known[1:])
+        notes = (f"the weights are those of {known[0]!r}; {others} takes the others",)
+    state = state[wrapper or known[0]] if known else state
 
     def value(name):
         tensor = state[name].detach().resolve_neg()
@@ -426,4 +464,4 @@ def read_torch(path) -> FileContent:
         dtype = weight_dtype(path, name, str(tensor.dtype))
         arrays[name] = StoredArray(name, tuple(tensor.shape), dtype, reader, name)
     check_declared_size(path, arrays.values())
-    return FileContent(arrays)
+    return FileContent(arrays, notes=notes)

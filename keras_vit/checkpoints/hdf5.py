@@ -32,12 +32,14 @@ from keras_vit.description import Description
 from keras_vit.keras_private import load_keras_model, safe_get_h5_dataset
 from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS, parse_json, read_json
 from keras_vit.utils.quiet_tensorflow import check_not_forked
+from keras_vit.utils.safe_text import first_line
 
 # Bytes that an entry of an archive may declare beyond the file's size; Keras does not compress.
 _FREE_BYTES = 2**20
 
-# Numbers that a model may have in addition to twice as many as its file: the seeds of layers, and
-# LoRA's factors, which Keras adds to the kernel when it saves.
+# Numbers that a model may make in addition to three times as many as its file: the seeds of layers,
+# and LoRA's factors, which Keras adds to the kernel when it saves. A kernel in int4 takes half of
+# its numbers in the file, and is made in float32 before.
 _FREE_NUMBERS = 2**20
 
 ENTRY = "description"  # Key of a layer's variable that is a fact, not a weight.
@@ -111,11 +113,10 @@ def read_model(path: str | os.PathLike) -> keras.Model:
         # What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
         if config.get("registered_name") == "keras_vit>Trainer":
             importlib.import_module("keras_vit.training.trainer.trainer")  # Built on this file.
-        model = load_keras_model(config, weights, 2 * stored + _FREE_NUMBERS)
+        model = load_keras_model(config, weights, 3 * stored + _FREE_NUMBERS)
         model = getattr(model, "model", model)
     except Exception as error:  # Keras raises errors of many types for a damaged file.
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{path} cannot be read as a Keras model: {reason[0]}") from error
+        raise ValueError(f"{path} cannot be read as a Keras model: {first_line(error)}") from error
     for weight in model.weights:
         if not np.isfinite(np.asarray(weight).astype("float32")).all():
             raise ValueError(

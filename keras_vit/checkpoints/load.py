@@ -377,7 +377,7 @@ def load_checkpoint(
     path: str | os.PathLike,
     *,
     skip: Iterable[str] = (),
-    position_resize: str | None = "official",
+    position_resize: str | None = None,
     position_grid: Sequence[int] | None = None,
     input_channels: str | None = None,
 ) -> LoadReport:
@@ -402,7 +402,7 @@ def load_checkpoint(
         skip: Patterns such as "head/*" of weights to leave out, by name in the file or by path
             in the model; variables that match are not changed.
         position_resize: A key of `keras_vit.configs.position_resize.RULES`, such as "official"
-            (linear, corners aligned); None for the rule of the file's code base.
+            (linear, corners aligned); None for the rule of the file's code base, as in `build`.
         position_grid: Patches (down, across) of the file's position embeddings, if they are
             not stored in the file.
         input_channels: "adapt" to convert a first kernel for other channels

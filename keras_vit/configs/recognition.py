@@ -47,9 +47,14 @@ def config_of(model: Any) -> ViTConfig | BiTConfig:
     content = getattr(layers.get("description"), "content", None)
     if isinstance(content, Mapping) and content.get("config"):
         return config_of_json(content["config"])
+    inner = (layer for layer in layers.values() if hasattr(layer, "layers"))
+    one = next(
+        (layer for layer in inner if any(x.name == "description" for x in layer.layers)), None
+    )
     raise ValueError(
         "The model must be one of keras_vit.build. Received: a model with layers "
         f"{', '.join(list(layers)[:5]) or 'none'} ..."
+        + (f"; one of them is: pass model.get_layer({one.name!r})" if one else "")
     )
 
 
@@ -75,7 +80,7 @@ def config_of_shapes(
         ValueError: If the weights are not of such a model, or the heads or the form of GELU must
             be given.
     """
-    shown = _shown_by_shapes(shapes)
+    shown = sizes_of_shapes(shapes)
     root, resnet = shapes.get("root_conv"), None
     if root and len(root) == 4:
         resnet = (_num_blocks(shapes), root[3] / 64)
@@ -202,8 +207,12 @@ def num_classes(shapes: Mapping[str, Shape | None]) -> int | None:
     return kernel[-1] if kernel else None
 
 
-def _shown_by_shapes(shapes):
-    """The sizes that distinguish the models of the paper, as far as shapes show them."""
+def sizes_of_shapes(shapes: Mapping[str, Shape | None]) -> dict[str, Any]:
+    """Returns the sizes of `ViTConfig` that shapes show.
+
+    Args:
+        shapes: What `layer_shapes` returns.
+    """
     shown: dict[str, Any] = {}
 
     def shape_of(layer, rank):

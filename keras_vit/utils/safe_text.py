@@ -19,6 +19,7 @@ _CONTROL = (
 )
 _UNSAFE_IN_OUTPUT = re.compile(rf"[{_CONTROL}]|(?!\A)\r(?![\n]|\Z)")
 _UNSAFE_IN_A_LINE = re.compile(rf"[{_CONTROL}\r\n]")
+_COLOR = re.compile("\x1b\\[[0-9;]*m")
 _CURSOR_OF_BARS = re.compile("\n*(\x1b\\[A)*")
 _FORMULAS = (*"=+-@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # The last are full-width forms.
 
@@ -36,6 +37,12 @@ def for_output(text: str) -> str:
 def for_line(text: str) -> str:
     """Returns a text as a part of one line of a terminal or a log."""
     return _UNSAFE_IN_A_LINE.sub(_escaped, text)
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error of another library, without colours; its type if empty."""
+    lines = _COLOR.sub("", str(error)).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def for_markdown(text: str) -> str:

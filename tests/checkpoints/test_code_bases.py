@@ -423,3 +423,82 @@ def test_other_forms_give_the_same_answers(name, to, golden, write, tmp_path):
     is_packed = any("mlp_layer=timm.layers.SwiGLUPacked" in note for note in notes)
     assert is_packed == ("SwiGLU" in name)
     _check(read(tmp_path / to), *_expected(f"hugging_face: {name}", golden))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "stated"),
+    [
+        ("hf_vit", {"num_hidden_layers": 1}, "depth=1 in the config, 2 in the arrays"),
+        ("hf_vit", {"hidden_size": 96}, "width=96 in the config, 48"),
+        ("hf_vit", {"intermediate_size": 48}, "mlp_dim=48 in the config, 96"),
+        ("hf_vit", {"patch_size": 4}, r"patch_size=\(4, 4\) in the config, \(8, 8\)"),
+        ("timm_vit", {"model_args": {"depth": 3}}, "depth=3 in the config, 2"),
+        ("timm_vit", {"model_args": {"embed_dim": 64}}, "width=64 in the config, 48"),
+        ("timm_vit", {"num_features": 64}, "width=64 in the config, 48"),
+        ("timm_vit", {"model_args": {"mlp_ratio": 4.0}}, "mlp_dim=192 in the config, 96"),
+    ],
+)
+def test_a_config_that_contradicts_its_arrays_is_refused(name, changes, stated, write):
+    known = {"architecture": "vit_tiny_patch16_224"} if name == "timm_vit" else {}
+    with pytest.raises(ValueError, match=f"must match their arrays.*{stated}"):
+        open_checkpoint(write(name, **known, **changes))
+
+
+@pytest.mark.parametrize("file", ["model.npz", "model.weights.h5"])
+def test_our_note_that_contradicts_its_arrays_is_refused(file, tmp_path):
+    model = keras_vit.build(
+        keras_vit.ViTConfig(8, 16, 2, 32, 2), input_shape=(16, 16, 3), classes=2
+    )
+    layer = model.get_layer("description")
+    layer.content = {**layer.content, "config": {**layer.content["config"], "depth": 1}}
+    if file.endswith(".h5"):
+        model.save_weights(tmp_path / file)
+    else:
+        keras_vit.save_checkpoint(model, tmp_path / "model.npz")
+    with pytest.raises(ValueError, match="depth=1 in the config, 2 in the arrays"):
+        open_checkpoint(tmp_path / file)
+
+
+OLD_CONFIG = {
+    "architecture": "vit_tiny_patch16_224",
+    "num_classes": 5,
+    "input_size": [3, 32, 32],
+    "mean": [0.5, 0.5, 0.5],
+    "std": [0.5, 0.5, 0.5],
+    "crop_pct": 0.9,
+    "labels": ["a", "b", "c", "d", "e"],
+}
+
+
+def test_the_images_of_timms_first_configs_are_at_their_top(write, golden):
+    classes = golden("timm_vit").load()["logits"].shape[1]
+    names = [str(number) for number in range(classes)]
+    folder = write("timm_vit", **{**OLD_CONFIG, "labels": names, "num_classes": classes})
+    known = open_model(folder, num_heads=3).description
+    assert known.labels.names == tuple(names)
+    assert known.preprocessing.value_range == (-1.0, 1.0)
+    assert known.preprocessing.resize_size == 35  # floor(32 / 0.9), as timm computes it.
+
+
+def test_a_folder_of_a_timm_wrapper_is_a_model_of_timm(write, golden):
+    """As `TimmWrapperForImageClassification.save_pretrained` of transformers writes it."""
+    classes = golden("timm_vit").load()["logits"].shape[1]
+    names = [f"class {number}" for number in range(classes)]
+    folder = write(
+        "timm_vit",
+        arrays=lambda found: {f"timm_model.{name}": array for name, array in found.items()},
+        model_type="timm_wrapper",
+        problem_type="multi_label_classification",
+        label_names=names,
+        **{key: OLD_CONFIG[key] for key in ("architecture",)},
+        pretrained_cfg={"input_size": [3, 32, 32], "mean": [0.5] * 3, "std": [0.5] * 3},
+    )
+    known = open_model(folder, num_heads=3).description
+    assert known.labels.names == tuple(names)
+    assert known.labels.is_multilabel
+
+
+def test_shards_of_keras_are_refused_with_the_way_to_one_file(tmp_path):
+    (tmp_path / "model.weights.json").write_text(json.dumps({"weight_map": {}}))
+    with pytest.raises(ValueError, match=r"model.save_weights\(\"all.weights.h5\"\) writes one"):
+        open_checkpoint(tmp_path / "model.weights.json")

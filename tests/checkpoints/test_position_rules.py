@@ -106,7 +106,9 @@ def test_a_model_resizes_by_the_rule_of_its_weights_or_the_given_one(given, timm
     assert f"positions {origin}" in opened.description.facts
     model, _ = opened.to_model((48, 32))
     np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), rule))
-    keras_vit.load_checkpoint(model, folder)  # By the official rule by default.
+    keras_vit.load_checkpoint(model, folder)  # As `build`.
+    np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "bicubic"))
+    keras_vit.load_checkpoint(model, folder, position_resize="official")
     np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "official"))
 
 

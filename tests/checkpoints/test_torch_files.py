@@ -1,5 +1,6 @@
 """Files of `.safetensors` and of PyTorch, and the arrays that they leave out."""
 
+import argparse
 import re
 
 import numpy as np
@@ -70,6 +71,76 @@ def test_pytorch_files_are_loaded_as_weights_alone(golden, model_of, tmp_path):
     np.testing.assert_array_equal(
         model.get_layer("predictions").kernel, state["head.weight"].bfloat16().float().numpy().T
     )
+
+
+@pytest.fixture
+def two_states(golden, tmp_path):
+    """A file of timm's training: raw weights, averages of twice their size, and arguments."""
+    torch = pytest.importorskip("torch")
+    raw = {name: torch.tensor(a) for name, a in golden("timm_vit").checkpoint().items()}
+    averages = {"n_averaged": torch.tensor(3)}
+    averages |= {f"module.{name}": 2 * values for name, values in raw.items()}
+
+    def write(average="state_dict_ema", raw_name="state_dict"):
+        content = {raw_name: raw, average: averages, "args": argparse.Namespace(lr=1e-3)}
+        torch.save(content, tmp_path / "last.pth.tar")
+        return tmp_path / "last.pth.tar"
+
+    return write
+
+
+def kernel_of(path, model):
+    keras_vit.load_checkpoint(model, path)
+    return array(model.get_layer("predictions").kernel)
+
+
+@pytest.mark.parametrize("average", ["state_dict_ema", "model_ema", "ema_state_dict"])
+def test_averages_are_taken_as_in_timm(average, golden, model_of, two_states):
+    raw = golden("timm_vit").checkpoint()["head.weight"].T
+    np.testing.assert_array_equal(
+        kernel_of(two_states(average), model_of("timm_vit")), np.float32(2) * raw
+    )
+
+
+def test_the_raw_weights_beside_averages_have_a_name(golden, model_of, two_states):
+    raw = golden("timm_vit").checkpoint()["head.weight"].T
+    path = f"{two_states()}#state_dict"
+    np.testing.assert_array_equal(kernel_of(path, model_of("timm_vit")), raw)
+    opened = keras_vit.open_model(path, num_heads=3, gelu="exact")
+    assert not any("state_dict" in note for note in opened.description.notes)
+
+
+def test_it_is_said_that_averages_were_taken(two_states):
+    opened = keras_vit.open_model(two_states(), num_heads=3, gelu="exact")
+    said = "the weights are those of 'state_dict_ema'; last.pth.tar#state_dict takes the others"
+    assert opened.description.notes[0] == said
+
+
+def test_an_entry_that_a_file_lacks_names_those_that_it_has(two_states):
+    with pytest.raises(ValueError, match=r"one of \['model_ema', 'model'\].*tar#state_dict"):
+        keras_vit.open_model(f"{two_states('model_ema', 'model')}#state_dict")
+
+
+def test_only_a_pytorch_file_has_entries(golden, write_safetensors):
+    path = write_safetensors(golden("timm_vit").checkpoint())
+    with pytest.raises(ValueError, match="Only a PyTorch file has entries"):
+        open_checkpoint(f"{path}#state_dict")
+
+
+def test_a_torchscript_program_is_called_by_its_name(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="not a whole TorchScript program") as error:
+        open_checkpoint(tmp_path / "model.pt")
+    assert "\n" not in str(error.value)
+
+
+def test_colours_of_other_libraries_are_not_in_messages(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="weights-only loading takes") as error:
+        open_checkpoint(tmp_path / "model.pt")
+    assert "\x1b" not in str(error.value)
 
 
 def test_code_in_a_pytorch_file_is_not_run(tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.configs import ViTConfig
+from keras_vit.configs.recognition import sizes_of_shapes
 from keras_vit.description import Description, Labels
 from keras_vit.description.description_texts import description_of_texts, read_texts
 from keras_vit.preprocessing import Preprocessing
@@ -41,6 +42,23 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
         ValueError: If it holds no JSON object.
     """
     return files.read_json(path) if path.is_file() else {}
+
+
+def check_sizes(shapes: Mapping[str, Any], path: pathlib.Path, **stated: Any) -> None:
+    """Raises ValueError if sizes that a config states are not those of the arrays.
+
+    Args:
+        shapes: What `layer_shapes` returns.
+        path: The file of the arrays.
+        **stated: Fields of `ViTConfig`; None where the config leaves one open.
+    """
+    shown = sizes_of_shapes(shapes)
+    for name, value in stated.items():
+        if value is not None and shown.get(name, value) != value:
+            raise ValueError(
+                f"The config of weights must match their arrays. Received: {name}={value} in the "
+                f"config, {shown[name]} in the arrays of {path}"
+            )
 
 
 def found(

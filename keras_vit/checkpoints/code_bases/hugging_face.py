@@ -12,6 +12,7 @@ import numpy as np
 from keras_vit.checkpoints.code_bases.files_beside import (
     activation_of,
     check_expressible,
+    check_sizes,
     found,
     read_class_names,
     read_json,
@@ -77,6 +78,15 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     if kind in _TOWERS and isinstance(config.get("vision_config"), dict):
         kind, config = _TOWERS[kind], config["vision_config"]
     check_model_type({"model_type": kind}, path)
+    check_sizes(
+        checkpoint.shapes,
+        path,
+        depth=config.get("num_hidden_layers"),
+        width=config.get("hidden_size"),
+        # DINOv2 has a ratio in its place.
+        mlp_dim=None if "mlp_ratio" in config else config.get("intermediate_size"),
+        patch_size=_sides(config["patch_size"]) if "patch_size" in config else None,
+    )
     config = {**_DEFAULTS, **_DEFAULTS_BY_TYPE[kind], **config}
     activation = "gated " * bool(config.get("use_gated_mlp")) + config["hidden_act"]
     fields: dict[str, Any] = {

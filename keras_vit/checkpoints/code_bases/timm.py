@@ -10,6 +10,7 @@ from typing import Any
 from keras_vit.checkpoints.code_bases.files_beside import (
     activation_of,
     check_expressible,
+    check_sizes,
     found,
     read_class_names,
 )
@@ -23,8 +24,9 @@ from keras_vit.checkpoints.code_bases.layouts import (
 )
 from keras_vit.checkpoints.code_bases.transforms import TORCH_TRANSFORMS
 from keras_vit.configs import ViTConfig
-from keras_vit.configs.recognition import num_classes
+from keras_vit.configs.recognition import num_classes, shows_swiglu
 from keras_vit.description import Description, Labels
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing, value_range
 
 # The functions of models that are here, too, by their names, and what sets others apart.
@@ -81,7 +83,14 @@ def _stated(checkpoint: Checkpoint) -> Stated:
                 f"A timm model must have {argument}={default!r}. "
                 f"Received: {argument}={arguments[argument]!r} in the config.json of {path}"
             )
-    width = checkpoint.width
+    width, ratio = checkpoint.width, arguments.get("mlp_ratio")
+    check_sizes(
+        shapes,
+        path,
+        depth=arguments.get("depth"),
+        width=arguments.get("embed_dim") or config.get("num_features"),
+        mlp_dim=int(width * ratio) if ratio and not shows_swiglu(shapes) else None,
+    )
     fields: dict[str, Any] = {
         "gelu": "exact",
         "norm_epsilon": ViTConfig.norm_epsilon,
@@ -108,7 +117,7 @@ def _stated(checkpoint: Checkpoint) -> Stated:
         is_distilled = pool == "token" and "distillation_token" in shapes
         fields["classifier"] = "token+distillation" if is_distilled else _CLASSIFIERS[pool]
     kernel = shapes.get("patch_embedding")
-    size = arguments.get("img_size") or (config.get("pretrained_cfg") or {}).get("input_size")
+    size = arguments.get("img_size") or _pretrained_cfg(config).get("input_size")
     if size:  # A number, (height, width) or (channels, height, width).
         size = (size, size) if isinstance(size, int) else tuple(size[-2:])
     if not size or not kernel:
@@ -117,18 +126,26 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     return fields, Description(position_grid=grid, input_shape=(*size, 3))
 
 
+def _pretrained_cfg(config):
+    """The settings of the images; timm's first files have them at the config's top."""
+    return config.get("pretrained_cfg") or (config if "input_size" in config else {})
+
+
 def _images(checkpoint, image_size, classes):
     config = checkpoint.config
-    wanted = config.get("pretrained_cfg") or {}
+    wanted = _pretrained_cfg(config)
     names, more_notes = read_class_names(
-        config.get("label_names") or wanted.get("label_names"), classes
+        config.get("label_names") or wanted.get("label_names") or wanted.get("labels"), classes
     )
+    # Of a `TimmWrapper` in transformers.
+    is_multilabel = config.get("problem_type") == "multi_label_classification"
+    labels = Labels(names, MULTILABEL if is_multilabel else MULTICLASS)
     if not wanted:
-        return found("no config.json of timm", labels=Labels(names), notes=more_notes)
+        return found("no config.json of timm", labels=labels, notes=more_notes)
     values = value_range(wanted.get("mean", IMAGENET_MEAN), wanted.get("std", IMAGENET_STD))
     preprocessing, notes = _resize_of_timm(wanted, image_size)
     preprocessing = dataclasses.replace(preprocessing, value_range=values)
-    return found("config.json", preprocessing, Labels(names), (*more_notes, *notes))
+    return found("config.json", preprocessing, labels, (*more_notes, *notes))
 
 
 def _resize_of_timm(wanted, image_size):
