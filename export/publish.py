@@ -20,6 +20,7 @@ from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.description import description_texts
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.without_paths import without_paths
+from keras_vit.models.rebuild import check_not_quantized
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
 
 from .check import ExportReport, checksums, compare_with_keras, golden_json, size_of
@@ -70,6 +71,9 @@ def write_export(
     for package in export.packages:
         import_export_package(package)
     classifier = open_classifier(classifier)
+    if export.suffix == ".tflite":
+        rule = "TFLite's converter takes a model before model.quantize, and has its own --precision"
+        check_not_quantized(classifier.model, rule)
     bytes_of_weights = 4 * classifier.model.count_params()
     if export.max_bytes is not None and bytes_of_weights > export.max_bytes:
         raise ValueError(

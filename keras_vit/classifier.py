@@ -248,6 +248,8 @@ class Classifier:
         """Returns the `Prediction` of an image from its row of `probabilities`."""
         if not np.isfinite(probabilities).all():
             return Prediction(path, [], "The model's probabilities are not finite numbers.")
+        if probabilities.min() < 0 or probabilities.max() > 1.001:  # As of a float16 softmax.
+            return Prediction(path, [], "The model's outputs are not probabilities, but logits.")
         names, may_abstain, is_unknown = self.class_names, self.description.labels.abstains, False
         if may_abstain:
             (probabilities,), (is_unknown,) = split_answers(probabilities[np.newaxis])
@@ -293,6 +295,13 @@ def described_fully(description: Description, model: Any) -> Description:
         raise ValueError(
             "The description of a classifier must have class names and a preprocessing. "
             f"Received: {description}"
+        )
+    last = getattr((getattr(model, "layers", None) or [None])[-1], "activation", None)
+    if getattr(last, "__name__", "") == "linear":
+        raise ValueError(
+            "The model of a classifier must give probabilities: build it with "
+            f'classifier_activation="{labels.activation}". Received: {model.name}, whose last '
+            "layer gives logits"
         )
     labels = dataclasses.replace(labels, thresholds=labels.limits)
     whole = completed(dataclasses.replace(description, labels=labels), held_description(model))

@@ -21,10 +21,11 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, MULTILABEL
+from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, MULTILABEL, composed
 from keras_vit.description.description_texts import TEXTS, description_of_folder, texts_of
-from keras_vit.images.listing import as_images
+from keras_vit.images.listing import PATHS, as_images
 from keras_vit.images.samples import pixels_of, write_samples
+from keras_vit.keras_private import all_layers
 from keras_vit.prediction import array_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
@@ -139,9 +140,7 @@ def save_classifier(
         OSError: If there is no space, or no permission to write.
     """
     check_folder(folder, marker=MODEL, overwrite=overwrite)
-    known, layer = preprocessing, description_layer(model)
-    if known is None and layer is not None and layer.input is model.input:  # Nothing before it.
-        known = held_description(model).preprocessing
+    known = preprocessing or held_description(model).preprocessing
     if known is None:
         raise ValueError(
             "The range of pixels that the model was fitted on is not known, and not guessed: pass "
@@ -152,11 +151,43 @@ def save_classifier(
     classifier = Classifier(
         model, class_names, known, recipe, folder, task=task, thresholds=thresholds
     )
+    _check_scaled_once(model, known)
     _check_probabilities(model, task)
+    photos = as_images(samples)
     with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as partial:
         write_files(partial, classifier, history, model_card)
-        write_samples(partial, map(pixels_of, as_images(samples)), known)
+        write_samples(partial, map(pixels_of, photos), known)
+    _print_accuracy(classifier, photos)
     return classifier
+
+
+def _check_scaled_once(model, preprocessing):
+    """Raises ValueError if a model scales pixels itself that the preprocessing has scaled."""
+    low, high = preprocessing.value_range
+    for layer in all_layers(model):
+        factor = getattr(layer, "scale", 1) if isinstance(layer, keras.layers.Rescaling) else 1
+        if isinstance(layer, keras.layers.Normalization):
+            factor = 1 / np.sqrt(array_of(layer.variance))
+        if np.max(np.abs(factor)) * np.max(np.subtract(high, low)) < _LEAST_RANGE:
+            raise ValueError(
+                f"Pixels must be scaled once, and the model's own layer {layer.name!r} does so: "
+                f"pass preprocessing=keras_vit.Preprocessing({preprocessing.image_size}, "
+                f"value_range=(0, 255)). Received: value_range={preprocessing.value_range}"
+            )
+
+
+# Behind a model's own scaling, pixels 0 and 255 differ by more: by 1 or 2 usually.
+_LEAST_RANGE = 0.1
+
+
+def _print_accuracy(classifier, photos):
+    """Prints how many photos get the name of their folder, so that a wrong range shows."""
+    paths = [pathlib.Path(photo) for photo in photos if isinstance(photo, PATHS)]
+    known = [path for path in paths if composed(path.parent.name) in classifier.class_names]
+    if known:
+        answers = zip(known, classifier.predict(known), strict=True)
+        right = sum(composed(path.parent.name) in answer.labels for path, answer in answers)
+        print(f"{right} of {len(known)} samples in folders of classes are answered right.")
 
 
 def write_files(

@@ -169,6 +169,59 @@ def test_probabilities_that_are_not_finite_are_an_error_of_their_image(folder):
     assert "not finite" in prediction.error
 
 
+def test_logits_are_never_printed_as_probabilities(folder):
+    classifier = load_classifier(folder)
+    answer = classifier.prediction("photo.jpg", np.array([3.6, 0.9, -0.2], "float32"))
+    assert (answer.top, answer.error) == (
+        [],
+        "The model's outputs are not probabilities, but logits.",
+    )
+
+
+def test_a_user_model_of_logits_is_refused(model):
+    head = model.get_layer("predictions")
+    logits = keras.layers.Dense(3, name="scores")(head.input)
+    with pytest.raises(ValueError, match='classifier_activation="softmax".*gives logits'):
+        keras_vit.classifier.Classifier(keras.Model(model.input, logits), NAMES, PREPROCESSING)
+
+
+SCALINGS = {
+    "Rescaling": lambda: keras.layers.Rescaling(1 / 255),
+    "Normalization": lambda: keras.layers.Normalization(mean=127.0, variance=3000.0),
+}
+
+
+def scaling_model(scaling):
+    """A user's model of mean colours, with its own scaling behind the input."""
+    images = keras.Input((16, 24, 3))
+    means = keras.layers.GlobalAveragePooling2D()(SCALINGS[scaling]()(images))
+    return keras.Model(images, keras.layers.Softmax()(means))
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_pixels_are_scaled_once(scaling, tmp_path):
+    model = scaling_model(scaling)
+    message = rf"scaled once.*{scaling.lower()}.*value_range=\(0, 255\).*Received"
+    with pytest.raises(ValueError, match=message):
+        save_classifier(tmp_path / "saved", model, ("r", "g", "b"), PREPROCESSING)
+    assert not (tmp_path / "saved").exists()
+    raw = Preprocessing((16, 24), value_range=(0, 255))
+    save_classifier(tmp_path / "saved", model, ("r", "g", "b"), raw)
+
+
+def test_the_accuracy_of_samples_in_folders_of_classes_is_printed(tmp_path, capsys):
+    for name, color in (("r", (250, 9, 9)), ("g", (9, 250, 9)), ("b", (250, 9, 9))):
+        write_picture(tmp_path / "photos" / name / "1.png", np.full((16, 24, 3), color))
+    save_classifier(
+        tmp_path / "saved",
+        scaling_model("Rescaling"),
+        ("r", "g", "b"),
+        Preprocessing((16, 24), value_range=(0, 255)),
+        samples=tmp_path / "photos",
+    )
+    assert "2 of 3 samples in folders of classes are answered right." in capsys.readouterr().out
+
+
 def test_images_are_read_a_batch_ahead_and_no_further(folder, images):
     taken = []
 

@@ -6,6 +6,7 @@ from keras_vit.description.class_labels import (
     check_class_names as check_class_names,
 )
 from keras_vit.description.description import (
+    IN_FRONT as IN_FRONT,
     LAYER as LAYER,
     Description as Description,
     abstains as abstains,
@@ -14,6 +15,7 @@ from keras_vit.description.description import (
     description_for as description_for,
     description_layer as description_layer,
     description_text as description_text,
+    has_layers_in_front as has_layers_in_front,
     held_description as held_description,
     set_description as set_description,
 )

@@ -169,8 +169,7 @@ def check_label_names(class_names: Sequence[str]) -> None:
         )
 
 
-def task_of_model(model: Any) -> str:
-    """Returns the task of a Keras model by the activation of its last layer."""
-    activation = getattr(model.layers[-1], "activation", None)
-    name = getattr(activation, "__name__", None)
-    return MULTILABEL if name == ACTIVATIONS[MULTILABEL] else MULTICLASS
+def task_of_activation(activation: Any, otherwise: str = MULTICLASS) -> str:
+    """Returns the task that the activation of a last layer shows, by its name or function."""
+    name = getattr(activation, "__name__", activation)
+    return next((task for task in TASKS if ACTIVATIONS[task] == name), otherwise)

@@ -18,7 +18,7 @@ from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.blocks import Cost
 from keras_vit.configs.counting import cost_of
 from keras_vit.configs.recognition import config_of, config_of_json
-from keras_vit.description.class_labels import MULTICLASS, UNKNOWN, Labels, task_of_model
+from keras_vit.description.class_labels import UNKNOWN, Labels, task_of_activation
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.utils.files import changed_fields, check_fields
 
@@ -252,6 +252,8 @@ def description_text(description: Description) -> str:
 
 
 LAYER = "description"  # Name of the layer that holds the description of a model.
+# Where the range of the pixels would be from, of a model with `has_layers_in_front`.
+IN_FRONT = "layers in front of it change its images; save_classifier takes what the whole needs"
 
 
 def describe(
@@ -345,15 +347,18 @@ def held_description(model: Any) -> Description:
     # Weights may be loaded from a model with another head or image size.
     if names is not None and len(names) != getattr(head, "units", len(names)):
         labels = Labels()
-    if layers and labels.task == MULTICLASS and labels.names is None:
-        labels = Labels(task=task_of_model(model))
+    if layers and labels.names is None:
+        last = getattr(model.layers[-1], "activation", None)
+        labels = Labels(task=task_of_activation(last, labels.task))
     if abstains(model):
         labels = dataclasses.replace(labels, abstains=True)
     shape, grid = _images_shape(model, layer), described.position_grid
     if grid is None and isinstance(described.config, ViTConfig) and shape and None not in shape:
         grid = described.config.grid(shape[:2])
-    # Layers in front of the model's own may take images of another size.
-    if preprocessing and shape and None not in shape and model.input_shape == (None, *shape):
+    origins = described.origins
+    if has_layers_in_front(model):
+        preprocessing, origins = None, {**origins, "pixels": IN_FRONT}
+    elif preprocessing and shape and None not in shape:
         preprocessing = preprocessing.with_image_size(shape[:2])
     return dataclasses.replace(
         described,
@@ -363,7 +368,17 @@ def held_description(model: Any) -> Description:
         classes=outputs[-1] - labels.abstains if outputs else None,
         preprocessing=preprocessing,
         labels=labels,
+        origins=origins,
     )
+
+
+def has_layers_in_front(model: Any) -> bool:
+    """Returns whether layers stand in front of a model of this package, such as a `Rescaling`.
+
+    What is known of the weights then says nothing about the images that the whole takes.
+    """
+    layer = description_layer(model)
+    return layer is not None and all(layer.input is not images for images in model.inputs)
 
 
 def abstains(model: Any) -> bool:
@@ -379,11 +394,18 @@ def _layers_of_unknown(model):
 def set_description(model: Any, description: Description) -> None:
     """Makes a model of this package hold a description; others have no place for one.
 
-    Whether it answers with "unknown" is left out: its layers show it.
+    Whether it answers with "unknown" is left out: its layers show it. Behind other layers it keeps
+    the preprocessing of its weights.
     """
     layer = description_layer(model)
     if layer is not None:
         labels = dataclasses.replace(description.labels, abstains=False)
+        if has_layers_in_front(model):
+            own = Description.from_json(layer.content)
+            origins = {**description.origins, "pixels": IN_FRONT}
+            description = dataclasses.replace(
+                description, preprocessing=own.preprocessing, origins=origins
+            )
         layer.content = dataclasses.replace(description, labels=labels).to_json()
 
 

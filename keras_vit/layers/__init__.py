@@ -54,5 +54,6 @@ from keras_vit.layers.tokens import (
     PatchCorruption as PatchCorruption,
     PatchEmbedding as PatchEmbedding,
     Registers as Registers,
+    TakeTokens as TakeTokens,
     TokensToMap as TokensToMap,
 )

@@ -138,6 +138,42 @@ class Registers(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+class TakeTokens(keras.layers.Layer):
+    """Takes one token, or several, out of a sequence.
+
+    The slice of a Keras tensor would be an operation, which Keras's `RematScope` and its older
+    `.h5` files do not take.
+
+    Args:
+        start: Place of the first token.
+        stop: Place behind the last one; None for all.
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Input shape:
+        `(B, N, D)`: batch, tokens, token size.
+
+    Output shape:
+        `(B, stop - start, D)`; `(B, D)` for one token.
+
+    Example:
+    >>> tuple(TakeTokens(0, 1)(keras.ops.zeros((2, 197, 192))).shape)
+    (2, 192)
+    """
+
+    def __init__(self, start, stop=None, **kwargs):
+        super().__init__(**kwargs)
+        self.start = start
+        self.stop = stop
+
+    def call(self, tokens):
+        is_one = self.stop == self.start + 1
+        return tokens[:, self.start] if is_one else tokens[:, self.start : self.stop]
+
+    def get_config(self):
+        return {**super().get_config(), "start": self.start, "stop": self.stop}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
 class TokensToMap(keras.layers.Layer):
     """Lays the patch tokens out as a feature map, as every Keras application returns.
 

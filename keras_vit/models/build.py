@@ -24,9 +24,10 @@ from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
 from keras_vit.checkpoints.load import LoadOptions, load_opened
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.configs.model_table import paper_name
+from keras_vit.configs.model_table import argument_errors, paper_name
 from keras_vit.configs.recognition import num_classes
-from keras_vit.description import LAYER, Description, description_for, set_description
+from keras_vit.description import LAYER, Description, Labels, description_for, set_description
+from keras_vit.description.class_labels import task_of_activation
 from keras_vit.layers import ModelDescription
 from keras_vit.models.resnet import build_resnet, resnet_head
 from keras_vit.models.vit import build_vit, vit_head
@@ -110,7 +111,8 @@ def build(
         known = dataclasses.replace(known, name="")
     elif weights is None:
         raise ValueError(
-            "The model must be given by its name or config, or by weights that state it. "
+            argument_errors(changes, ViTConfig)
+            or "The model must be given by its name or config, or by weights that state it. "
             "Received: none of them"
         )
     else:
@@ -143,6 +145,7 @@ def build(
         config=config,
         input_shape=shape,
         position_grid=grid,
+        labels=Labels(task=task_of_activation(classifier_activation)),
     )
     images = keras.Input(shape, name="images") if input_tensor is None else input_tensor
     x = ModelDescription(description.to_json(), name=LAYER)(images)

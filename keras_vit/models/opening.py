@@ -36,7 +36,12 @@ from keras_vit.description import (
     set_description,
 )
 from keras_vit.models.build import build
-from keras_vit.models.rebuild import copy_weights, feature_model, without_unknown
+from keras_vit.models.rebuild import (
+    copy_weights,
+    feature_model,
+    with_probabilities,
+    without_unknown,
+)
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_resize, value_range
 from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in, read_json
 from keras_vit.utils.quiet_tensorflow import check_not_forked
@@ -174,8 +179,9 @@ def _open(name, source, model, image_size, source_size, given):
     elif keras_model:  # Alone, or pre-trained without classes.
         folder, found = path if path.is_dir() else path.parent, read_model(keras_model)
         held = held_description(found)
-        beside = read_folder(folder, held.classes)
-        known = held if beside.preprocessing is None and held.preprocessing else beside
+        known = read_folder(folder, held.classes)
+        if known.preprocessing is None and known.labels.names is None:
+            known = dataclasses.replace(held, origins={**known.origins, **held.origins})
         has_recipe = path.is_dir() and (path / RECIPE).is_file()
         opened = _of_model(name, found, known, read_json(path / RECIPE) if has_recipe else {})
     elif is_export(path):
@@ -196,7 +202,10 @@ def _open(name, source, model, image_size, source_size, given):
 
 def _of_model(source, model, description, recipe, folder=None):
     """A Keras model with the description in the files beside it."""
-    described = completed(description, held_description(model))
+    held = held_description(model)
+    described = completed(description, held)
+    if held.config is not None:
+        model = with_probabilities(model, described.labels.task)
     name = recipe.get("model") or paper_name(described.config) or described.name
     origins = {**dict.fromkeys(_FACTS[:2], DESCRIPTION), **dict.fromkeys(_FACTS[2:], MODEL)}
     origins |= description.origins
@@ -439,4 +448,5 @@ class OpenedModel:
         )
         report = self.load_into(built, skip=skip)
         set_description(built, description_for(built, known))
-        return built, (*notes, *(report.notes if report else ()))
+        more_notes = report.notes if report else ()
+        return built, (*notes, *(note for note in more_notes if note not in known.notes))

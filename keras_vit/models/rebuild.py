@@ -39,10 +39,12 @@ from keras_vit.description import (
     Labels,
     abstains,
     description_layer,
+    has_layers_in_front,
     held_description,
     set_description,
 )
-from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_model
+from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_activation
+from keras_vit.keras_private import all_layers
 from keras_vit.layers import (
     EncoderBlock,
     Leverage,
@@ -70,6 +72,11 @@ def copy_weights(
     Raises:
         ValueError: If the weights do not fit; the target is then unchanged.
     """
+    if has_layers_in_front(source):
+        raise ValueError(
+            "Weights must be those of a model of keras_vit.build without layers in front of it, "
+            f"which would be lost; its inner model has none. Received: {source.name}"
+        )
     weights, held = weights_by_path(source), held_description(source)
     checkpoint = Checkpoint(
         path=pathlib.Path(source.name),
@@ -174,12 +181,19 @@ def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Mode
 def merged_weights(model: keras.Model) -> dict[str, Any]:
     """Returns a model's weights as arrays by path, with LoRA's product added to the kernels."""
     weights = weights_by_path(model)
-    attentions = [layer.attention for layer in model.layers if isinstance(layer, EncoderBlock)]
-    for projection in (part for each in attentions for part in (each.query, each.value)):
-        if projection.lora_enabled:
-            kernel = next(weight for weight in projection.weights if weight.name == "kernel")
-            weights[kernel.path] = projection.kernel
+    check_not_quantized(model, "Weights that become another model's must not be quantised")
+    for layer in all_layers(model):
+        if getattr(layer, "lora_enabled", False):
+            kernel = next(weight for weight in layer.weights if weight.name == "kernel")
+            weights[kernel.path] = layer.kernel
     return {path: keras.ops.convert_to_numpy(weight) for path, weight in weights.items()}
+
+
+def check_not_quantized(model: keras.Model, rule: str) -> None:
+    """Raises ValueError with a rule if Keras quantised a layer of a model."""
+    for layer in all_layers(model):
+        if mode := getattr(layer, "quantization_mode", None):
+            raise ValueError(f"{rule}. Received: {model.name}, whose {layer.path} is {mode}")
 
 
 def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Model:
@@ -268,7 +282,7 @@ def with_new_head(
         scores = class_scores(body.output, int(classes), classifier_activation)
     changed = keras.Model(body.input, scores, name=name or model.name)
     if description is not None:
-        labels = Labels(task=task_of_model(changed))
+        labels = Labels(task=task_of_activation(classifier_activation))
         set_description(
             changed,
             dataclasses.replace(held, config=config, classes=int(classes), labels=labels),
@@ -318,6 +332,22 @@ def without_unknown(model: Any) -> Any:
         return model
     _, probabilities = _with_activation(model, ACTIVATIONS[MULTICLASS])
     return keras.Model(model.input, probabilities, name=model.name)
+
+
+def with_probabilities(model: keras.Model, task: str) -> keras.Model:
+    """Returns a model of `keras_vit.build` that gives probabilities where its head gives logits.
+
+    Args:
+        model: With or without a head.
+        task: "multiclass" or "multilabel".
+    """
+    last = model.layers[-1]
+    if last.name != "predictions" or last.activation is not keras.activations.linear:
+        return model
+    copy = type(last).from_config({**last.get_config(), "activation": ACTIVATIONS[task]})
+    outputs = copy(last.input)
+    copy.set_weights(last.get_weights())
+    return keras.Model(model.input, outputs, name=model.name)
 
 
 def head_of(model: keras.Model) -> Any:

@@ -18,6 +18,7 @@ from keras_vit.layers import (
     Registers,
     RelativeEncoderBlock,
     SplitLines,
+    TakeTokens,
     TokensToMap,
     class_scores,
 )
@@ -116,9 +117,13 @@ def classification_head(config: ViTConfig, x, classes: int, activation):
         return class_scores(x, classes, activation, config.head_bias)
     # DeiT (arXiv 2012.12877): the mean of two heads' logits. With a teacher each head has its
     # own loss; see docs/training.md.
-    logits = [
-        class_scores(x[:, i], classes, None, config.head_bias, name=f"{token}_head")
+    alone = {
+        token: TakeTokens(i, i + 1, name=f"{token}_alone")(x)  # (B, D)
         for i, token in enumerate(config.class_tokens)
+    }
+    logits = [
+        class_scores(one, classes, None, config.head_bias, name=f"{token}_head")
+        for token, one in alone.items()
     ]
     mean = keras.layers.Average(dtype="float32", name="mean_logits")(logits)
     return keras.layers.Activation(activation, dtype="float32", name="predictions")(mean)
@@ -134,11 +139,12 @@ def pool_tokens(config: ViTConfig, x, pooling: str):
             "token+distillation" the two tokens `(B, 2, D)`.
     """
     if pooling == "token+distillation":
-        return norm_pooled(config, x[:, :2])
+        return norm_pooled(config, TakeTokens(0, 2, name="both_tokens")(x))
+    token = TakeTokens(0, 1, name="first_token")  # Of (B, P + N, D) this is (B, D).
     if pooling == "token":
-        return norm_pooled(config, x[:, 0])
+        return norm_pooled(config, token(x))
     prefix = config.num_prefix_tokens
-    patches = x[:, prefix:] if prefix else x  # (B, N, D)
+    patches = TakeTokens(prefix, name="patches_alone")(x) if prefix else x  # (B, N, D)
     if pooling == "map":
         pooled = AttentionPooling(config.attention_pooling, name="map_head")(patches)
     elif pooling == "max":
@@ -146,7 +152,7 @@ def pool_tokens(config: ViTConfig, x, pooling: str):
     else:
         pooled = keras.layers.GlobalAveragePooling1D(name="avg_pool")(patches)
     if pooling == "token+gap":
-        pooled = keras.layers.Concatenate(name="token_and_mean")([x[:, 0], pooled])
+        pooled = keras.layers.Concatenate(name="token_and_mean")([token(x), pooled])
     return norm_pooled(config, pooled)
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.compiled_model import CompiledModel
 from ai_edge_litert.interpreter import Interpreter
+from ai_edge_quantizer.quantizer import Quantizer
 
 import keras_vit.export
 from keras_vit.classifier import Classifier
@@ -15,8 +16,14 @@ from keras_vit.configs.recognition import config_of
 from keras_vit.export.check_images import load_images
 from keras_vit.export.delegates import outside
 from keras_vit.export.formats import INTEGER_PRECISIONS
-from keras_vit.export.tflite import TFLite, finished, image_classifier_metadata
-from keras_vit.export.tflite_graph import operations
+from keras_vit.export.tflite import (
+    TFLite,
+    _ranges as ranges,
+    convert,
+    finished,
+    image_classifier_metadata,
+)
+from keras_vit.export.tflite_graph import operations, with_gpu_forms
 
 # SHA-256 of the metadata of a model that takes values from 0 to 1.
 METADATA = "c2b606136886cd14"
@@ -145,3 +152,42 @@ def test_a_mixed_precision_model_is_exported_in_float32(classifier, model, tmp_p
     images = np.random.default_rng(0).uniform(-1, 1, (1, 32, 24, 3)).astype("float32")
     answer = Interpreter(report.path).get_signature_runner("serve")(images=images)
     np.testing.assert_allclose(answer["probabilities"], model.predict(images, verbose=0), atol=1e-5)
+
+
+def test_a_file_for_a_gpu_has_the_output_of_the_others(model):
+    content = with_gpu_forms(finished(convert(model, "float32")))
+    run = Interpreter(model_content=content).get_signature_runner("serve")
+    assert list(run.get_output_details()) == ["probabilities"]
+
+
+def test_the_range_of_integers_is_that_of_all_images():
+    """A moving average would cut off the values of about every second image."""
+    images = keras.Input((4, 4, 3))
+    hidden = keras.layers.Dense(5)(keras.layers.Flatten()(images))
+    model = keras.Model(images, keras.layers.Dense(2)(hidden))
+    content = convert(model, "float32")
+    quantizer = Quantizer(bytearray(content))
+    quantizer.add_static_config(
+        regex=".*", operation_name="FULLY_CONNECTED", activation_num_bits=8, weight_num_bits=8
+    )
+    recipe = quantizer.get_quantization_recipe()
+    rng = np.random.default_rng(0)
+    batches = [
+        {"images": rng.normal(0, size, (1, 4, 4, 3)).astype("float32")} for size in (1, 9, 3)
+    ]
+    alone = [ranges(content, recipe, [batch]) for batch in batches]
+    together = ranges(content, recipe, batches)
+    assert together
+    for name, values in together.items():
+        np.testing.assert_array_equal(values["min"], min(one[name]["min"] for one in alone))
+        np.testing.assert_array_equal(values["max"], max(one[name]["max"] for one in alone))
+
+
+def test_a_model_that_keras_quantised_is_refused_in_one_line(classifier, model, tmp_path):
+    quantised = keras.models.clone_model(model)
+    quantised.set_weights(model.get_weights())
+    quantised.get_layer("predictions").quantize("int8")
+    quantised = Classifier(quantised, classifier.class_names, classifier.preprocessing)
+    with pytest.raises(ValueError, match="a model before model.quantize.*predictions is int8") as e:
+        keras_vit.export.tflite(quantised, tmp_path / "x.tflite")
+    assert "\n" not in str(e.value)

@@ -19,7 +19,7 @@ from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.classifier_folder import save_classifier
-from keras_vit.description import Labels
+from keras_vit.description import Labels, held_description
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import resized_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
@@ -306,3 +306,117 @@ def test_weights_of_any_origin_are_evaluated_at_another_image_size(dinov2, model
         evaluated.model.get_layer("position_embedding").embedding,
         expected.get_layer("position_embedding").embedding,
     )
+
+
+# Models with other layers, and heads without an activation
+
+
+def described_model(**options):
+    """A model with random weights that knows its images and its classes, as of a classifier."""
+    keras.utils.set_random_seed(0)
+    built = keras_vit.build(CONFIG, classes=3, **options)
+    built.get_layer("predictions").kernel.assign(np.random.randn(16, 3))
+    labels = Labels(("cat", "dog", "fox"))
+    layer = built.get_layer("description")
+    known = {"preprocessing": {"image_size": [8, 8]}, "labels": {"names": list(labels.names)}}
+    layer.content = {**layer.content, **known}
+    return built
+
+
+FRONTS = {
+    "scaling": lambda images: keras.layers.Rescaling(1 / 127.5, -1)(images),
+    "normalisation": lambda images: keras.layers.Normalization(mean=127.0, variance=3e3)(images),
+    "augmentation": lambda images: keras.layers.RandomFlip()(images),
+    "crop": lambda images: keras.layers.CenterCrop(8, 8)(images),
+    "channels": lambda images: keras.ops.flip(images, axis=-1),
+}
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_layers_in_front_of_a_model_leave_its_images_unknown(front, tmp_path):
+    size = 12 if front == "crop" else 8
+    built = described_model(input_tensor=FRONTS[front](keras.Input((size, size, 3))))
+    built.save(tmp_path / "m.keras")
+    opened = open_model(tmp_path / "m.keras")
+    for use in (opened.classifier, opened.preprocessing_for):
+        with pytest.raises(ValueError, match="range of the pixels must be known.*in front"):
+            use()
+    with pytest.raises(ValueError, match="The range of pixels .* is not known"):
+        save_classifier(tmp_path / "saved", built, ("cat", "dog", "fox"))
+
+
+def test_weights_behind_other_layers_are_those_of_the_model_alone(tmp_path):
+    scaled = keras.layers.Rescaling(1 / 127.5, -1)(keras.Input((8, 8, 3)))
+    built = described_model(input_tensor=scaled)
+    preprocessing = Preprocessing((8, 8), value_range=(0.0, 255.0))
+    save_classifier(tmp_path / "saved", built, ("cat", "dog", "fox"), preprocessing)
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 3)).astype("float32")
+    alone = keras_vit.build(weights=tmp_path / "saved")
+    np.testing.assert_allclose(array(alone(pixels / 127.5 - 1)), array(built(pixels)), atol=1e-6)
+    assert held_description(alone).preprocessing.value_range == (-1.0, 1.0)
+    opened = open_model(tmp_path / "saved")
+    assert opened.classifier().preprocessing == preprocessing
+    with pytest.raises(ValueError, match="without layers in front of it"):
+        opened.to_model((16, 16))
+
+
+def test_a_model_within_another_leaves_its_images_unknown(tmp_path):
+    inner = described_model(input_shape=(8, 8, 3))
+    images = keras.Input((8, 8, 3))
+    keras.Model(images, inner(keras.layers.Rescaling(1 / 255)(images))).save(tmp_path / "m.keras")
+    with pytest.raises(ValueError, match="The range of the pixels must be known"):
+        open_model(tmp_path / "m.keras").preprocessing_for()
+
+
+@pytest.mark.parametrize("classifier", ["token", "token+distillation"])
+def test_a_head_of_logits_gives_probabilities(classifier, tmp_path):
+    config = dataclasses.replace(CONFIG, classifier=classifier)
+    built = keras_vit.build(config, input_shape=(8, 8, 3), classes=3, classifier_activation=None)
+    for number, weight in enumerate(built.weights):
+        weight.assign(weight + np.random.RandomState(number).normal(0, 0.3, weight.shape))
+    built.save(tmp_path / "m.keras")
+    opened, _ = open_model(tmp_path / "m.keras").to_model()
+    images = np.random.RandomState(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
+    expected = array(keras.ops.softmax(built(images)))
+    np.testing.assert_allclose(array(opened(images)), expected, atol=1e-6)
+
+
+def test_a_classifier_whose_activation_was_taken_off_gives_its_probabilities(tmp_path):
+    built = described_model(input_shape=(8, 8, 3))
+    built.save(tmp_path / "m.keras")
+    photo = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+    before = open_model(tmp_path / "m.keras").classifier().predict([photo])[0].top
+    built.layers[-1].activation = keras.activations.linear
+    built.save(tmp_path / "logits.keras")
+    after = open_model(tmp_path / "logits.keras").classifier().predict([photo])[0].top
+    assert [name for name, _ in after] == [name for name, _ in before]
+    np.testing.assert_allclose([p for _, p in after], [p for _, p in before], atol=1e-6)
+
+
+@pytest.mark.parametrize("file", ["m.keras", "m.weights.h5", "m.npz", "m.safetensors"])
+def test_a_sigmoid_head_is_one_in_every_file(file, tmp_path):
+    built = keras_vit.build(
+        CONFIG, input_shape=(8, 8, 3), classes=3, classifier_activation="sigmoid"
+    )
+    built.get_layer("predictions").kernel.assign(np.random.RandomState(0).randn(16, 3))
+    built.save(tmp_path / "m.keras")
+    built.save_weights(tmp_path / "m.weights.h5")
+    keras_vit.save_checkpoint(built, tmp_path / "m.npz")
+    keras_vit.export.convert(
+        tmp_path / "m.npz", tmp_path / "m.safetensors", to="timm", normalization="half"
+    )
+    images = np.random.RandomState(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
+    read = keras_vit.build(weights=tmp_path / file)
+    np.testing.assert_allclose(array(read(images)), array(built(images)), atol=1e-6)
+
+
+def test_a_sigmoid_head_is_multi_label_at_hugging_face(tmp_path):
+    built = keras_vit.build(
+        CONFIG, input_shape=(8, 8, 3), classes=3, classifier_activation="sigmoid"
+    )
+    built.save(tmp_path / "m.keras")
+    keras_vit.export.convert(
+        tmp_path / "m.keras", tmp_path / "hf", to="huggingface", normalization="half"
+    )
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert config["problem_type"] == "multi_label_classification"

@@ -3,8 +3,14 @@ import numpy as np
 import pytest
 
 import keras_vit
+from by_hand import array
 from keras_vit.export.exported_model import computes_in_float32
-from keras_vit.models.rebuild import feature_model, inference_model, resized_model
+from keras_vit.models.rebuild import (
+    feature_model,
+    inference_model,
+    merged_weights,
+    resized_model,
+)
 
 WIDE_IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 48, 40, 3)).astype("float32")
 SIZES = {"patch_size": 8, "width": 16, "depth": 2, "mlp_dim": 16, "num_heads": 2}
@@ -59,3 +65,33 @@ def test_features_of_tokens_need_their_normalisation(feature):
     model = build(classifier="gap", final_norm="pooled", unread_class_token=True)
     with pytest.raises(ValueError, match='tokens of a Vision .*final_norm="tokens"'):
         feature_model(model, feature)
+
+
+@pytest.fixture
+def with_lora():
+    """A model with low-rank additions of another scale than 1, to more than query and value."""
+    model = build((16, 16))
+    block, head = model.get_layer("encoder_block_0"), model.get_layer("predictions")
+    parts = (block.attention.query, block.attention.key, block.mlp.dense_1, block.mlp.dense_2, head)
+    for number, layer in enumerate(parts):
+        layer.enable_lora(2, lora_alpha=6)
+        values = np.random.RandomState(number).normal(0, 0.3, layer.lora_kernel_b.shape)
+        layer.lora_kernel_b.assign(values)
+    return model
+
+
+def test_every_low_rank_addition_is_merged_at_its_scale(with_lora):
+    images = np.random.RandomState(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
+    expected = array(with_lora(images))
+    np.testing.assert_allclose(array(inference_model(with_lora)(images)), expected, atol=1e-6)
+    weights = {w.path: array(w) for w in with_lora.get_layer("predictions").weights}
+    product = weights["predictions/lora_kernel_a"] @ weights["predictions/lora_kernel_b"]
+    kernel = weights["predictions/kernel"] + 6 / 2 * product
+    np.testing.assert_allclose(merged_weights(with_lora)["predictions/kernel"], kernel, atol=1e-6)
+
+
+def test_quantised_weights_are_not_merged():
+    model = build((16, 16))
+    model.get_layer("predictions").quantize("int8")
+    with pytest.raises(ValueError, match=r"must not be quantised\..*predictions is int8"):
+        merged_weights(model)

@@ -77,3 +77,23 @@ def test_a_line_of_the_shape_study_scales_its_sizes_alone(line, changed):
     assert study[line][2] == dataclasses.replace(configs.SHAPE_STUDY_BASE, **changed)
     costs = [keras_vit.describe(config).flops for _, config in sorted(study[line].items())]
     assert all(smaller < larger for smaller, larger in itertools.pairwise(costs))
+
+
+def test_the_attention_pooling_has_the_epsilon_of_the_config():
+    config = dataclasses.replace(SMALL, classifier="map", norm_epsilon=0.3)
+    keras.utils.set_random_seed(0)
+    pooling = keras_vit.build(config, input_shape=SHAPE, classes=5).get_layer("map_head")
+    tokens = np.random.RandomState(0).normal(size=(2, 1, config.width)).astype("float32")
+    weights = {
+        weight.path.removeprefix("map_head/"): np.array(weight) for weight in pooling.weights
+    }
+    # Of one token its attention is 1, so that the pooling is its value and the MLP.
+    value = np.einsum("bnd,dke->bnke", tokens, weights["value/kernel"]) + weights["value/bias"]
+    x = np.einsum("bnke,ked->bd", value, weights["out/kernel"]) + weights["out/bias"]
+    centred = x - x.mean(axis=-1, keepdims=True)
+    y = centred / np.sqrt(x.var(axis=-1, keepdims=True) + 0.3)
+    y = y @ weights["mlp/dense_1/kernel"] + weights["mlp/dense_1/bias"]
+    y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
+    expected = x + y @ weights["mlp/dense_2/kernel"] + weights["mlp/dense_2/bias"]
+    found = keras.ops.convert_to_numpy(pooling(tokens))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
