@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from PIL import Image
 
+from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier
 from keras_vit.description.without_paths import last_part
 from keras_vit.images.decoding import apply_preprocessing
@@ -69,7 +70,7 @@ def found_check_images(
         raise ValueError(
             "Ranges of activations need real images, and this classifier has no samples: pass "
             "check_images (--check-images), of which none goes into the export. "
-            f"Received: {classifier.folder}"
+            f"Received: {name_of_folder(classifier.folder)}"
         )
     with tempfile.TemporaryDirectory() as folder:
         notes: tuple[str, ...] = ()

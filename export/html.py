@@ -120,7 +120,7 @@ class HTML(ExportFormat):
     )
     runtime: str | os.PathLike | None = setting(
         None,
-        "files of the npm package onnxruntime-web (its folder dist)",
+        "the npm package onnxruntime-web, or its folder dist",
         unit="FOLDER",
         absent="downloaded once, into Keras's cache",
     )
@@ -199,7 +199,7 @@ def classifier_files(
 
     Args:
         classifier: The classifier.
-        runtime: Folder with the files of `RUNTIME`, such as `node_modules/onnxruntime-web/dist`;
+        runtime: The npm package onnxruntime-web, or its folder `dist` with the files of `RUNTIME`;
             by default they are downloaded once, into Keras's cache.
 
     Raises:
@@ -239,7 +239,8 @@ def _runtime_files(folder):
         if folder is None:
             path = _downloaded(name, sha256)
         else:
-            path = pathlib.Path(folder) / name
+            places = (pathlib.Path(folder), pathlib.Path(folder, "dist"))
+            path = next((place / name for place in places if (place / name).is_file()), places[0])
         if not path.is_file():
             raise ValueError(
                 f"The runtime must be a folder with {' and '.join(RUNTIME)} of the npm package "

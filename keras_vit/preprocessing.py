@@ -9,6 +9,7 @@ import json
 import math
 import pathlib
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -247,6 +248,12 @@ def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -
         x = ops.cast(x, keras.config.floatx())
     # Another array: Keras changes arrays in place.
     x = x * 1 if is_tensor else np.array(x)
+    if not is_tensor and x.dtype.kind == "f" and x.size and x.min() >= 0 and 0 < x.max() <= 1:
+        warnings.warn(
+            f"preprocess_input takes pixels in [0, 255]. Received: floats from {x.min():.3g} to "
+            f"{x.max():.3g}, which all become nearly black; multiply them by 255",
+            stacklevel=2,
+        )
     return keras.applications.imagenet_utils.preprocess_input(x, data_format, mode)
 
 

@@ -60,6 +60,7 @@ MAY_IMPORT = {
         "classifier_folder",
         "configs",
         "description",
+        "keras_private",
         "layers",
         "models",
         "preprocessing",

@@ -1,3 +1,5 @@
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -140,3 +142,17 @@ def test_wrong_values_are_refused(wrong):
 def test_wrong_fields_are_refused(fields):
     with pytest.raises(ValueError):
         Preprocessing.from_fields(fields)
+
+
+def test_floats_from_zero_to_one_get_a_warning():
+    with pytest.warns(UserWarning, match=r"pixels in \[0, 255\].*multiply them by 255"):
+        preprocess_input(np.linspace(0, 1, 48).reshape(1, 4, 4, 3))
+
+
+@pytest.mark.parametrize(
+    "pixels", [np.ones((1, 4, 4, 3), "uint8"), np.zeros((1, 4, 4, 3)), np.full((1, 4, 4, 3), 200.0)]
+)
+def test_other_pixels_get_none(pixels):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        preprocess_input(pixels)

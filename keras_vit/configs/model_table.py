@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args, get_type_hints
 
 from keras_vit.configs.blocks import TRAINING_FIELDS, UNSEEN_BLOCK_FIELDS, BlockConfig
 from keras_vit.configs.resnet_configs import AxialResNetConfig, BiTConfig, PoolingStem, ResNetStem
 from keras_vit.configs.vit_configs import AxialConfig, ViTConfig
-from keras_vit.utils.nearest_names import nearest_names, our_word
+from keras_vit.utils.nearest_names import nearest_names, our_name
 
 # Layers that end in class scores. With DeiT's distillation token there are two linear layers,
 # the class token's first, and "predictions" is the mean of their logits without weights.
@@ -174,8 +175,48 @@ def default_image_size(name_or_config: str | ViTConfig | BiTConfig) -> int:
     return IMAGE_SIZES.get(name or "", DEFAULT_IMAGE_SIZE)
 
 
-# Arguments of `keras_vit.build` that other libraries call differently.
-_BUILD_ARGUMENTS = {"classes", "weights", "input_shape", "pooling", "classifier_activation"}
+# Arguments of `keras_vit.build` beside the fields of a config.
+_BUILD_ARGUMENTS = {
+    "include_top", "weights", "input_tensor", "input_shape", "pooling", "classes", "name",
+    "classifier_activation",
+}  # fmt: skip
+
+# Names of timm and Hugging Face of models that are here, and their names here.
+_SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"}
+_SIZE = f"({'|'.join(_SIZES)})"
+_OTHER_NAMES = (
+    (rf"(?:vit|deit)_{_SIZE}_patch(\d+)(?:_\d+)?(?:_dinov2|_in21k)?", "ViT-{}/{}"),
+    (rf"vit_{_SIZE}_r(26|50)_s(16|32)(?:_\d+)?", "R{1}+ViT-{0}/{2}"),
+)
+
+
+def _answer_to(name: str) -> str:
+    """What a model of timm or Hugging Face is called here, with what differs; "" for others."""
+    plain = re.sub("[-/]", "_", name.rpartition("/")[2].partition(".")[0].removesuffix("-in21k"))
+    for pattern, form in _OTHER_NAMES:
+        if not (found := re.fullmatch(pattern, plain)):
+            continue
+        ours = form.format(_SIZES[found[1]], *found.groups()[1:])
+        if ours in MODELS:
+            is_exact = getattr(MODELS[ours], "gelu", "") == "exact"
+            gelu = "" if is_exact else ', gelu="exact"'
+            return f'It is keras_vit.build("{ours}"{gelu}) here; weights=FOLDER reads its weights'
+    return ""
+
+
+def argument_errors(names: Iterable[str], kind: type) -> str:
+    """Returns what unknown arguments of `build` may have meant; "" if none is unknown.
+
+    Args:
+        names: The arguments that are no others of `build`.
+        kind: The class of the config.
+    """
+    fields = {field.name for field in dataclasses.fields(kind)}
+    unknown = sorted(set(names) - fields)
+    called = [(name, our) for name in unknown if (our := our_name(name, fields | _BUILD_ARGUMENTS))]
+    allowed = f"Only fields of {kind.__name__} can be changed: {sorted(fields)}"
+    reason = "; ".join(f"{name} is called {our} here" for name, our in called) or allowed
+    return f"{reason}. Received: {', '.join(unknown)}" if unknown else ""
 
 
 def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
@@ -193,21 +234,16 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     """
     if isinstance(name_or_config, str):
         if name_or_config not in MODELS:
+            answer = _answer_to(name_or_config) or nearest_names(name_or_config, MODELS)
             raise ValueError(
                 "The model must be one of keras_vit.list_models(). "
-                f"{nearest_names(name_or_config, MODELS)}. Received: {name_or_config!r}"
+                f"{answer}. Received: {name_or_config!r}"
             )
         config = MODELS[name_or_config]
     else:
         config = name_or_config
-    fields = {field.name for field in dataclasses.fields(config)}
-    unknown = sorted(set(changes) - fields)
-    if unknown:
-        known = fields | _BUILD_ARGUMENTS
-        called = [(name, our) for name in unknown if (our := our_word(name, known))]
-        allowed = f"Only fields of {type(config).__name__} can be changed: {sorted(fields)}"
-        reason = "; ".join(f"{name} is called {our} here" for name, our in called) or allowed
-        raise ValueError(f"{reason}. Received: {', '.join(unknown)}")
+    if wrong := argument_errors(changes, type(config)):
+        raise ValueError(wrong)
     return dataclasses.replace(config, **changes) if changes else config
 
 

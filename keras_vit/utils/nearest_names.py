@@ -53,6 +53,11 @@ def our_word(name: str, known: Collection[str]) -> str | None:
     return None
 
 
+def our_name(name: str, known: Collection[str]) -> str | None:
+    """Returns `our_word` of a name, or the known name that it may be a slip of; or None."""
+    return our_word(name, known) or next(iter(near_names(name, known, 0.75)), None)
+
+
 def with_hints(settings_type: Class) -> Class:
     """Adds to Python's error of an unknown argument what it is called here; a decorator."""
     made: Any = vars(settings_type)["__init__"]
@@ -61,7 +66,7 @@ def with_hints(settings_type: Class) -> Class:
     @functools.wraps(made)
     def init(self, *args, **kwargs):
         for name in kwargs.keys() - known.keys():
-            if ours := our_word(name, known):
+            if ours := our_name(name, known):
                 raise TypeError(f"{settings_type.__name__} has no {name}, here it is {ours}.")
         made(self, *args, **kwargs)
 

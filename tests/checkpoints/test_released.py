@@ -8,9 +8,10 @@ import pytest
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import RELEASED, released_folder
+from keras_vit.checkpoints.catalogue import RELEASED, name_of_folder, released_folder
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import without_unknown
+from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.recipes import find_recipe
 
 BEST, PLAIN = RELEASED[0], RELEASED[-1]
@@ -132,3 +133,16 @@ def test_a_name_that_is_a_folder_too_is_refused(tmp_path, monkeypatch):
     assert released_folder(pathlib.Path("cifar10")) == pathlib.Path("cifar10")
     assert open_model("./cifar10").description.name == PLAIN.model
     assert released_folder("runs/cifar10") == pathlib.Path("runs/cifar10")
+
+
+def test_a_result_has_the_name_of_a_classifier_of_the_package_and_no_path():
+    evaluated = build_evaluated(BEST.name)
+    assert evaluated.weights == BEST.key
+    assert name_of_folder("some/folder") == "some/folder"
+
+
+def test_only_a_resize_that_was_given_is_called_so():
+    protocol = build_evaluated(BEST.name, evaluation="resize_central_crop").description.facts
+    assert "resize resize_central_crop (the few-shot protocol)" in protocol
+    given = build_evaluated(BEST.name, evaluation="resize_small_central_crop").description.facts
+    assert "resize resize_small_central_crop (given)" in given

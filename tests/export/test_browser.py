@@ -1,5 +1,6 @@
 """The page of a classifier, in Chromium and in the isolated browser of its check."""
 
+import hashlib
 import json
 import pathlib
 import socket
@@ -87,6 +88,15 @@ def test_a_failed_download_names_the_flag(monkeypatch, tmp_path):
     monkeypatch.setattr(sys.modules[HTML.__module__], "ADDRESS", "http://127.0.0.1:9/")
     with pytest.raises(ValueError, match="cannot be downloaded .* Pass runtime=FOLDER"):
         _runtime_files(None)
+
+
+@pytest.mark.parametrize("given", ["", "dist"])
+def test_the_runtime_is_the_npm_package_or_its_dist(given, monkeypatch, tmp_path):
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "ort.js").write_bytes(b"code")
+    module = sys.modules[_runtime_files.__module__]
+    monkeypatch.setattr(module, "RUNTIME", {"ort.js": hashlib.sha256(b"code").hexdigest()})
+    assert _runtime_files(tmp_path / given) == {"ort.js": b"code"}
 
 
 def open_page(chromium, path, images=()):

@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 
@@ -58,3 +59,11 @@ def test_a_model_with_relative_positions_has_the_rollout_in_its_graph(random_mod
     scores, attention = RolloutModel(model)(batch)
     np.testing.assert_allclose(scores, model(batch), atol=1e-6)
     np.testing.assert_allclose(attention, inspection.attention_rollout(model, batch), atol=1e-6)
+
+
+def test_a_model_around_the_backbone_is_answered_with_the_layer_to_pass(random_model):
+    inner = random_model(tiny_config(), (8, 8, 3))
+    images = keras.Input((8, 8, 3))
+    outer = keras.Model(images, keras.layers.Dense(2)(inner(images)))
+    with pytest.raises(ValueError, match=rf"pass model.get_layer\('{inner.name}'\)"):
+        inspection.attention_rollout(outer, np.zeros((1, 8, 8, 3)))

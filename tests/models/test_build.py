@@ -164,3 +164,59 @@ def test_weights_start_as_in_the_official_code():
     assert positions.std() == pytest.approx(0.02, rel=0.05)
     for path in ("class_token/token", "predictions/kernel", "predictions/bias"):
         assert not weights[path].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("vit_base_patch16_224", r'build\("ViT-B/16", gelu="exact"\)'),
+        ("vit_large_patch16_384.augreg_in21k_ft_in1k", r'build\("ViT-L/16", gelu="exact"\)'),
+        ("deit_small_patch16_224", r'build\("ViT-S/16", gelu="exact"\)'),
+        ("google/vit-base-patch32-224-in21k", r'build\("ViT-B/32", gelu="exact"\)'),
+        ("vit_base_r50_s16_384", r'build\("R50\+ViT-B/16", gelu="exact"\)'),
+        ("vit_base_patch14_dinov2", r'build\("ViT-B/14"\)'),
+        ("vit_medium_patch16_224", "Nearest: "),
+    ],
+)
+def test_names_of_other_libraries_are_answered(name, answer):
+    with pytest.raises(ValueError, match=rf"one of keras_vit.list_models.*{answer}.*Received"):
+        keras_vit.build(name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ({"weigths": "cifar10"}, "weigths is called weights here"),
+        ({"weights": "cifar10", "clases": 3}, "clases is called classes here"),
+        ({"name_or_config": "ViT-Ti/16", "include_topp": False}, "called include_top here"),
+        ({"name_or_config": "ViT-Ti/16", "depht": 3}, "depht is called depth here"),
+        ({"name_or_config": "BiT-R50x1", "width_factors": 3}, "called width_factor here"),
+    ],
+)
+def test_a_slip_in_an_argument_is_answered(wrong, right):
+    with pytest.raises(ValueError, match=f"{right}.*Received"):
+        keras_vit.build(**wrong)
+
+
+def test_a_slip_in_a_field_of_a_config_is_answered():
+    with pytest.raises(TypeError, match="ViTConfig has no glu, here it is gelu"):
+        keras_vit.ViTConfig(8, 16, 1, 16, 2, glu="exact")
+
+
+@pytest.mark.filterwarnings("ignore:.*legacy:UserWarning")
+@pytest.mark.parametrize("classifier", ["token", "token+gap", "token+distillation", "map"])
+def test_an_older_file_of_keras_keeps_the_model(classifier, tmp_path):
+    config = tiny_config(patch_size=8, classifier=classifier, num_registers=1)
+    model = keras_vit.build(config, input_shape=(16, 16, 3), classes=3)
+    for number, weight in enumerate(model.weights):
+        weight.assign(weight + np.random.RandomState(number).normal(0, 0.3, weight.shape))
+    model.save(tmp_path / "model.h5")
+    images = np.random.RandomState(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
+    loaded = keras.saving.load_model(tmp_path / "model.h5")
+    np.testing.assert_array_equal(array(loaded(images)), array(model(images)))
+
+
+def test_a_model_is_built_within_kerass_remat_scope():
+    with keras.RematScope(mode="full"):
+        model = keras_vit.build(tiny_config(patch_size=8), input_shape=(16, 16, 3), classes=3)
+    np.testing.assert_allclose(array(model(np.zeros((1, 16, 16, 3)))), np.full((1, 3), 1 / 3))

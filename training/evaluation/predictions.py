@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from keras_vit import configs
+from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier
 from keras_vit.description import Description
 from keras_vit.prediction import array_of, predict_batch
@@ -23,6 +24,7 @@ from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.fields import required
 from keras_vit.utils.progress import progress_bar
 
+from .protocols import FEW_SHOT_RESIZE
 from .results import PRETRAINING, pretraining_fields
 
 if TYPE_CHECKING:
@@ -281,7 +283,7 @@ def build_evaluated(
         size = size or opened.image_size
         built, _ = opened.to_model(size)
         recipe = dict(opened.recipe) if opened.folder else {}  # A classifier's.
-        origin, pretraining = os.fspath(opened.folder or source), pretraining_fields(recipe)
+        origin, pretraining = name_of_folder(opened.folder or source), pretraining_fields(recipe)
     else:
         opened = opening.open_model(weights, model=source, image_size=size, **facts)
         if size is None and (opened.official or opened.is_random):
@@ -301,7 +303,8 @@ def build_evaluated(
     known, preprocessing = opened.description, opened.preprocessing_for(size, evaluation)
     origins = dict(known.origins)
     if evaluation not in (None, known.preprocessing.evaluation):
-        origins["evaluation"] = "given"
+        is_protocol = evaluation == FEW_SHOT_RESIZE
+        origins["evaluation"] = "the few-shot protocol" if is_protocol else "given"
     return EvaluatedModel(
         built,
         dataclasses.replace(known, preprocessing=preprocessing, origins=origins),
@@ -319,7 +322,7 @@ def evaluated_classifier(classifier: Classifier, task: str | None = None) -> Eva
         classifier: The classifier.
         task: The test set, if the classifier's own head is evaluated.
     """
-    recipe, folder = classifier.recipe, os.fspath(classifier.folder or "")
+    recipe, folder = classifier.recipe, name_of_folder(classifier.folder)
     return EvaluatedModel(
         classifier.model,
         classifier.description,

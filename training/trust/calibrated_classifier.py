@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from keras_vit.checkpoints.catalogue import RELEASED
+from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.classifier_folder import write_model
 from keras_vit.description import UNKNOWN
@@ -82,11 +82,12 @@ def calibrate(
     settings = settings or DecisionSettings()
     classifier = open_classifier(model)
     folder = classifier.folder
-    is_packaged = any(folder and folder.absolute() == row.folder.absolute() for row in RELEASED)
+    is_packaged = folder is not None and name_of_folder(folder) != os.fspath(folder)
     if folder is None or is_packaged or not (folder / MODEL).is_file():
         raise ValueError(
             f"A classifier to calibrate must be a folder with {MODEL}, not an export, and not the "
-            f"package's own but a copy of it. Received: {folder or classifier.model}"
+            "package's own but a copy of it. "
+            f"Received: {name_of_folder(folder) or classifier.model}"
         )
     for place in (folder, folder.resolve().parent):  # It is exchanged as a whole.
         check_writable(place)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.training.data.image_files import FileExamples
@@ -156,8 +157,9 @@ def compare_classifiers(
     true = np.asarray(evaluated.labels)
     measures = measures_of(of_old, of_new, true, common)
     top_1 = [Share(report.score, report.count) for report in reports]
+    old, new = (name_of_folder(classifier.folder) for classifier in classifiers)
     lines = [
-        f"models  OLD {classifiers[0].folder}, NEW {classifiers[1].folder}",
+        f"models  OLD {old}, NEW {new}",
         f"images  {len(true):,} of {len(common):,} classes that both have",
         f"top-1   OLD {top_1[0]}, NEW {top_1[1]}; 95% intervals",
         *lines,
