@@ -116,10 +116,9 @@ def xla_compiles() -> bool:
 def needs_only_call(layer: keras.layers.Layer, inputs: tuple, kwargs: dict[str, Any]) -> bool:
     """Returns whether `Layer.__call__` would do no more than `call`, on PyTorch.
 
-    If so, `training` is set in `kwargs` to that of the outer layer's call, which Keras would do, or
-    removed for a layer that does not take it. A block that computes its activations again, in the
-    backward pass, does so outside of any call and without the scope of its precision: then the
-    answer is no.
+    If so, `kwargs` gets the outer call's `training`, as Keras sets it, or loses it if the layer
+    does not take it. A block that computes its activations again, in the backward pass, does so
+    outside of any call and without the scope of its precision: then the answer is no.
 
     Args:
         layer: A layer whose `call` needs no mask and adds no loss.
@@ -134,17 +133,10 @@ def needs_only_call(layer: keras.layers.Layer, inputs: tuple, kwargs: dict[str, 
     is_known = training is not None and kwargs.get("training", training) is training
     if not (inputs and is_known and layer.built):
         return False
-    if (
-        layer.quantization_mode
-        or layer.activity_regularizer
-        or layer._remat_mode
-        or layer._forward_hooks
-        or layer._forward_pre_hooks
-        or layer._backward_hooks
-        or layer._backward_pre_hooks
-        or layer._compiled_call_impl
-        or torch.nn.modules.module._has_any_global_hook()
-    ):
+    forward = layer._forward_hooks or layer._forward_pre_hooks
+    others = layer._backward_hooks or layer._backward_pre_hooks or layer._compiled_call_impl
+    hooks = forward or others or torch.nn.modules.module._has_any_global_hook()
+    if hooks or layer.quantization_mode or layer.activity_regularizer or layer._remat_mode:
         return False
     tensors = [x for x in inputs if isinstance(x, torch.Tensor) and not hasattr(x, "_keras_mask")]
     # This layer casts neither its input nor its variables.
