@@ -30,7 +30,7 @@ from keras_vit.description import (
 )
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.images.listing import PATHS, as_image, as_images
-from keras_vit.images.transcoding import decode_file
+from keras_vit.images.transcoding import decode_file, with_pixels
 from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.fields import required
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 # Preprocessed without a graph, which takes as long to make as it saves in a thousand images; more
 # than these are all preprocessed by a graph, if their number is known.
 _FEW_IMAGES = 500
+
+_MAX_HELD = 2**24  # Bytes of an image's pixels that wait for a batch, of a model that takes pixels.
 
 
 class Classifier:
@@ -229,12 +231,16 @@ class Classifier:
         Raises:
             ValueError: If it cannot be decoded. The message is the reason, in one line.
         """
-        known, pixels = self.input_preprocessing, decode_file(encoded)
+        known = self.input_preprocessing
         if known is None:
-            return pixels
-        if compiled:
-            return np.asarray(image_formats.decoding.compiled_preprocessing(known)(pixels))
-        return np.asarray(image_formats.decoding.apply_preprocessing(pixels, known))
+            return decode_file(encoded)
+
+        def preprocess(pixels):
+            if compiled:
+                return np.asarray(image_formats.decoding.compiled_preprocessing(known)(pixels))
+            return np.asarray(image_formats.decoding.apply_preprocessing(pixels, known))
+
+        return with_pixels(encoded, preprocess)
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` or `(B, K + 1)` for B inputs of `input_of`."""
@@ -263,25 +269,33 @@ class Classifier:
         return Prediction(path, best, None, labels, labels[0] if may_abstain else None)
 
     def _read(self, image, compiled):
-        """Returns an image as the model's input, or the reason why it cannot be read."""
+        """Returns an image as the model's input, or as `_held` does, or why it cannot be read."""
         known = self.input_preprocessing
         try:
             is_path = isinstance(image, PATHS)
             content = pathlib.Path(image).read_bytes() if is_path else as_image(image)
-            if isinstance(content, bytes):
-                return self.input_of(content, compiled=compiled)
-            return self.preprocess(content)[0] if known else content
+            if not isinstance(content, bytes):
+                return self.preprocess(content)[0] if known else content
+            if known is None:
+                return with_pixels(content, self._held)
+            return self.input_of(content, compiled=compiled)
         except (ValueError, OSError) as error:
             return str(error)
+        except MemoryError:
+            return "The image needs more memory than there is."
+
+    def _held(self, pixels):
+        """Pixels that wait for a batch; of a large image its row of probabilities instead."""
+        return pixels if pixels.size <= _MAX_HELD else self.probabilities([pixels])
 
     def _predict_batch(self, paths, images, top):
-        arrays = [image for image in images if not isinstance(image, str)]
+        arrays = [image for image in images if not isinstance(image, str) and image.ndim == 3]
         rows = iter(self.probabilities(arrays) if arrays else ())
         for path, image in zip(paths, images, strict=True):
             if isinstance(image, str):
                 yield Prediction(path, [], image)
             else:
-                yield self.prediction(path, next(rows), top)
+                yield self.prediction(path, next(rows) if image.ndim == 3 else image[0], top)
 
 
 def described_fully(description: Description, model: Any) -> Description:

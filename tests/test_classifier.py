@@ -1,4 +1,5 @@
 import io
+import itertools
 import json
 import multiprocessing
 import os
@@ -9,9 +10,11 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import keras_vit
+from keras_vit import images as image_formats
 from keras_vit.classifier_folder import FILES, load_classifier, save_classifier
 from keras_vit.images.listing import image_files, images_below
 from keras_vit.preprocessing import Preprocessing
@@ -306,6 +309,23 @@ def test_a_forked_process_is_refused_and_a_spawned_one_predicts(folder, images):
     for one, other in zip(found, here, strict=True):
         assert (one.path, one.error, one.labels) == (other.path, other.error, other.labels)
         assert dict(one.top) == pytest.approx(dict(other.top), abs=1e-6)
+
+
+@pytest.mark.parametrize("error", [MemoryError, tf.errors.ResourceExhaustedError(None, None, "no")])
+def test_too_little_memory_for_one_image_costs_its_answer_alone(error, folder, images, monkeypatch):
+    resize, count = image_formats.decoding.apply_preprocessing, itertools.count()
+
+    def fails_once(*arguments):
+        if next(count) == 1:
+            raise error
+        return resize(*arguments)
+
+    monkeypatch.setattr(image_formats.decoding, "apply_preprocessing", fails_once)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    found = load_classifier(folder).predict(images)
+    failed = [prediction.error for prediction in found if "more memory" in (prediction.error or "")]
+    assert len(failed) == 1
+    assert sum(prediction.error is None for prediction in found) > 1
 
 
 @pytest.mark.parametrize("name", ["load_classifier", "open_model"])

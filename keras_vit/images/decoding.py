@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -18,7 +19,18 @@ import tensorflow as tf
 
 from keras_vit.images.listing import as_image
 from keras_vit.images.resizing import Preprocessing, resize
-from keras_vit.images.transcoding import MAX_PIXELS, transcoded
+from keras_vit.images.transcoding import (
+    COLUMNS_REVERSED,
+    LARGE,
+    MAX_PIXELS,
+    MAX_SCANNED,
+    MAX_SCANS,
+    ROWS_REVERSED,
+    START_OF_SCAN,
+    TRANSPOSED,
+    pixels_in_header,
+    transcoded,
+)
 
 JPEG, PNG, UNKNOWN = range(3)
 
@@ -32,12 +44,6 @@ seldom = functools.partial(
 )
 
 _DCT = "INTEGER_ACCURATE"
-
-# By EXIF orientation from 0 (not used) to 8: whether to transpose the image, then to reverse
-# its rows, then its columns.
-_TRANSPOSED = (False, False, False, False, False, True, True, True, True)
-_ROWS_REVERSED = (False, False, False, True, True, False, False, True, True)
-_COLUMNS_REVERSED = (False, False, True, True, False, False, True, True, False)
 
 
 def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
@@ -63,6 +69,53 @@ def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
     return _upright(_decode(_checked(encoded, header, max_pixels), header), header)
 
 
+def in_turn(encoded: tf.Tensor, use: Callable[[tf.Tensor], Any], *, by_pillow: bool = True) -> Any:
+    """Returns `use(encoded)`; one large image at a time, in all pipelines of this process.
+
+    No thread waits: TensorFlow goes on with other images, and frees the lock after an error.
+
+    Args:
+        encoded: A scalar string tensor.
+        use: Function from the image to tensors, which are small.
+        by_pillow: Whether Pillow reads the size of what is neither JPEG nor PNG, as in `decodable`.
+    """
+    header = read_header(encoded)
+    pixels = header.height * header.width
+    if by_pillow:
+        pixels = tf.cond(
+            header.format == UNKNOWN,
+            lambda: tf.numpy_function(pixels_in_header, [encoded], tf.int64, stateful=False),
+            lambda: pixels,
+        )
+    is_large = pixels > LARGE
+    lock = tf.cond(is_large, _lock, lambda: _no_lock(tf.cast(pixels, tf.int32)))
+    with tf.control_dependencies([lock]):
+        found = use(tf.identity(encoded))
+    with tf.control_dependencies(tf.nest.flatten(found)):
+        freed = tf.cond(is_large, lambda: _freed(lock), lambda: tf.constant(True))
+    with tf.control_dependencies([freed]):
+        return tf.nest.map_structure(tf.identity, found)
+
+
+@seldom
+def _lock():
+    return tf.raw_ops.MutexLock(mutex=tf.raw_ops.MutexV2(shared_name="keras_vit_large_image"))
+
+
+@seldom
+def _no_lock(pixels):
+    """A variant as a lock is one, which depends on the image, or TensorFlow computes it before."""
+    return tf.raw_ops.EmptyTensorList(
+        element_shape=-1, max_num_elements=pixels, element_dtype=tf.float32
+    )
+
+
+@seldom
+def _freed(lock):
+    tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)  # It is held up to here.
+    return tf.constant(True)
+
+
 def decodable(encoded: tf.Tensor) -> tf.Tensor:
     """Returns an encoded image that `decode_image` decodes; all but JPEG and PNG become PNG.
 
@@ -83,11 +136,12 @@ def decodable(encoded: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(found, [])
 
 
-def verify_image(encoded: tf.Tensor) -> tf.Tensor:
+def verify_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
     """Raises the errors of `decode_image`, in less time and memory for a JPEG.
 
     Args:
         encoded: A scalar string tensor.
+        max_pixels: See `decode_image`.
 
     Returns:
         A scalar, for control dependencies.
@@ -96,7 +150,7 @@ def verify_image(encoded: tf.Tensor) -> tf.Tensor:
         tf.errors.InvalidArgumentError: If the image cannot be decoded.
     """
     header = read_header(encoded)
-    encoded = _checked(encoded, header, MAX_PIXELS)
+    encoded = _checked(encoded, header, max_pixels)
     # All bits are read, but only the mean of each block of 8 x 8 pixels is computed.
     image = tf.cond(
         header.format == JPEG,
@@ -151,7 +205,7 @@ def decode_region(encoded: tf.Tensor, header: ImageHeader, region: Any) -> tf.Te
 def upright_size(header: ImageHeader) -> tf.Tensor:
     """Returns int32 (height, width) of the image that `decode_image` returns."""
     size = tf.cast(tf.stack([header.height, header.width]), tf.int32)
-    return tf.where(tf.gather(_TRANSPOSED, header.orientation), size[::-1], size)
+    return tf.where(tf.gather(TRANSPOSED, header.orientation), size[::-1], size)
 
 
 def apply_preprocessing(image: Any, preprocessing: Preprocessing) -> tf.Tensor:
@@ -228,8 +282,11 @@ def decode_or_mark(
         bool `(B,)`, whether an image could be decoded.
     """
 
+    def image_of(encoded):
+        return apply_preprocessing(decode_image(encoded, max_pixels), preprocessing)
+
     def decode(index, encoded):
-        return index, apply_preprocessing(decode_image(encoded, max_pixels), preprocessing)
+        return index, in_turn(encoded, image_of, by_pillow=False)
 
     encoded = tf.convert_to_tensor(encoded)
     count = tf.shape(encoded, tf.int64)[0]
@@ -278,15 +335,19 @@ def _reason(message):
 
 def _checked(encoded, header, max_pixels):
     """Returns `encoded`, or raises if the header shows that it cannot be decoded."""
-    size = tf.stack([header.height, header.width])
+    scans, size = header.scans, tf.stack([header.height, header.width])
     pixels, longest = header.height * header.width, tf.reduce_max(size)
     # The longest side too, as the product may overflow. What is neither has no pixels.
     good = (pixels > 0) & (pixels <= max_pixels) & (longest <= max_pixels)
-    message = f"must be a whole JPEG or PNG of at most {max_pixels} pixels. Received: height, width"
+    good &= (scans <= MAX_SCANS) & (scans * pixels <= MAX_SCANNED)
+    message = (
+        f"must be a whole JPEG or PNG of at most {max_pixels} pixels, in at most {MAX_SCANS} scans "
+        f"of {MAX_SCANNED} pixels together. Received: height, width, scans"
+    )
 
     @seldom
     def refuse(encoded, size):
-        refused = tf.debugging.Assert(False, [f"An image {message}", size])
+        refused = tf.debugging.Assert(False, [f"An image {message}", size, scans])
         with tf.control_dependencies([refused]):
             return tf.identity(encoded)
 
@@ -312,9 +373,9 @@ def _upright(image, header):
 @seldom
 def _turned(image, header):
     orientation = header.orientation
-    transposed = tf.gather(_TRANSPOSED, orientation)
+    transposed = tf.gather(TRANSPOSED, orientation)
     turned = tf.transpose(image, tf.where(transposed, [1, 0, 2], [0, 1, 2]))
-    rows, columns = (tf.gather(t, orientation) for t in (_ROWS_REVERSED, _COLUMNS_REVERSED))
+    rows, columns = (tf.gather(t, orientation) for t in (ROWS_REVERSED, COLUMNS_REVERSED))
     return tf.raw_ops.Reverse(tensor=turned, dims=tf.stack([rows, columns, False]))
 
 
@@ -327,10 +388,10 @@ def _stored_region(header, region):
     """Returns the rectangle of the stored image for a rectangle of the upright one."""
     y, x, height, width = tf.unstack(region)
     full_height, full_width = tf.unstack(upright_size(header))
-    y = tf.where(tf.gather(_ROWS_REVERSED, header.orientation), full_height - y - height, y)
-    x = tf.where(tf.gather(_COLUMNS_REVERSED, header.orientation), full_width - x - width, x)
+    y = tf.where(tf.gather(ROWS_REVERSED, header.orientation), full_height - y - height, y)
+    x = tf.where(tf.gather(COLUMNS_REVERSED, header.orientation), full_width - x - width, x)
     stored, turned = tf.stack([y, x, height, width]), tf.stack([x, y, width, height])
-    transposed = tf.gather(_TRANSPOSED, header.orientation)
+    transposed = tf.gather(TRANSPOSED, header.orientation)
     return tf.where(transposed, turned, stored)
 
 
@@ -345,12 +406,14 @@ class ImageHeader(NamedTuple):
         height: int64, pixels as stored, before the orientation is applied. 0 of other formats.
         width: int64, the same.
         orientation: int32, EXIF's 1 to 8; 1 if the file has none.
+        scans: int64, of a JPEG; 1 of other formats.
     """
 
     format: tf.Tensor
     height: tf.Tensor
     width: tf.Tensor
     orientation: tf.Tensor
+    scans: tf.Tensor
 
 
 def read_header(encoded: tf.Tensor) -> ImageHeader:
@@ -366,8 +429,8 @@ def read_header(encoded: tf.Tensor) -> ImageHeader:
         tf.errors.InvalidArgumentError: If a JPEG's header is damaged.
     """
     kind = read_format(encoded)
-    height, width, orientation = tf.unstack(_read(encoded, kind))
-    return ImageHeader(kind, height, width, tf.cast(orientation, tf.int32))
+    height, width, orientation, scans = tf.unstack(_read(encoded, kind))
+    return ImageHeader(kind, height, width, tf.cast(orientation, tf.int32), scans)
 
 
 def read_format(encoded: tf.Tensor) -> tf.Tensor:
@@ -380,7 +443,7 @@ def read_format(encoded: tf.Tensor) -> tf.Tensor:
 @seldom
 def _read(encoded, kind):
     readers = [functools.partial(_jpeg, encoded), functools.partial(_png, encoded)]
-    return tf.switch_case(kind, [*readers, lambda: _found(0, 0, 1)])
+    return tf.switch_case(kind, [*readers, lambda: _found(0, 0, 1, 1)])
 
 
 @seldom
@@ -405,7 +468,8 @@ def _jpeg(encoded):
     start = (tf.constant(2, tf.int64), tf.constant(-1, tf.int64), tf.constant(True))
     _, exif, _ = tf.while_loop(lambda at, exif, more: more, step, start)
     height, width = tf.unstack(tf.image.extract_jpeg_shape(encoded)[:2])
-    return _found(height, width, _orientation(encoded, exif))
+    pieces = tf.raw_ops.StringSplitV2(input=[encoded], sep=START_OF_SCAN).values
+    return _found(height, width, _orientation(encoded, exif), tf.size(pieces) - 1)
 
 
 @seldom
@@ -424,11 +488,11 @@ def _png(encoded):
     start = (tf.constant(8, tf.int64), tf.constant(-1, tf.int64), tf.constant(True))
     _, exif, _ = tf.while_loop(lambda at, exif, more: more, step, start)
     height, width = _big_endian(size[4:]), _big_endian(size[:4])
-    return _found(height, width, _orientation(encoded, exif))
+    return _found(height, width, _orientation(encoded, exif), 1)
 
 
 def _found(*numbers):
-    """Packs height, width and orientation into one tensor."""
+    """Packs height, width, orientation and scans into one tensor."""
     return tf.stack([tf.cast(number, tf.int64) for number in numbers])
 
 

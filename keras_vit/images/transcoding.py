@@ -5,10 +5,13 @@ These become PNG, without loss, which `decoding.decode_image` decodes.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pathlib
 import re
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,9 +50,59 @@ SIGNATURE_BYTES = 12
 
 IN_GRAPHS = ("JPEG", "PNG")  # What TensorFlow's graphs decode.
 
+# By EXIF orientation from 0 (not used) to 8: whether to transpose the image, then to reverse
+# its rows, then its columns.
+TRANSPOSED = (False, False, False, False, False, True, True, True, True)
+ROWS_REVERSED = (False, False, False, True, True, False, False, True, True)
+COLUMNS_REVERSED = (False, False, True, True, False, False, True, True, False)
+
+# Scans of a JPEG, of which each takes the time of a whole image: photos have ten. A large image
+# may have so many that it takes as long as 16 of the largest.
+MAX_SCANS, MAX_SCANNED = 100, 16 * MAX_PIXELS
+START_OF_SCAN = b"\xff\xda"  # Never in the data of a scan, where FF is followed by 0.
+
+LARGE = 2**26  # Pixels of an image from which on TensorFlow's graphs decode one at a time.
+_BYTES_A_PIXEL = 12  # Of Pillow's image, the RGB pixels and what becomes of them, roughly.
+_STRIP = 2**22  # Pixels that are converted to RGB at once.
+
 # Tags of TIFF: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
 _NEW_SUBFILE_TYPE, _BITS_PER_SAMPLE, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706
 _WHITE_IS_ZERO = 0
+
+
+class _Memory:
+    """The memory of images that are decoded at the same time: the largest image is alone."""
+
+    def __init__(self) -> None:
+        self._left = self._all = _BYTES_A_PIXEL * MAX_PIXELS
+        self._turn, self._change = threading.Lock(), threading.Condition()
+        self._thread = threading.local()
+
+    @contextlib.contextmanager
+    def of(self, pixels):
+        """Waits until there is memory for so many pixels, and holds it during the block.
+
+        In a block of the same thread it is held already.
+        """
+        is_inner = getattr(self._thread, "holds", False)
+        size = 0 if is_inner else min(_BYTES_A_PIXEL * pixels, self._all)
+        with contextlib.nullcontext() if is_inner else self._turn, self._change:
+            # In order, so that small images do not pass a large one.
+            self._change.wait_for(lambda: self._left >= size)
+            self._left -= size
+        self._thread.holds = True
+        try:
+            yield
+        finally:
+            self._thread.holds = is_inner
+            with self._change:
+                self._left += size
+                self._change.notify_all()
+
+
+_memory = _Memory()
+if hasattr(os, "register_at_fork"):  # A fork has none of the threads that hold some.
+    os.register_at_fork(after_in_child=lambda: _memory.__init__())  # type: ignore[misc]
 
 
 def kind_of(encoded: bytes) -> str | None:
@@ -75,10 +128,13 @@ def transcoded(encoded: bytes, *, small: bool = False) -> bytes:
     kind = kind_of(encoded)
     if kind is None or kind in IN_GRAPHS:
         return encoded
-    written = io.BytesIO()
-    level = 6 if small else 0
-    _upright_rgb(encoded, kind, MAX_PIXELS).save(written, "PNG", compress_level=level)
-    return written.getvalue()
+
+    def to_png(pixels):
+        written = io.BytesIO()
+        Image.fromarray(pixels).save(written, "PNG", compress_level=6 if small else 0)
+        return written.getvalue()
+
+    return with_pixels(encoded, to_png)
 
 
 def read_image(path: str | os.PathLike) -> np.ndarray:
@@ -112,12 +168,59 @@ def decode_file(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     Raises:
         ValueError: If it cannot be decoded. The message is the reason, in one line.
     """
+    return with_pixels(encoded, lambda pixels: pixels, max_pixels)
+
+
+def with_pixels(
+    encoded: bytes, use: Callable[[np.ndarray], Any], max_pixels: int = MAX_PIXELS
+) -> Any:
+    """Returns what a function makes of the pixels of `decode_file`, of large images one at a time.
+
+    Args:
+        encoded: The content; see `read_image`.
+        use: Function from the pixels, uint8 `(H, W, 3)`, which it does not keep.
+        max_pixels: See `decode_file`.
+
+    Raises:
+        ValueError: If it cannot be decoded, or if there is too little memory for it.
+    """
     if not encoded:
         raise ValueError("The file is empty.")
     kind = kind_of(encoded)
     if kind is None:
         raise ValueError("An image must be JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or HEIC.")
-    return np.asarray(_upright_rgb(encoded, kind, max_pixels))
+    with _reasons(kind):
+        image = _opened(encoded, kind, max_pixels)
+        height, width = image.height, image.width
+    try:
+        with _memory.of(height * width):
+            with _reasons(kind):
+                pixels = _upright_pixels(image, encoded, kind)
+            del image  # Pillow's copy.
+            return use(pixels)
+    except Exception as error:
+        # TensorFlow's own, which is not imported here.
+        if not (isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"):
+            raise
+        raise ValueError(
+            "The image needs more memory than there is. Received: height and width "
+            f"{height} {width}"
+        ) from error
+
+
+def with_memory(encoded: bytes, use: Callable[[bytes], Any]) -> Any:
+    """Returns what a function makes of an image file's content, of large images one at a time."""
+    with _memory.of(int(pixels_in_header(encoded))):
+        return use(encoded)
+
+
+def pixels_in_header(encoded: bytes) -> np.int64:
+    """Returns height times width by the header of an image file; 0 if it cannot be read."""
+    try:
+        image = _opened(encoded, kind_of(encoded), MAX_PIXELS)
+    except Exception:  # Pillow raises nearly anything; decoding will.
+        return np.int64(0)
+    return np.int64(image.height * image.width)
 
 
 def transcoded_file(path: str | os.PathLike, folder: str | os.PathLike) -> str:
@@ -136,35 +239,71 @@ def transcoded_file(path: str | os.PathLike, folder: str | os.PathLike) -> str:
     return str(made)
 
 
-def _upright_rgb(encoded, kind, max_pixels):
-    """A Pillow image of a file's content, of what `kind_of` returns."""
+@contextlib.contextmanager
+def _reasons(kind):
+    """Raises the errors of Pillow, which are nearly any on damaged data, as one of one line."""
     try:
-        if kind == "HEIF":
-            import_optional("pillow_heif", "A HEIC image", "heif").register_heif_opener()
-        image: Any = Image.open(io.BytesIO(encoded), formats=[kind])
-        if image.width * image.height > max_pixels:  # Read from the header.
-            raise ValueError(
-                f"An image may have at most {max_pixels} pixels. Received: height and width "
-                f"{image.height} {image.width}"
-            )
-        if kind == "TIFF":
-            image = _tiff_to_rgb(image, encoded)
-        if kind in IN_GRAPHS:
-            exif = image.info.get("exif", b"")
-            image.load()
-            return _turned(_jpeg_to_rgb(image) if kind == "JPEG" else to_rgb(image), exif)
-        ImageOps.exif_transpose(image, in_place=True)
-        image = to_rgb(image)
-        image.load()
-        return image
+        yield
+    except MemoryError:
+        raise
     except (ImportError, ValueError) as error:
         raise ValueError(str(error)) from error
-    except Exception as error:  # Pillow raises nearly anything on damaged data.
+    except Exception as error:
         reason = "" if isinstance(error, UnidentifiedImageError) else f" {error}"
         raise ValueError(
             f"The file is damaged or cut short, too large, or {kind} that Pillow cannot read."
             + " ".join(reason.split("\n"))
         ) from error
+
+
+def _opened(encoded, kind, max_pixels):
+    """A Pillow image of a file's content, of what `kind_of` returns; its pixels are not decoded."""
+    if kind == "HEIF":
+        import_optional("pillow_heif", "A HEIC image", "heif").register_heif_opener()
+    image: Any = Image.open(io.BytesIO(encoded), formats=[kind])
+    pixels = image.width * image.height  # Read from the header.
+    if pixels > max_pixels:
+        raise ValueError(
+            f"An image may have at most {max_pixels} pixels. Received: height and width "
+            f"{image.height} {image.width}"
+        )
+    scans = encoded.count(START_OF_SCAN) if kind == "JPEG" else 1
+    if scans > MAX_SCANS or scans * pixels > MAX_SCANNED:
+        raise ValueError(
+            f"A JPEG may have at most {min(MAX_SCANS, MAX_SCANNED // pixels)} scans of so many "
+            f"pixels. Received: {scans} of height and width {image.height} {image.width}"
+        )
+    return image
+
+
+def _upright_pixels(image, encoded, kind):
+    """The pixels of a Pillow image, uint8 `(H, W, 3)`, turned as EXIF states."""
+    convert: Callable[[Any], Image.Image] = to_rgb
+    if kind == "TIFF":
+        convert = _tiff_converter(image, encoded)
+    elif kind == "JPEG":
+        convert = _jpeg_to_rgb
+    before_pixels = image.info.get("exif", b"")  # In TensorFlow's graphs, which read no XMP.
+    image.load()
+    if kind in IN_GRAPHS:
+        orientation = _orientation(before_pixels)
+    else:
+        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    width, height = image.size
+    rows = max(_STRIP // width, 1)
+    if rows >= height:
+        pixels = np.asarray(convert(image))
+    else:  # Pillow's image has 4 bytes a pixel: a second one is spared.
+        pixels = np.empty((height, width, 3), "uint8")
+        for top in range(0, height, rows):
+            strip = image.crop((0, top, width, min(top + rows, height)))
+            pixels[top : top + rows] = np.asarray(convert(strip))
+    if orientation not in range(2, 9):
+        return pixels
+    if TRANSPOSED[orientation]:
+        pixels = pixels.transpose(1, 0, 2)
+    pixels = pixels[::-1] if ROWS_REVERSED[orientation] else pixels
+    return np.ascontiguousarray(pixels[:, ::-1] if COLUMNS_REVERSED[orientation] else pixels)
 
 
 def check_range(image: Image.Image, received: str) -> None:
@@ -199,29 +338,25 @@ def _jpeg_to_rgb(image):
     return Image.fromarray((inks[..., :3] * inks[..., 3:] // 255).astype("uint8"))
 
 
-def _turned(rgb, content):
-    """The pixels of an image, turned as EXIF in front of the pixels states; XMP is not read."""
+def _orientation(content):
+    """The orientation in the content of EXIF; 1 without any, and of damaged data."""
     exif = Image.Exif()
     try:
         exif.load(content)
-        orientation = exif.get(ExifTags.Base.Orientation, 1)
-    except Exception:  # Pillow raises nearly anything on damaged data, which count as none.
-        return rgb
-    if orientation == 1:
-        return rgb
-    turned = Image.fromarray(np.asarray(rgb))
-    turned.getexif()[ExifTags.Base.Orientation] = orientation
-    return ImageOps.exif_transpose(turned)
+        return exif.get(ExifTags.Base.Orientation, 1)
+    except Exception:  # Pillow raises nearly anything on damaged data.
+        return 1
 
 
-def _tiff_to_rgb(image: Any, encoded: bytes) -> Image.Image:
+def _tiff_converter(image: Any, encoded: bytes) -> Callable[[Any], Image.Image]:
     # The first page of a camera's raw file is a preview of a few pixels.
     tags = image.tag_v2
     if tags.get(_NEW_SUBFILE_TYPE, 0) & 1 or _DNG_VERSION in tags or encoded[8:10] == b"CR":
         raise ValueError("A camera's raw file cannot be read: convert it to JPEG, PNG or TIFF.")
-    if image.mode.startswith("I;16"):
-        rgb = to_rgb(image, bits=int(tags.get(_BITS_PER_SAMPLE, (16,))[0]))
-        return ImageOps.invert(rgb) if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO else rgb
-    bits = tags.get(_BITS_PER_SAMPLE, (32,))[0]
-    check_range(image, f"TIFF with {bits} bits, Pillow's mode {image.mode}")
-    return to_rgb(image)
+    bits = tags.get(_BITS_PER_SAMPLE, (16 if image.mode.startswith("I;16") else 32,))[0]
+    if not image.mode.startswith("I;16"):
+        check_range(image, f"TIFF with {bits} bits, Pillow's mode {image.mode}")
+        return to_rgb
+    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
+        return lambda strip: ImageOps.invert(to_rgb(strip, bits=int(bits)))
+    return lambda strip: to_rgb(strip, bits=int(bits))

@@ -52,3 +52,33 @@ def test_unreadable_images_are_named_and_left_out(command, tiny, colors, tmp_pat
     assert done.code == 1
     assert f"keras-vit: {bad}: An image must be JPEG" in done.err
     assert len(read_embeddings(path).names) == 2
+
+
+def features_file(path, **changes):
+    known = {"names": ["a.png", "b.png"], "features": np.ones((2, 3), "float32")}
+    facts = {"model": "m", "weights_sha256": "0", "feature": "pre_logits"}
+    np.savez_compressed(path, **(known | facts | changes))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": np.zeros((72_000, 1000), "float32")}, "must hold the bytes that its arrays"),
+        ({"features": np.array([[{}]], object)}, "that keras-vit embed wrote"),
+        ({"features": np.full((2, 3), np.nan)}, "finite features"),
+        ({"features": np.ones((3, 3))}, r"names of shape \(2,\), float64 of \(3, 3\)"),
+        ({"features": np.ones((2, 3), "S1")}, "finite features"),
+        ({"names": "a.png"}, "a row of finite features for each name"),
+        ({"names": np.array([1, 2])}, "a row of finite features for each name"),
+    ],
+)
+def test_a_file_that_holds_other_features_than_it_declares_is_refused(changes, message, tmp_path):
+    path = features_file(tmp_path / "features.npz", **changes)
+    with pytest.raises(ValueError, match=message):
+        read_embeddings(path)
+
+
+def test_a_file_of_compressed_features_is_read(tmp_path):
+    found = read_embeddings(features_file(tmp_path / "features.npz"))
+    assert (found.names, found.values.tolist()) == (["a.png", "b.png"], [[1.0] * 3] * 2)

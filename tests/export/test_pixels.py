@@ -15,7 +15,7 @@ from ai_edge_litert.interpreter import Interpreter
 import keras_vit
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.export.artefacts import read_pixels
+from keras_vit.export.artefacts import load_artefact, read_pixels
 from keras_vit.export.exported_model import PixelPreprocessing
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.resizing import resize_batch
@@ -162,3 +162,26 @@ def test_the_documented_example_runs_without_tensorflow(
     np.testing.assert_array_equal(read_pixels(grey_of_16_bits), read_image(grey_of_16_bits))
     best = [prediction.top[0] for prediction in classifier.predict(images)]
     assert done.stdout.splitlines() == [f"{name} {probability:.3f}" for name, probability in best]
+
+
+@pytest.mark.parametrize("name", ["onnx", "tflite"])
+def test_large_images_of_an_export_that_takes_pixels_wait_for_no_batch_and_have_the_same_answers(
+    name, exports, photos, monkeypatch
+):
+    export = load_artefact(exports[name].path)
+    expected = export.predict(photos)
+    monkeypatch.setattr(keras_vit.classifier, "_MAX_HELD", 0)
+    held = []
+    monkeypatch.setattr(type(export), "_held", held_in(held, type(export)._held))
+    found = export.predict(photos)
+    assert [rows.shape for rows in held] == [(1, 3)] * len(photos)
+    for one, other in zip(found, expected, strict=True):
+        assert dict(one.top) == pytest.approx(dict(other.top), abs=1e-5)
+
+
+def held_in(found, held):
+    def wrapped(self, pixels):
+        found.append(held(self, pixels))
+        return found[-1]
+
+    return wrapped

@@ -1,22 +1,32 @@
 """Files that Pillow reads: the pixels that TensorFlow's graph gives, and all other formats."""
 
+import concurrent.futures
 import io
+import multiprocessing
 import struct
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
+from keras_vit.images import decoding, transcoding
 from keras_vit.images.decoding import decodable, decode_image
 from keras_vit.images.listing import image_files
 from keras_vit.images.transcoding import (
+    MAX_SCANS,
+    START_OF_SCAN,
     decode_file,
     kind_of,
+    pixels_in_header,
     read_image,
     transcoded,
     transcoded_file,
+    with_memory,
+    with_pixels,
 )
 from makers import encode, smooth_picture
 
@@ -234,3 +244,162 @@ def test_a_file_that_is_cut_short_is_refused_in_one_line(kind):
 def test_what_is_no_image_is_refused(content, message):
     with pytest.raises(ValueError, match=message):
         decode_file(content)
+
+
+# Memory and time
+
+
+@pytest.fixture
+def small_memory(monkeypatch):
+    """Memory for two pictures of 20 x 30 pixels, or one that is larger."""
+    memory = transcoding._Memory()
+    memory._left = memory._all = 2 * 600 * transcoding._BYTES_A_PIXEL
+    monkeypatch.setattr(transcoding, "_memory", memory)
+    return memory
+
+
+def most_at_once(encoded, count=8):
+    """Returns how many of some images were decoded at the same time, by threads."""
+    running, most, lock = [], [], threading.Lock()
+
+    def use(pixels):
+        with lock:
+            running.append(1)
+            most.append(len(running))
+        time.sleep(0.02)
+        with lock:
+            running.pop()
+        return pixels.shape
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        shapes = list(pool.map(lambda _: with_pixels(encoded, use), range(count)))
+    assert {*shapes} == {decode_file(encoded).shape}
+    return max(most)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP"])
+@pytest.mark.parametrize(("size", "most"), [((30, 20), 2), ((31, 20), 1), ((300, 200), 1)])
+def test_images_are_decoded_together_as_far_as_they_fit_into_the_memory(
+    kind, size, most, small_memory
+):
+    assert most_at_once(encode(PHOTO.resize(size), kind)) <= most
+
+
+def test_memory_is_free_again_after_a_damaged_image(small_memory):
+    whole = encode(PHOTO)
+    with pytest.raises(ValueError, match="damaged|truncated"):
+        decode_file(whole[:-40])
+    with pytest.raises(ZeroDivisionError):
+        with_pixels(whole, lambda pixels: 1 // 0)
+    assert small_memory._left == small_memory._all
+
+
+def test_a_block_within_another_waits_for_nothing(small_memory):
+    encoded = encode(PHOTO.resize((300, 200)), "WEBP")
+    assert with_memory(encoded, lambda content: with_memory(content, decode_file).shape) == (
+        *(200, 300, 3),
+    )
+    assert small_memory._left == small_memory._all
+
+
+def read_in_a_fork(encoded):
+    return decode_file(encoded).shape
+
+
+def test_a_fork_of_a_process_that_decodes_does_not_wait_for_it(small_memory):
+    with small_memory.of(10**6), multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(read_in_a_fork, (encode(PHOTO),)).get(30) == (20, 30, 3)
+
+
+@pytest.mark.parametrize("error", [MemoryError, tf.errors.ResourceExhaustedError])
+def test_too_little_memory_for_an_image_is_one_line(error):
+    def use(pixels):
+        raise error(None, None, "no memory") if error is not MemoryError else error
+
+    with pytest.raises(
+        ValueError, match="more memory than there is. Received: height and width 20"
+    ):
+        with_pixels(encode(PHOTO), use)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [
+        ("1", "PNG"),
+        ("P", "GIF"),
+        ("I;16", "PNG"),
+        ("CMYK", "JPEG"),
+        ("RGBA", "WEBP"),
+        ("L", "TIFF"),
+    ],
+)
+def test_an_image_in_strips_has_the_same_pixels(mode, kind, orientation, monkeypatch):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    source = Image.fromarray(WIDE) if mode == "I;16" else PHOTO.convert(mode)
+    encoded = encode(source, kind, **({} if kind == "GIF" else {"exif": exif}))
+    expected = decode_file(encoded)
+    monkeypatch.setattr(transcoding, "_STRIP", 95)  # Three rows; the last strip has fewer.
+    np.testing.assert_array_equal(decode_file(encoded), expected)
+
+
+def progressive(scans):
+    """A progressive JPEG whose last scan is repeated."""
+    content = encode(PHOTO, "JPEG", progressive=True)
+    end, start = content.rindex(b"\xff\xd9"), content.rindex(START_OF_SCAN)
+    more = scans - content.count(START_OF_SCAN)
+    return content[:end] + content[start:end] * more + content[end:]
+
+
+def in_graph(encoded):
+    return decode_image(encoded).numpy()
+
+
+@pytest.mark.parametrize("decode", [decode_file, in_graph, decoding.verify_image])
+def test_a_jpeg_of_more_scans_than_photos_have_is_refused(decode):
+    assert progressive(10).count(START_OF_SCAN) == 10
+    decode(progressive(10))
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="at most 100 scans"):
+        decode(progressive(MAX_SCANS + 1))
+
+
+@pytest.mark.parametrize("decode", [decode_file, in_graph])
+def test_a_large_jpeg_may_have_fewer_scans(decode, monkeypatch):
+    for module in (transcoding, decoding):
+        monkeypatch.setattr(module, "MAX_SCANNED", 600 * 20)
+    decode(progressive(20))
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="scans"):
+        decode(progressive(21))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_pipelines_decode_one_large_image_at_a_time_and_small_ones_together(kind, monkeypatch):
+    monkeypatch.setattr(decoding, "LARGE", 600)
+    running, most, lock = [], [], threading.Lock()
+
+    def slow(pixels):
+        with lock:
+            running.append(1)
+            most.append(len(running))
+        time.sleep(0.05)
+        with lock:
+            running.pop()
+        return pixels[0, 0, 0]
+
+    def use(encoded):
+        return tf.numpy_function(slow, [decode_image(decodable(encoded))], tf.uint8)
+
+    for size, expected in (((31, 20), {1}), ((30, 20), {2, 3, 4})):
+        most.clear()
+        files = [encode(PHOTO.resize(size), kind)] * 8
+        files[3] = files[3][:-20]  # A damaged one does not keep the others waiting.
+        images = tf.data.Dataset.from_tensor_slices(files)
+        images = images.map(lambda file: decoding.in_turn(file, use), num_parallel_calls=4)
+        assert len(list(images.ignore_errors())) == 7
+        assert max(most) in expected
+
+
+def test_the_size_in_a_header_is_read_or_zero():
+    assert pixels_in_header(encode(PHOTO, "WEBP")) == 600
+    assert pixels_in_header(b"RIFF    WEBP") == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_vit.images.decoding import apply_preprocessing, decode_image
+from keras_vit.images.decoding import apply_preprocessing, decodable, decode_image, in_turn
 from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.settings import FLIPS
 
@@ -115,8 +115,12 @@ def training_batches(
 
     def image_and_label(handle, epoch, index):
         key = random_key(seed, tf.constant(1), epoch, index)  # 1: another key than the order's.
-        encoded, label = examples.read_decodable(handle)
-        return augment(augmentation, encoded, key, view, flip, of_images), label
+        encoded, label = examples.read(handle)
+
+        def image_of(encoded):
+            return augment(augmentation, decodable(encoded), key, view, flip, of_images)
+
+        return in_turn(encoded, image_of), label
 
     elements = elements.map(image_and_label, num_parallel_calls=_parallel_calls())
     batches = elements.batch(rows, drop_remainder=True)
@@ -174,8 +178,8 @@ def evaluation_batches(
     image_of = _decoding(preprocessing)
 
     def image_and_label(handle, _, place):
-        encoded, label = examples.read_decodable(handle)
-        image = image_of(encoded)
+        encoded, label = examples.read(handle)
+        image = in_turn(encoded, lambda encoded: image_of(decodable(encoded)))
         return (image, label, place) if skip_unreadable else (image, label)
 
     elements = examples.ordered().map(image_and_label, num_parallel_calls=_parallel_calls())

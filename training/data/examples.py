@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from keras_vit import images as image_formats
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR
 from keras_vit.images.transcoding import decode_file
 
@@ -114,11 +113,6 @@ class Examples(abc.ABC):
         of these examples. This function runs on all cores in parallel; the elements themselves
         are made on one.
         """
-
-    def read_decodable(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns what `read` does, the image as one that `decode_image` decodes."""
-        encoded, label = self.read(handle)
-        return image_formats.decoding.decodable(encoded), label
 
     @abc.abstractmethod
     def __len__(self) -> int:

@@ -22,7 +22,7 @@ from keras_vit.images.listing import (
     is_no_file,
     leads_back,
 )
-from keras_vit.images.transcoding import IN_GRAPHS, decode_file, kind_of
+from keras_vit.images.transcoding import IN_GRAPHS, LARGE, kind_of, with_pixels
 
 from .examples import RandomAccessExamples, first_names, tf, without_autotune
 from .parts import SPLITS, folder_parts, says_no_class, shared_parts
@@ -324,8 +324,8 @@ def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Yields the index of each file that cannot be decoded, with the reason, in order.
 
     Every file is decoded, on all cores, by TensorFlow as in training; a JPEG at an eighth of its
-    size, which is enough to find a truncated file. What is neither JPEG nor PNG is decoded by
-    Pillow.
+    size, which is enough to find a truncated file. What is neither JPEG nor PNG, or large, is
+    decoded by Pillow.
 
     Args:
         paths: The files.
@@ -336,7 +336,7 @@ def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
     files = tf.data.Dataset.from_tensor_slices((places, names))
 
     def check(index, path):
-        verified = image_formats.decoding.verify_image(tf.io.read_file(path))
+        verified = image_formats.decoding.verify_image(tf.io.read_file(path), LARGE)
         with tf.control_dependencies([verified]):
             return tf.identity(index)
 
@@ -348,10 +348,13 @@ def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
             return NOT_UTF_8
         try:
             content = pathlib.Path(paths[place]).read_bytes()
-            decode_file(content)
+            pixels = with_pixels(content, lambda pixels: pixels.size // 3)
         except (ValueError, OSError) as error:
             return str(error)
-        return "The file is damaged." if kind_of(content) in IN_GRAPHS else None
+        except MemoryError:
+            return "The file needs more memory than there is."
+        was_decoded = kind_of(content) in IN_GRAPHS and pixels <= LARGE
+        return "The file is damaged." if was_decoded else None
 
     with ThreadPoolExecutor(usable_cores()) as pool:
         found = zip(rest, pool.map(reason, rest), strict=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import zipfile
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.prediction import highest
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.utils.files import atomic_write
@@ -61,17 +61,18 @@ def read_embeddings(path: str | os.PathLike) -> Embeddings:
     """
     try:
         check_suffix(path)
-        with np.load(path, allow_pickle=False) as arrays:
-            names, values = arrays["names"].tolist(), arrays["features"]
-            facts = {name: str(arrays[name]) for name in _FACTS}
-    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        arrays = load_arrays(path)
+        names, values = arrays["names"].tolist(), arrays["features"]
+        facts = {name: str(arrays[name]) for name in _FACTS}
+    except (KeyError, ValueError) as error:
         raise ValueError(
             f"{path} must be a file of features that keras-vit embed wrote. {error}"
         ) from error
-    if values.ndim != 2 or len(values) != len(names) or not np.isfinite(values).all():
+    is_right = values.ndim == 2 and values.dtype.kind + arrays["names"].dtype.kind == "fU"
+    if not is_right or len(values) != len(names) or not np.isfinite(values).all():
         raise ValueError(
             f"{path} must hold a row of finite features for each name. "
-            f"Received: {len(names)} names, features of shape {values.shape}"
+            f"Received: names of shape {arrays['names'].shape}, {values.dtype} of {values.shape}"
         )
     return Embeddings(names, values.astype("float32", copy=False), facts)
 

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image, ImageOps
 from scipy import stats
 
-from keras_vit.images.transcoding import kind_of, to_rgb, transcoded
+from keras_vit.images.transcoding import kind_of, to_rgb, transcoded, with_memory
 from keras_vit.training.data.split_record import usable_cores
 from keras_vit.training.evaluation.measures import holm
 from keras_vit.training.evaluation.ridge import Decomposition
@@ -126,7 +126,7 @@ def all_photo_facts(images: Iterable[bytes]) -> Iterator[PhotoFacts]:
     waiting = iter(images)
     with ThreadPoolExecutor(usable_cores()) as pool:  # Pillow decodes without Python's lock.
         while some := list(itertools.islice(waiting, 8 * usable_cores())):
-            yield from pool.map(photo_facts, some)
+            yield from pool.map(lambda encoded: with_memory(encoded, photo_facts), some)
 
 
 def _jpeg_quality(image):
