@@ -115,9 +115,9 @@ def test_a_check_that_ends_while_it_writes_leaves_nothing_of_an_older_one(
 
 def test_only_strict_findings_end_with_exit_code_1(report, monkeypatch, capsys):
     monkeypatch.setattr("keras_vit.training.trust.check_photos", lambda *_, **__: report)
-    assert command_line.main(["check", "photos", "--strict"]) == 1
+    assert command_line.main(["check", "tfds:photos", "--strict"]) == 1
     assert "strict  files that cannot be read: 1, above 0" in capsys.readouterr().out
-    assert command_line.main(["check", "photos"]) == 0
+    assert command_line.main(["check", "tfds:photos"]) == 0
 
 
 def test_the_share_of_wrong_labels_is_judged_unless_there_are_too_few_images(report):
