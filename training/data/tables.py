@@ -303,6 +303,7 @@ def listed_files(
     class_names = sorted_classes(all_names(labels))
     if line := _question_numbers(class_names, len(rows)):
         reading.notes.append(line)
+    excluded = {*map(_normal, spec.exclude)}
     files: dict[str, LabelledFile] = {}
     stems: dict[str, dict[str, list[str]]] = {}
     for number, (row, of_image) in enumerate(zip(rows, labels, strict=True), first_row):
@@ -317,7 +318,9 @@ def listed_files(
             )
         if "\\" in name and not os.path.isfile(root / name):
             name = name.replace("\\", "/")  # As Windows writes it.
-        image = _existing(str(root / name), stems, f"{title}, row {number}")
+        image = str(root / name)
+        if excluded.isdisjoint((_normal(name), _normal(image))):  # Else it may be gone.
+            image = _existing(image, stems, f"{title}, row {number}")
         if image in files:
             raise ValueError(
                 f"{title} must list each file once, with several labels as a list or with "

@@ -406,6 +406,14 @@ def test_paths_in_another_case_are_read_where_one_file_has_them(table, photos, f
     assert labels(read(table("path,label", rows), photos)) == SINGLE
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_photo_that_is_gone_may_be_excluded(table, photos, whole):
+    path = table("path,label", [*ROWS, ("gone.png", "cat")])
+    refused(path, "row 22: no such file", data_dir=str(photos))
+    gone = str(photos / "gone.png") if whole else "gone.png"
+    assert labels(read(path, photos, exclude=[gone])) == SINGLE
+
+
 def test_a_path_in_another_case_that_two_files_have_is_refused(tmp_path, write_image):
     for name in ("a.png", "A.png", "b.png"):
         write_image(tmp_path / name)
