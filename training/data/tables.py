@@ -111,13 +111,22 @@ def cell_of(value: Any) -> Cell:
     """Returns the text of a value in JSON or a data frame, or the texts in a list of values.
 
     Objects, and lists that hold objects or lists, are JSON as text.
+
+    Raises:
+        ValueError: If they are no JSON, hold themselves or are too deep.
     """
     value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's.
     items = value if isinstance(value, list | tuple | set | frozenset) else ()
-    if any(isinstance(item, dict | list | tuple) for item in (value, *items) if item is not items):
-        return json.dumps(value, default=str)
-    if items is value:
-        return tuple(str(cell_of(item)) for item in items)
+    try:
+        if any(isinstance(x, dict | list | tuple) for x in (value, *items) if x is not items):
+            return json.dumps(value, default=str)
+        if items is value:
+            return tuple(str(cell_of(item)) for item in items)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise ValueError(
+            "A cell of a table must be a text, a number or a list of them. Received: a "
+            f"{type(value).__name__}, {error}"
+        ) from error
     if isinstance(value, bool):
         return str(int(value))
     return "" if value is None else str(value)

@@ -5,6 +5,8 @@ import json
 import pytest
 from labelled_data import opened, refused
 
+from keras_vit.training.data.tables import cell_of
+
 ROWS = [(f"{name}{n}.png", name) for name in ("cat", "dog") for n in range(10)]
 
 
@@ -434,3 +436,22 @@ def test_a_table_of_boxes_is_called_so(table, photos):
     rows = [("cat0.png", "1", "2", "cat"), ("cat0.png", "3", "4", "dog")]
     path = table("image,x,y,class", rows)
     refused(path, "a table of boxes .* Received in row 3", data_dir=str(photos))
+
+
+def nested(depth):
+    value = ["cat"]
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def holding_itself():
+    value = ["cat"]
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize("value", [nested(5000), holding_itself(), {(1, 2): "cat"}])
+def test_a_value_that_no_cell_can_hold_is_one_line(value):
+    with pytest.raises(ValueError, match="must be a text, a number or a list of them"):
+        cell_of(value)
