@@ -25,8 +25,11 @@ class CompositeLayer(CalledDirectly):
     """
 
     def __setattr__(self, name, value):
+        is_news = (
+            name == "built" and value and not vars(self).get("built")
+        )  # Set at each call, too.
         super().__setattr__(name, value)
-        if name == "built" and value and not self.trainable:  # type: ignore[has-type]
+        if is_news and not self.trainable:  # type: ignore[has-type]
             # Keras freezes the parts that there are, none before `build`; TensorFlow leaves out
             # to set a value that is set already.
             self.trainable = True
