@@ -172,7 +172,7 @@ def test_the_flags_in_the_text_of_the_pages_are_ones_of_the_command_with_their_c
         } | dict.fromkeys(("--traceback", "--version"))
     of_any = [(flag, choices) for known in flags.values() for flag, choices in known.items()]
     wrong, seen = [], 0
-    for page in PAGES.keys() - {COMING_FROM, "paper/claims/README.md"}:  # Of other programs.
+    for page in PAGES.keys() - {COMING_FROM, "paper/claims/README.md"}:  # Flags of other programs.
         for code in inline_code(page):
             command = re.match(r"keras-vit ([a-z][a-z-]*)", code)
             if not (command or code.startswith(("--", "keras-vit --"))):

@@ -27,7 +27,7 @@ DEFAULT_THRESHOLD = 0.5  # Probability over which an image has a label.
 UNKNOWN = "unknown"  # The output that stands for no answer, behind the classes.
 
 _MAX_LISTED = 3  # Names in an error.
-_MAX_LETTERS = 4096  # Of a name; a path of Linux has as many.
+_MAX_LETTERS = 4096  # In a name; a path of Linux has as many.
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")
 
 

@@ -62,7 +62,7 @@ MAX_SCANS, MAX_SCANNED = 100, 16 * MAX_PIXELS
 START_OF_SCAN = b"\xff\xda"  # Never in the data of a scan, where FF is followed by 0.
 
 LARGE = 2**26  # Pixels of an image from which on TensorFlow's graphs decode one at a time.
-_BYTES_A_PIXEL = 12  # Of Pillow's image, the RGB pixels and what becomes of them, roughly.
+_BYTES_A_PIXEL = 12  # Pillow's image, the RGB pixels and what is made from them, roughly.
 _STRIP = 2**22  # Pixels that are converted to RGB at once.
 
 # Tags of TIFF: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf

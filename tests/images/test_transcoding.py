@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
+from PIL import Image, ImageOps
 
 from keras_vit.images import decoding, transcoding
 from keras_vit.images.decoding import decodable, decode_image
@@ -342,6 +342,19 @@ def test_an_image_in_strips_has_the_same_pixels(mode, kind, orientation, monkeyp
     expected = decode_file(encoded)
     monkeypatch.setattr(transcoding, "_STRIP", 95)  # Three rows; the last strip has fewer.
     np.testing.assert_array_equal(decode_file(encoded), expected)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+def test_an_image_is_turned_as_pillow_turns_it(kind, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    encoded = encode(PHOTO, kind, exif=exif)
+    with Image.open(io.BytesIO(encoded)) as image:
+        expected = np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+    found = decode_file(encoded)
+    np.testing.assert_array_equal(found, expected)
+    assert found.flags.c_contiguous
 
 
 def progressive(scans):
