@@ -17,6 +17,7 @@ from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.progress import ProgressBar
+from makers import tiny_config
 
 FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 6 --learning-rate 0.05 --validation 0"
 
@@ -204,3 +205,18 @@ def test_a_dry_run_prints_the_recipe_and_writes_nothing(command, finetune, tmp_p
     assert "GiB for 4 images at once" in lines["memory"]
     assert runs(tmp_path) == []
     assert command(*finetune("--dry-run", "--model", "ViT-B/61")).code == 2
+
+
+def test_resume_of_a_run_that_another_process_writes_is_refused(refused, colors, tmp_path):
+    recipe = tmp_path / "out.partial" / UNFINISHED
+    recipe.parent.mkdir(parents=True)
+    settings = FineTuning(model=tiny_config(), weights=None, image_size=8, steps=2)
+    content = {"job": "finetune", "command": "", "data": DataSpec(str(colors)).to_json()}
+    recipe.write_text(json.dumps({**content, "settings": settings.to_json()}))
+    before = sorted(recipe.parents[1].rglob("*"))
+    with open(tmp_path / "out.partial" / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        line = refused("finetune", "--output", tmp_path / "out", "--resume")
+    assert "Only one run may write to an output" in line
+    (tmp_path / "out.partial" / ".lock").unlink()
+    assert sorted(recipe.parents[1].rglob("*")) == before

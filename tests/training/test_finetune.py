@@ -224,7 +224,9 @@ def test_unequal_classes_are_weighted(data, tmp_path):
     assert plan.recipe["images"]["train"] == 24  # Ten blue, ten green, four red.
     fact = plan.recipe["facts"]["class_weights"]
     assert fact == {"value": {"blue": 0.8, "green": 0.8, "red": 2.0}, "from": "balanced"}
-    assert "blue 0.8, green 0.8, red 2 (balanced)" in job.dry_run()
+    text = job.dry_run()
+    assert "blue 0.8, green 0.8, red 2 (balanced)" in text
+    assert "the choice of the best weights count each image once" in text
 
 
 def test_the_plan_and_the_recipe_have_the_steps_of_epochs(data, tmp_path):

@@ -39,6 +39,7 @@ from .measures import (
     exact_interval,
 )
 
+MOST = 0.8  # Of the images, of one class.
 MAX_SHOWN = 100  # Errors on a page.
 MAX_MATRIX = 20  # Classes of a confusion matrix on a page; more are listed as pairs.
 _MAX_PAIRS = 20
@@ -246,7 +247,17 @@ class ClassificationReport(EvaluationReport):
     def summary(self) -> str:
         """The main numbers in one line."""
         top_5 = "" if self.top_5 is None else f", top-5 {self.top_5}"
-        return f"top-1 {self.top_1}{top_5} of {self.count} images"
+        return f"top-1 {self.top_1}{top_5} of {self.count} images{self.imbalance}"
+
+    @property
+    def imbalance(self) -> str:
+        """The balanced accuracy where one class has most images and top-1 says little; else ""."""
+        images = self.counts.images
+        if images.max() < MOST * self.count:
+            return ""
+        share, name = images.max() / self.count, self.class_names[int(images.argmax())]
+        mean = f"the mean over classes is {100 * self.means['balanced_accuracy']:.1f}%"
+        return f"; {share:.0%} of them are {name}, {mean}"
 
     @property
     def confusion(self) -> np.ndarray:
@@ -303,7 +314,7 @@ class ClassificationReport(EvaluationReport):
         """Returns the numbers of all images, a line each."""
         means, decision = self.means, self.decision
         lines = [
-            f"top-1   {self.top_1}  {self.correct} of {self.count}; 95% interval",
+            f"top-1   {self.top_1}  {self.correct} of {self.count}; 95% interval{self.imbalance}",
             *([] if self.top_5 is None else [f"top-5   {self.top_5}"]),
             f"loss    {self.loss:.4f}",
             f"ECE     {self.calibration.expected_error:.4f}  (calibration error)",

@@ -80,6 +80,30 @@ def is_bounded(wrong: int, answered: int, max_error: float, confidence: float) -
     return bool(tail <= 1 - confidence)
 
 
+def what_would_pass(wrong: int, answered: int, max_error: float, confidence: float) -> str:
+    """Returns what the test says of answers that are not within a bound, human-readable.
+
+    Args:
+        wrong: See `is_bounded`, as the others.
+        answered: Answers, at least one.
+        max_error: The bound.
+        confidence: Its confidence.
+    """
+    shares = (count / answered for count in range(wrong, answered))
+    share = next((s for s in shares if is_bounded(wrong, answered, s, confidence)), 1.0)
+    passing = sum(is_bounded(n, answered, max_error, confidence) for n in range(wrong))
+    text = (
+        f"These are {wrong / answered:.1%}, by which up to {share:.1%} of as many new answers may "
+    )
+    text += "be wrong. Would pass: "
+    text += f"at most {passing - 1} of {answered}" if passing else f"not even 0 of {answered}"
+    for count in map(round, answered * 1.05 ** np.arange(1, 100)):
+        errors = round(count * wrong / answered)
+        if is_bounded(errors, count, max_error, confidence):
+            return f"{text}, or {errors} of about {count}, the same share"
+    return text
+
+
 def find_threshold(
     chosen: tuple[np.ndarray, np.ndarray],
     tested: tuple[np.ndarray, np.ndarray],

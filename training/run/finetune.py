@@ -30,6 +30,7 @@ from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, Pr
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.training.trust.calibration_bound import (
+    HEADING,
     Decision,
     check_counts,
     compute_scores,
@@ -366,6 +367,9 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
     if decision is not None:
         recipe["decision"] = decision.to_json()
         card = with_section(card, decision)
+    elif plan.settings.decision is not None:
+        bound = f"the errors below {plan.settings.max_error:.1%}"
+        card += f"\n{HEADING}\n\nNo threshold keeps {bound}: every photo is answered.\n"
     classifier = Classifier.of(kept, described, recipe, folder.path)
     write_files(folder.path, classifier, history, card)
     write_samples(folder.path, required(plan.samples, "samples").images(), plan.preprocessing)

@@ -88,6 +88,8 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
     groups, numbers = np.unique(names, return_inverse=True)
     if len(groups) < 2:
         return {"value": head, "from": "one group of images, which cannot be left out"}
+    if np.ptp(scores.features, axis=0).max() == 0:
+        return {"value": head, "from": "the features of all training images are equal"}
     decomposition = Decomposition(scores.features)
     ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=numbers)
     losses, scale, shift = fit_logits(ridge.left_out_predictions, targets, several)

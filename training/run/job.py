@@ -58,7 +58,11 @@ from .transfer import (
 )
 
 CALIBRATION = 0.1  # The share of the training images for calibration that --max-error takes.
-_DROPPED = "the bound of the weights does not hold for other weights; --max-error finds a new one"
+_DROPPED = "the bound of the weights does not hold for other weights; "
+_UNWEIGHTED = (
+    "class weights are in the loss of training alone; the head's start and the choice of the best "
+    "weights count each image once"
+)
 
 
 class Job:
@@ -225,7 +229,9 @@ class Job:
             description = dataclasses.replace(description, origins=before.origins)
         known, facts = self.unfinished.get("facts", {}), facts_of(description, rows is None)
         if opened.description.labels.abstains:
-            facts["unknown"] = {"value": "dropped", "from": _DROPPED}
+            bound = settings.decision and f"a new one of {settings.max_error:.1%} is looked for"
+            origin = _DROPPED + (bound or "--max-error finds a new one")
+            facts["unknown"] = {"value": "dropped", "from": origin}
         if epochs is not None:
             images = f"{counts['train']} images in batches of {settings.batch_size}"
             facts["epochs"] = {"value": epochs, "from": f"{steps} steps: {images}"}
@@ -240,6 +246,7 @@ class Job:
                 weights = class_weights(numbers, source.class_names)
             by_name = dict(zip(source.class_names, weights, strict=True))
             facts["class_weights"] = {"value": by_name, "from": settings.class_weights}
+            source = dataclasses.replace(source, notes=(*source.notes, _UNWEIGHTED))
         if name := getattr(settings, "teacher", None):
             teacher = open_teacher(name, source.class_names, preprocessing, known.get("teacher"))
             facts["teacher"] = teacher.fact

@@ -36,6 +36,7 @@ from .calibration_bound import (
     compute_scores,
     counted,
     find_decision,
+    recognises_strange,
     spaced,
     with_section,
 )
@@ -115,12 +116,10 @@ def calibrate(
             "strange no training images are found, so strange images are not recognised: "
             "--training-data DATA (training_data=) gives the data of the run"
         )
-    found = find_decision(
-        labels,
-        scores_of(known),
-        None if trained is None else scores_of(trained).features,
-        settings,
-    )
+    scores, features = scores_of(known), None
+    if trained is not None and recognises_strange(len(scores), settings):
+        features = scores_of(trained).features
+    found = find_decision(labels, scores, features, settings)
     for line in found.lines:
         log(line)
     recipe = {**classifier.recipe, "decision": found.to_json()}

@@ -22,7 +22,12 @@ from keras_vit.training.evaluation.measures import (
     scaled_probabilities,
 )
 from keras_vit.training.evaluation.predictions import extract
-from keras_vit.training.evaluation.risk import count_within, find_threshold, least_answered
+from keras_vit.training.evaluation.risk import (
+    count_within,
+    find_threshold,
+    least_answered,
+    what_would_pass,
+)
 from keras_vit.training.settings import DecisionSettings
 
 HEADING = "## Unknown images"  # In the model card.
@@ -225,16 +230,16 @@ def find_decision(
     familiar = [(confidence[some], is_right[some]) for some in places]
     threshold, answered, wrong = 0.0, len(familiar[1][1]), int((~familiar[1][1]).sum())
     if settings.max_error is not None:
-        bound = find_threshold(
-            *familiar, max_error=settings.max_error, confidence=settings.confidence
-        )
+        bounds = settings.max_error, settings.confidence
+        bound = find_threshold(*familiar, max_error=bounds[0], confidence=bounds[1])
         if not bound.holds:
             raise ValueError(
                 f"The threshold {bound.threshold:.3f}, chosen by {len(familiar[0][0])} of the "
                 "photos, must keep the errors of the others below "
                 f"{settings.max_error:.1%} with {_percent(settings.confidence)} confidence. "
                 f"Received: {bound.wrong} wrong of {bound.answered} answers. More calibration "
-                "photos may pass; raising --max-error until it passes is what the bound forbids"
+                "photos may pass; raising --max-error until it passes is what the bound forbids. "
+                + what_would_pass(bound.wrong, bound.answered, *bounds)
             )
         threshold, answered, wrong = bound.threshold, bound.answered, bound.wrong
     return Decision(
@@ -249,6 +254,11 @@ def find_decision(
         wrong=wrong,
         calibration_errors=(before.expected_error, after.expected_error),
     )
+
+
+def recognises_strange(count: int, settings: DecisionSettings) -> bool:
+    """Returns whether so many calibration images are enough for a limit of the leverage."""
+    return count_within(settings.strange, count - _num_choosing(count) + 1) >= 1
 
 
 def _num_choosing(count):

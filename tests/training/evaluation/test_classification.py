@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import json
 import re
 import shutil
@@ -191,6 +192,22 @@ def test_the_files_hold_the_numbers_without_matplotlib(report, tmp_path, monkeyp
         assert [row["F1"] for row in csv.DictReader(file)] == [
             f"{f1:.6g}" for f1 in report.counts.f1
         ]
+
+
+def test_top_1_of_classes_of_95_to_5_has_the_mean_over_classes_beside_it():
+    report = reports.ClassificationReport(
+        class_names=("fine", "broken"),
+        true=np.repeat([0, 1], [95, 5]),
+        given=np.zeros(100, "int64"),
+        probability=np.ones(100),
+        in_top_5=100,
+        loss=1.0,
+    )
+    remark = "; 95% of them are fine, the mean over classes is 50.0%"
+    assert report.summary.endswith(f"of 100 images{remark}")
+    assert f"95 of 100; 95% interval{remark}" in str(report)
+    even = dataclasses.replace(report, true=np.repeat([0, 1], [79, 21]))
+    assert even.summary.endswith("of 100 images")
 
 
 def test_a_class_without_images_has_no_numbers_and_three_classes_no_top_5(tmp_path):

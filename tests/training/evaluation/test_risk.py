@@ -2,7 +2,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from keras_vit.training.evaluation.risk import find_threshold, is_bounded, least_answered
+from keras_vit.training.evaluation.risk import (
+    find_threshold,
+    is_bounded,
+    least_answered,
+    what_would_pass,
+)
 
 
 def drawn(rng, count):
@@ -72,3 +77,16 @@ def test_no_threshold_is_tested_after_one_that_fails():
     found = find_threshold(chosen, tested, max_error=0.05, confidence=0.95)
     assert is_bounded(30, 2_130, 0.05, 0.95)
     assert (found.answered, found.wrong, found.holds) == (130, 30, False)
+
+
+def test_what_would_pass_is_what_the_test_says():
+    text = what_would_pass(7, 81, 0.15, 0.95)
+    # SciPy's Fisher test of (wrong, right) in these and in as many new answers, one-sided.
+    tests = [scipy.stats.fisher_exact([[w, 81 - w], [13, 68]], "less").pvalue for w in range(8)]
+    assert [p <= 0.05 for p in tests] == [True] * 6 + [False] * 2
+    assert "Would pass: at most 5 of 81, or 14 of about 160, the same share" in text
+    new = [scipy.stats.fisher_exact([[7, 74], [n, 81 - n]], "less").pvalue for n in range(7, 82)]
+    most = next(n for n, p in enumerate(new, 7) if p <= 0.05) - 1
+    assert f"These are 8.6%, by which up to {most / 81:.1%} of as many new answers" in text
+    assert "not even 0 of 10" in what_would_pass(1, 10, 0.05, 0.95)
+    assert "the same share" not in what_would_pass(20, 81, 0.15, 0.95)

@@ -9,7 +9,7 @@ from runs import SignalAt, silent, tiny_settings
 
 import keras_vit
 from keras_vit.training import finetune
-from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.run import job
 from keras_vit.training.run.loop import Interrupted
@@ -91,3 +91,31 @@ def test_test_images_that_the_run_or_its_weights_trained_on_are_counted(photos, 
     done = run(photos, tmp_path / "file", given)
     # Nothing records what the file's weights were trained on.
     assert done.classifier.recipe["test"]["start_is_known"] is False
+
+
+def test_a_run_s_hash_knows_content_class_part_and_order(photos):
+    spec = keras_vit.training.DataSpec(str(photos), holdout=0.25)
+    source = spec.open()
+
+    def digest(splits):
+        changed = dataclasses.replace(source, splits=splits)
+        return job.images_hash(changed, read_fingerprints(splits))
+
+    train, test = (source.splits[part] for part in ("train", "test"))
+    first = digest({"train": train, "test": test})
+    assert first == digest(spec.open().splits)
+    relabelled = train.relabelled(np.array([1, 0], "int32"))
+    assert digest({"train": relabelled, "test": test}) != first
+    assert digest({"train": test, "test": train}) != first
+
+
+def test_labels_of_a_stopped_run_that_change_are_noticed(photos, tmp_path):
+    table = tmp_path / "photos.csv"
+    rows = [f"{path},{path.parent.name},train" for path in sorted(photos.rglob("*.png"))]
+    table.write_text("\n".join(["path,label,split", *rows]) + "\n")
+    settings = tiny_settings(image_size=8, batch_size=4, steps=4, warmup_steps=0, validation=0.0)
+    run(table, tmp_path / "run", settings, callbacks=[SignalAt(2)], holdout=0.0)
+    rows[0] = rows[0].replace(",cat,", ",dog,")
+    table.write_text("\n".join(["path,label,split", *rows]) + "\n")
+    with pytest.raises(ValueError, match="other bytes, names or classes"):
+        run(table, tmp_path / "run", resume=True)

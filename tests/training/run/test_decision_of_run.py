@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import pytest
@@ -77,6 +78,10 @@ def test_the_plan_and_the_card_say_that_the_bound_of_the_weights_was_dropped(don
     dropped = "dropped (the bound of the weights does not hold for other weights"
     assert any(dropped in line for line in lines)
     assert dropped in (tmp_path / "run" / CARD).read_text()
+    again = dataclasses.replace(settings, max_error=0.9)
+    plan = Job(DataSpec(data), RunOptions(output=tmp_path / "again"), settings=again).dry_run()
+    assert "does not hold for other weights; a new one of 90.0% is looked for" in plan
+    assert "--max-error finds" not in plan
     assert not load_classifier(tmp_path / "run").description.labels.abstains
 
 
@@ -103,4 +108,7 @@ def test_a_bound_that_cannot_hold_leaves_a_run_without_a_decision(tmp_path):
     lines = []
     finetune(DataSpec(data, calibration=0.5), tmp_path / "run", settings, log=lines.append)
     assert not load_classifier(tmp_path / "run").description.labels.abstains
-    assert any(line.startswith("no decision: The threshold 0.") for line in lines)
+    (line,) = (line for line in lines if line.startswith("no decision: The threshold 0."))
+    assert re.search(r"These are \d+\.\d%, by which up to \d+\.\d% of as many new answers", line)
+    card = (tmp_path / "run" / CARD).read_text()
+    assert "No threshold keeps the errors below 20.0%: every photo is answered." in card

@@ -89,6 +89,18 @@ def test_logits_are_scaled_to_the_least_cross_entropy(several):
     np.testing.assert_allclose((scale, shift), expected, rtol=0.03, atol=0.03)
 
 
+def test_features_that_are_all_equal_leave_the_head(data, settings, tmp_path):
+    plan = plan_of(data, tmp_path / "run", settings)
+    model, _ = build_model(plan)
+    for weight in model.get_layer("encoder_norm").weights:
+        weight.assign(np.zeros(weight.shape))
+    before = [np.asarray(weight) for weight in head_of(model).weights]
+    fact = start_head(model, plan)
+    assert fact == {"value": "zeros", "from": "the features of all training images are equal"}
+    for one, other in zip(before, head_of(model).weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_rows_of_the_weights_that_are_better_stay(first, settings, tmp_path):
     assert first.classifier.recipe["facts"]["head_start"]["value"] == "linear probe"
     # With one image of each class none can be left out.

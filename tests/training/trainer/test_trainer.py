@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit.layers
 from keras_vit.training import SGD, NonFiniteError, Trainer, warmup_schedule
 
 RNG = np.random.default_rng(0)
@@ -263,3 +264,21 @@ def test_weights_that_are_frozen_after_the_averages_were_made_are_refused():
     trainer.compile(SGD(0.1), "mse")
     with pytest.raises(ValueError, match="before building the Trainer"):
         fit(trainer, 8)
+
+
+def test_replicas_and_micro_batches_draw_other_masks_in_layers_of_keras_and_the_same_in_ours():
+    trainer = build(dropout_rate=0.5)
+    trainer.model = keras.Sequential([*trainer.model.layers, keras_vit.layers.Dropout(0.5)])
+    trainer.model.build((None, 8, 8, 3))
+
+    def drawn(replica, first):
+        theirs, ours = (np.array(seed).tolist() for seed in trainer.draw_seeds(replica, first))
+        return theirs, ours
+
+    theirs, ours = zip(*(drawn(*place) for place in ((0, 0), (1, 0), (0, 4))), strict=True)
+    assert len(set(map(tuple, theirs))) == 3
+    assert len(set(map(tuple, ours))) == 1
+    assert drawn(1, 0) == (theirs[1], ours[1])
+    trainer.step.assign(1)
+    assert drawn(0, 0)[0] not in theirs
+    assert drawn(0, 0)[1] not in ours

@@ -21,6 +21,7 @@ from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.held_out import evaluate_classifier
 from keras_vit.training.settings import DecisionSettings
+from keras_vit.training.trust import calibrated_classifier
 from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
 from makers import write_picture
 
@@ -169,6 +170,21 @@ def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, stra
     entries = json.loads(capsys.readouterr().out)
     assert {entry["answer"] for entry in entries} == {"unknown"}
     assert [row["class"] for row in entries[0]["top"]].count("unknown") == 0
+
+
+def test_training_images_are_not_read_where_too_few_photos_are_tested(folder, photos, monkeypatch):
+    counts, compute = [], calibrated_classifier.compute_scores
+
+    def counting(model, examples, *arguments, **options):
+        counts.append(len(examples))
+        return compute(model, examples, *arguments, **options)
+
+    monkeypatch.setattr(calibrated_classifier, "compute_scores", counting)
+    settings = DecisionSettings(max_error=0.15, strange=0.001)
+    lines = []
+    calibrate(folder, photos, settings, log=lines.append)
+    assert counts == [180]
+    assert any("not recognised, which needs 999 tested photos" in line for line in lines)
 
 
 @pytest.mark.parametrize(
