@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -213,8 +215,12 @@ def _write_keras(converted, destination, overwrite):
     with atomic_write(destination) as partial:
         # In addition to the values, a few groups of 2 kB for each weight.
         size = sum(weight.numpy().nbytes for weight in weights) + 2**16 + 2**14 * len(weights)
-        check_space(partial, size)
-        converted.model.save_weights(partial)
+        # HDF5 locks what it writes, as `atomic_write` does.
+        with tempfile.TemporaryDirectory(dir=partial.parent) as folder:
+            written = pathlib.Path(folder, partial.name)
+            check_space(written, size)
+            converted.model.save_weights(written)
+            os.replace(written, partial)
     return [_ONLY_HERE]
 
 
