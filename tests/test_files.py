@@ -334,7 +334,7 @@ def test_a_folder_that_cannot_be_exchanged_or_renamed_keeps_its_name(tmp_path, m
 def test_what_killed_processes_left_is_removed_and_what_others_write_stays(tmp_path):
     left = [tmp_path / f".{'0a' * 16}-{name}" for name in ("a.csv", "b.csv", "pets", "pets.zip")]
     left[0].touch()
-    left[1].touch()  # Of another output.
+    left[1].touch()  # Another output's.
     left[2].mkdir()
     (left[2] / "model.keras").touch()
     left[3].touch()

@@ -441,7 +441,7 @@ def read_torch(path, wrapper: str = "") -> FileContent:
         )
     if not wrapper and len(known) > 1:
         others = " or ".join(f"{path.name}#{name}" for name in known[1:])
-        notes = (f"the weights are those of {known[0]!r}; {others} takes the others",)
+        notes = (f"the weights are {known[0]}; {others} takes the others",)
     state = state[wrapper or known[0]] if known else state
 
     def value(name):

@@ -117,7 +117,7 @@ class SelfAttention(ConfiguredLayer):
     """
 
     config_type = AttentionConfig
-    adds_logits = False  # Of positions.
+    adds_logits = False  # For positions.
 
     def build(self, tokens_shape, patches_shape=None):
         dim, config, policy = tokens_shape[-1], self.config, self.dtype_policy

@@ -95,7 +95,7 @@ def _cudnn(query, key, value):
 
 @functools.cache
 def _cudnn_is_right(dtype, heads, tokens, units):
-    """Whether cuDNN compiles a tiny value and gradient, which are those of the plain path.
+    """Whether cuDNN compiles a tiny value and gradient, equal to the plain path's.
 
     Runs once for a shape, outside of the trace that may be under way.
     """

@@ -74,7 +74,7 @@ def copy_weights(
     """
     if has_layers_in_front(source):
         raise ValueError(
-            "Weights must be those of a model of keras_vit.build without layers in front of it, "
+            "Weights must be from a model of keras_vit.build without layers in front of it, "
             f"which would be lost; its inner model has none. Received: {source.name}"
         )
     weights, held = weights_by_path(source), held_description(source)
@@ -268,7 +268,7 @@ def with_new_head(
     if "pre_logits" in layers and isinstance(config, configs.ViTConfig):
         features = layers["pre_logits"].input
         config = dataclasses.replace(config, representation_size=None)
-    # The description is the only layer of its own; it is another one for other classes.
+    # Only the description is another layer, as it holds the classes.
     description = description_layer(model)
     body = keras.models.clone_model(
         keras.Model(model.input, features),

@@ -140,7 +140,7 @@ def pool_tokens(config: ViTConfig, x, pooling: str):
     """
     if pooling == "token+distillation":
         return norm_pooled(config, TakeTokens(0, 2, name="both_tokens")(x))
-    token = TakeTokens(0, 1, name="first_token")  # Of (B, P + N, D) this is (B, D).
+    token = TakeTokens(0, 1, name="first_token")  # From (B, P + N, D) to (B, D).
     if pooling == "token":
         return norm_pooled(config, token(x))
     prefix = config.num_prefix_tokens

@@ -110,10 +110,10 @@ def test_the_raw_weights_beside_averages_have_a_name(golden, model_of, two_state
     assert not any("state_dict" in note for note in opened.description.notes)
 
 
-def test_it_is_said_that_averages_were_taken(two_states):
+def test_a_line_says_that_averages_were_taken(two_states):
     opened = keras_vit.open_model(two_states(), num_heads=3, gelu="exact")
-    said = "the weights are those of 'state_dict_ema'; last.pth.tar#state_dict takes the others"
-    assert opened.description.notes[0] == said
+    line = "the weights are state_dict_ema; last.pth.tar#state_dict takes the others"
+    assert opened.description.notes[0] == line
 
 
 def test_an_entry_that_a_file_lacks_names_those_that_it_has(two_states):

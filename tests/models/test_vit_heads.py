@@ -87,7 +87,7 @@ def test_the_attention_pooling_has_the_epsilon_of_the_config():
     weights = {
         weight.path.removeprefix("map_head/"): np.array(weight) for weight in pooling.weights
     }
-    # Of one token its attention is 1, so that the pooling is its value and the MLP.
+    # With one token its attention is 1, so that the pooling is its value and the MLP.
     value = np.einsum("bnd,dke->bnke", tokens, weights["value/kernel"]) + weights["value/bias"]
     x = np.einsum("bnke,ked->bd", value, weights["out/kernel"]) + weights["out/bias"]
     centred = x - x.mean(axis=-1, keepdims=True)

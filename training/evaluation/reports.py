@@ -39,7 +39,7 @@ from .measures import (
     exact_interval,
 )
 
-MOST = 0.8  # Of the images, of one class.
+MOST = 0.8  # Share of the images in one class.
 MAX_SHOWN = 100  # Errors on a page.
 MAX_MATRIX = 20  # Classes of a confusion matrix on a page; more are listed as pairs.
 _MAX_PAIRS = 20

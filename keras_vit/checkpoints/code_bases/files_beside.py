@@ -45,7 +45,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def check_sizes(shapes: Mapping[str, Any], path: pathlib.Path, **stated: Any) -> None:
-    """Raises ValueError if sizes that a config states are not those of the arrays.
+    """Raises ValueError if sizes that a config states are not the arrays'.
 
     Args:
         shapes: What `layer_shapes` returns.

@@ -137,7 +137,7 @@ def _images(checkpoint, image_size, classes):
     names, more_notes = read_class_names(
         config.get("label_names") or wanted.get("label_names") or wanted.get("labels"), classes
     )
-    # Of a `TimmWrapper` in transformers.
+    # A `TimmWrapper` of transformers.
     is_multilabel = config.get("problem_type") == "multi_label_classification"
     labels = Labels(names, MULTILABEL if is_multilabel else MULTICLASS)
     if not wanted:
