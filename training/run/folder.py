@@ -72,7 +72,7 @@ def clear_finished(output: pathlib.Path) -> None:
     Args:
         output: The folder of the run, see `output_place`.
     """
-    if not (output / STATES).is_dir() or not (output / MODEL).is_file():
+    if not (output / STATES).is_dir():
         return
     if not (partial_of(output) / STATES).exists():  # The older classifier, after the exchange.
         shutil.rmtree(partial_of(output), ignore_errors=True)
