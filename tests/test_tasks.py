@@ -10,8 +10,8 @@ from PIL import Image
 import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier, save_classifier
-from keras_vit.description.class_labels import task_of_model
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.evaluation.classification import multilabel_report
 from makers import tiny_config
 
 NAMES = ("cat", "dog", "sea")
@@ -45,7 +45,7 @@ def test_task_and_thresholds_are_in_the_description(folder, model):
     assert (labels["task"], labels["thresholds"]) == ("multilabel", [0.5, 0.1, 0.7])
     classifier = load_classifier(folder)
     assert (classifier.task, classifier.thresholds) == ("multilabel", (0.5, 0.1, 0.7))
-    assert task_of_model(model) == "multilabel"
+    assert keras_vit.describe(model).labels.task == "multilabel"
 
 
 def test_the_labels_of_an_image_are_those_above_their_thresholds(folder, tmp_path):
@@ -64,6 +64,21 @@ def test_the_labels_of_an_image_are_those_above_their_thresholds(folder, tmp_pat
     assert (plain.task, plain.thresholds) == ("multiclass", None)
     (prediction,) = plain.predict(images / "image.png")
     assert prediction.labels == (prediction.top[0][0],)
+
+
+def test_a_probability_of_exactly_its_threshold_is_no_label(tmp_path):
+    model = built("sigmoid")  # A head of zeros: 0.5 for every class.
+    options = {"task": "multilabel", "thresholds": (0.5, 0.4999, 0.5)}
+    save_classifier(tmp_path / "several", model, NAMES, PREPROCESSING, **options)
+    image = np.zeros((8, 8, 3), "uint8")
+    (prediction,) = load_classifier(tmp_path / "several").predict(image)
+    assert prediction.labels == ("dog",)
+
+
+def test_evaluation_counts_no_label_at_exactly_its_threshold():
+    labels, halves = np.array([[1, 0, 1]]), np.full((1, 3), 0.5, "float32")
+    report = multilabel_report(labels, halves, NAMES, (0.5, 0.4999, 0.5))
+    assert report.given.tolist() == [[False, True, False]]
 
 
 @pytest.mark.parametrize(

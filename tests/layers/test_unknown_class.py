@@ -48,6 +48,18 @@ def test_a_refused_class_of_probability_1_is_not_the_highest():
     np.testing.assert_allclose(array(rows), [[1 / 3, 0, 2 / 3]], atol=1e-6)
 
 
+def test_a_probability_of_exactly_the_threshold_is_answered():
+    logits = np.zeros((1, 2), "float32")  # 0.5 for both.
+    assert array(UnknownClass(1.0, 0.5)(logits))[0, 2] == 0
+    above = float(np.nextafter(np.float32(0.5), np.float32(1)))
+    assert array(UnknownClass(1.0, above)(logits))[0, 2] == np.float32(REFUSED_SHARE)
+
+
+def test_an_image_of_exactly_the_largest_leverage_is_not_strange():
+    logits = np.array([[9.0, 0.0]], "float32")
+    assert array(UnknownClass(1.0, 0.5, 0.25)(logits, np.full((1, 1), 0.25, "float32")))[0, 2] == 0
+
+
 def test_without_a_limit_nothing_is_strange(logits):
     rows = array(UnknownClass()(logits))
     np.testing.assert_allclose(rows[:, :3], scipy.special.softmax(logits, axis=1), atol=1e-6)

@@ -130,6 +130,15 @@ def test_an_output_in_the_folder_of_the_data_is_refused(make_folder):
     check_output("photos/new", "tfds:photos")
 
 
+def test_a_link_into_a_folder_whose_name_begins_alike_leads_out(make_folder):
+    folder = make_folder({"cat": 2, "dog": 2})
+    outside = folder.with_name(f"{folder.name}2")
+    outside.mkdir()
+    photo = (folder / "cat" / "00.png").rename(outside / "00.png")
+    (folder / "cat" / "00.png").symlink_to(photo)
+    refused(folder, f"--follow-symlinks.* Received: .*, which is {photo}")
+
+
 def write_csv(folder, text):
     (folder / "labels.csv").write_text(text, encoding="utf-8-sig")
     return folder / "labels.csv"
