@@ -43,7 +43,15 @@ from keras_vit.models.rebuild import (
     without_unknown,
 )
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_resize, value_range
-from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in, read_json
+from keras_vit.utils.files import (
+    CLASSES,
+    DESCRIPTION,
+    MODEL,
+    RECIPE,
+    UNFINISHED,
+    model_in,
+    read_json,
+)
 from keras_vit.utils.quiet_tensorflow import check_not_forked
 
 _FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
@@ -184,6 +192,10 @@ def _open(name, source, model, image_size, source_size, given):
             known = dataclasses.replace(held, origins={**known.origins, **held.origins})
         has_recipe = path.is_dir() and (path / RECIPE).is_file()
         opened = _of_model(name, found, known, read_json(path / RECIPE) if has_recipe else {})
+    elif (path / UNFINISHED).is_file():  # By name too, as training/ is built on this file.
+        run = importlib.import_module("keras_vit.training.run.finetune")
+        found, known, recipe = run.read_unfinished(path)
+        opened = _of_model(name, found, known, recipe, path)
     elif is_export(path):
         # By name, as export/ is built on this file.
         found = importlib.import_module("keras_vit.export.artefacts").load_artefact(path)

@@ -42,6 +42,11 @@ TASK = "task.json"  # Multi-label only; of KerasHub, its head.
 
 SKIPPED = "skipped.csv"  # In the folder of a report.
 
+# What an unfinished run alone needs; all other files of its folder are the finished folder's. They
+# go last, after the finished folder has its name: until then a run that is killed goes on.
+STATES = ".states"
+UNFINISHED = f"{STATES}/{RECIPE}"  # With whole paths.
+
 # The entries of a `.keras` archive. Unpacked in a folder they are what Keras reads of a repository.
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"  # The first is also other code bases' name.
 UNPACKED_MODEL = ("metadata.json", CONFIG, WEIGHTS)

@@ -12,10 +12,10 @@ import pytest
 
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.folder import UNFINISHED
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.run_options import RunOptions
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.files import UNFINISHED
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config
 
@@ -135,12 +135,10 @@ def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command,
         "facts": {"epochs": {"value": 3.0, "from": "4 steps"}},
     }
     recipe.write_text(json.dumps(content))
-    (tmp_path / "list.txt").write_text("b.jpg\n")
     resume = ("finetune", "--output", tmp_path / "out", "--resume")
     for flags, message in (
         (("--learning-rate", 0.03), "--learning-rate 0.03, begun with 0.01"),  # The default.
         (("--data", "other"), "--data other, begun with photos"),
-        (("--exclude", tmp_path / "list.txt"), "--exclude ('b.jpg',), begun with ('a.jpg',)"),
         (("--weights", "hf:owner/other"), "--weights hf:owner/other, begun with hf:owner/name@"),
         (("--epochs", 4), "--epochs 4.0, begun with 3.0"),
     ):

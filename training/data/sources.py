@@ -78,7 +78,7 @@ def read_source(
     spec.check_given()
     calibration = 0.0 if recorded else spec.calibration
     if recorded:
-        how["one_part"] = bool(spec.split)
+        how |= {"one_part": bool(spec.split), "recorded": True}
         spec = dataclasses.replace(spec, holdout=0.0, split=())
     source = _opened(Reading(spec, **how))
     splits, count = dict(source.splits), len(source.class_names)
@@ -114,7 +114,7 @@ def _opened(reading):
     class_names = tuple(map(composed, class_names))
     notes += [f"classes that look alike: {line}" for line in look_alikes(class_names)]
     if spec.exclude and reading.root is None:  # Files are left out before they are decoded.
-        splits = _without(splits, spec)
+        splits = _without(splits, reading)
     if not reading.labelled:
         splits = {"train": splits["train"]} if "train" in splits else splits
         return Source((), splits, reading.skipped, tuple(notes), _groups(splits, reading))
@@ -239,7 +239,7 @@ def _with_tables(files, class_names, reading):
         return files
     paths = [file.path for file in files]
     names = relative_names(paths, reading.root)
-    is_out = left_out(names, paths, spec.exclude, str(spec.data))
+    is_out = left_out(names, paths, reading)
     splits = [file.split for file in files]
     labels = [file.label for file in files]
     if spec.split:
@@ -258,10 +258,10 @@ def _with_tables(files, class_names, reading):
     return [file._replace(label=label, split=part) for file, label, part, out in rows if not out]
 
 
-def _without(splits, spec):
+def _without(splits, reading):
     """The examples that are not excluded by name."""
     names = [name for examples in splits.values() for name in examples.names]
-    is_out = iter(left_out(names, names, spec.exclude, str(spec.data)))
+    is_out = iter(left_out(names, names, reading))
     return {
         split: examples.take([place for place in range(len(examples)) if not next(is_out)])
         for split, examples in splits.items()

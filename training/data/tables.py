@@ -75,6 +75,7 @@ class Reading:
             have no splits.
         download: Whether a missing data set of TensorFlow Datasets is downloaded.
         one_part: Whether parts that the data have are ignored: all images are in "train".
+        recorded: Whether the data are a run's, of which excluded images may be gone.
         skipped: Files that are left out, each with the reason.
         notes: Lines about the data for the user.
         root: The folder that names of images are relative to; None where they are in no files.
@@ -87,6 +88,7 @@ class Reading:
     labelled: bool = True
     download: bool = True
     one_part: bool = False
+    recorded: bool = False
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     root: pathlib.Path | None = None
@@ -637,24 +639,25 @@ def _normal(path):
     return composed(posixpath.normpath(path.replace(os.sep, "/")))
 
 
-def left_out(
-    names: Sequence[str], paths: Sequence[str], exclude: Iterable[str], data: str
-) -> list[bool]:
+def left_out(names: Sequence[str], paths: Sequence[str], reading: Reading) -> list[bool]:
     """Returns whether each image is left out.
 
     Args:
         names: The images; see `relative_names`.
         paths: Their whole paths.
-        exclude: Paths relative to the data, or whole ones.
-        data: The data, for errors.
+        reading: Its data, whose `exclude` has paths relative to them, or whole ones.
 
     Raises:
-        ValueError: If the data have no such image.
+        ValueError: If the data have no such image, and are not a run's.
     """
-    wanted, whole = set(map(_normal, exclude)), [*map(_normal, paths)]
-    if unused := sorted(wanted.difference(names, whole)):
-        names = first_names(unused)
-        raise ValueError(f"Excluded images must be in the data. Received: {data}, without {names}")
+    spec = reading.spec
+    wanted, whole = set(map(_normal, spec.exclude)), [*map(_normal, paths)]
+    unused = sorted(wanted.difference(names, whole))
+    if unused and not reading.recorded:
+        text = first_names(unused)
+        raise ValueError(
+            f"Excluded images must be in the data. Received: {spec.data}, without {text}"
+        )
     return [name in wanted or path in wanted for name, path in zip(names, whole, strict=True)]
 
 

@@ -16,7 +16,7 @@ from keras_vit import configs
 from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import Labels, description_text, set_description
+from keras_vit.description import Description, Labels, description_text, set_description
 from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
@@ -44,9 +44,10 @@ from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, wri
 
 from .card import masked_patch_card, model_card, write_run_page
 from .distillation import DistillationTrainer
+from .folder import RunFolder
 from .head_start import start_head, starts_with_probe
 from .job import Job
-from .loop import make_loss, make_metric, make_trainer, train
+from .loop import make_loss, make_metric, make_trainer, take_best, train
 from .masked_patches import (
     make_masked_patch_trainer,
     masked_patch_model,
@@ -204,7 +205,7 @@ def run(job: Job) -> Finished:
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
     """
-    with job.folder.locked():
+    with job.running():
         # Open the data and find the weights.
         place = Place(job.settings.strategy)  # Before TensorFlow's first use: workers meet here.
         plan = job.plan(place.replicas)
@@ -226,7 +227,7 @@ def run(job: Job) -> Finished:
 
         # Train. The folder's first write is after all errors of the input.
         images = place.batches(plan.source.splits["train"], **plan.batches, start_step=start_step)
-        job.begin(plan)
+        job.begin(plan, start_step)
         lines = {"weights": origin}
         if start_step:
             lines["resumed"] = f"after step {start_step}"
@@ -255,24 +256,9 @@ def run(job: Job) -> Finished:
 
 def build_model(plan: TrainingPlan) -> tuple[keras.Model, str]:
     """Returns the model to train, which gives logits, and a text on the origin of its weights."""
-    settings, config = plan.settings, plan.config
-    changes = {
-        name: getattr(settings, name)
-        for name in ("dropout_rate", "stochastic_depth_rate", "remat", "head_bias")
-        # A ResNet's config has no dropout: 0 changes nothing, other rates raise an error.
-        if getattr(settings, name) or hasattr(config, name)
-    }
-    config = configs.resolve(config, **changes)
+    settings, model = plan.settings, new_model(plan.settings, plan.description)
     if isinstance(settings, MaskedPatches):
-        given = {name: getattr(settings, name) for name in ("image_size", "target", "corruption")}
-        return masked_patch_model(config, **given), "random"
-    model = build(
-        config,
-        input_shape=plan.description.input_shape,
-        classes=len(plan.source.class_names),
-        classifier_activation=None,
-        name=configs.layer_name(plan.description.name),
-    )
+        return model, "random"
     rows = plan.head_rows
     report = plan.opened.load_into(model, skip=HEAD if rows is None else (), head_rows=rows)
     if isinstance(settings, FineTuning):
@@ -284,6 +270,59 @@ def build_model(plan: TrainingPlan) -> tuple[keras.Model, str]:
         grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
         origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
     return model, origin
+
+
+def new_model(settings: Any, description: Description) -> keras.Model:
+    """Returns the model of a run with random weights, which gives logits."""
+    config: Any = required(description.config, "config")
+    changes = {
+        name: getattr(settings, name)
+        for name in ("dropout_rate", "stochastic_depth_rate", "remat", "head_bias")
+        # A ResNet's config has no dropout: 0 changes nothing, other rates raise an error.
+        if getattr(settings, name) or hasattr(config, name)
+    }
+    config = configs.resolve(config, **changes)
+    if isinstance(settings, MaskedPatches):
+        given = {name: getattr(settings, name) for name in ("image_size", "target", "corruption")}
+        return masked_patch_model(config, **given)
+    return build(
+        config,
+        input_shape=description.input_shape,
+        classes=description.classes,
+        classifier_activation=None,
+        name=configs.layer_name(description.name),
+    )
+
+
+def read_unfinished(folder: pathlib.Path) -> tuple[keras.Model, Description, dict[str, Any]]:
+    """Returns the model that an unfinished run would end with now, its description and recipe.
+
+    Args:
+        folder: `OUTPUT.partial`.
+
+    Raises:
+        ValueError: If it has no weights yet.
+    """
+    kinds = {kind.command: kind for kind in (FineTuning, PreTraining, MaskedPatches)}
+    run = RunFolder.read(folder)
+    recipe = run.recipe(*kinds)
+    settings = kinds[recipe["job"]].from_json(recipe["settings"])
+    description = Description.from_json(recipe.get("description", {}), RECIPE)
+    with dtype_policy(settings.precision):
+        model = new_model(settings, description)
+        if isinstance(settings, FineTuning):
+            choose_trained(model, settings.train, settings.lora_rank)
+        is_masked = isinstance(settings, MaskedPatches)
+        make: Callable = make_masked_patch_trainer if is_masked else make_trainer
+        trainer = make(model, settings)
+    if not run.checkpoints.restore(trainer) and run.best_score() is None:
+        raise ValueError(f"An unfinished run must have saved weights. Received: {folder}, none")
+    take_best(trainer, run, settings)
+    if description.classes is None:
+        model = inference_model(model, include_top=False)
+    else:
+        model = inference_model(model, activation=description.labels.activation)
+    return model, dataclasses.replace(description, config=config_of(model)), recipe
 
 
 def below_start(history: list[dict[str, str]], score: str) -> str | None:

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import tempfile
 import warnings
@@ -22,7 +23,8 @@ from keras_vit.classifier_folder import MODEL
 from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import (
-    RECIPE,
+    STATES,
+    UNFINISHED,
     atomic_write,
     check_folder,
     output_place,
@@ -34,11 +36,8 @@ from keras_vit.utils.files import (
 
 PARTIAL = ".partial"
 LOCK = ".lock"  # Held by the process that writes; the system frees it when the process ends.
-# What the unfinished run alone needs; all other files are the finished folder's. They go last,
-# after the finished folder has its name: until then a run that is killed goes on.
-STATES = ".states"
 BEST = f"{STATES}/best.npz"
-UNFINISHED = f"{STATES}/{RECIPE}"  # With whole paths.
+IMAGES = f"{STATES}/images.npy"  # A number for each image, see `job.image_numbers`.
 
 # Fields that a resumed run reads; the others are information for the reader.
 _RECIPE = {
@@ -143,6 +142,22 @@ class RunFolder:
                 f"choose another output. Received: {self.path}, with {min(names)}"
             )
 
+    @classmethod
+    def read(cls, path: pathlib.Path) -> RunFolder:
+        """Returns an unfinished run to read, by its own folder."""
+        run = cls.__new__(cls)
+        run.path, run.shared, run.checkpoints = path, path, Checkpoints(path / STATES)
+        return run
+
+    def advice(self) -> str:
+        """Returns a sentence on how to use what the run has learned; "" if that is nothing."""
+        has_weights = self.checkpoints.paths() or (self.path / BEST).exists()
+        if not self.writes or not self.lock.is_locked or not has_weights:
+            return ""
+        kind = "-best" if unfinished_recipe(self.output).get("classes") else "-best.npz"
+        words = ["keras-vit", "convert", str(self.path), f"{self.output}{kind}"]
+        return f"; the best weights so far are kept, and a model of them: {shlex.join(words)}"
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keeps other processes from the folder, from the start of a new run or now, for a block.
@@ -195,13 +210,17 @@ class RunFolder:
             elif path.name != LOCK:
                 path.unlink()
         # First: a folder with anything else would be no run that can go on, or start again.
+        self.write_recipe(recipe)
+
+    def write_recipe(self, recipe: Mapping[str, Any]) -> None:
+        """Writes the recipe of the unfinished run, with whole paths."""
         write_text(self.path / UNFINISHED, json.dumps(recipe, indent=2) + "\n")
 
-    def recipe(self, job: str) -> dict[str, Any]:
+    def recipe(self, *jobs: str) -> dict[str, Any]:
         """Returns the recipe of the unfinished run.
 
         Args:
-            job: Name of the job that resumes it; must be the recipe's.
+            *jobs: Names of the jobs that read it, of which one must be the recipe's.
 
         Raises:
             ValueError: If the file cannot be read, or is from another job.
@@ -211,10 +230,10 @@ class RunFolder:
         for name in ("job", "data", "settings", "command"):
             if recipe.get(name) is None:
                 raise ValueError(f"{path} must be the recipe of a run. Received: no {name}")
-        if recipe["job"] != job:
+        if recipe["job"] not in jobs:
             raise ValueError(
                 f"The run must be resumed by the command that started it, {recipe['job']}. "
-                f"Received: {job}"
+                f"Received: {', '.join(jobs)}"
             )
         return recipe
 

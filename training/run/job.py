@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -13,15 +14,18 @@ import numpy as np
 from keras_vit.description import Description, Labels, check_class_names
 from keras_vit.description.class_labels import SCORES
 from keras_vit.description.without_paths import without_paths
+from keras_vit.images.decoding import reading_error
 from keras_vit.models.opening import OpenedModel
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
 from keras_vit.training.data.examples import class_weights, typical_size
+from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.training.data.split_record import (
     PARTS,
     SplitRecord,
+    fingerprint,
     notes_of_seen,
     read_fingerprints,
 )
@@ -32,11 +36,11 @@ from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, MaskedPatches
 from keras_vit.training.trust.calibration_bound import check_counts, counted
 from keras_vit.utils.fields import flag_of, required
-from keras_vit.utils.files import RECIPE, changed_fields
+from keras_vit.utils.files import RECIPE, atomic_write, changed_fields
 
 from .card import write_run_page
 from .distillation import open_teacher
-from .folder import RunFolder, unfinished_recipe
+from .folder import IMAGES, RunFolder, unfinished_recipe
 from .head_start import starts_with_probe
 from .loop import make_schedule
 from .masked_patches import check_masked_patches
@@ -49,6 +53,7 @@ from .plan import (
 )
 from .run_options import RunOptions
 from .transfer import (
+    by_record,
     extend,
     extends_head,
     facts_of,
@@ -85,6 +90,8 @@ class Job:
         self.options = options
         self.settings = settings
         self.unfinished: dict[str, Any] = {}  # The recipe of the unfinished run.
+        self.excluded: tuple[str, ...] = ()  # Images that a resumed run goes on without, from now.
+        self.source: Source | None = None
         output, overwrite, command = options.output, options.overwrite, options.command
         # The same command again, as a restarted machine gives it, continues the run.
         unfinished_command = unfinished_recipe(output).get("command", "")
@@ -96,6 +103,9 @@ class Job:
             self.unfinished = recipe
             self.data = DataSpec.from_recipe_json(recipe, self.data)
             if options.resume:
+                begun = self.data.exclude
+                self.excluded = tuple(name for name in data.exclude if name not in begun)
+                self.data = dataclasses.replace(self.data, exclude=(*begun, *self.excluded))
                 self._check_options(settings, data)
             self.options = dataclasses.replace(options, command=recipe["command"])
         else:
@@ -112,6 +122,8 @@ class Job:
             begun["epochs"] = epochs["value"]
         for options in (settings, data):
             for field in dataclasses.fields(options):
+                if field.name == "exclude":
+                    continue
                 value, before = getattr(options, field.name), begun[field.name]
                 was_given = value != field.default if given is None else field.name in given
                 # A repository is recorded with its commit.
@@ -122,6 +134,33 @@ class Job:
                 "A resumed run must have the options that it began with: leave these out, or start "
                 f"a run with another output. Received: {'; '.join(changed)}"
             )
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Keeps other processes from the folder; an error says what the run is good for.
+
+        Raises:
+            ValueError: If an image cannot be read any more, with its name.
+        """
+        with self.folder.locked():
+            try:
+                yield
+            except Exception as error:
+                if (reason := reading_error(error)) is not None:
+                    raise ValueError(self._unreadable(reason) + self.folder.advice()) from error
+                if isinstance(error, ValueError):
+                    error.args = (f"{error}{self.folder.advice()}",)
+                raise
+
+    def _unreadable(self, reason):
+        parts = self.source.splits.values() if self.source else ()
+        paths = [name for part in parts if isinstance(part, FileExamples) for name in part.names]
+        found = [f"{paths[place]}: {why}" for place, why in undecodable(paths)]
+        return (
+            "The images must be whole while they are read: restore them, or leave them out with "
+            "--resume --exclude LIST, a file with their paths. "
+            f"Received: {'; '.join(found[:3]) or reason}"
+        )
 
     def check_unchanged(self, plan: TrainingPlan, model: keras.Model) -> None:
         """Notes the hashes of images and first weights; a resumed run must have its own images.
@@ -137,17 +176,25 @@ class Job:
             return
         source = plan.source
         plan.fingerprints = read_fingerprints(source.splits)
-        hashes = {"images": images_hash(source, plan.fingerprints), "weights": weights_hash(model)}
+        plan.numbers = image_numbers(source, plan.fingerprints)
+        digest = hashlib.sha256(repr(source.class_names).encode() + plan.numbers.tobytes())
+        hashes = {"images": digest.hexdigest(), "weights": weights_hash(model)}
         plan.recipe["hashes"] = hashes
         if not self.folder.resume:
             return
-        if hashes["images"] != self.unfinished.get("hashes", {}).get("images"):
+        is_same = hashes["images"] == self.unfinished.get("hashes", {}).get("images")
+        if self.excluded:  # The others are the same, and no more are missing.
+            before = np.load(self.folder.shared / IMAGES)
+            missing = len(before) - len(plan.numbers)
+            is_same = np.isin(plan.numbers, before).all() and missing <= len(self.excluded)
+        if not is_same:
             record = SplitRecord.read(self.folder.shared)
             found = [] if record is None else record.differences(source.splits)
             changes = "; ".join(found) or "other bytes, names or classes, or another order"
             raise ValueError(
-                "A resumed run must have the images that it began with: restore them, or start "
-                f"another run. Received: {changes}"
+                "A resumed run must have the images that it began with: restore them, leave out "
+                "those that are gone (--exclude LIST, their paths), or start another run. "
+                f"Received: {changes}"
             )
         before, now = self.unfinished.get("versions", {}), plan.recipe["versions"]
         if before != now:
@@ -162,13 +209,28 @@ class Job:
                 f"differ from a run without a stop: {'; '.join(changed)}"
             )
 
-    def begin(self, plan: TrainingPlan) -> None:
-        """Writes the folder before the first step: recipe, split and the first page."""
+    def begin(self, plan: TrainingPlan, start_step: int = 0) -> None:
+        """Writes the folder before the first step: recipe, split and the first page.
+
+        Args:
+            plan: The plan.
+            start_step: Steps that were done before.
+        """
+        if self.excluded:
+            origin = f"--exclude and --resume after step {start_step}"
+            fact = {"value": ", ".join(self.data.exclude), "from": origin}
+            plan.recipe["facts"]["excluded"] = fact
         if not self.folder.resume:
             self.folder.start(plan.recipe)
         if not self.folder.writes:
             return
-        if (record := SplitRecord.of(plan.fingerprints)) is not None:
+        with atomic_write(self.folder.path / IMAGES) as path:
+            np.save(path, plan.numbers)
+        if self.excluded:
+            self.folder.write_recipe(plan.recipe)
+        record = SplitRecord.of(plan.fingerprints)
+        # Images that a run goes on without stay in the record: it has seen them.
+        if record is not None and "excluded" not in plan.recipe["facts"]:
             record.write(self.folder.path)
         if not self.folder.resume and plan.has_classes:
             write_run_page(self.folder.path, plan, self.data)
@@ -271,6 +333,7 @@ class Job:
             "images": {**counts, "skipped": len(source.skipped)},
             "versions": versions(),
         }
+        self.source = source
         plan = TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )
@@ -285,13 +348,26 @@ class Job:
     def _open(self, weights: OpenedModel, download: bool) -> Source:
         """Returns the images in splits, with the classes and images of the weights to extend."""
         settings, share = self.settings, self.settings.validation_share
+        how: dict[str, Any] = {"download": download}
         if isinstance(settings, MaskedPatches):
-            return self.data.open(share, labelled=False, download=download)
+            how["labelled"] = False
+        elif isinstance(settings, FineTuning) and extends_head(settings):
+            how["min_classes"] = 1  # The weights have other classes.
+        else:
+            how["trained"] = True
+        if self.excluded or "excluded" in self.unfinished.get("facts", {}):
+            # Each of the others is in the part that it had, whatever a new choice would be.
+            record = SplitRecord.read(self.folder.shared)
+            source = record and by_record(self.data, record, share, **how)
+            if source is None:
+                raise ValueError(
+                    "A run goes on without some of its images where they are files. Received: "
+                    f"{self.data.name}"
+                )
+        else:
+            source = self.data.open(share, **how)
         if not isinstance(settings, FineTuning):
-            return self.data.open(share, trained=True, download=download)
-        extends = extends_head(settings)  # The weights have other classes.
-        options: Any = {"min_classes": 1} if extends else {"trained": True}
-        source = self.data.open(share, **options, download=download)
+            return source
         source = extend(source, weights, settings, share, download=download)
         record = SplitRecord.read(weights.folder)
         notes = notes_of_seen(source.splits, record, "in the run of the weights")
@@ -324,8 +400,8 @@ class Job:
             self.options.log(f"all skipped files are in {self.folder.output / RECIPE}")
 
 
-def images_hash(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> str:
-    """Returns the SHA-256 of the images of a run in their order, with class and part.
+def image_numbers(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> np.ndarray:
+    """Returns a number for each image of a run with its class and part, uint64 `(N,)`, in order.
 
     Images in record files are known by their names, all others by their bytes.
 
@@ -333,11 +409,11 @@ def images_hash(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -
         source: The images in splits.
         fingerprints: Their `read_fingerprints`.
     """
-    digest = hashlib.sha256(repr(source.class_names).encode())
+    numbers = []
     for part, examples in source.splits.items():
         known = fingerprints[part]
         read = np.zeros(len(examples), "uint64") if known is None else known
         for name, label, image in zip(examples.names, examples.labels, read, strict=True):
             what = image.tobytes() if image else name.encode("utf-8", "surrogateescape")
-            digest.update(f"\n{part} ".encode() + np.asarray(label).tobytes() + what)
-    return digest.hexdigest()
+            numbers.append(fingerprint(f"{part} ".encode() + np.asarray(label).tobytes() + what))
+    return np.array(numbers, "uint64")

@@ -226,13 +226,24 @@ def train(
             f"{run.path}.",
             received[0],
         )
+    take_best(trainer, run, settings)
+    return history
+
+
+def take_best(trainer: Trainer, run: RunFolder, settings: Settings) -> None:
+    """Gives a trainer's model the weights that a run ends with: the best ones, or the averages.
+
+    Args:
+        trainer: The trainer, at the run's last step.
+        run: The run.
+        settings: Resolved settings.
+    """
     if settings.keep == "best" and run.best_score() is not None:
         run.load_best(trainer.model)
     elif trainer.averages:
         with trainer.averaged_weights() as model:
             averaged = model.get_weights()
         trainer.model.set_weights(averaged)
-    return history
 
 
 class _StepCallback(keras.callbacks.Callback):

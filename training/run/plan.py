@@ -92,6 +92,7 @@ class TrainingPlan:
         teacher: The teacher that the model learns from, or None.
         samples: The photos that travel with the classifier; None without classes.
         fingerprints: The `read_fingerprints` of the images, once they are read.
+        numbers: Their `job.image_numbers`.
     """
 
     opened: OpenedModel
@@ -104,6 +105,7 @@ class TrainingPlan:
     teacher: Teacher | None = None
     samples: ChosenSamples | None = None
     fingerprints: Mapping[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
+    numbers: np.ndarray = dataclasses.field(default_factory=lambda: np.array([], "uint64"))
 
     @property
     def has_classes(self) -> bool:

@@ -275,7 +275,7 @@ def extend(
     given = DataSpec(settings.replay)
     spec = spec_of_run(dict(weights.recipe), given) or given
     record = SplitRecord.read(weights.folder)
-    replayed = record and _by_record(spec, record, validation, download=download)
+    replayed = record and by_record(spec, record, validation, download=download)
     if replayed is None:
         replayed = spec.open(validation, download=download)
     unknown = [name for name in replayed.class_names if name not in names]
@@ -298,12 +298,20 @@ def extends_head(settings: FineTuning) -> bool:
     return settings.head == "extend" or settings.replay is not None
 
 
-def _by_record(spec, record, validation, *, download):
-    """The replayed images as the run of the weights split them; None for images not of the run.
+def by_record(
+    spec: DataSpec, record: SplitRecord, validation: Callable[[int], float], **how: Any
+) -> Source | None:
+    """Returns the images of data as a run split them; None for images that are not of the run.
 
     Images that are new to that run are trained on, if the data do not hold them out.
+
+    Args:
+        spec: The data.
+        record: The record of the run.
+        validation: See `DataSpec.open`.
+        **how: See `DataSpec.open`.
     """
-    source = spec.open(download=download, recorded=True)
+    source = spec.open(recorded=True, **how)
     part_of, train = {}, source.splits.get("train")
     for split, examples in source.splits.items():
         numbers = examples.fingerprints()

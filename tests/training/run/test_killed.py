@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from keras_vit.classifier_folder import load_classifier
-from keras_vit.training.run.folder import UNFINISHED
-from keras_vit.utils.files import check_folder
+from keras_vit.utils.files import UNFINISHED, check_folder
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "killed.py"
 KILLED = -9

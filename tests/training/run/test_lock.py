@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from keras_vit.training.run.folder import BEST, LOCK, UNFINISHED, RunFolder
+from keras_vit.training.run.folder import BEST, LOCK, RunFolder
+from keras_vit.utils.files import UNFINISHED
 
 PROGRAM = """
 import sys

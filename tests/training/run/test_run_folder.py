@@ -7,9 +7,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.training.run.folder import BEST, STATES, RunFolder
+from keras_vit.training.run.folder import BEST, RunFolder
 from keras_vit.training.run.loop import read_history
 from keras_vit.utils import files
+from keras_vit.utils.files import STATES
 
 
 def unfinished(output, **options):

@@ -21,9 +21,9 @@ from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import predictions as evaluation_predictions
 from keras_vit.training.run.finetune import build_model, finetune
-from keras_vit.training.run.folder import UNFINISHED
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.trainer.devices import Place
+from keras_vit.utils.files import UNFINISHED
 from makers import tiny_config, write_classes
 
 pytest.importorskip("safetensors.numpy")

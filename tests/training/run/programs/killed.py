@@ -28,10 +28,10 @@ import tensorflow as tf
 from keras_vit.command_line import main as run_command
 from keras_vit.training import Adam, FineTuning, SoftmaxCrossentropy, Trainer, warmup_schedule
 from keras_vit.training.run import finetune  # noqa: F401
-from keras_vit.training.run.folder import PARTIAL, UNFINISHED, RunFolder
+from keras_vit.training.run.folder import PARTIAL, RunFolder
 from keras_vit.training.run.loop import train
 from keras_vit.utils import files
-from keras_vit.utils.files import MODEL
+from keras_vit.utils.files import MODEL, UNFINISHED
 
 FOLDER = pathlib.Path(sys.argv[1]).resolve()
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC

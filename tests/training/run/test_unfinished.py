@@ -1,0 +1,188 @@
+"""A run that cannot go on as it began: without a photo, and its weights as a classifier."""
+
+import dataclasses
+import json
+import re
+import shlex
+
+import keras
+import numpy as np
+import pytest
+from runs import SignalAt, silent, tiny_settings
+
+from keras_vit.classifier_folder import load_classifier
+from keras_vit.command_line import main
+from keras_vit.models.opening import open_model
+from keras_vit.models.rebuild import inference_model
+from keras_vit.training import finetune
+from keras_vit.training.data import batches
+from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
+from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.run.finetune import pretrain_masked_patches
+from keras_vit.training.run.loop import Interrupted
+from keras_vit.training.settings import MaskedPatches
+from keras_vit.training.trainer.trainer import NonFiniteError
+from makers import tiny_config, write_classes
+
+SETTINGS = tiny_settings(
+    image_size=8, batch_size=6, steps=8, evaluate_every=2, averaging=0.5, augmentation="none"
+)
+
+
+class Vanishing(keras.callbacks.Callback):
+    """Removes or changes a photo during a run, and keeps its trainer."""
+
+    def __init__(self, change=None, step=3):
+        super().__init__()
+        self.change, self.step = change, step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch + 1 == self.step and self.change:
+            self.change()
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return write_classes(tmp_path / "photos", 8, size=(8, 8))
+
+
+def trained_photo(output):
+    """A photo that the run of an output trains on."""
+    record = SplitRecord.read(output.with_name(f"{output.name}.partial"))
+    paths = sorted((output.parent / "photos").rglob("*.png"))
+    numbers = file_fingerprints(list(map(str, paths)))
+    return next(
+        path for path, is_in in zip(paths, record.has("train", numbers), strict=True) if is_in
+    )
+
+
+def line_of(error):
+    """The words after keras-vit convert in an error."""
+    words = shlex.split(str(error).rpartition("a model of them: ")[2])
+    assert words[:2] == ["keras-vit", "convert"]
+    return words[2:]
+
+
+@pytest.mark.parametrize("change", ["removed", pytest.param("cut", marks=pytest.mark.slow)])
+def test_a_run_goes_on_without_a_photo_that_vanished(photos, tmp_path, change, monkeypatch):
+    monkeypatch.setattr(batches, "_parallel_calls", lambda: 2)  # So many images are read ahead.
+    settings = dataclasses.replace(SETTINGS, steps=16, evaluate_every=4)
+    output, gone = tmp_path / "run", []
+
+    def spoil():
+        gone.append(trained_photo(output))
+        content = gone[0].read_bytes()
+        gone[0].unlink() if change == "removed" else gone[0].write_bytes(content[:60])
+
+    with pytest.raises(ValueError, match="must be whole while they are read") as stopped:
+        finetune(photos, output, settings, log=silent, callbacks=[Vanishing(spoil, step=5)])
+    assert f"Received: {gone[0]}: " in str(stopped.value)
+    partial, best = line_of(stopped.value)
+    assert (partial, best) == (f"{output}.partial", f"{output}-best")
+    with pytest.raises(ValueError, match="leave out those that are gone.*1 gone"):
+        finetune(None, output, resume=True, log=silent)
+    name = gone[0].relative_to(photos).as_posix()
+    before = SplitRecord.read(f"{output}.partial").parts
+    done = finetune(None, output, resume=True, exclude=[name], log=silent)
+    recipe = json.loads((output / "recipe.json").read_text())
+    assert recipe["data"]["exclude"] == [name]
+    fact = recipe["facts"]["excluded"]
+    assert fact["value"] == name
+    assert re.fullmatch("--exclude and --resume after step [48]", fact["from"])
+    assert done.history[-1]["step"] == "16"
+    after = SplitRecord.read(output).parts
+    assert all(np.array_equal(before[part], after[part]) for part in before)
+    report = evaluate_classifier(load_classifier(output), photos)
+    assert report.to_json()["top_1"] == done.report.to_json()["top_1"]
+    assert report.count == done.report.count
+
+
+def test_a_run_that_goes_on_without_a_photo_has_all_others(photos, tmp_path):
+    output = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        finetune(photos, output, SETTINGS, log=silent, callbacks=[SignalAt(3)])
+    first = trained_photo(output)
+    first.unlink()
+    second = trained_photo(output)
+    (photos / "red" / first.name).rename(photos / "blue" / f"9{first.name}")
+    exclude = [first.relative_to(photos).as_posix()]
+    with pytest.raises(ValueError, match="must have the images that it began with"):
+        finetune(None, output, resume=True, exclude=exclude, log=silent)
+    (photos / "blue" / f"9{first.name}").rename(photos / "red" / first.name)
+    second.unlink()
+    with pytest.raises(ValueError, match="must have the images that it began with"):
+        finetune(None, output, resume=True, exclude=exclude, log=silent)
+    exclude.append(str(second))  # A whole path.
+    with pytest.raises(Interrupted):
+        finetune(None, output, resume=True, exclude=exclude, log=silent, callbacks=[SignalAt(2)])
+    done = finetune(None, output, resume=True, log=silent)  # It remembers them.
+    assert done.classifier.recipe["images"]["train"] == 15 - 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"keep": "last"}, {"train": "lora"}, {"validation": 0.0, "averaging": None}],
+    ids=["averages", "last", "lora", "no validation"],
+)
+def test_an_unfinished_run_is_opened_with_the_weights_that_it_would_end_with(
+    changes, photos, tiny, tmp_path
+):
+    settings = dataclasses.replace(SETTINGS, model=None, weights=str(tiny), **changes)
+    kept = Vanishing()
+    with pytest.raises(Interrupted):
+        finetune(photos, tmp_path / "run", settings, log=silent, callbacks=[SignalAt(4), kept])
+    trainer = kept.model
+    if trainer.averages:
+        with trainer.averaged_weights() as model:
+            expected = inference_model(model)
+    else:
+        expected = inference_model(trainer.model)
+    opened = open_model(tmp_path / "run.partial")
+    assert opened.class_names == ("blue", "green", "red")
+    found = opened.classifier().model
+    for one, other in zip(found.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_best_weights_of_a_run_that_ended_in_nan_become_a_classifier(photos, tmp_path, capsys):
+    def overflow():
+        weight = spoiling.model.trainable_variables[0]
+        weight.assign(np.full(weight.shape, np.nan))
+
+    spoiling = Vanishing(overflow, step=5)
+    with pytest.raises(NonFiniteError, match="lower learning rate") as stopped:
+        finetune(photos, tmp_path / "run", SETTINGS, log=silent, callbacks=[spoiling])
+    words = line_of(stopped.value)
+    assert main(["evaluate", words[0], "--data", str(photos)]) == 0
+    assert "6 images that the run held out" in capsys.readouterr().out
+    assert main(["convert", *words]) == 0
+    classifier = load_classifier(words[1])
+    assert classifier.class_names == ("blue", "green", "red")
+    assert np.isfinite(np.concatenate([np.ravel(w) for w in classifier.model.get_weights()])).all()
+
+
+def test_the_body_of_an_unfinished_run_of_masked_patches_is_written_as_weights(photos, tmp_path):
+    settings = MaskedPatches(
+        model=tiny_config(), image_size=(8, 8), steps=6, batch_size=4, accumulate=1,
+        evaluate_every=2, augmentation="none",
+    )  # fmt: skip
+    with pytest.raises(Interrupted):
+        pretrain_masked_patches(
+            photos, tmp_path / "run", settings, log=silent, callbacks=[SignalAt(3)]
+        )
+    assert main(["convert", f"{tmp_path}/run.partial", f"{tmp_path}/body.npz"]) == 0
+    opened = open_model(tmp_path / "body.npz", normalization="half")
+    assert opened.description.config.width == 16
+
+
+def test_an_unfinished_run_without_weights_is_refused(photos, tmp_path):
+    def stop():
+        raise ValueError("stopped")
+
+    with pytest.raises(ValueError, match=re.escape("stopped")) as error:
+        finetune(
+            photos, tmp_path / "run", SETTINGS, log=silent, callbacks=[Vanishing(stop, step=1)]
+        )
+    assert str(error.value) == "stopped"
+    with pytest.raises(ValueError, match="must have saved weights"):
+        open_model(tmp_path / "run.partial")
