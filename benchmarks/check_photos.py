@@ -66,6 +66,8 @@ COUNTS = (50, 100, 1000)
 NOISY = 3200
 TRIALS, SET, BURST = 20, 500, 5
 BURSTS = 600
+# Plane and ship, car and truck, bird and frog, cat and dog, deer and horse.
+ALIKE_CLASSES = np.array([8, 9, 6, 5, 7, 3, 2, 4, 0, 1])
 SHOWN = 1000  # Labels on the page.
 REGULARISED = 0.001  # scikit-learn's C.
 MAJORITY = 3  # There are five reviewers.
@@ -179,8 +181,12 @@ def ridge_doubts(decomposition, labels):
     return doubts_of_classes(scores, labels), time.process_time() - began
 
 
-def planted_labels(truth):
-    """Returns labels by name, some turned to another class."""
+def planted_labels(truth, features):
+    """Returns labels by name, some turned to another class.
+
+    The last ones are turned where people would: between classes that look alike, all cats that are
+    wrong into dogs, and, of all classes, the images that the features are least sure of.
+    """
     labels = {"right": truth}
     for kind in ("any", "next", "pairs"):
         for share in (0.03, 0.1, 0.3):
@@ -192,6 +198,22 @@ def planted_labels(truth):
                 "pairs": truth ^ 1,
             }[kind]
             labels[f"{kind}, {share:.0%}"] = np.where(wrong, turned % CLASSES, truth)
+    rng = np.random.default_rng(0)
+    draws = rng.random(len(truth))
+    for share in (0.1, 0.2):
+        labels[f"hard pairs, {share:.0%}"] = np.where(draws < share, ALIKE_CLASSES[truth], truth)
+    for share in (0.2, 0.5):
+        labels[f"cats as dogs, {share:.0%}"] = np.where((truth == 3) & (draws < share), 5, truth)
+    decomposition = Decomposition(features)
+    scores = decomposition.ridge(one_hot(truth), decomposition.l2_of([0.01])[0])
+    scores = scores.left_out_predictions
+    own = scores[np.arange(len(truth)), truth]
+    others = np.where(one_hot(truth, CLASSES) > 0, -np.inf, scores)
+    order = np.argsort(np.argsort(own - others.max(axis=1)))  # 0 is the least sure.
+    for share in (0.1,):
+        wrong = draws < 2 * share * (1 - order / len(truth))
+        turned = np.where(wrong, others.argmax(axis=1), truth)
+        labels[f"least sure, {share:.0%}"] = turned
     return labels
 
 
@@ -259,7 +281,7 @@ def measure_cleaning(features, human, test_features, test_labels):
             "replaced": np.where(chosen, doubts.proposed, labels),
             f"{SHOWN:,} decided": decided,
         }
-        l2 = 0.01 * decomposition.mean_eigenvalue
+        l2 = decomposition.l2_of([0.01])[0]
         ridges = {by: decomposition.ridge(one_hot(now), l2) for by, now in changed.items()}
         ridges["dropped"] = Decomposition(features[kept]).ridge(one_hot(labels[kept]), l2)
         found = [
@@ -281,7 +303,7 @@ def measure_bursts(images, features_of, test_features, test_labels):
         pixels = np.concatenate([crops_of(images[number], rng) for number in sources])
         values = features_of(pixels)
         prints = [photo_facts(png(picture)).fingerprint for picture in pixels]
-        found = joined_groups(len(pixels), find_copies(prints, values))
+        found = joined_groups(len(pixels), find_copies(prints, values).pairs)
         honest = []
         for groups in (np.arange(len(pixels)), found):
             parts = assign(labels, groups, [0.8, 0.2], seed)
@@ -323,7 +345,7 @@ def measure_copies(images, features, order, pairs_file):
     prints = [photo_facts(png(picture)).fingerprint for picture in pixels]
     both = np.concatenate([features["test"], features["train"][train]])
     began = time.process_time()
-    found = find_copies(prints, both)
+    found = find_copies(prints, both).pairs
     seconds = time.process_time() - began
     across = {(c.first, c.second): c.kind for c in found if c.first < count <= c.second}
     known = {(int(a), count + position[int(b)]): judgment for a, b, judgment in pairs}
@@ -389,7 +411,7 @@ def measure_planted(images, labels, features_of):
         test = rng.random(SET) < 0.2
 
         # Clean.
-        copies = find_copies([photo.fingerprint for photo in facts], values)
+        copies = find_copies([photo.fingerprint for photo in facts], values).pairs
         found["burst"][1] += any(test[pair.first] != test[pair.second] for pair in copies)
         shortcuts = find_shortcuts(facts, targets, joined_groups(SET, copies), seed=trial)
         found["border"][1] += any(shortcut.found for shortcut in shortcuts)
@@ -410,7 +432,7 @@ def measure_planted(images, labels, features_of):
         burst = [photo_facts(png(picture)) for picture in crops]
         values = np.concatenate([values[BURST:], features_of(crops)])
         prints = [photo.fingerprint for photo in [*facts[BURST:], *burst]]
-        groups = joined_groups(SET, find_copies(prints, values))
+        groups = joined_groups(SET, find_copies(prints, values).pairs)
         found["burst"][0] += len(set(groups[-BURST:].tolist())) == 1
     rows = [[name, *(f"{value} of {TRIALS}" for value in values)] for name, values in found.items()]
     print_table(["planted", "found", "found in clean sets"], rows)
@@ -464,7 +486,7 @@ def main():
             chosen = np.random.default_rng(0).permutation(len(test_labels))[:NOISY]
             truth, pixels = test_labels[chosen], images["test"][chosen]
             for values in (features_of(pixels), patches_of(pixels)):
-                measure_labels(values, truth, planted_labels(truth))
+                measure_labels(values, truth, planted_labels(truth, values))
         if "reviewed" in arguments.parts:
             original = np.load(
                 pathlib.Path(arguments.pairs).with_name("cifar10_test_set_original_labels.npy")

@@ -124,8 +124,43 @@ def test_the_share_of_wrong_labels_is_judged_unless_there_are_too_few_images(rep
     many, few = (dataclasses.replace(report, noise=noise) for noise in (0.02, None))
     assert "estimated share of wrong labels: 0.02, above 0.01" in many.exceeded()
     assert many.exceeded()[:-1] == few.exceeded()
-    assert "an estimated 2.0% of all stand out" in str(many)
+    assert "at least an estimated 2.0% of all are (a lower bound)" in str(many)
     assert "in doubt; too few images a class to estimate how many are wrong" in str(few)
+
+
+def test_labels_that_are_not_judged_are_a_finding(report, monkeypatch, capsys):
+    always = "the features tell the classes apart no better than always red (50.0%)"
+    unjudged = dataclasses.replace(report, noise=None, findings=[], unreadable=(), unjudged=always)
+    monkeypatch.setattr("keras_vit.training.trust.check_photos", lambda *_, **__: unjudged)
+    assert command_line.main(["check", "tfds:photos", "--strict"]) == 1
+    printed = capsys.readouterr().out
+    assert f"labels      not judged: {always}; try other --weights\n" in printed
+    assert f"strict  wrong labels: not judged, {always}\n" in printed
+
+
+def test_the_line_names_classes_that_are_confused(report):
+    confused = dataclasses.replace(report, confused=("cat and dog",))
+    line = dict(confused.lines())["labels"]
+    assert line.endswith(
+        "; wrong labels between cat and dog cannot be seen: these features confuse them"
+    )
+
+
+def test_the_line_of_copies_states_the_bound_and_a_fixed_frame(report):
+    fixed = dataclasses.replace(report, of_one_frame=True)
+    assert "(each photo compared with its 12 nearest)" in dict(report.lines())["copies"]
+    assert "only near-identical ones are listed and no bursts" in dict(fixed.lines())["copies"]
+
+
+def test_photos_without_a_class_to_see_are_not_judged(tmp_path):
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        picture = smooth_picture(rng, (32, 32), (9, 9))
+        write_picture(tmp_path / CLASSES[number % 2] / f"{number}.png", np.asarray(picture))
+    report = check_photos(tmp_path, weights="cifar10")
+    assert "no better than always" in report.unjudged
+    assert report.noise is None
+    assert report.of_kind("wrong labels") == []
 
 
 def test_split_csv_has_the_paths_of_the_data_and_keeps_groups_together(photos, tmp_path):

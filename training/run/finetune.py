@@ -516,14 +516,15 @@ def decision_of_run(
     if record is not None and numbers is not None and (seen := record.has_seen(numbers)).any():
         log(f"split   {seen.sum()} calibration images with a copy that was trained on are left out")
         examples = examples.take(np.flatnonzero(~seen))
-    examples, batch_size = counted(examples, source.groups, log), plan.settings.micro_batch_size
+    examples, grouped = counted(examples, source.groups, log)
+    batch_size = plan.settings.micro_batch_size
     try:
         check_counts(examples.labels, labels, bounds)
         known, trained = (
             compute_scores(model, part, plan.preprocessing, batch_size=batch_size)
             for part in (examples, spaced(source.splits["train"]))
         )
-        found = find_decision(labels, known, trained.features, bounds)
+        found = find_decision(labels, known, trained.features, bounds, grouped=grouped)
     except ValueError as error:
         log(f"no decision: {error}")
         return None

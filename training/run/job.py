@@ -338,7 +338,7 @@ class Job:
             opened, description, rows, source, settings, recipe, weights, teacher, samples
         )
         if settings.decision is not None:  # Too few for a bound is an error before the first step.
-            held_out = counted(source.splits["calibration"], source.groups, lambda line: None)
+            held_out, _ = counted(source.splits["calibration"], source.groups, lambda line: None)
             check_counts(held_out.labels, labels, settings.decision)
         if starts_with_probe(plan):
             start = {"value": "linear probe", "from": "solved before the first step"}

@@ -95,7 +95,7 @@ def calibrate(
     check_own_files(folder)
     settings.check(classifier.description.labels)
     strangers = None if unknown is None else image_files(unknown)
-    known, trained, skip_unreadable = calibration_images(
+    known, trained, skip_unreadable, grouped = calibration_images(
         classifier, data_spec(data, **data_options), split, log, training_data
     )
     labels, plain = classifier.description.labels, without_unknown(classifier.model)
@@ -119,7 +119,7 @@ def calibrate(
     scores, features = scores_of(known), None
     if trained is not None and recognises_strange(len(scores), settings):
         features = scores_of(trained).features
-    found = find_decision(labels, scores, features, settings)
+    found = find_decision(labels, scores, features, settings, grouped=grouped)
     for line in found.lines:
         log(line)
     recipe = {**classifier.recipe, "decision": found.to_json()}
@@ -151,7 +151,7 @@ def calibration_images(
     split: str | None = None,
     log: Callable[[str], object] = print,
     given: Data = None,
-) -> tuple[Examples, Examples | None, bool]:
+) -> tuple[Examples, Examples | None, bool, bool]:
     """Returns the images that a classifier's decision is found on, labelled with its numbers.
 
     Args:
@@ -163,7 +163,8 @@ def calibration_images(
 
     Returns:
         Images that it was neither trained on nor chosen by; images that it was trained on, evenly
-        spaced, or None without any; and whether files that cannot be read are left out.
+        spaced, or None without any; whether files that cannot be read are left out; and whether
+        one image of each group counts.
 
     Raises:
         ValueError: If all images were trained on or chosen by, or the classes do not fit.
@@ -180,7 +181,7 @@ def calibration_images(
     if seen is not None and seen.any():
         log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
         known = known.take(np.flatnonzero(~seen))
-    known = counted(known, images.source.groups, log)
+    known, grouped = counted(known, images.source.groups, log)
     if given is not None:
         trained = _trained_on(classifier, data_spec(given))
     else:
@@ -194,7 +195,7 @@ def calibration_images(
         trained = trained or _found_training_images(classifier, spec)
     trained = None if trained is None else spaced(trained)
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
-    return known.relabelled(numbers), trained, images.skip_unreadable
+    return known.relabelled(numbers), trained, images.skip_unreadable, grouped
 
 
 def _found_training_images(classifier, spec):

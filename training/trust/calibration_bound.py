@@ -131,6 +131,7 @@ class Decision:
         answered: Images that are answered.
         wrong: Wrong answers among these.
         calibration_errors: Expected calibration error before and after the temperature.
+        grouped: Whether one image of each group and of each content counted.
     """
 
     settings: DecisionSettings
@@ -143,6 +144,7 @@ class Decision:
     answered: int = 0
     wrong: int = 0
     calibration_errors: tuple[float, float] = (math.nan, math.nan)
+    grouped: bool = False
 
     def calibrated(self, model: keras.Model) -> keras.Model:
         """Returns a model with this decision in it, and "unknown" as its last output."""
@@ -160,8 +162,15 @@ class Decision:
             "strange": self.strange,
             "max_error": bound,
             "confidence": None if bound is None else self.settings.confidence,
+            "holds_for": self.holds_for,
             "calibration_errors": list(self.calibration_errors),
         }
+
+    @property
+    def holds_for(self) -> str:
+        """The photos that the bound is for: with groups, larger ones count no more than others."""
+        which = "one photo of each group (copies are a group)," if self.grouped else "photos"
+        return f"{which} like the {self.images} held-out ones"
 
     @property
     def lines(self) -> list[str]:
@@ -170,7 +179,7 @@ class Decision:
         if settings.max_error is not None:
             lines.append(
                 f"with {_percent(settings.confidence)} confidence at most {settings.max_error:.1%} "
-                f"of the answers are wrong, for photos like the {self.images} held-out ones"
+                f"of the answers are wrong, for {self.holds_for}"
             )
         low, high = exact_interval(self.answered, self.images)
         answered = f"answered {self.answered / self.images:.0%} ({low:.0%} to {high:.0%})"
@@ -192,6 +201,8 @@ def find_decision(
     known: Scores,
     trained: np.ndarray | None,
     settings: DecisionSettings,
+    *,
+    grouped: bool = False,
 ) -> Decision:
     """Returns when a classifier answers.
 
@@ -204,6 +215,7 @@ def find_decision(
         trained: Features `(N, D)` of training images; None without any, and then no image is
             recognised as strange.
         settings: The bounds.
+        grouped: See `Decision`.
 
     Raises:
         ValueError: If there are too few images, a class without one, or no threshold within the
@@ -253,6 +265,7 @@ def find_decision(
         answered=answered,
         wrong=wrong,
         calibration_errors=(before.expected_error, after.expected_error),
+        grouped=grouped,
     )
 
 
@@ -292,8 +305,10 @@ def distinct(*keys: Sequence) -> np.ndarray:
 
 def counted(
     examples: Examples, groups: Mapping[str, int] | None, log: Callable[[str], object]
-) -> Examples:
-    """Returns the calibration images that count: one of each content and of each group.
+) -> tuple[Examples, bool]:
+    """Returns the calibration images that count, one of each content and of each group.
+
+    Returned with them is whether there are groups or copies.
 
     Args:
         examples: The calibration images.
@@ -311,7 +326,7 @@ def counted(
             f"split   {left} of the {len(examples)} calibration images do not count: copies, or of "
             "one group with another"
         )
-    return examples.take(places)
+    return examples.take(places), bool(groups or left)
 
 
 def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) -> None:
@@ -376,7 +391,7 @@ def with_section(card: str, decision: Decision) -> str:
     _, heading, rest = old.partition("\n## ")  # Sections that were added behind it.
     listed = "\n".join(f"- {line}" for line in decision.lines)
     return (
-        f"{text}\n{HEADING}\n\n{listed}\n\nThe bound holds for photos like the held-out ones. No "
+        f"{text}\n{HEADING}\n\n{listed}\n\nThe bound holds for {decision.holds_for}. No "
         f"bound is possible for photos of anything else.\n{heading}{rest}"
     )
 

@@ -24,6 +24,8 @@ from keras_vit.utils.files import write_text
 from keras_vit.utils.report import Table
 from keras_vit.utils.safe_text import for_line
 
+from .copies import CANDIDATES
+
 # What --strict counts, by the kind of finding, and the level of the share of wrong labels.
 STRICT = {
     "leaks": "copies in different parts of the data",
@@ -78,11 +80,15 @@ class CheckReport:
         groups: Group of each image, int `(N,)`: given groups, joined by the copies.
         expected: Accuracy of images that the linear map was fitted without, and its 95% interval;
             see `expected_accuracy`.
-        noise: The estimated share of wrong labels; None for too few images a class.
+        noise: The estimated share of wrong labels, a lower bound; None for too few images a class
+            and where labels are not judged.
         findings: The most doubtful labels first, then copies and shortcuts.
         unreadable: `(path, reason)` of files that cannot be read.
         notes: What the data are, and what was left out of them.
         written: The files that were written.
+        unjudged: Why labels are not judged; "" where they are.
+        confused: Pairs of classes between which wrong labels cannot be seen, the worst first.
+        of_one_frame: See `Copies`.
     """
 
     class_names: tuple[str, ...]
@@ -96,6 +102,9 @@ class CheckReport:
     unreadable: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     written: tuple[pathlib.Path, ...] = ()
+    unjudged: str = ""
+    confused: tuple[str, ...] = ()
+    of_one_frame: bool = False
 
     def of_kind(self, *kinds: str) -> list[Finding]:
         """Returns the findings of some kinds; see `Finding`."""
@@ -106,6 +115,8 @@ class CheckReport:
         counts = {"files that cannot be read": len(self.unreadable)}
         counts |= {text: len(self.of_kind(kind)) for kind, text in STRICT.items()}
         lines = [f"{text}: {count:,}, above 0" for text, count in counts.items() if count]
+        if self.unjudged:
+            lines.append(f"wrong labels: not judged, {self.unjudged}")
         if self.noise is not None and round(self.noise, 4) > MAX_NOISE:
             lines.append(f"estimated share of wrong labels: {self.noise:.4g}, above {MAX_NOISE:g}")
         return lines
@@ -124,11 +135,27 @@ class CheckReport:
             f"{len(doubted):,} in doubt; too few images a class to estimate how many are wrong"
             if self.noise is None
             else f"of the first {len(first)} in doubt about {wrong:.0f} are expected to be "
-            f"wrong; an estimated {self.noise:.1%} of all stand out"
+            f"wrong; at least an estimated {self.noise:.1%} of all are (a lower bound)"
         )
+        if self.unjudged:
+            labels = f"not judged: {self.unjudged}; try other --weights"
+        elif not first:
+            labels = "none stands out"
+        if self.confused:
+            more = f" and {len(self.confused) - 3} more pairs" if len(self.confused) > 3 else ""
+            labels += (
+                f"; wrong labels between {', between '.join(self.confused[:3])}{more} cannot be "
+                "seen: these features confuse them"
+            )
         leaks, conflicts = len(self.of_kind("leaks")), len(self.of_kind("conflicts"))
         copies = len(self.of_kind("leaks", "conflicts", "copies"))
         shortcuts = [f"{found.title} ({found.detail})" for found in self.of_kind("shortcuts")]
+        near = f" (each photo compared with its {CANDIDATES} nearest)"
+        if self.of_one_frame:
+            near = (
+                f" ({near[2:-1]}; most photos are of one frame, so only near-identical ones are "
+                "listed and no bursts: --group-by)"
+            )
         lines = [
             ("images", f"{len(self.names):,} of {len(self.class_names):,} classes{split}"),
             (
@@ -136,11 +163,11 @@ class CheckReport:
                 f"what to expect from these photos: leave-one-out accuracy {accuracy:.1%} "
                 f"({low:.1%} to {high:.1%}), each {left_out} left out",
             ),
-            ("labels", labels if first else "none stands out"),
+            ("labels", labels),
             (
                 "copies",
                 f"{copies:,} pairs, {leaks:,} in different parts of the data, {conflicts:,} of the "
-                "others with different labels",
+                f"others with different labels{near}",
             ),
             *(("shortcut", line) for line in shortcuts or ["none was found"]),
             *(("unreadable", line) for line in describe_skipped(self.unreadable)),

@@ -1,4 +1,13 @@
-"""Copies of images within labelled images, and images of one burst."""
+"""Copies of images within labelled images, and images of one burst.
+
+Photos of a fixed camera are alike, whatever they show. So candidates are the nearest by what is
+left of small photos without the mean photo and the first principal components, for each of several
+crops, mirrored or not: at most `CANDIDATES` of each photo. Their crop is refined by least squares
+(Gauss-Newton steps; Lucas and Kanade, 1981), and what is left of both is compared in one frame.
+
+Where the photos of random pairs are alike, bursts cannot be told from others. There only pairs are
+listed that differ by no more than JPEG and resizing change a photo.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +21,49 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from keras_vit.training.evaluation.embeddings import nearest
+from keras_vit.utils.progress import progress_bar
 
-from .fingerprints import THUMBNAIL, DuplicateIndex, Fingerprint
+from .fingerprints import CROP, GREY, THUMBNAIL, Fingerprint
 
 EXACT, NEAR, ALIKE = "exact", "near", "alike"
+
+# Photos that each is compared with by pixels, and `_NEIGHBOURS` by features.
+CANDIDATES = 12
 
 # Two images are alike if one is among the nearest of the other by features, and the details of
 # their thumbnails correlate so far where they overlap, one of them shifted. On CIFAR-10, crops of
 # one image (28 of 32 pixels) had 0.89 or more, the nearest other images of 500 up to 0.79.
 ALIKE_CORRELATION = 0.85
+# Shares of random pairs that are alike: with more, the photos are of one frame.
+_SHARE_ALIKE = 0.05
+# Correlation of what remains without the mean photo and the components. Of changed copies 0.92 or
+# more, of other photos up to 0.87, except where these show one thing in one frame.
+_LEAST_REMAINING = 0.91
+# Grey levels, of a pixel of the file: the median by which JPEG of quality 50 and resizing change
+# photos. Of 64 pixels a side, copies of photos of 300 differed by up to 0.75, other photos by 0.8.
+_CHANGE = 3.8
 
-_AT_ONCE = 256  # Images looked up at once.
+_AT_ONCE = 256  # Images or pairs at once.
 _NEIGHBOURS = 10  # Nearest images of each, whose thumbnails are compared.
 _SHIFT = THUMBNAIL // 4  # Pixels, in each direction.
 _LEAST_DETAIL = 100.0  # Sum of squares in the overlap: less is noise of a flat image.
 _DETAILS = (0.7, 3.0)  # Pixels: standard deviations of the Gaussians whose difference is compared.
-# Larger sets are searched within fewer bits: pairs that are near by chance grow with the square.
-_BITS, _LARGE, _BITS_OF_LARGE = 10, 20_000, 6
+
+# Crops: shares that are missing above, below, left and right.
+_WHOLE = (0.0, 0.0, 0.0, 0.0)
+_PLACES = (0.0, CROP / 2, CROP)
+_CROPS = [_WHOLE, (CROP, CROP, CROP, CROP)]
+_CROPS += [(top, CROP - top, left, CROP - left) for top in _PLACES for left in _PLACES]
+_LIMITS = (-0.02, 0.12)  # Of a refined crop.
+_SMALL, _COMPONENTS, _LEAST_COSINE = 12, 64, 0.5  # Pixels per side and numbers of candidates.
+_SIDE = 64  # Pixels per side for the difference.
+# Pixels per side for what remains, and the floor of its variances.
+_OF_ANY_FRAME, _OF_ONE_FRAME = (16, 0.1), (32, 0.01)
+_FLOOR_OF_FEW = 0.05
+_LEAST_ROUGHLY = 0.6  # Of what remains, before the last steps.
+_WHITE = 235  # Where some of the pixels of the file are white.
+_MOST_CLIPPED = 0.9  # Share of a photo: of one that light made white nothing can be said.
+_SAMPLE = 2000  # Random pairs.
 
 
 class Copy(NamedTuple):
@@ -37,9 +72,8 @@ class Copy(NamedTuple):
     Args:
         first: The number of an image.
         second: A larger number.
-        kind: "exact" if all pixels are equal, "near" if hashes and thumbnails agree, and "alike"
-            if only the features do.
-        cosine: Cosine of the angle between their features.
+        kind: "exact" if all pixels are equal, "near" if the pixels are where one is a crop of the
+            other, and "alike" if the features and the details of shifted thumbnails are.
     """
 
     first: int
@@ -47,34 +81,259 @@ class Copy(NamedTuple):
     kind: str
 
 
-def find_copies(fingerprints: Sequence[Fingerprint], features: np.ndarray) -> list[Copy]:
+class Copies(NamedTuple):
+    """The copies among images.
+
+    Args:
+        pairs: The pairs; of equal images each with the first of them.
+        of_one_frame: Whether random pairs are alike, so that bursts were not looked for and only
+            near-identical images are listed.
+    """
+
+    pairs: list[Copy]
+    of_one_frame: bool
+
+
+def find_copies(
+    fingerprints: Sequence[Fingerprint], features: np.ndarray, *, progress: bool = False
+) -> Copies:
     """Returns the pairs of images that are copies of each other, by their numbers.
 
     Args:
-        fingerprints: Fingerprints of the N images, with mirrored views.
+        fingerprints: Fingerprints of the N images.
         features: Their features `(N, D)`.
+        progress: Whether to show a line with the rate and the time left.
     """
-    count = len(fingerprints)
-    bits = _BITS if count <= _LARGE else _BITS_OF_LARGE
-    index = DuplicateIndex(range(count), fingerprints, bits)
+    firsts: dict[bytes, int] = {}
     kinds: dict[tuple[int, int], str] = {}
-    for start in range(0, count, _AT_ONCE):
-        part = fingerprints[start : start + _AT_ONCE]
-        for pair in index.find(range(start, start + len(part)), part):
-            if pair.train < pair.test:
-                kinds[pair.train, pair.test] = pair.kind
+    for number, image in enumerate(fingerprints):
+        first = firsts.setdefault(image.digest, number)
+        if first != number:
+            kinds[first, number] = EXACT
+    places = np.array(list(firsts.values()))  # One of each content.
+    images = [fingerprints[place] for place in places]
+    if len(images) < 2:
+        return Copies([Copy(*pair, kind) for pair, kind in sorted(kinds.items())], False)
+    thumbnails = np.stack([image.thumbnail for image in images])
+    pairs = np.random.default_rng(0).integers(len(images), size=(2, _SAMPLE))
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    correlations = shifted_correlations(*thumbnails[pairs])
+    of_one_frame = float((correlations >= ALIKE_CORRELATION).mean()) > _SHARE_ALIKE
+
+    greys = np.stack([image.grey for image in images])
+    sizes = np.array([image.side for image in images], "float32")
+    found, views = _candidates(greys, progress)
+    frames = _Frames(greys, *(_OF_ONE_FRAME if of_one_frame else _OF_ANY_FRAME))
+    with progress_bar(len(found), "copies", unit="pairs", disable=not progress) as bar:
+        for start in range(0, len(found), _AT_ONCE):
+            some, view = found[start : start + _AT_ONCE], views[start : start + _AT_ONCE]
+            photos, others = greys[some.T].astype("float32")
+            mirrored = view >= len(_CROPS)
+            photos[mirrored] = photos[mirrored, :, ::-1]
+            crops = np.array(_CROPS, "float32")[view % len(_CROPS)]
+            change = frames.changes(photos, others, crops)
+            # Noise of a pixel of the file is less in the mean of several.
+            side = np.minimum(*sizes[some.T])
+            limit = _CHANGE / np.maximum(side / _SIDE, 1) if of_one_frame else np.inf
+            for pair in np.sort(places[some[change < limit]], axis=1).tolist():
+                kinds.setdefault((pair[0], pair[1]), NEAR)
+            bar.update(len(some))
+    if not of_one_frame:
+        for pair in _alike(thumbnails, features[places]):
+            first, second = places[pair]
+            kinds.setdefault((int(first), int(second)), ALIKE)
+    return Copies([Copy(*pair, kind) for pair, kind in sorted(kinds.items())], of_one_frame)
+
+
+def _candidates(greys, progress):
+    """Returns pairs of a photo and one that it may be a crop of, `(P, 2)`, and the view `(P,)`.
+
+    A view is the number of the crop, more by the number of crops for mirrored ones.
+    """
+    count = len(greys)
+    whole = _unit(_cut_all(greys, _WHOLE, _SMALL))
+    mirrored = whole.reshape(count, _SMALL, _SMALL)[:, :, ::-1].reshape(count, -1)
+    crops = []
+    for crop in _CROPS:
+        small = _unit(_cut_all(greys, crop, _SMALL))
+        mean, axes, scales = _whitening(small, 0.1)
+        axes = (axes * scales[:-1])[:, :_COMPONENTS]
+        crops.append([_scaled((part - mean) @ axes) for part in (small, whole, mirrored)])
+    views = [(queries[mirror], own) for mirror in (0, 1) for own, *queries in crops]
+    found, most = [], min(CANDIDATES, count - 1)
+    with progress_bar(count, "copies", disable=not progress) as bar:
+        for start in range(0, count, _AT_ONCE):
+            rows = slice(start, start + _AT_ONCE)
+            best = np.full((len(greys[rows]), count), -1, "float32")
+            for query, own in views:
+                np.maximum(best, query[rows] @ own.T, out=best)
+            best[np.arange(len(best)), np.arange(start, start + len(best))] = -1
+            top = np.argpartition(-best, most - 1, axis=1)[:, :most]
+            row, column = np.nonzero(np.take_along_axis(best, top, axis=1) >= _LEAST_COSINE)
+            found.append(np.stack([row + start, top[row, column]], axis=1))
+            bar.update(len(best))
+    pairs = np.concatenate(found)
+    cosines = [np.einsum("pd,pd->p", query[pairs[:, 0]], own[pairs[:, 1]]) for query, own in views]
+    return pairs, np.argmax(cosines, axis=0)
+
+
+class _Frames:
+    """Photos in the same frame, compared by what remains after the mean and the components.
+
+    Args:
+        greys: uint8 `(N, 96, 96)`; the mean and the components are of 2,000 of them at most.
+        side: Pixels per side of what remains.
+        floor: See `_whitening`.
+    """
+
+    def __init__(self, greys, side, floor):
+        self._side = side
+        some = greys[np.linspace(0, len(greys) - 1, min(len(greys), _SAMPLE)).astype(int)]
+        units = _unit(_cut_all(some, _WHOLE, side))
+        self._mean, self._axes, self._scales = _whitening(units, floor)
+        means = _unit(some.astype("float32")).mean(axis=0).reshape(GREY, GREY)
+        self._photo = 1000 * means  # Of any contrast.
+
+    def changes(self, photos, others, crops):
+        """Returns by how much photos differ from crops of others `(P, 96, 96)`, float32 `(P,)`.
+
+        It is the median in grey levels; infinite unless what remains is similar.
+        """
+        refined = _refined(photos, others, crops, side=32, steps=4)
+        changes = np.full(len(photos), np.inf, "float32")
+        places = np.flatnonzero(self._remaining(photos, others, refined) >= _LEAST_ROUGHLY)
+        if not len(places):
+            return changes
+        photos, others = photos[places], others[places]
+        refined = _refined(photos, others, refined[places], side=48, steps=3)
+        is_similar = self._remaining(photos, others, refined) >= _LEAST_REMAINING
+        places, photos, others = places[is_similar], photos[is_similar], others[is_similar]
+        if not len(places):
+            return changes
+        for some in (crops[places], refined[is_similar]):  # White pixels may mislead the steps.
+            pixels, expected, clipped = _adjusted(photos, others, some, _SIDE)
+            levels = np.where(clipped, np.nan, np.abs(pixels - expected))
+            levels[clipped.mean(axis=1) > _MOST_CLIPPED] = np.inf
+            changes[places] = np.minimum(changes[places], np.nanmedian(levels, axis=1))
+        return changes
+
+    def _remaining(self, photos, others, crops):
+        """Returns the correlations of what remains after the mean photo and the components."""
+        pixels, expected, clipped = _adjusted(photos, others, crops, self._side)
+        mean = _unit(_cut(np.broadcast_to(self._photo, photos.shape), crops, self._side))
+        mean *= np.linalg.norm(self._mean)
+        left = [np.where(clipped, 0, _unit(values) - mean) for values in (pixels, expected)]
+        rest = self._scales[-1]
+        first, second = (
+            _scaled(rest * values + values @ self._axes * (self._scales[:-1] - rest) @ self._axes.T)
+            for values in left
+        )
+        return (first * second).sum(axis=1)
+
+
+def _refined(photos, others, crops, side, steps):
+    """Returns crops of others after steps of least squares towards photos, of any contrast."""
+    wanted = _unit(_cut(photos, _WHOLE, side))
+    grid = ((np.arange(side) + 0.5) / side).astype("float32")
+    for _ in range(steps):
+        pixels = _cut(others, crops, side)
+        down, right = np.gradient(pixels, axis=(1, 2))
+        slopes = [down * (1 - grid[:, np.newaxis]), -down * grid[:, np.newaxis]]
+        slopes += [right * (1 - grid), -right * grid]
+        unit = _unit(pixels)
+        jacobian = np.stack(slopes, axis=1).reshape(len(pixels), 4, -1) * np.float32(side)
+        jacobian -= jacobian.mean(axis=2, keepdims=True)
+        jacobian /= np.maximum(pixels.std(axis=(1, 2)) * side, 1)[:, np.newaxis, np.newaxis]
+        jacobian -= (jacobian @ unit[:, :, np.newaxis]) * unit[:, np.newaxis]  # Of the unit.
+        squares = jacobian @ jacobian.transpose(0, 2, 1)
+        damping = 1e-3 * np.trace(squares, axis1=1, axis2=2) + 1e-6
+        squares += damping[:, np.newaxis, np.newaxis] * np.eye(4, dtype="float32")
+        step = np.linalg.solve(squares, jacobian @ wanted[:, :, np.newaxis])[:, :, 0]
+        step /= np.maximum((unit * wanted).sum(axis=1, keepdims=True), 0.2)
+        crops = np.clip(crops + np.clip(step, -0.02, 0.02), *_LIMITS)
+    return crops
+
+
+def _adjusted(photos, others, crops, side):
+    """Returns pixels of photos, what crops of others in their light have, and which are clipped.
+
+    Each is `(P, side * side)`. Pixels are clipped where more light makes them white.
+    """
+    cuts = (_cut(photos, _WHOLE, side), _cut(others, crops, side))
+    pixels, source = (cut.reshape(len(photos), -1) for cut in cuts)
+    is_fit = (source > 5) & (source < 250) & (pixels > 8) & (pixels < _WHITE)
+    count = np.maximum(is_fit.sum(axis=1, keepdims=True), 1)
+    means = [(values * is_fit).sum(axis=1, keepdims=True) / count for values in (source, pixels)]
+    centred = (source - means[0]) * is_fit
+    products = (centred * (pixels - means[1])).sum(axis=1, keepdims=True)
+    gain = products / np.maximum(np.square(centred).sum(axis=1, keepdims=True), 1)
+    expected = means[1] + gain * (source - means[0])
+    is_brighter = means[1] + gain * (255 - means[0]) > 262  # White would be whiter than white.
+    clipped = is_brighter & (pixels >= _WHITE) & (expected >= _WHITE)
+    return pixels, np.where(clipped, pixels, np.clip(expected, 0, 255)), clipped
+
+
+def _cut(images, crops, side):
+    """Returns crops of images `(P, 96, 96)`, resized, float32 `(P, side, side)`."""
+    shares = np.broadcast_to(np.asarray(crops, "float32"), (len(images), 4)).T[..., np.newaxis]
+    kernels = []
+    for low, high in (shares[:2], shares[2:]):
+        grid = (np.arange(side, dtype="float32") + 0.5) / side
+        centres = np.clip(GREY * (low + grid * (1 - low - high)) - 0.5, 0, GREY - 1)
+        distances = np.abs(centres[:, :, np.newaxis] - np.arange(GREY, dtype="float32"))
+        kernel = np.maximum(0, 1 - distances / np.float32(max(1, GREY / side)))
+        kernels.append(kernel / kernel.sum(axis=2, keepdims=True))
+    return kernels[0] @ images @ kernels[1].transpose(0, 2, 1)
+
+
+def _cut_all(images, crop, side):
+    starts = range(0, len(images), _AT_ONCE)
+    some = (images[start : start + _AT_ONCE].astype("float32") for start in starts)
+    return np.concatenate([_cut(part, crop, side) for part in some])
+
+
+def _unit(images):
+    """Returns images as rows without contrast, whose squares have the sum 1."""
+    rows = images.reshape(len(images), -1)
+    rows = rows - rows.mean(axis=1, keepdims=True)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1)
+
+
+def _scaled(rows):
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
+
+
+def _whitening(rows, floor):
+    """Returns the mean of rows, the principal axes, and scales by which these vary about equally.
+
+    The last scale is that of axes without variance. No axis is strengthened as if it varied less
+    than a share of the mean, `floor`, and more where there are fewer rows than axes.
+    """
+    count, size = rows.shape
+    mean = rows.mean(axis=0)
+    left = rows - mean
+    if count < size:
+        values, vectors = np.linalg.eigh(left @ left.T / count)
+        axes = left.T @ (vectors / np.sqrt(count * np.maximum(values, 1e-9)))
+    else:
+        values, axes = np.linalg.eigh(left.T @ left / count)
+    floor += _FLOOR_OF_FEW * max(size / count - 1, 0)
+    variances = np.append(np.maximum(values[::-1], 0), 0)
+    scales = 1 / np.sqrt(variances + floor * variances.sum() / size + 1e-12)
+    return mean, axes[:, ::-1].astype("float32"), scales.astype("float32")
+
+
+def _alike(thumbnails, features):
+    """Returns the pairs that are alike by features and details, `(P, 2)`."""
+    count = len(thumbnails)
     centred = features - features.mean(axis=0, dtype="float64").astype(features.dtype)
     numbers, _ = nearest(centred, centred, min(_NEIGHBOURS + 1, count))
     places = np.repeat(np.arange(count), numbers.shape[1])
-    candidates = np.sort(np.stack([places, numbers.reshape(-1)], axis=1), axis=1)
-    candidates = np.unique(candidates[candidates[:, 0] < candidates[:, 1]], axis=0)
-    thumbnails = np.stack([image.thumbnail for image in fingerprints])
-    for start in range(0, len(candidates), _AT_ONCE):
-        some = candidates[start : start + _AT_ONCE]
-        alike = shifted_correlations(*thumbnails[some.T]) >= ALIKE_CORRELATION
-        for first, second in some[alike].tolist():
-            kinds.setdefault((first, second), ALIKE)
-    return [Copy(*pair, kind) for pair, kind in sorted(kinds.items())]
+    pairs = np.sort(np.stack([places, numbers.reshape(-1)], axis=1), axis=1)
+    pairs = np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0)
+    some = (pairs[start : start + _AT_ONCE] for start in range(0, len(pairs), _AT_ONCE))
+    alike = [shifted_correlations(*thumbnails[part.T]) >= ALIKE_CORRELATION for part in some]
+    return pairs[np.concatenate(alike)]
 
 
 def shifted_correlations(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -92,15 +92,23 @@ def check_photos(
             bar.update(1)
     class_names = tuple(source.class_names)
     targets = one_hot(labels, len(class_names)).astype("uint8")
-    copies = find_copies([photo.fingerprint for photo in facts], features)
+    copies = find_copies([photo.fingerprint for photo in facts], features, progress=progress)
     given = source.groups and np.array([source.groups[name] for name in names])
-    groups = joined_groups(len(names), copies, given)
+    groups = joined_groups(len(names), copies.pairs, given)
     if groups.max() == 0:
         raise ValueError("The images must be of two groups at least. Received: one group")
     decomposition = Decomposition(features)
     ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=groups)
     scores = ridge.left_out_predictions
     doubts = doubts_of_classes(scores, labels)
+    accuracy = expected_accuracy((scores.argmax(axis=1) == labels).astype("float64"), groups)
+    most = np.bincount(labels)
+    unjudged = ""
+    if accuracy[1] <= most.max() / len(labels):
+        always = f"always {class_names[most.argmax()]} ({most.max() / len(labels):.1%})"
+        unjudged = f"the features tell the classes apart no better than {always}"
+    elif not doubts.is_judged:
+        unjudged = "with these features right labels would look as wrong as these do"
     names_of = [class_names[k] for k in labels]
     parts = [part if len(splits) > 1 else "" for part in splits for _ in splits[part].names]
     report = CheckReport(
@@ -109,11 +117,11 @@ def check_photos(
         names_of,
         parts,
         groups,
-        expected_accuracy((scores.argmax(axis=1) == labels).astype("float64"), groups),
-        doubts.noise,
+        accuracy,
+        None if unjudged else doubts.noise,
         [
-            *_doubted_labels(doubts, labels, features, class_names),
-            *_copies(copies, names_of, parts),
+            *([] if unjudged else _doubted_labels(doubts, labels, features, class_names)),
+            *_copies(copies.pairs, names_of, parts),
             *(
                 Finding(
                     "shortcuts",
@@ -133,6 +141,9 @@ def check_photos(
             f"classes: {source.class_line}",
             *source.notes,
         ),
+        unjudged=unjudged,
+        confused=tuple(f"{class_names[i]} and {class_names[j]}" for i, j, _ in doubts.confused),
+        of_one_frame=copies.of_one_frame,
     )
     if output is None:
         return report

@@ -22,7 +22,7 @@ from keras_vit.training.data.split_record import usable_cores
 from keras_vit.training.evaluation.measures import holm
 from keras_vit.training.evaluation.ridge import Decomposition
 
-from .fingerprints import Fingerprint, fingerprint_of
+from .fingerprints import Fingerprint, photo_print
 
 MAX_P_VALUE = 0.01  # After Holm's correction.
 MIN_AUROC = 0.95  # One class against the others: a p-value alone finds every bright sky.
@@ -53,7 +53,7 @@ class PhotoFacts(NamedTuple):
     """Facts about one image file that need no model.
 
     Args:
-        fingerprint: See `fingerprints`; with mirrored views.
+        fingerprint: See `photo_print`.
         readings: What a class should not be known by: numbers, names and arrays.
         simple: The `simple_numbers`, float32 `(30,)`.
     """
@@ -82,7 +82,7 @@ def photo_facts(encoded: bytes) -> PhotoFacts:
         "border": _ring(image),
         "surroundings": _without_centre(small),
     }
-    return PhotoFacts(fingerprint_of(image, mirrored=True), readings, simple_numbers(image))
+    return PhotoFacts(photo_print(image), readings, simple_numbers(image))
 
 
 def simple_numbers(image: Image.Image) -> np.ndarray:

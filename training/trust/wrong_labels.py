@@ -9,6 +9,10 @@ The mixture is fitted to all labels by maximum likelihood: a label is the image'
 follows the softmax of the logits at some temperature, or with the probability `noise` it is another
 class. Some wrong labels fall on the pairs of classes that are seen most often, the others on all
 alike: with the pairs alone, the confusions of weak features would be taken for wrong labels.
+
+Features that hardly tell classes apart look like wrong labels too. So the same is done with drawn
+scores, normal with the mean of each class and one covariance, whose labels are right: where they
+would have many wrong labels, nothing is said about the real ones (a parametric bootstrap).
 """
 
 from __future__ import annotations
@@ -24,6 +28,14 @@ from keras_vit.training.evaluation.ridge import one_hot
 LISTED = 0.25  # Probability of a wrong label from which an image is listed.
 MIN_IMAGES = 20  # In a class, on average, for an estimated share of wrong labels.
 
+# Of each class of a pair, the mean share of images that are nearer to their label: of less, the two
+# are called confused. Chance is 0.5; labels of which a fifth is swapped have at most 0.8.
+LEAST_APART = 0.8
+# Drawn right labels may seem wrong as often as this, as this share of the estimate,
+# or as this number of images.
+_FALSE, _FALSE_SHARE, _FALSE_IMAGES = 0.002, 0.25, 1.5
+_DRAWS, _MAX_DRAWN = 3, 5000
+
 _BY_PAIRS = 0.15  # Share of the wrong labels that follows the counted pairs.
 _MAX_FITTED = 2**18  # Scores that the mixture is fitted to.
 _START = (-0.5, -4.0)  # Logarithm of the inverse temperature, and logit of the noise.
@@ -37,13 +49,18 @@ class LabelDoubts:
     Args:
         proposed: The class that each image most likely has, other than its label, int `(N,)`.
         probability: Probability that the label is wrong, `(N,)`.
-        noise: Share of wrong labels: as many as are expected among the listed images. None for
-            fewer than `MIN_IMAGES` a class.
+        noise: Share of wrong labels, a lower bound: as many as are expected among the listed
+            images. None for fewer than `MIN_IMAGES` a class.
+        is_judged: Whether the features tell wrong labels from right ones.
+        confused: Pairs of classes that the features confuse, and how far they are told apart, the
+            worst first. Wrong labels between them are not seen.
     """
 
     proposed: np.ndarray
     probability: np.ndarray
     noise: float | None
+    is_judged: bool
+    confused: list[tuple[int, int, float]]
 
     def ranked(self) -> np.ndarray:
         """Returns the numbers of the images that are listed, the most doubtful first, `(M,)`."""
@@ -59,17 +76,52 @@ def doubts_of_classes(scores: np.ndarray, labels: np.ndarray) -> LabelDoubts:
         labels: Class numbers `(N,)`.
     """
     images, classes = scores.shape
-    own = one_hot(labels, classes)
+    logits, probability, centred = _doubts(scores, labels)
+    expected = _expected(probability)
+    wins = centred[np.arange(images), labels][:, np.newaxis] > centred
+    counts = np.bincount(labels, minlength=classes)[:, np.newaxis]
+    rates = np.where(counts > 0, one_hot(labels, classes).T @ wins / np.maximum(counts, 1), 1)
+    apart = (rates + rates.T) / 2
+    pairs = np.argwhere(np.triu(apart < LEAST_APART, 1)).tolist()
+    return LabelDoubts(
+        logits.argmax(axis=1),
+        probability,
+        expected if images >= MIN_IMAGES * classes else None,
+        _false_share(scores, labels)
+        <= max(_FALSE, _FALSE_SHARE * expected, _FALSE_IMAGES / images),
+        sorted(((i, j, float(apart[i, j])) for i, j in pairs), key=lambda pair: pair[2]),
+    )
+
+
+def _doubts(scores, labels):
+    """Returns logits without each label's own, probabilities of wrong labels, centred scores."""
+    own = one_hot(labels, scores.shape[1])
     # Scores of a class of few images are low.
-    means = (own * scores).sum(axis=0) / np.maximum(own.sum(axis=0), 1)
-    best = (scores - means).argmax(axis=1)
+    centred = scores - (own * scores).sum(axis=0) / np.maximum(own.sum(axis=0), 1)
+    best = centred.argmax(axis=1)
     agrees = best == labels
     logits = _discriminants(scores, scores[agrees], own[agrees])
-    probability = _probabilities(logits, labels, _wrong_labels(one_hot(best, classes), own))
-    logits[np.arange(images), labels] = -np.inf
-    expected = float(probability[probability >= LISTED].sum())
-    noise = expected / images if images >= MIN_IMAGES * classes else None
-    return LabelDoubts(logits.argmax(axis=1), probability, noise)
+    probability = _probabilities(logits, labels, _wrong_labels(one_hot(best, own.shape[1]), own))
+    logits[np.arange(len(labels)), labels] = -np.inf
+    return logits, probability, centred
+
+
+def _expected(probability):
+    """Returns how many images of the listed are expected to be wrong, as a share of all."""
+    return float(probability[probability >= LISTED].sum()) / len(probability)
+
+
+def _false_share(scores, labels):
+    """Returns the estimated share of wrong labels of drawn images, whose labels are right."""
+    own = one_hot(labels, scores.shape[1])
+    means = own.T @ scores / np.maximum(own.sum(axis=0), 1)[:, np.newaxis]
+    covariance = np.cov((scores - means[labels]).T, bias=True)
+    shares, rng = [], np.random.default_rng(0)
+    for _ in range(_DRAWS):
+        some = labels[rng.permutation(len(labels))[:_MAX_DRAWN]]
+        noise = rng.multivariate_normal(np.zeros(len(means)), covariance, len(some), method="eigh")
+        shares.append(_expected(_doubts(means[some] + noise, some)[1]))
+    return float(np.mean(shares))
 
 
 def _discriminants(scores, typical, own):

@@ -1,16 +1,21 @@
+import io
+
 import numpy as np
+import pytest
+from PIL import Image, ImageEnhance, ImageFilter
 
 from keras_vit.training.trust.copies import ALIKE, EXACT, NEAR, Copy, find_copies, joined_groups
-from keras_vit.training.trust.fingerprints import fingerprint_of
-from makers import smooth_picture
+from keras_vit.training.trust.fingerprints import photo_print
+from makers import encode, smooth_picture
 
 RNG = np.random.default_rng(0)
 PICTURES = [smooth_picture(RNG, (48, 48), (6, 6)) for _ in range(30)]
 FEATURES = RNG.normal(size=(30, 64)).astype("float32")
+SIDE = 120
 
 
 def found(pictures, features):
-    return find_copies([fingerprint_of(picture, True) for picture in pictures], features)
+    return find_copies([photo_print(picture) for picture in pictures], features).pairs
 
 
 def test_different_images_are_no_copies():
@@ -43,3 +48,66 @@ def test_groups_are_joined_by_copies_and_by_given_groups():
     assert given[0] == given[1] == given[2] == given[4]
     assert given[3] == given[5] != given[0]
     assert len(np.unique(joined_groups(3, []))) == 3
+
+
+def test_each_equal_image_is_listed_with_the_first_alone():
+    pictures = [*PICTURES, *[PICTURES[2]] * 5]
+    pairs = found(pictures, np.concatenate([FEATURES, FEATURES[:5]]))
+    assert pairs == [Copy(2, number, EXACT) for number in range(30, 35)]
+
+
+@pytest.fixture(scope="module")
+def camera():
+    """Photos of a fixed camera: one strong frame, another faint texture in each, and noise."""
+    rng = np.random.default_rng(1)
+    frame = np.asarray(smooth_picture(rng, (SIDE, SIDE), (5, 5)), "float64")
+    texture = [
+        np.asarray(smooth_picture(rng, (SIDE, SIDE), (24, 24)), "float64") for _ in range(60)
+    ]
+    return [photo(0.6 * frame + 0.2 * own, rng) for own in texture]
+
+
+def photo(pixels, rng):
+    pixels = pixels + rng.normal(0, 2, pixels.shape)
+    return Image.fromarray(pixels.clip(0, 255).astype("uint8"))
+
+
+def find_in_camera(camera, *others):
+    prints = [photo_print(picture) for picture in (*camera, *others)]
+    return find_copies(prints, np.random.default_rng(0).normal(size=(len(prints), 8)))
+
+
+def recompressed(image, quality):
+    return Image.open(io.BytesIO(encode(image, "JPEG", quality=quality))).convert("RGB")
+
+
+PLANTED = {
+    "resized": lambda image: image.resize((70, 70)),
+    "cropped": lambda image: image.crop((4, 1, 118, 115)),
+    "recompressed": lambda image: recompressed(image, 85),
+    "brightened": lambda image: ImageEnhance.Brightness(image).enhance(1.2),
+    "all": lambda image: recompressed(
+        ImageEnhance.Brightness(image.crop((0, 6, 114, 120))).enhance(1.2).resize((90, 90)), 75
+    ),
+}
+
+
+def test_photos_of_a_fixed_camera_are_no_copies(camera):
+    copies = find_in_camera(camera)
+    assert copies.of_one_frame
+    assert copies.pairs == []
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_changed_copies_are_found_among_photos_of_a_fixed_camera(camera, kind):
+    copies = find_in_camera(camera, *(PLANTED[kind](picture) for picture in camera[:20]))
+    assert copies.of_one_frame
+    assert copies.pairs == [Copy(number, 60 + number, NEAR) for number in range(20)]
+
+
+def test_another_photo_of_the_same_thing_is_no_copy_in_a_fixed_frame(camera):
+    rng = np.random.default_rng(2)
+    blurred = np.asarray(camera[0].filter(ImageFilter.GaussianBlur(2)), "float64")
+    texture = np.asarray(smooth_picture(rng, (SIDE, SIDE), (30, 30)), "float64")
+    again = photo(blurred + 0.04 * texture, rng)
+    assert find_in_camera(camera, again).pairs == []

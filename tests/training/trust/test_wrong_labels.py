@@ -68,6 +68,34 @@ def test_right_labels_of_classes_that_the_scores_confuse_are_not_listed():
     assert doubts.noise < 0.001
 
 
+def test_features_that_hardly_tell_classes_apart_judge_no_label():
+    rng = np.random.default_rng(0)
+    labels = np.arange(240) % 3
+    features = 0.12 * np.eye(3)[labels] @ rng.normal(size=(3, 150)) + rng.normal(size=(240, 150))
+    scores = Decomposition(features).ridge(one_hot(labels), 1.0).left_out_predictions
+    doubts = doubts_of_classes(scores, labels)
+    assert 0.4 < np.mean(scores.argmax(axis=1) == labels) < 0.8
+    assert doubts.noise > 0.02  # Of right labels.
+    assert not doubts.is_judged
+
+
+@pytest.mark.parametrize("share", [0, 0.03, 0.1, 0.3])
+def test_features_that_tell_classes_apart_judge_labels_however_many_are_wrong(share):
+    scores, labels, _ = noisy("symmetric", share)
+    assert doubts_of_classes(scores, labels).is_judged
+
+
+def test_classes_that_features_confuse_are_named():
+    rng = np.random.default_rng(0)
+    labels = np.arange(900) % 3
+    centres = np.array([[1, 0, 0], [0.9, 0.1, 0], [0, 0, 1]])
+    features = centres[labels] + 0.2 * rng.normal(size=(900, 3))
+    scores = Decomposition(features).ridge(one_hot(labels), 1.0).left_out_predictions
+    ((first, second, apart),) = doubts_of_classes(scores, labels).confused
+    assert (first, second) == (0, 1)
+    assert 0.5 < apart < 0.8
+
+
 def test_right_labels_of_classes_of_few_images_are_not_listed():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), [1000, 1000, 100, 100])

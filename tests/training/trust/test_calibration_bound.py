@@ -1,0 +1,85 @@
+"""The bound where the size of a group goes with its difficulty: it is for one photo of each."""
+
+import math
+
+import numpy as np
+import pytest
+
+from keras_vit.description import Labels
+from keras_vit.training.evaluation.measures import scaled_probabilities
+from keras_vit.training.settings import DecisionSettings
+from keras_vit.training.trust.calibration_bound import (
+    Decision,
+    Scores,
+    distinct,
+    find_decision,
+    with_section,
+)
+
+# Classes, their shares, how far a class stands out in small and in large groups, the large
+# groups' size and share, whether their photos are copies, and the bound.
+POPULATIONS = {
+    "harder bursts": (10, None, (2.5, 1.8), (5, 0.2), False, 0.12),
+    "much harder bursts": (10, None, (2.5, 1.0), (20, 0.1), False, 0.15),
+    "easier bursts": (10, None, (2.0, 3.0), (5, 0.2), False, 0.12),
+    "hard copies": (10, None, (2.5, 1.8), (10, 0.1), True, 0.12),
+    "97:3": (2, (0.97, 0.03), (3.0, 2.0), (5, 0.2), False, 0.02),
+}
+
+
+def drawn(rng, groups, population):
+    """Scores of an overconfident classifier, and the group of each photo."""
+    classes, shares, hard, (size, share), is_copied, _ = population
+    large = rng.random(groups) < share
+    sizes = np.where(large, size, 1)
+    group = np.repeat(np.arange(groups), sizes)
+    of_group = rng.choice(classes, groups, p=shares)
+    labels = of_group[group] if is_copied else rng.choice(classes, len(group), p=shares)
+    logits = rng.normal(size=(groups if is_copied else len(group), classes))
+    logits = logits[group] if is_copied else logits
+    logits[np.arange(len(group)), labels] += np.where(large, hard[1], hard[0])[group]
+    return Scores(np.zeros((len(group), 1), "float32"), 2.2 * logits, labels), group
+
+
+def draws_above(population, draws):
+    """How many draws have true risks above the bound: of one photo of each group, and of all."""
+    classes, bound = population[0], population[-1]
+    everything, group = drawn(np.random.default_rng(10**6), 20_000, population)
+    weights = 1 / np.bincount(group)[group]
+    labels, above = Labels(tuple(map(str, range(classes)))), np.zeros(2, int)
+    for seed in range(draws):
+        known, groups = drawn(np.random.default_rng(seed), 1_500, population)
+        known = known.at(distinct(groups.tolist()))
+        try:
+            found = find_decision(
+                labels, known, None, DecisionSettings(max_error=bound), grouped=True
+            )
+        except ValueError:
+            continue
+        rows = scaled_probabilities(everything.logits, found.temperature)
+        answered, wrong = rows.max(1) >= found.threshold, rows.argmax(1) != everything.labels
+        risks = [np.average(wrong[answered], weights=w[answered]) for w in (weights, weights**0)]
+        above += np.array(risks) > bound
+    return above
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_300_draws_keep_the_bound_for_one_photo_of_each_group(name):
+    above, _ = draws_above(POPULATIONS[name], 300)
+    assert above <= 300 * 0.05 + 2 * math.sqrt(300 * 0.05 * 0.95)
+
+
+def test_the_bound_is_for_one_photo_of_each_group_and_not_for_all():
+    of_groups, of_all = draws_above(POPULATIONS["harder bursts"], 20)
+    assert of_groups <= 3
+    assert of_all >= 10
+
+
+def test_line_card_and_record_name_the_photos_that_the_bound_is_for():
+    bound = DecisionSettings(max_error=0.1)
+    decision = Decision(bound, 1.0, None, {}, 154, 0, answered=100, grouped=True)
+    words = "one photo of each group (copies are a group), like the 154 held-out ones"
+    assert decision.lines[0].endswith(f"of the answers are wrong, for {words}")
+    assert f"The bound holds for {words}. No bound" in with_section("# Pets\n", decision)
+    assert decision.to_json()["holds_for"] == words
