@@ -17,8 +17,7 @@ import time
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from keras_vit.training.trust.copies import find_copies
-from keras_vit.training.trust.fingerprints import photo_print
+from keras_vit.training.trust.copies import find_copies, photo_print
 from keras_vit.utils.report import markdown_table
 
 SIDE = 300  # Pixels of larger photos and of crops.

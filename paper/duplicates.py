@@ -22,12 +22,18 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from perceptual_hashes import (
+    LEAST_SIMILARITY,
+    MAX_DISTANCE,
+    Duplicate,
+    DuplicateIndex,
+    Fingerprint,
+    fingerprint,
+)
 from PIL import Image, ImageDraw, ImageOps
 from tqdm import tqdm
 
 from keras_vit.training.data import Examples, open_source
-from keras_vit.training.trust import Duplicate, DuplicateIndex, Fingerprint, fingerprint
-from keras_vit.training.trust.fingerprints import LEAST_SIMILARITY, MAX_DISTANCE
 
 CHUNK = 64  # Images that a process gets at once.
 LOOKED_UP = 256  # Training images looked up at once.

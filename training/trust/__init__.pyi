@@ -6,10 +6,4 @@ from .classifier_comparison import (
     Comparison as Comparison,
     compare_classifiers as compare_classifiers,
 )
-from .fingerprints import (
-    Duplicate as Duplicate,
-    DuplicateIndex as DuplicateIndex,
-    Fingerprint as Fingerprint,
-    fingerprint as fingerprint,
-)
 from .photo_check import check_photos as check_photos

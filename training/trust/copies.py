@@ -11,11 +11,13 @@ listed that differ by no more than JPEG and resizing change a photo.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import scipy.fft
+from PIL import Image
 from scipy import ndimage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -23,9 +25,10 @@ from scipy.sparse.csgraph import connected_components
 from keras_vit.training.evaluation.embeddings import nearest
 from keras_vit.utils.progress import progress_bar
 
-from .fingerprints import CROP, GREY, THUMBNAIL, Fingerprint
-
 EXACT, NEAR, ALIKE = "exact", "near", "alike"
+
+CROP = 0.05  # Share of each side that a cropped copy may lack.
+THUMBNAIL, GREY = 32, 96  # Pixels per side.
 
 # Photos that each is compared with by pixels, and `_NEIGHBOURS` by features.
 CANDIDATES = 12
@@ -64,6 +67,30 @@ _LEAST_ROUGHLY = 0.6  # Of what remains, before the last steps.
 _WHITE = 235  # Where some of the pixels of the file are white.
 _MOST_CLIPPED = 0.9  # Share of a photo: of one that light made white nothing can be said.
 _SAMPLE = 2000  # Random pairs.
+
+
+class Fingerprint(NamedTuple):
+    """What copies of a photo are found by.
+
+    Args:
+        digest: A hash of the pixels; equal only for equal photos.
+        thumbnail: uint8 `(32, 32)`, grey.
+        grey: uint8 `(96, 96)`.
+        side: Pixels of the shorter side.
+    """
+
+    digest: bytes
+    thumbnail: np.ndarray
+    grey: np.ndarray
+    side: int
+
+
+def photo_print(image: Image.Image) -> Fingerprint:
+    """Returns the fingerprint of an upright image in RGB."""
+    digest = hashlib.blake2b(repr(image.size).encode() + image.tobytes(), digest_size=16)
+    grey = image.convert("L").resize((GREY, GREY), Image.Resampling.LANCZOS)
+    small = grey.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR)
+    return Fingerprint(digest.digest(), np.asarray(small), np.asarray(grey), min(image.size))
 
 
 class Copy(NamedTuple):

@@ -22,7 +22,7 @@ from keras_vit.training.data.split_record import usable_cores
 from keras_vit.training.evaluation.measures import holm
 from keras_vit.training.evaluation.ridge import Decomposition
 
-from .fingerprints import Fingerprint, photo_print
+from .copies import Fingerprint, photo_print
 
 MAX_P_VALUE = 0.01  # After Holm's correction.
 MIN_AUROC = 0.95  # One class against the others: a p-value alone finds every bright sky.

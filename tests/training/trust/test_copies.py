@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageFilter
 
-from keras_vit.training.trust.copies import ALIKE, EXACT, NEAR, Copy, find_copies, joined_groups
-from keras_vit.training.trust.fingerprints import photo_print
+from keras_vit.training.trust.copies import (
+    ALIKE,
+    EXACT,
+    NEAR,
+    Copy,
+    find_copies,
+    joined_groups,
+    photo_print,
+)
 from makers import encode, smooth_picture
 
 RNG = np.random.default_rng(0)

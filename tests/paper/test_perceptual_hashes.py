@@ -1,12 +1,12 @@
 import io
 
 import numpy as np
+import perceptual_hashes as fingerprints
 import pytest
+from perceptual_hashes import DuplicateIndex, fingerprint
 from PIL import Image, ImageEnhance, ImageOps
 
-from keras_vit.training.trust import fingerprints
-from keras_vit.training.trust.copies import find_copies
-from keras_vit.training.trust.fingerprints import DuplicateIndex, fingerprint, photo_print
+from keras_vit.training.trust.copies import find_copies, photo_print
 from makers import encode
 
 SIDE = 61  # Pixels: 7 x 10 images of each photograph of 427 x 640.

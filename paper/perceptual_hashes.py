@@ -21,7 +21,6 @@ from keras_vit.images.transcoding import to_rgb, transcoded
 CROP = 0.05  # Share of each side that a cropped copy may lack.
 NUM_VIEWS = 5  # The whole image, and four crops with one corner each.
 THUMBNAIL = 32  # Pixels per side.
-GREY = 96  # Pixels per side of the grey photo that copies are verified by.
 
 _VIEW_SIZE = 64  # Pixels per side that views are cut from.
 _COMPARED = 16  # Pixels per side of the thumbnails that are compared.
@@ -41,15 +40,11 @@ class Fingerprint(NamedTuple):
         hashes: uint64, a perceptual hash of each view, then of each mirrored view if
             wanted. Similar images differ in few bits.
         thumbnail: uint8 `(32, 32)`, grey.
-        grey: uint8 `(96, 96)`; None in an index of hashes.
-        side: Pixels of the shorter side.
     """
 
     digest: bytes
     hashes: np.ndarray
     thumbnail: np.ndarray
-    grey: np.ndarray | None = None
-    side: int = 0
 
 
 def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
@@ -72,27 +67,14 @@ def fingerprint(encoded: bytes, mirrored: bool = False) -> Fingerprint:
 
 def fingerprint_of(image: Image.Image, mirrored: bool = False) -> Fingerprint:
     """Returns the fingerprint of an upright image in RGB; see `fingerprint`."""
-    digest = _digest(image)
+    digest = hashlib.blake2b(repr(image.size).encode() + image.tobytes(), digest_size=16)
     # Views are cut from a small copy, so the whole image is resized only once.
     grey = image.convert("L").resize((_VIEW_SIZE, _VIEW_SIZE), Image.Resampling.LANCZOS)
     views = [_cut(grey, box) for box in _corner_boxes(_VIEW_SIZE)]
     if mirrored:
         views += [ImageOps.mirror(view) for view in views]
     hashes = np.array([_perceptual_hash(view) for view in views])
-    return Fingerprint(digest, hashes, np.asarray(_cut(grey, (0, 0, *grey.size))))
-
-
-def photo_print(image: Image.Image) -> Fingerprint:
-    """Returns the fingerprint of an upright image in RGB for `find_copies`: without hashes."""
-    grey = image.convert("L").resize((GREY, GREY), Image.Resampling.LANCZOS)
-    thumbnail = np.asarray(_cut(grey, (0, 0, *grey.size)))
-    none = np.empty(0, np.uint64)
-    return Fingerprint(_digest(image), none, thumbnail, np.asarray(grey), min(image.size))
-
-
-def _digest(image):
-    pixels = repr(image.size).encode() + image.tobytes()
-    return hashlib.blake2b(pixels, digest_size=16).digest()
+    return Fingerprint(digest.digest(), hashes, np.asarray(_cut(grey, (0, 0, *grey.size))))
 
 
 def similarity(first: np.ndarray, second: np.ndarray) -> float:
