@@ -239,3 +239,7 @@ def check_backend(name: str, command: Command) -> None:
         )
     if backend != "tensorflow":
         tensorflow.config.set_visible_devices([], "GPU")
+    if backend == "jax":
+        from keras_vit.training.trainer.jax_backend import keep_compiled_programs
+
+        keep_compiled_programs()

@@ -146,19 +146,22 @@ class SelfAttention(ConfiguredLayer):
         as_rows=False,
         patches=None,
     ):
+        fused = attention = None
+        if not (return_attention or self.adds_logits or (training and self.config.dropout_rate)):
+            fused = fused_attention(tokens, self.num_heads)
+        padding, z = fused.padding if fused else 0, tokens
+        if padding:
+            z = ops.pad(tokens, ((0, 0), (0, padding), (0, 0)))
         scale = 1 / math.sqrt(self.head_dim)
-        query = self._to_heads(self.query, tokens, 1.0 if self.config.qk_norm else scale)
-        key, value = self._to_heads(self.key, tokens), self._to_heads(self.value, tokens)
+        query = self._to_heads(self.query, z, 1.0 if self.config.qk_norm else scale)
+        key, value = self._to_heads(self.key, z), self._to_heads(self.value, z)
         if self.config.qk_norm:
             query = self.query_norm(query, training=training) * scale
             key = self.key_norm(key, training=training)
         if self.config.rotary:
-            query, key = self.rotation(query, key, patches)
-        fused = attention = None
-        if not (return_attention or self.adds_logits or (training and self.config.dropout_rate)):
-            fused = fused_attention(query)
-        if fused is not None:
-            mixed = fused(query, key, value)
+            query, key = self.rotation(query, key, patches, padding=padding)
+        if fused:
+            mixed = fused.attend(query, key, value)
         else:
             logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # Equation 6.
             logits = self.add_position_logits(logits, query, patches)
@@ -167,6 +170,9 @@ class SelfAttention(ConfiguredLayer):
             mixed = ops.matmul(ops.cast(dropped, value.dtype), value)  # Equation 7.
         mixed = ops.transpose(mixed, (0, 2, 1, 3))  # From (B, k, N, D_h) to (B, N, k, D_h).
         outputs = self.out(mixed)  # (B N, D), equation 8.
+        if padding:
+            outputs = ops.reshape(outputs, ops.shape(z))[:, :-padding]
+            outputs = ops.reshape(outputs, (-1, tokens.shape[-1]))
         outputs = outputs if as_rows else reshape(outputs, ops.shape(tokens))
         return (outputs, attention) if return_attention else outputs
 

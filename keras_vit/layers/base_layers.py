@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
 from keras_vit.layers.eager_pytorch import CalledDirectly, on_pytorch
+from keras_vit.layers.fused_attention import compute_capability
 from keras_vit.utils.files import changed_fields
 
 
@@ -183,6 +184,32 @@ def compiled_in_training(function):
         return differentiable(*map(tf.convert_to_tensor, inputs))
 
     return trained
+
+
+def keeping_inputs(function):
+    """Returns the function whose gradient computes it again from its inputs, on JAX on a GPU.
+
+    XLA keeps several tensors of a GELU for the backward pass, a fifth of the memory of training
+    ViT-B/16; this keeps one. Numbers and second derivatives are the same, but JAX's forward mode
+    (`jax.jvp`) cannot go through it. On a CPU or a TPU the function is called as it is.
+
+    Args:
+        function: Takes tensors by position and returns a tensor; made of Keras's differentiable
+            operations.
+    """
+    if keras.backend.backend() != "jax":
+        return function
+    import jax
+
+    kept = jax.custom_vjp(lambda *inputs: function(*inputs))  # Without its default arguments.
+
+    def differentiate(inputs, upstream):
+        # Without the barrier XLA finds the same operations in the forward pass, and keeps those.
+        inputs = jax.lax.optimization_barrier(inputs)
+        return jax.vjp(function, *inputs)[1](upstream)
+
+    kept.defvjp(lambda *inputs: (function(*inputs), inputs), differentiate)
+    return lambda *inputs: (function if compute_capability() is None else kept)(*inputs)
 
 
 ENTRY = "description"  # In a file of weights.

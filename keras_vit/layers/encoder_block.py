@@ -14,7 +14,12 @@ from keras_vit.layers.attention import (
     SelfAttention,
     output_spec,
 )
-from keras_vit.layers.base_layers import ConfiguredLayer, QuantizedSubclass, compiled_in_training
+from keras_vit.layers.base_layers import (
+    ConfiguredLayer,
+    QuantizedSubclass,
+    compiled_in_training,
+    keeping_inputs,
+)
 from keras_vit.layers.eager_pytorch import CalledDirectly, product_with_bias, reshape
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.random_numbers import DrawsByExample, Dropout, named_seed
@@ -60,7 +65,9 @@ ACTIVATIONS = {
     "relu": keras.activations.relu,
     "swiglu": swiglu,
 }
-_TRAINED_ACTIVATIONS = {name: compiled_in_training(f) for name, f in ACTIVATIONS.items()}
+_TRAINED_ACTIVATIONS = {
+    name: keeping_inputs(compiled_in_training(function)) for name, function in ACTIVATIONS.items()
+}
 
 
 class _Dense(QuantizedSubclass, CalledDirectly, keras.layers.Dense):

@@ -263,6 +263,7 @@ class RotaryPositions(keras.layers.Layer):
         key: `(B, k, P + N, D_h)`.
         patches: The map `(B, down, across, D)` that the patches were made of; only its shape is
             read.
+        padding: Tokens behind the patches, which are not turned either.
 
     Output shape:
         A pair, the query's and the key's.
@@ -284,12 +285,14 @@ class RotaryPositions(keras.layers.Layer):
         spectrum = self.temperature ** (-4 * np.arange(dim // 4) / dim)
         self.frequencies = spectrum.astype("float32")  # (D_h / 4,)
 
-    def call(self, query, key, patches):
+    def call(self, query, key, patches, padding=0):
         grid = ops.shape(patches)[1:3]
         angles = self.angles(grid)  # (N, D_h / 2)
-        prefix = ops.shape(query)[2] - grid[0] * grid[1]
+        prefix = ops.shape(query)[2] - grid[0] * grid[1] - padding
         unturned = ops.repeat(ops.zeros_like(angles[:1]), prefix, axis=0)
         angles = ops.concatenate([unturned, angles], axis=0)
+        if padding:
+            angles = ops.pad(angles, ((0, padding), (0, 0)))
         cos, sin = ops.cos(angles), ops.sin(angles)
         return _turned(query, cos, sin), _turned(key, cos, sin)
 

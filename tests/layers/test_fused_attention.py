@@ -1,5 +1,7 @@
 """Attention in one kernel: which call gets it, and that it computes what the plain path does."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
@@ -17,8 +19,12 @@ on_jax = pytest.mark.skipif(BACKEND != "jax", reason="JAX's kernel")
 on_torch = pytest.mark.skipif(BACKEND != "torch", reason="PyTorch's kernel")
 
 
-def queries(dtype="bfloat16", length=197, units=64):
-    return keras.ops.zeros((2, 3, length, units), dtype)
+def gpu(capability):
+    return SimpleNamespace(platform="gpu", compute_capability=capability)
+
+
+def fused(dtype="bfloat16", length=197, units=64):
+    return module.fused_attention(keras.ops.zeros((2, length, 3 * units), dtype), 3)
 
 
 @pytest.fixture(autouse=True)
@@ -30,36 +36,42 @@ def _as_before():
 
 @pytest.fixture
 def calls(monkeypatch):
-    """A GPU of Hopper's kind whose kernel is the plain product; what it was called with."""
+    """A GPU of Hopper's kind whose kernel is the plain product; the shapes of its calls."""
     seen = []
 
-    def kernel(query, key, value):
+    def kernel(query, key, value, padding=0):
         seen.append(tuple(query.shape))
-        products = keras.ops.matmul(query, keras.ops.transpose(key, (0, 1, 3, 2)))
-        return keras.ops.matmul(keras.ops.softmax(products), value)
+        length = query.shape[2] - padding
+        mixed = plain_attention(*(x[:, :, :length] for x in (query, key, value)))
+        return keras.ops.pad(mixed, ((0, 0), (0, 0), (0, padding), (0, 0)))
 
-    monkeypatch.setattr(module, "compute_capability", lambda: 9.0)
+    monkeypatch.setattr(module, "device_of_jax", lambda: gpu("9.0"))
     monkeypatch.setattr(module, "_cudnn", kernel)
-    monkeypatch.setattr(module, "_scaled_dot_product_attention", kernel)
+    monkeypatch.setattr(module, "_OF_TORCH", module.FusedAttention(kernel))
     return seen
+
+
+def plain_attention(query, key, value):
+    products = keras.ops.matmul(query, keras.ops.transpose(key, (0, 1, 3, 2)))
+    return keras.ops.matmul(keras.ops.softmax(products), value)
 
 
 @pytest.mark.any_backend
 def test_without_a_gpu_half_precision_keeps_the_plain_path():
-    assert module.fused_attention(queries()) is None
+    assert fused() is None
 
 
 @pytest.mark.any_backend
 def test_single_precision_is_fused_on_pytorch_only():
-    found = module.fused_attention(queries("float32"))
+    found = fused("float32")
     assert (found is not None) == (BACKEND == "torch")
 
 
 @pytest.mark.any_backend
 def test_keras_own_switch_turns_it_off(calls):
     keras.config.disable_flash_attention()
-    assert module.fused_attention(queries()) is None
-    assert module.fused_attention(queries("float32")) is None
+    assert fused() is None
+    assert fused("float32") is None
 
 
 @pytest.mark.any_backend
@@ -67,23 +79,40 @@ def test_keras_own_switch_turns_it_off(calls):
 @pytest.mark.parametrize(
     ("capability", "units", "dtype", "is_fused"),
     [
-        (9.0, 64, "bfloat16", True),
-        (8.0, 128, "float16", True),
-        (9.0, 256, "bfloat16", True),
-        (8.0, 256, "bfloat16", False),
-        (9.0, 264, "bfloat16", False),
-        (9.0, 12, "bfloat16", False),
-        (7.5, 64, "float16", False),
-        (None, 64, "bfloat16", False),
-        (9.0, 64, "float32", False),
+        ("9.0", 64, "bfloat16", True),
+        ("8.0", 128, "float16", True),
+        ("9.0", 256, "bfloat16", True),
+        ("8.0", 256, "bfloat16", False),
+        ("9.0", 264, "bfloat16", False),
+        ("9.0", 12, "bfloat16", False),
+        ("7.5", 64, "float16", False),
+        ("gfx942", 64, "bfloat16", False),
+        ("9.0", 64, "float32", False),
     ],
 )
 def test_the_kernel_is_taken_for_what_it_knows(
     calls, monkeypatch, capability, units, dtype, is_fused
 ):
-    monkeypatch.setattr(module, "compute_capability", lambda: capability)
-    found = module.fused_attention(queries(dtype, length=9, units=units))
+    monkeypatch.setattr(module, "device_of_jax", lambda: gpu(capability))
+    found = fused(dtype, length=9, units=units)
     assert (found is not None) == is_fused
+
+
+@pytest.mark.any_backend
+@on_jax
+@pytest.mark.parametrize("flag", ["deterministic_ops", "exclude_nondeterministic_ops"])
+def test_with_flags_for_the_same_bits_the_plain_path_stays(calls, monkeypatch, flag):
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_gpu_{flag}=true")
+    assert fused() is None
+
+
+@pytest.mark.any_backend
+@on_jax
+@pytest.mark.parametrize(
+    ("length", "padding"), [(256, 0), (192, 0), (197, 1), (65, 1), (577, 1), (191, 3), (63, 3)]
+)
+def test_an_odd_length_is_padded_but_not_to_64_beyond_a_multiple_of_128(calls, length, padding):
+    assert fused(length=length).padding == padding
 
 
 @pytest.mark.any_backend
@@ -97,12 +126,12 @@ def test_no_gpu_is_found_on_a_cpu():
 @pytest.mark.any_backend
 @on_jax
 def test_a_kernel_that_does_not_compile_is_named_once_and_left(calls, monkeypatch, caplog):
-    def fails(query, key, value):
+    def fails(query, key, value, padding):
         raise RuntimeError("no plan for this shape\nand more")
 
     monkeypatch.setattr(module, "_cudnn", fails)
     for _ in range(2):
-        assert module.fused_attention(queries()) is None
+        assert fused() is None
     assert [record.getMessage() for record in caplog.records] == [
         "cuDNN's attention is not used for 197 tokens of 3 heads of 64 units in bfloat16: "
         "RuntimeError: no plan for this shape"
@@ -116,14 +145,14 @@ def test_a_kernel_with_another_gradient_is_left(calls, monkeypatch, caplog):
 
     kernel = module._cudnn
 
-    @jax.custom_vjp
-    def wrong(query, key, value):
-        return kernel(query, key, value)
+    def wrong(query, key, value, padding):
+        attend = jax.custom_vjp(lambda *inputs: kernel(*inputs, padding))
+        attend.defvjp(lambda *inputs: (attend(*inputs), inputs), lambda inputs, upstream: inputs)
+        return attend(query, key, value)
 
-    wrong.defvjp(lambda *inputs: (kernel(*inputs), inputs), lambda inputs, upstream: inputs)
     monkeypatch.setattr(module, "_cudnn", wrong)
-    assert module.fused_attention(queries(length=9)) is None
-    assert "its error is" in caplog.text
+    assert fused(length=9) is None
+    assert "its errors are" in caplog.text
 
 
 @pytest.mark.any_backend
@@ -132,10 +161,10 @@ def test_the_kernel_is_tried_outside_of_the_trace_under_way(calls):
     import jax
 
     def choose(x):
-        assert module.fused_attention(x) is not None
+        assert module.fused_attention(x, 3) is not None
         return x
 
-    text = str(jax.make_jaxpr(choose)(queries(length=9)))
+    text = str(jax.make_jaxpr(choose)(keras.ops.zeros((2, 9, 192), "bfloat16")))
     assert "dot_general" not in text
     assert len(calls) == 2  # The answer, and the value with its gradient.
 
@@ -160,15 +189,17 @@ def test_what_needs_the_probabilities_keeps_the_plain_path(calls, name):
 
 @pytest.mark.any_backend
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow has one path")
-@pytest.mark.parametrize("fields", [{}, {"dropout_rate": 0.5}, {"qk_norm": True}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"dropout_rate": 0.5}, {"qk_norm": True}, {"rotary": 100.0}]
+)
 def test_a_block_asks_for_probabilities_only_where_somebody_wants_them(calls, fields):
     dtype = "float32" if BACKEND == "torch" else "mixed_bfloat16"
     block = randomized(EncoderBlock(2, 8, dtype=dtype, **fields), (None, 5, 16), 0.2)
-    z = tokens(2, 5, 16)
-    fused = array(block(z)).astype("float32")
-    assert (2, 2, 5, 8) in calls
+    z, patches = tokens(2, 5, 16), np.zeros((2, 2, 2, 16), "float32")
+    fused = array(block(z, patches=patches)).astype("float32")
+    assert (2, 2, 5 + (BACKEND == "jax"), 8) in calls
     calls.clear()
-    plain, attention = block(z, return_attention=True)
+    plain, attention = block(z, return_attention=True, patches=patches)
     assert not calls
     np.testing.assert_allclose(array(attention).sum(-1), 1, rtol=1e-5)
     np.testing.assert_allclose(fused, array(plain).astype("float32"), atol=0.05)  # bfloat16
@@ -182,11 +213,6 @@ def value_and_gradients(query, key, value, upstream):
         inputs = [torch.tensor(x, requires_grad=True) for x in (query, key, value)]
         answer = attend(*inputs)
         yield [answer, *torch.autograd.grad(answer, inputs, torch.tensor(upstream))]
-
-
-def plain_attention(query, key, value):
-    products = keras.ops.matmul(query, keras.ops.transpose(key, (0, 1, 3, 2)))
-    return keras.ops.matmul(keras.ops.softmax(products), value)
 
 
 @pytest.mark.any_backend
@@ -205,4 +231,4 @@ def test_pytorchs_kernel_has_the_numbers_of_the_plain_path(length):
 def test_cudnns_kernel_has_the_numbers_of_the_plain_path(length, dtype):
     if module.compute_capability() is None:
         pytest.skip("no GPU of NVIDIA")
-    assert module._cudnn_is_right(dtype, 12, length, 64)
+    assert module._cudnn_is_right(dtype, 12, length, 64, length % 2)

@@ -53,7 +53,7 @@ from .masked_patches import (
     masked_patch_model,
     masked_patch_validation,
 )
-from .plan import TrainingPlan, describe_plan
+from .plan import TrainingPlan, attention_as_it_began, describe_plan
 from .run_options import run_arguments
 from .transfer import choose_trained, dtype_policy
 
@@ -205,7 +205,7 @@ def run(job: Job) -> Finished:
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
     """
-    with job.running():
+    with job.running(), attention_as_it_began(job.unfinished):
         # Open the data and find the weights.
         place = Place(job.settings.strategy)  # Before TensorFlow's first use: workers meet here.
         plan = job.plan(place.replicas)

@@ -292,7 +292,7 @@ class Checkpoints:
     Files of weights alone are read by `keras_vit.load_checkpoint`.
 
     A restored run that continues with the batches after its step has the same losses and
-    weights as a run without the stop, bit for bit on the same device: dropout depends on
+    weights as a run without the stop, bit for bit on the same CPU: dropout depends on
     seed and step alone, and the data on their first step. A state is written atomically: if
     the run stops at any moment, the state before is still complete. Older states than the
     newest `keep` are removed. With several workers the first writes, to a folder that all
@@ -380,15 +380,17 @@ class _SaveCallback(keras.callbacks.Callback):
         self.step = self.saved = int(keras.ops.convert_to_numpy(self.model.step))
 
     def on_train_batch_end(self, batch, logs=None):
-        if not np.isfinite(float((logs or {}).get("loss", 0.0))):
-            return  # The trainer stops at this step: the state before it stays the newest.
         # One execution may be several steps, fewer at the end of the data.
-        self.step += self.model.steps_per_execution
-        if self.step // self.every > self.saved // self.every:
+        step = self.step + self.model.steps_per_execution
+        saves = step // self.every > self.saved // self.every
+        if saves and not _is_finite(logs):  # Waits for the step.
+            return  # The trainer stops at this step: the state before it stays the newest.
+        self.step = step
+        if saves:
             self._save()
 
     def on_epoch_end(self, epoch, logs=None):
-        if self.step > self.saved:
+        if self.step > self.saved and _is_finite(logs):
             self._save()
 
     def _save(self):
@@ -419,3 +421,7 @@ def _assign(path, variables, values):
         )
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
+
+
+def _is_finite(logs):
+    return bool(np.isfinite(float((logs or {}).get("loss", 0.0))))

@@ -47,9 +47,11 @@ from .masked_patches import check_masked_patches
 from .plan import (
     TrainingPlan,
     choose_accumulation,
+    choose_precision,
     choose_samples,
     describe_plan,
     expected_time,
+    facts_of_computation,
 )
 from .run_options import RunOptions
 from .transfer import (
@@ -196,6 +198,12 @@ class Job:
                 "those that are gone (--exclude LIST, their paths), or start another run. "
                 f"Received: {changes}"
             )
+        now = facts_of_computation(plan.settings, plan.config)
+        if now.keys() != self.unfinished.get("facts", {}).keys() & {"attention", "resumes"}:
+            self.options.log(
+                "The run goes on on another device than it began on, so its numbers differ from a "
+                "run without a stop by rounding"
+            )
         before, now = self.unfinished.get("versions", {}), plan.recipe["versions"]
         if before != now:
             plan.recipe["versions_before"] = before
@@ -274,7 +282,7 @@ class Job:
         size = typical_size(source.splits["train"]) if by_data else None
         epochs, settings = settings.epochs, settings.with_epochs(counts["train"])
         steps = settings.steps
-        settings = settings.resolve(num_images, size, source.task)
+        settings = choose_precision(settings.resolve(num_images, size, source.task))
         if settings.patience and not counts["validation"]:
             raise ValueError(
                 "patience needs validation images, which show when there is nothing more to gain. "
@@ -312,6 +320,7 @@ class Job:
         if name := getattr(settings, "teacher", None):
             teacher = open_teacher(name, source.class_names, preprocessing, known.get("teacher"))
             facts["teacher"] = teacher.fact
+        facts |= facts_of_computation(settings, description.config)
         settings = choose_accumulation(settings, description.config, replicas=replicas)
         if source.class_names:  # What would be an error at the end is one now.
             check_class_names(labels.output_names)

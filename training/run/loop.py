@@ -268,6 +268,7 @@ class _StepCallback(keras.callbacks.Callback):
         self.is_written = False  # The history on disk is this run's.
         self.validation = "-"
         self.validated = start_step  # The step of the last row that was added after a validation.
+        self.logs_before: dict[str, Any] | None = None
         self.row: dict[str, Any] = {}
         self.row_logs: dict[str, float] = {}
         self._start_interval()
@@ -288,11 +289,17 @@ class _StepCallback(keras.callbacks.Callback):
             self.run.checkpoints.save(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
-        loss, accuracy = float(logs["loss"]), float(logs[self.metric])
+        step = self.step + self.executed
+        stops = bool(self.received) and step != self.settings.steps
+        validates = step == self.settings.steps or step % self.evaluate_every == 0
+        adds_row = stops or validates or step % self.log_every == 0
+        # To read a loss is to wait for its step. Between two rows it is that of the step before,
+        # so that the device has the next one.
+        shown, self.logs_before = logs if adds_row else self.logs_before or logs, logs
+        loss, accuracy = float(shown["loss"]), float(shown[self.metric])
         if not math.isfinite(loss):
             return  # The trainer stops here, with the weights of the step before.
-        self.step += self.executed
-        stops = bool(self.received) and self.step != self.settings.steps
+        self.step = step
         self.bar.set_postfix(
             {
                 "loss": f"{loss:.4f}",
@@ -303,8 +310,7 @@ class _StepCallback(keras.callbacks.Callback):
             refresh=False,
         )
         self.bar.update(self.executed)
-        validates = self.step == self.settings.steps or self.step % self.evaluate_every == 0
-        if stops or validates or self.step % self.log_every == 0:
+        if adds_row:
             self._add_row(logs, validates=validates, stops=stops)
 
     def on_epoch_end(self, epoch, logs=None):

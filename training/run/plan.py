@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -9,19 +10,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_vit.description import Description, Labels, describe
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.images.samples import describe_samples, sample_count, spread
 from keras_vit.images.transcoding import decode_file
+from keras_vit.layers.fused_attention import compute_capability, fused_attention
 from keras_vit.models.build import build
 from keras_vit.models.opening import OpenedModel
 from keras_vit.prediction import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.settings import Settings
+from keras_vit.training.settings import AUTO, Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
 from keras_vit.utils.fields import field_info, required
 from keras_vit.utils.files import REPORT
@@ -33,6 +36,8 @@ from .transfer import dtype_policy, fact_lines
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
 # itself, the values that norm, GELU, softmax and residual keep for it, and its gradients.
 BYTES_PER_ACTIVATION = 12
+# The same with attention in one kernel and GELU computed again, in half precision.
+BYTES_BESIDE_KERNEL = 4
 # Weights, gradients and momentum, and temporary copies during the update.
 BYTES_PER_PARAMETER = 20
 # Fraction of the free memory; the rest is for the data and other processes.
@@ -198,11 +203,62 @@ def step_memory(settings: Settings, config, num_images: int) -> int:
     """Returns an estimate of the bytes of a step with a number of images at once."""
     cost = describe(config, input_shape=(*required(settings.image_size, "image_size"), 3))
     activations: float = cost.activations
+    element = BYTES_PER_ACTIVATION / (1 if settings.precision == "float32" else 2)
+    if attention_kernel(settings, config) is not None:  # Logits and probabilities are not kept.
+        activations -= config.depth * config.num_heads * required(cost.sequence_length, "N") ** 2
+        element = BYTES_BESIDE_KERNEL
     if settings.remat:
         # Only the inputs of the blocks are kept, and the activations of one block at a time.
         activations *= 2 / max(getattr(config, "depth", 1), 1)
-    element = BYTES_PER_ACTIVATION / (1 if settings.precision == "float32" else 2)
     return round(BYTES_PER_PARAMETER * cost.parameters + element * activations * num_images)
+
+
+def choose_precision(settings: Settings) -> Settings:
+    """Returns settings with the dtype policy that "auto" stands for on this machine."""
+    if settings.precision != AUTO:
+        return settings
+    has_half = settings.strategy not in ("cpu", "tpu") and backend_devices().has_bfloat16()
+    return dataclasses.replace(settings, precision="mixed_bfloat16" if has_half else "float32")
+
+
+def attention_kernel(settings: Settings, config: Any) -> str | None:
+    """Returns the name of the kernel that computes a model's attention; None for the plain path."""
+    relative = getattr(config, "position_embedding", "relative") == "relative"
+    if keras.backend.backend() != "jax" or settings.precision == "float32" or relative:
+        return None
+    shape = (*required(settings.image_size, "image_size"), 3)
+    length = describe(config, input_shape=shape).sequence_length
+    tokens = keras.KerasTensor((1, length, config.width), settings.precision.removeprefix("mixed_"))
+    return None if fused_attention(tokens, config.num_heads) is None else "cuDNN's kernel"
+
+
+@contextlib.contextmanager
+def attention_as_it_began(unfinished: Mapping[str, Any]) -> Iterator[None]:
+    """Keeps the plain path of attention, inside a `with` block, for a run that began with it.
+
+    Args:
+        unfinished: The recipe of the run that goes on; empty for a new one.
+    """
+    enabled = keras.config.is_flash_attention_enabled() is not False  # None stands for enabled.
+    plain = bool(unfinished) and "attention" not in unfinished.get("facts", {})
+    if plain:
+        keras.config.disable_flash_attention()
+    try:
+        yield
+    finally:
+        if plain and enabled:
+            keras.config.enable_flash_attention()
+
+
+def facts_of_computation(settings: Settings, config: Any) -> dict[str, dict[str, str]]:
+    """Returns how a run computes on this machine, where that is a choice: on a GPU of JAX."""
+    facts, kernel = {}, attention_kernel(settings, config)
+    if kernel is not None:
+        facts["attention"] = {"value": kernel, "from": "JAX on this GPU"}
+    if keras.backend.backend() == "jax" and compute_capability() is not None:
+        source = "a process chooses the kernels of a GPU anew, and some sum in any order"
+        facts["resumes"] = {"value": "to rounding, not bit for bit", "from": source}
+    return facts
 
 
 def choose_accumulation(

@@ -1,6 +1,7 @@
 """Settings of fine-tuning and pre-training, each written once; imports no TensorFlow."""
 
 from .declared import (
+    AUTO as AUTO,
     DECAYS as DECAYS,
     FLIPS as FLIPS,
     HIGHER_RESOLUTION as HIGHER_RESOLUTION,

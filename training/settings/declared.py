@@ -22,7 +22,8 @@ OPTIMIZERS = ("sgd", "adam", "muon")
 DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")
 WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 LOSSES = ("softmax", "sigmoid")
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+AUTO = "auto"
+PRECISIONS = (AUTO, "float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
 # By name: the dimensions of an image that are reversed at random, 0 for rows and 1 for columns.
@@ -314,7 +315,12 @@ class DeclaredSettings:
         limits=NOT_NEGATIVE,
     )
     # The computation; changes no result except for rounding.
-    precision: str = setting("float32", "type of the computation", choices=PRECISIONS)
+    precision: str = setting(
+        AUTO,
+        "type of the computation; auto is mixed_bfloat16 on a GPU that has it (compute capability "
+        "8.0), float32 elsewhere",
+        choices=PRECISIONS,
+    )
     remat: bool = setting(
         False,
         "recompute activations in the backward pass: less memory, about a third more time",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
+import pathlib
 from typing import Any
 
 import jax
@@ -11,9 +13,12 @@ import keras
 import numpy as np
 from jax import numpy as jnp
 
+from keras_vit.layers.fused_attention import compute_capability
 from keras_vit.layers.random_numbers import examples_from
 
 from .data_adapter import num_examples, pad_rows, single_batches, unpadded
+
+_MOST_COMPILED = 2 * 2**30  # Bytes of compiled programs on disk.
 
 
 def choose(name: str, tpu: str | None = None) -> tuple[str, keras.distribution.DataParallel, str]:
@@ -109,9 +114,43 @@ def device_memory() -> int | None:
     return memory and memory["bytes_limit"] - memory["bytes_in_use"]
 
 
+def keep_compiled_programs() -> None:
+    """Keeps what JAX compiles for a GPU on disk, so that the next process need not compile it.
+
+    By JAX's own options; a folder of the user's choice (JAX_COMPILATION_CACHE_DIR) stays, and
+    JAX_ENABLE_COMPILATION_CACHE=false turns it off. The package `filelock` bounds the size.
+    """
+    config: Any = jax.config
+    if compute_capability() is None or config.jax_compilation_cache_dir is not None:
+        return
+    place = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    folder = place / "keras_vit" / "compiled"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:  # No home to write to: the command compiles each time.
+        return
+    if importlib.util.find_spec("filelock") is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_compilation_cache_max_size", _MOST_COMPILED)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def has_bfloat16() -> bool:
+    """Returns whether JAX computes on an NVIDIA GPU that has bfloat16."""
+    return (compute_capability() or 0) >= 8
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """Returns whether a device had no memory left for an operation."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
+def compiler_options() -> dict[str, Any] | None:
+    """Returns XLA's options of a training step on a GPU; None elsewhere."""
+    if compute_capability() is None:
+        return None
+    # cuBLAS's products of matrices are faster than XLA's own at the sizes of these models.
+    return {"xla_gpu_enable_triton_gemm": False}
 
 
 class JAXSteps:
@@ -181,7 +220,12 @@ class JAXSteps:
         if keras.distribution.distribution() is not None:
             # Without this XLA may leave a weight on one device.
             shardings = (None, tuple([v.value.sharding for v in part] for part in variables))
-        return jax.jit(function, donate_argnums=0, out_shardings=shardings)
+        return jax.jit(
+            function,
+            donate_argnums=0,
+            out_shardings=shardings,
+            compiler_options=compiler_options(),
+        )
 
     def _train(self, state, batch):
         totals, state = self._gradients(state, batch, 0)

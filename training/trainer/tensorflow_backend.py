@@ -206,6 +206,13 @@ def device_memory() -> int | None:
         return 8 * 2**30  # Not an NVIDIA GPU, or not visible: a usual size.
 
 
+def has_bfloat16() -> bool:
+    """Returns whether the first GPU computes in bfloat16; False without one."""
+    found = tf.config.list_physical_devices("GPU")
+    details = tf.config.experimental.get_device_details(found[0]) if found else {}
+    return details.get("compute_capability", (0, 0)) >= (8, 0)
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """Returns whether a device had no memory left for an operation."""
     return isinstance(error, tf.errors.ResourceExhaustedError)

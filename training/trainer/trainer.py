@@ -204,8 +204,18 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             shuffle=shuffle and not (hasattr(x, "element_spec") or hasattr(x, "__next__")),
             class_weight=class_weight,
         )
+        before: list[Any] = []
+
+        def check_step_before(batch, logs):
+            # So the next step is on its way when the loss of this one is waited for. A step after
+            # one that is not finite changes nothing.
+            before.append(logs or {})
+            if len(before) > 1:
+                self.check_finite(before.pop(0))
+
         stop = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda batch, logs: self.check_finite(logs or {})
+            on_train_batch_end=check_step_before,
+            on_epoch_end=lambda epoch, logs: self.check_finite(before.pop() if before else {}),
         )
         callbacks = [*keras.tree.flatten(callbacks or []), stop]
         if validation_data is not None:
