@@ -89,7 +89,9 @@ def main():
         wall, processor = time.time() - wall, time.process_time() - processor
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         times = (f"{seconds * count / len(prints):.0f}", f"{processor:.0f}", f"{wall:.0f}")
-        rows.append((f"{count:,}", *times, f"{memory:.2f}", len(found.pairs), found.of_one_frame))
+        rows.append(
+            (f"{count:,}", *times, f"{memory:.2f}", str(len(found.pairs)), str(found.of_one_frame))
+        )
     columns = ("photos", "fingerprints, CPU s", "CPU s", "seconds", "GiB", "pairs", "one frame")
     if rows:
         print(markdown_table([columns, *rows]), "\n", flush=True)
