@@ -45,6 +45,12 @@ class Check(Command):
         unit="NAME",
         absent="the model of the weights, or ViT-B/16",
     )
+    image_size: tuple[int, int] | None = setting(
+        None,
+        "what the model sees of a photo, 384 or 384x512 (height x width)",
+        unit="PIXELS",
+        absent="the weights'",
+    )
     batch_size: int = shared_arguments.batch_size()
     output: str = setting("check", "the folder of the files", unit="DIR")
     strict: bool = setting(False, "end with exit code 1 if there are findings above the levels")
@@ -58,6 +64,7 @@ class Check(Command):
             dataclasses.replace(self.data, data=self.photos),
             weights=self.weights,
             model=self.model,
+            image_size=self.image_size,
             batch_size=self.batch_size,
             output=self.output,
             progress=True,

@@ -37,7 +37,9 @@ from .measures import (
     coverage_curve,
     coverage_table,
     exact_interval,
+    wilson_interval,
 )
+from .references import beside_references, most_frequent
 
 MOST = 0.8  # Share of the images in one class.
 MAX_SHOWN = 100  # Errors on a page.
@@ -137,7 +139,7 @@ class EvaluationReport(abc.ABC):
         """Returns the facts and tables of all images."""
         lines = [*self.split_lines, f"images  {self.count} (each once)", *self.lines()]
         if self.new is not None:
-            lines.append(f"new     {self.new.summary} that are new to the run")
+            lines.append(f"new     images that are new to the run: {self.new.summary}")
         counted = zip(self.class_names, self.counts.images, strict=True)
         absent, notes = [name for name, count in counted if not count], []
         if absent:
@@ -212,11 +214,13 @@ class ClassificationReport(EvaluationReport):
         in_top_5: Images whose class was among the five most probable.
         is_answered: Whether each image has an answer, bool `(N,)`, by a classifier that may answer
             "unknown"; None for others.
+        simple: What simple numbers of the photos reach without the classifier, if it is known.
         **fields: See `EvaluationReport`.
     """
 
     in_top_5: int
     is_answered: np.ndarray | None = None
+    simple: tuple[str, float] | None = None
 
     @property
     def answers(self) -> np.ndarray:
@@ -244,10 +248,21 @@ class ClassificationReport(EvaluationReport):
         return Share(self.in_top_5 / self.count, self.count) if len(self.class_names) > 5 else None
 
     @property
+    def references(self) -> list[tuple[str, float]]:
+        """What the accuracy must exceed for the classifier to be of use."""
+        found = [most_frequent(self.true, self.class_names)]
+        return found if self.simple is None else [*found, self.simple]
+
+    @property
+    def beside(self) -> str:
+        """The references, and whether the accuracy is not better than they are."""
+        return beside_references(wilson_interval(self.correct, self.count)[0], self.references)
+
+    @property
     def summary(self) -> str:
         """The main numbers in one line."""
         top_5 = "" if self.top_5 is None else f", top-5 {self.top_5}"
-        return f"top-1 {self.top_1}{top_5} of {self.count} images{self.imbalance}"
+        return f"top-1 {self.top_1}{top_5} of {self.count} images{self.imbalance}; {self.beside}"
 
     @property
     def imbalance(self) -> str:
@@ -315,6 +330,7 @@ class ClassificationReport(EvaluationReport):
         means, decision = self.means, self.decision
         lines = [
             f"top-1   {self.top_1}  {self.correct} of {self.count}; 95% interval{self.imbalance}",
+            f"beside  {self.beside}",
             *([] if self.top_5 is None else [f"top-5   {self.top_5}"]),
             f"loss    {self.loss:.4f}",
             f"ECE     {self.calibration.expected_error:.4f}  (calibration error)",
@@ -369,6 +385,7 @@ class ClassificationReport(EvaluationReport):
             "correct": self.correct,
             "top_1": float(self.top_1),
             **({} if self.top_5 is None else {"top_5": float(self.top_5)}),
+            "references": dict(self.references),
             **self.means,
             "calibration_error": self.calibration.expected_error,
             **({} if self.decision is None else {"decision": self.decision}),

@@ -28,7 +28,8 @@ from keras_vit.preprocessing import describe_range
 from keras_vit.training.data import training_batches
 from keras_vit.training.data.augmentations import mixes_batches
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.evaluation.measures import accuracy_text
+from keras_vit.training.evaluation.measures import accuracy_text, wilson_interval
+from keras_vit.training.evaluation.references import beside_references
 from keras_vit.training.evaluation.reports import EvaluationReport, error_images, report_parts
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import MODEL, REPORT
@@ -165,7 +166,9 @@ def _scores(test):
             f"{name.replace('_', '-')} {accuracy_text(test[name], test['images'])}"
             for name in known
         )
-        return f"{', '.join(shares)}; 95% intervals by Wilson."
+        low, _ = wilson_interval(round(test["top_1"] * test["images"]), test["images"])
+        beside = beside_references(low, test["references"].items())
+        return f"{', '.join(shares)}; 95% intervals by Wilson. {beside[0].upper()}{beside[1:]}."
     return (
         f"mean average precision (mAP) {test['mAP']:.4f}, F1 {test['macro_F1']:.4f} (mean over "
         f"classes; {test['micro_F1']:.4f} of all labels together), all labels right of "

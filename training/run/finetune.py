@@ -26,6 +26,7 @@ from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import Data
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.classification import evaluate
+from keras_vit.training.evaluation.references import larger_size
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
@@ -45,7 +46,7 @@ from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, wri
 from .card import masked_patch_card, model_card, write_run_page
 from .distillation import DistillationTrainer
 from .folder import RunFolder
-from .head_start import start_head, starts_with_probe
+from .head_start import CLEARLY, left_out_answers, simple_fact, start_head, starts_with_probe
 from .job import Job
 from .loop import make_loss, make_metric, make_trainer, take_best, train
 from .masked_patches import (
@@ -208,7 +209,7 @@ def run(job: Job) -> Finished:
     with job.running(), attention_as_it_began(job.unfinished):
         # Open the data and find the weights.
         place = Place(job.settings.strategy)  # Before TensorFlow's first use: workers meet here.
-        plan = job.plan(place.replicas)
+        plan = plan_at_best_size(job, place)
         settings = plan.settings
 
         # Open the model.
@@ -220,9 +221,11 @@ def run(job: Job) -> Finished:
             check_classifier(plan.labels, model, plan.preprocessing)
         job.check_unchanged(plan, model)
         start_step = job.folder.checkpoints.restore(trainer) if job.folder.resume else 0
+        facts = plan.recipe["facts"]
+        if not start_step and isinstance(settings, FineTuning) and (fact := simple_fact(plan)):
+            facts["simple_numbers"] = fact
         if not start_step and starts_with_probe(plan):
             with place.scope():
-                facts = plan.recipe["facts"]
                 facts["head_start"] = start_head(model, plan, progress=job.folder.writes)
 
         # Train. The folder's first write is after all errors of the input.
@@ -252,6 +255,37 @@ def run(job: Job) -> Finished:
         finished = finish(job, plan, model, history)
         place.leave()
         return finished
+
+
+def plan_at_best_size(job: Job, place: Place) -> TrainingPlan:
+    """Returns the plan of a job, for larger images where their size is open and a probe is better.
+
+    A linear probe must name clearly more of the left-out images right, by two standard errors.
+    """
+    plan, settings = job.plan(place.replicas), job.settings
+    is_open = settings.image_size is None and settings.recipe is None and not job.folder.resume
+    if not is_open or plan.source.task == MULTILABEL or not starts_with_probe(plan):
+        return plan
+    seen = plan.preprocessing.image_size
+    larger = larger_size(plan.config, seen, tuple(plan.recipe["facts"]["photos"]["value"]))
+    if larger is None:
+        return plan
+    side, times = larger
+    job.chosen_size = (side, side), ""
+    right = []
+    for tried in (plan, job.plan(place.replicas)):
+        with dtype_policy(tried.settings.precision), place.scope():
+            model, _ = build_model(tried)
+            answers, groups = left_out_answers(model, tried, progress=job.folder.writes)
+        right.append(answers)
+    gains = np.bincount(groups, right[1].astype(float) - right[0])
+    is_clear = gains.mean() > CLEARLY * gains.std() / len(gains) ** 0.5
+    reason = (
+        f"a linear probe of {len(groups)} training images, each left out: {right[0].mean():.1%} "
+        f"right at {seen[0]}, {right[1].mean():.1%} at {side}, {times:.1f} times as long"
+    )
+    job.chosen_size = (side, side) if is_clear else seen, reason
+    return job.plan(place.replicas)
 
 
 def build_model(plan: TrainingPlan) -> tuple[keras.Model, str]:
@@ -398,6 +432,8 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
             thresholds=thresholds,
             abstains=labels.abstains,
         )
+        if simple := plan.recipe["facts"].get("simple_numbers"):
+            report = dataclasses.replace(report, simple=tuple(simple["reference"]))
         log(f"test    {report.summary}")
         tested = report.to_json() | (_seen_before(plan) if folder.writes else {})
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)

@@ -16,9 +16,12 @@ import scipy.special
 
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.models.rebuild import head_of
+from keras_vit.training.evaluation.references import beside_references, most_frequent
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.trust.calibration_bound import compute_scores, spaced
+from keras_vit.training.trust.photo_check import expected_accuracy
+from keras_vit.training.trust.shortcuts import all_photo_facts, simple_reference
 from keras_vit.utils.fields import required
 
 from .plan import TrainingPlan
@@ -29,7 +32,9 @@ CLEARLY = 2.0  # Standard errors by which the probe must be better.
 # so well that no gradient is left for the features; measured in docs/finetune.md.
 SHARE_OF_LOGITS = 0.3
 MAX_IMAGES = 16_384  # Whose features the probe is solved from,
-MAX_TARGETS = 50_000_000  # and their number times the number of classes: 0.4 GB.
+MAX_SIZED = 300  # by which an image size is chosen,
+MAX_SIMPLE = 1000  # and whose simple numbers are computed.
+MAX_TARGETS = 50_000_000  # Images of the probe times the number of classes: 0.4 GB.
 
 
 def starts_with_probe(plan: TrainingPlan) -> bool:
@@ -70,28 +75,14 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
         The fact for the plan: "value", and "from", the reason.
     """
     head = "zeros" if plan.head_rows is None else "the rows of the weights"
-    classes = len(plan.source.class_names)
-    most = min(MAX_IMAGES, max(MAX_TARGETS // classes, 2))
-    examples = required(spaced(plan.source.splits["train"], most), "training images")
-    scores = compute_scores(
-        model,
-        examples,
-        plan.preprocessing,
-        batch_size=plan.settings.micro_batch_size,
-        progress=progress,
-    )
-    several = plan.source.task == MULTILABEL
-    targets = scores.labels.astype("float64") if several else one_hot(scores.labels, classes)
-    # An image that is drawn several times, or shares a group, is left out as a whole.
-    known = plan.source.groups or {}
-    names = [str(known.get(name, name)) for name in examples.names]
-    groups, numbers = np.unique(names, return_inverse=True)
-    if len(groups) < 2:
+    most = min(MAX_IMAGES, max(MAX_TARGETS // len(plan.source.class_names), 2))
+    examples, groups = _some_images(plan, most)
+    if not groups.any():
         return {"value": head, "from": "one group of images, which cannot be left out"}
-    if np.ptp(scores.features, axis=0).max() == 0:
+    scores, targets, ridge = _probe(model, plan, examples, groups, progress)
+    if ridge is None:
         return {"value": head, "from": "the features of all training images are equal"}
-    decomposition = Decomposition(scores.features)
-    ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=numbers)
+    several = plan.source.task == MULTILABEL
     losses, scale, shift = fit_logits(ridge.left_out_predictions, targets, several)
     own_losses, *_ = fit_logits(scores.logits, targets, several)
     gains = own_losses - losses
@@ -99,6 +90,11 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
         f"cross-entropy of {len(examples)} training images, each left out: {losses.mean():.3g}, "
         f"with {head} {own_losses.mean():.3g}"
     )
+    if simple := plan.recipe["facts"].get("simple_numbers"):
+        right = ridge.left_out_predictions.argmax(axis=1) == scores.labels
+        accuracy, low, _ = expected_accuracy(right.astype("float64"), groups)
+        known = [most_frequent(scores.labels, plan.source.class_names), simple["reference"]]
+        reason += f"; {accuracy:.1%} of them right; {beside_references(low, known)}"
     if gains.mean() <= CLEARLY * gains.std() / math.sqrt(len(gains)):
         return {"value": head, "from": reason.replace(": ", ", by a linear probe: ", 1)}
     if not several:
@@ -107,6 +103,65 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
     kernel.assign(scale * ridge.weights)
     bias.assign(scale * ridge.constant + shift)
     return {"value": "linear probe", "from": reason}
+
+
+def _some_images(plan, most):
+    """Returns at most so many training images, and the number of the group of each."""
+    examples = required(spaced(plan.source.splits["train"], most), "training images")
+    # An image that is drawn several times, or shares a group, is left out as a whole.
+    known = plan.source.groups or {}
+    names = [str(known.get(name, name)) for name in examples.names]
+    return examples, np.unique(names, return_inverse=True)[1]
+
+
+def _probe(model, plan, examples, groups, progress):
+    """Returns scores, targets, and the ridge regression; None if all features are equal."""
+    scores = compute_scores(
+        model,
+        examples,
+        plan.preprocessing,
+        batch_size=plan.settings.micro_batch_size,
+        progress=progress,
+    )
+    targets = scores.labels.astype("float64")
+    if plan.source.task != MULTILABEL:
+        targets = one_hot(scores.labels, len(plan.source.class_names))
+    if np.ptp(scores.features, axis=0).max() == 0:
+        return scores, targets, None
+    decomposition = Decomposition(scores.features)
+    ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=groups)
+    return scores, targets, ridge
+
+
+def simple_fact(plan: TrainingPlan) -> dict[str, Any] | None:
+    """Returns the fact of what simple numbers of the training photos reach; None if unknown.
+
+    It is not known of multi-label data, and of photos that are all of one group.
+    """
+    examples, groups = _some_images(plan, MAX_SIMPLE)
+    if plan.source.task == MULTILABEL or not groups.any():
+        return None
+    facts = all_photo_facts(encoded for encoded, _ in examples.encoded())
+    reference = simple_reference(facts, examples.labels, groups)
+    what = f"contrast, brightness and size of {len(examples)} training images, each left out"
+    return {"value": f"{reference[1]:.1%} right", "from": what, "reference": list(reference)}
+
+
+def left_out_answers(
+    model: keras.Model, plan: TrainingPlan, *, progress: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns whether a linear probe is right about images that it left out, and their groups.
+
+    Args:
+        model: As for `start_head`.
+        plan: Its plan, with one class an image.
+        progress: Whether to show a line while features are computed.
+    """
+    examples, groups = _some_images(plan, MAX_SIZED)
+    scores, _, ridge = _probe(model, plan, examples, groups, progress)
+    if ridge is None:
+        return np.zeros(len(groups), bool), groups
+    return ridge.left_out_predictions.argmax(axis=1) == scores.labels, groups
 
 
 def fit_logits(

@@ -31,6 +31,7 @@ from keras_vit.training.data.split_record import (
 )
 from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.evaluation.predictions import weights_hash
+from keras_vit.training.evaluation.references import describe_seen
 from keras_vit.training.evaluation.results import pretraining_fields, versions
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, MaskedPatches
@@ -94,6 +95,8 @@ class Job:
         self.unfinished: dict[str, Any] = {}  # The recipe of the unfinished run.
         self.excluded: tuple[str, ...] = ()  # Images that a resumed run goes on without, from now.
         self.source: Source | None = None
+        # The image size in place of the settings', and why.
+        self.chosen_size: tuple[tuple[int, int], str] | None = None
         output, overwrite, command = options.output, options.overwrite, options.command
         # The same command again, as a restarted machine gives it, continues the run.
         unfinished_command = unfinished_recipe(output).get("command", "")
@@ -268,6 +271,8 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         settings = with_fixed_repositories(self.settings, download=download)
+        if self.chosen_size is not None:
+            settings = dataclasses.replace(settings, image_size=self.chosen_size[0])
         check_augmentation(settings.augmentation or "none")
         make_layers(settings.layers)
         opened = find_start(settings)  # Before the data are read: a wrong name fails at once.
@@ -275,7 +280,7 @@ class Job:
             check_masked_patches(opened.description.config, settings)
 
         # The data, and the steps that follow from their number.
-        source = self._open(opened, download)
+        source = self.source or self._open(opened, download)
         counts = {name: len(source.splits.get(name, ())) for name in PARTS}
         num_images = counts["train"] + counts["validation"]
         by_data = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
@@ -294,10 +299,16 @@ class Job:
         labels = Labels(source.class_names or None, source.task)
         description, rows, settings = settle(opened, settings, labels)
         preprocessing = required(description.preprocessing, "preprocessing")
+        if self.chosen_size is not None:
+            origins = {**description.origins, "image_size": self.chosen_size[1]}
+            description = dataclasses.replace(description, origins=origins)
         if "description" in self.unfinished:  # Where its facts were from at the start.
             before = Description.from_json(self.unfinished["description"], RECIPE)
             description = dataclasses.replace(description, origins=before.origins)
         known, facts = self.unfinished.get("facts", {}), facts_of(description, rows is None)
+        photo = typical_size(source.splits["train"], 20)
+        seen = describe_seen(description.config, preprocessing.image_size, photo)
+        facts["photos"] = {"value": list(photo), "from": seen}
         if opened.description.labels.abstains:
             bound = settings.decision and f"a new one of {settings.max_error:.1%} is looked for"
             origin = _DROPPED + (bound or "--max-error finds a new one")

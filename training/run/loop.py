@@ -171,9 +171,10 @@ def train(
 ) -> list[dict[str, str]]:
     """Trains to the last step, then gives the trainer's model its best weights.
 
-    The best weights have the highest score on the validation images; ties go to the lower
-    loss. Without validation images these are the last weights. A trainer that keeps averages
-    validates both weights and averages, and the averages are the ones kept. With
+    The best weights have the lowest loss on the validation images, among those whose score is not
+    clearly lower, by two standard errors: of a few images the highest score is chance. Without
+    validation images these are the last weights. A trainer that keeps averages validates both
+    weights and averages, and the averages are the ones kept. With
     `patience` a run ends early, after so many validations in a row without an improvement.
 
     Args:
@@ -385,8 +386,13 @@ class _StepCallback(keras.callbacks.Callback):
             return {"validation_loss": math.nan}  # Training stops at the next step.
 
     def _save_if_best(self, report):
-        best = self.run.best_score()
-        if best is None or (report.score, -report.loss) > (best[1], -best[2]):
+        best, count = self.run.best_score(), report.count
+        if best is not None:
+            # Two standard errors, with two images more, of which one is right: few may all be.
+            share = (best[1] * count + 1) / (count + 2)
+            noise = 2 * math.sqrt(share * (1 - share) / count)
+            gain = report.score - best[1]
+        if best is None or gain > noise or (gain >= -noise and report.loss < best[2]):
             self.run.save_best(self.model.model, self.step, report.score, report.loss)
         self.validation = f"{report.score:.4f}"
 

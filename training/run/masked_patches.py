@@ -249,8 +249,9 @@ def masked_patch_validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[]
         trainer: A `MaskedPatchTrainer`.
         plan: The run.
     """
+    examples = required(plan.validation, "validation")
     batches = evaluation_batches(
-        required(plan.validation, "validation"),
+        examples,
         preprocessing=plan.preprocessing,
         batch_size=min(plan.settings.micro_batch_size, 64),
     )
@@ -259,6 +260,7 @@ def masked_patch_validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[]
         scores = trainer.evaluate(batches, verbose=0, return_dict=True)
         if not math.isfinite(scores["loss"]):
             raise NonFiniteScores("The loss of the validation images must be finite.")
-        return types.SimpleNamespace(loss=scores["loss"], score=scores["accuracy"])
+        known = {"score": scores["accuracy"], "count": len(examples)}
+        return types.SimpleNamespace(loss=scores["loss"], **known)
 
     return validate

@@ -340,7 +340,7 @@ def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
     lines = {}
     for name, fact in facts.items():
         value = fact["value"]
-        if name == "image_size":
+        if name in ("image_size", "photos"):
             value = "{}x{}".format(*value)
         elif name == "pixels":
             value = describe_range(value)

@@ -16,6 +16,7 @@ from keras_vit.utils.fields import (
     Rule,
     changed,
     documented,
+    image_size,
     setting,
 )
 
@@ -44,7 +45,11 @@ class FineTuning(Settings):
         Settings,
         "image_size",
         None,
-        absent="384 for weights of 224 pixels, else the weights' size",
+        help="384, 384x512 for height x width, or auto: larger than the weights' size where a "
+        "linear probe of larger images is clearly better and a step takes at most 8 times as long",
+        absent="auto; 384 for weights of 224 pixels",
+        none="auto",
+        parse=lambda text: text if text == "auto" else image_size(text),
     )
     weights: str | None = setting(
         "imagenet21k",

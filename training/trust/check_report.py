@@ -20,6 +20,7 @@ from keras_vit.training.data.image_files import NO_CLASS, NO_FILE, NOT_UTF_8
 from keras_vit.training.data.parts import assign
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.tables import table_lines
+from keras_vit.training.evaluation.references import beside_references
 from keras_vit.utils.files import write_text
 from keras_vit.utils.report import Table
 from keras_vit.utils.safe_text import for_line
@@ -85,6 +86,7 @@ class CheckReport:
         findings: The most doubtful labels first, then copies and shortcuts.
         unreadable: `(path, reason)` of files that cannot be read.
         notes: What the data are, and what was left out of them.
+        references: What is right without the features, to compare `expected` with.
         written: The files that were written.
         unjudged: Why labels are not judged; "" where they are.
         confused: Pairs of classes between which wrong labels cannot be seen, the worst first.
@@ -101,6 +103,7 @@ class CheckReport:
     findings: list[Finding]
     unreadable: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+    references: tuple[tuple[str, float], ...]
     written: tuple[pathlib.Path, ...] = ()
     unjudged: str = ""
     confused: tuple[str, ...] = ()
@@ -163,6 +166,7 @@ class CheckReport:
                 f"what to expect from these photos: leave-one-out accuracy {accuracy:.1%} "
                 f"({low:.1%} to {high:.1%}), each {left_out} left out",
             ),
+            ("beside", beside_references(low, self.references)),
             ("labels", labels),
             (
                 "copies",

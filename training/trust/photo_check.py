@@ -11,16 +11,17 @@ import numpy as np
 from keras_vit.configs import MODELS
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.prediction import highest
-from keras_vit.training.data.examples import task_of
+from keras_vit.training.data.examples import task_of, typical_size
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.measures import wilson_interval
 from keras_vit.training.evaluation.predictions import build_evaluated, extract
+from keras_vit.training.evaluation.references import describe_seen, most_frequent
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.utils.progress import progress_bar
 
 from .check_report import CheckReport, Finding, write_check
 from .copies import ALIKE, find_copies, joined_groups
-from .shortcuts import PhotoFacts, all_photo_facts, find_shortcuts
+from .shortcuts import PhotoFacts, all_photo_facts, find_shortcuts, simple_reference
 from .wrong_labels import doubts_of_classes
 
 DEFAULT_MODEL = "ViT-B/16"
@@ -34,6 +35,7 @@ def check_photos(
     *,
     weights: str = "imagenet21k",
     model: str | None = None,
+    image_size: tuple[int, int] | None = None,
     batch_size: int = 32,
     output: str | os.PathLike | None = None,
     progress: bool = False,
@@ -46,6 +48,7 @@ def check_photos(
         weights: Weights whose features are used: "imagenet21k", a name of the catalogue, a
             file, or a classifier's folder. Best those that will be fine-tuned.
         model: A model's name; by default the model of the weights, or ViT-B/16.
+        image_size: Pixels (height, width) that the model sees; by default the weights'.
         batch_size: Images in a batch.
         output: Folder for check.html, findings.csv and split.csv; None writes nothing.
         progress: Whether to show lines with the rate and the time left.
@@ -64,7 +67,8 @@ def check_photos(
     spec.open(verify=False)  # An error here comes before weights are downloaded.
     is_of_several = weights in ("imagenet21k", "imagenet", "random") or weights in MODELS
     named = model or (DEFAULT_MODEL if is_of_several else None)
-    opened = build_evaluated(named or weights, weights=weights if named else None)
+    of_name = weights if named else None
+    opened = build_evaluated(named or weights, weights=of_name, image_size=image_size)
     source = spec.open()
     splits = source.splits
     names = [name for examples in splits.values() for name in examples.names]
@@ -102,14 +106,15 @@ def check_photos(
     scores = ridge.left_out_predictions
     doubts = doubts_of_classes(scores, labels)
     accuracy = expected_accuracy((scores.argmax(axis=1) == labels).astype("float64"), groups)
-    most = np.bincount(labels)
+    references = (most_frequent(labels, class_names), simple_reference(facts, labels, groups))
     unjudged = ""
-    if accuracy[1] <= most.max() / len(labels):
-        always = f"always {class_names[most.argmax()]} ({most.max() / len(labels):.1%})"
+    if accuracy[1] <= references[0][1]:
+        always = "{} ({:.1%})".format(*references[0])
         unjudged = f"the features tell the classes apart no better than {always}"
     elif not doubts.is_judged:
         unjudged = "with these features right labels would look as wrong as these do"
     names_of = [class_names[k] for k in labels]
+    photo_size = typical_size(next(iter(splits.values())))
     parts = [part if len(splits) > 1 else "" for part in splits for _ in splits[part].names]
     report = CheckReport(
         class_names,
@@ -138,9 +143,12 @@ def check_photos(
         tuple(source.skipped),
         (
             f"features of {opened.name}, {opened.weights}",
+            "photos of {}x{} are ".format(*photo_size)
+            + describe_seen(opened.description.config, opened.preprocessing.image_size, photo_size),
             f"classes: {source.class_line}",
             *source.notes,
         ),
+        references,
         unjudged=unjudged,
         confused=tuple(f"{class_names[i]} and {class_names[j]}" for i, j, _ in doubts.confused),
         of_one_frame=copies.of_one_frame,

@@ -93,7 +93,7 @@ def test_what_the_run_held_out_is_evaluated_and_new_images_have_a_report_of_thei
     assert names_of(report) == set(source.splits["test"].names)
     assert (report.count, report.new.count, len(report.skipped)) == (6, 9, 1)
     assert "6 images that the run held out; 9 that are new" in report.split_lines[0]
-    assert f"new     {report.new.summary} that are new to the run" in str(report)
+    assert f"new     images that are new to the run: {report.new.summary}" in str(report)
     assert report.to_json()["new"]["images"] == 9
 
 

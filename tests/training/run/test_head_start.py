@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import re
 
 import keras
 import numpy as np
@@ -14,10 +15,14 @@ from keras_vit.training import recipes
 from keras_vit.training.evaluation.predictions import predictions_of
 from keras_vit.training.evaluation.ridge import L2_SHARES
 from keras_vit.training.run.finetune import build_model, finetune
-from keras_vit.training.run.head_start import fit_logits, start_head, starts_with_probe
+from keras_vit.training.run.head_start import (
+    fit_logits,
+    start_head,
+    starts_with_probe,
+)
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.settings import FineTuning, PreTraining
-from makers import COLORS, write_classes
+from makers import COLORS, write_classes, write_picture
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +195,83 @@ def test_multi_label_data_start_as_a_probe_too(data, tiny, tmp_path):
     done = finetune(table, tmp_path / "run", settings, log=silent, label_separator=";")
     assert done.report.score == 1.0
     assert done.classifier.recipe["facts"]["head_start"]["value"] == "linear probe"
+
+
+@pytest.fixture(scope="module")
+def stripes(tmp_path_factory):
+    """Grey pictures with and without stripes that are lost at the 8 pixels of `tiny`."""
+    folder, rng = tmp_path_factory.mktemp("stripes"), np.random.default_rng(0)
+    period = np.where(np.arange(32) % 4 < 2, 80, -80)
+    for part, count in {"train": 20, "test": 10}.items():
+        for number in range(2 * count):
+            pixels = rng.normal(128, 20, (32, 32, 1)) + (period[None, :, None] if number % 2 else 0)
+            picture = np.clip(np.repeat(pixels, 3, axis=-1), 0, 255).astype("uint8")
+            write_picture(
+                folder / part / ("flat", "striped")[number % 2] / f"{number}.png", picture
+            )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def striped_run(stripes, tiny, tmp_path_factory):
+    lines = []
+    settings = FineTuning(weights=str(tiny), steps=1, batch_size=8, learning_rate=1e-9)
+    done = finetune(
+        stripes, tmp_path_factory.mktemp("runs") / "striped", settings, log=lines.append
+    )
+    return done, "\n".join(lines)
+
+
+def test_a_size_whose_probe_is_clearly_better_is_taken(striped_run):
+    done, text = striped_run
+    fact = done.classifier.recipe["facts"]["image_size"]
+    found = re.findall(r"([\d.]+)%(?: right)? at (\d+)", fact["from"])
+    shares, sizes = zip(*((float(share), [int(side)] * 2) for share, side in found), strict=True)
+    assert sizes == ([8, 8], [28, 28])
+    assert (
+        fact["value"]
+        == list(sizes[np.argmax(shares)])
+        == done.classifier.recipe["settings"]["image_size"]
+    )
+    assert shares[0] < 80 < max(shares)
+    assert done.classifier.preprocessing.image_size == tuple(fact["value"])
+    assert "a linear probe of 36 training images, each left out" in text
+
+
+def test_the_plan_says_what_simple_numbers_reach(striped_run):
+    _, text = striped_run
+    text = " ".join(text.split())
+    assert "simple_numbers 100.0% right (contrast, brightness" in text
+    assert "photos 32x32 (seen at 28x28: details below 2 pixels are lost" in text
+
+
+@pytest.mark.parametrize("where", ["card", "page", "log"])
+def test_beside_the_accuracy_stand_the_references(striped_run, where):
+    done, log = striped_run
+    text = {
+        "card": lambda: (done.folder / "README.md").read_text(),
+        "page": lambda: (done.folder / "report.html").read_text(),
+        "log": lambda: log,
+    }[where]()
+    assert "lways flat, the most frequent class: 50.0%" in text
+    assert "not better than thirty simple numbers of each photo: 100.0%" in text.replace(
+        "Not", "not"
+    )
+
+
+def test_coarse_photos_are_seen_at_the_size_of_the_weights(tiny, tmp_path):
+    photos = write_classes(tmp_path / "photos", {"train": 8, "test": 2}, size=(32, 32))
+    settings = FineTuning(weights=str(tiny), steps=1, batch_size=8, samples="none")
+    done = finetune(photos, tmp_path / "run", settings, log=silent)
+    fact = done.classifier.recipe["facts"]["image_size"]
+    assert fact["value"] == [8, 8]
+    assert fact["from"].endswith("times as long")
+
+
+def test_a_given_size_is_not_changed(stripes, settings, tmp_path):
+    given = dataclasses.replace(settings, image_size=(8, 8), steps=1, learning_rate=1e-9)
+    done = finetune(stripes, tmp_path / "run", given, log=silent)
+    assert done.classifier.recipe["facts"]["image_size"] == {
+        "value": [8, 8],
+        "from": "the settings",
+    }

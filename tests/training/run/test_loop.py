@@ -93,8 +93,8 @@ class Problem:
 class Report:
     """What the loop reads of an evaluation."""
 
-    def __init__(self, top_1, loss=0.5):
-        self.score, self.loss = top_1, loss
+    def __init__(self, top_1, loss=0.5, count=10**6):
+        self.score, self.loss, self.count = top_1, loss, count
 
 
 def interrupt(problem, step, number):
@@ -172,6 +172,22 @@ def test_of_equal_scores_the_lower_loss_is_the_best(tmp_path):
     run, _, weights = validated(problem, *answers)
     assert run.best_score() == (2, 0.6, 0.4)
     assert_same(problem.model.get_weights(), weights[1])
+
+
+def test_of_scores_that_differ_by_chance_the_lower_loss_is_the_best(tmp_path):
+    problem = Problem(tmp_path, evaluate_every=2)
+    # 22 and 20 of 24 images are nearly the same; 12 are fewer.
+    answers = [Report(share / 24, loss, 24) for share, loss in ((16, 0.6), (22, 0.5), (20, 0.3))]
+    run, _, weights = validated(problem, *answers, Report(12 / 24, 0.2, 24))
+    assert run.best_score() == (6, 20 / 24, 0.3)
+    assert_same(problem.model.get_weights(), weights[2])
+
+
+def test_many_images_show_the_higher_score(tmp_path):
+    problem = Problem(tmp_path, evaluate_every=2)
+    answers = [Report(share, loss, 5000) for share, loss in ((0.8, 0.6), (0.9, 0.5), (0.85, 0.3))]
+    run, *_ = validated(problem, *answers, answers[0])
+    assert run.best_score() == (4, 0.9, 0.5)
 
 
 def test_a_run_ends_where_validations_get_no_better(tmp_path):

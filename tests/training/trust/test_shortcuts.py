@@ -9,6 +9,7 @@ from keras_vit.training.trust.shortcuts import (
     find_shortcuts,
     photo_facts,
     simple_numbers,
+    simple_reference,
 )
 from makers import encode, smooth_picture
 
@@ -153,5 +154,26 @@ def test_simple_numbers_show_a_small_spot_wherever_it_is():
     spotted[31:36, 200:204] = 255
     plain, found = (simple_numbers(Image.fromarray(each)) for each in (pixels, spotted))
     moved = simple_numbers(Image.fromarray(np.roll(spotted, (125, 125), (0, 1))))
-    assert found[24] > plain[24] + 0.2
-    np.testing.assert_allclose(moved[24], found[24], atol=0.1)
+    assert found[23] > plain[23] + 0.2
+    np.testing.assert_allclose(moved[23], found[23], atol=0.1)
+
+
+def test_the_simple_reference_is_that_of_scikit_learn_with_each_photo_left_out():
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    model_selection = pytest.importorskip("sklearn.model_selection")
+    labels = RNG.integers(0, 3, 60)
+    numbers = RNG.normal(size=(60, 30)) + 0.5 * labels[:, np.newaxis]
+    photos = [PhotoFacts(None, {}, row) for row in numbers]
+    _, accuracy = simple_reference(photos, labels, np.arange(60))
+    scaled = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0)
+    accuracies = [
+        (
+            model_selection.cross_val_predict(
+                linear_model.Ridge(alpha=share * 60), scaled, np.eye(3)[labels], cv=60
+            ).argmax(axis=1)
+            == labels
+        ).mean()
+        for share in (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+    ]
+    assert accuracy in accuracies
+    assert accuracy >= min(accuracies[3:])

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+from keras_vit.configs import MODELS
+from keras_vit.training.evaluation.references import (
+    MAX_TIMES,
+    TO_TRY,
+    beside_references,
+    describe_seen,
+    larger_size,
+    most_frequent,
+)
+
+CONFIG = MODELS["ViT-B/16"]
+
+
+def test_the_most_frequent_class_is_named_with_its_share():
+    found = most_frequent(np.array([1, 1, 0, 2, 1]), ("ant", "bee", "crow"))
+    assert found == ("always bee, the most frequent class", 0.6)
+
+
+@pytest.mark.parametrize(
+    ("low", "expected"), [(0.61, "a: 60.0%"), (0.6, f"not better than a: 60.0%; {TO_TRY}")]
+)
+def test_an_accuracy_must_be_above_by_its_interval(low, expected):
+    assert beside_references(low, [("a", 0.6)]) == expected
+
+
+def test_references_that_are_not_exceeded_come_first():
+    found = beside_references(0.5, [("a", 0.4), ("b", 0.7)])
+    assert found == f"not better than b: 70.0%; a: 40.0%; {TO_TRY}"
+
+
+def test_a_larger_size_shows_the_pixels_of_the_photo():
+    side, times = larger_size(CONFIG, (96, 96), (250, 330))
+    assert side == 256
+    assert times == pytest.approx((256 / 96) ** 2, rel=0.1)
+
+
+def test_a_larger_size_takes_at_most_eight_times_as_long():
+    side, times = larger_size(CONFIG, (96, 96), (3000, 4000))
+    assert side == 256
+    assert times <= MAX_TIMES
+
+
+@pytest.mark.parametrize(
+    ("seen", "photo"), [((96, 96), (140, 140)), ((384, 384), (3000, 3000)), ((96, 64), (300, 300))]
+)
+def test_nothing_larger_is_tried(seen, photo):
+    assert larger_size(CONFIG, seen, photo) is None
+
+
+def test_the_line_of_what_is_seen_names_lost_details_and_a_larger_size():
+    assert describe_seen(CONFIG, (96, 96), (250, 250)) == (
+        "seen at 96x96: details below 3 pixels are lost; --image-size 256 takes 7 times as long"
+    )
+    assert describe_seen(CONFIG, (96, 96), (90, 80)) == "seen at 96x96"
