@@ -14,15 +14,11 @@ from typing import Any
 from keras_vit import configs
 from keras_vit.checkpoints.formats import check_npz, file_and_entry
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.description import Description
-from keras_vit.description.description_texts import APACHE
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import check_holds_one_model
 
 NAMES = ("imagenet", "imagenet21k")
 
 TIMEOUT = 60.0  # Seconds without a byte from the server.
-_FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,25 +288,6 @@ def _name_of(model, weights):
     raise ValueError(
         "Official weights are for the models of keras_vit.list_models(); another config "
         f"needs a path. Received: weights={weights!r} for {model}"
-    )
-
-
-def describe_official(row: OfficialWeights, config: ViTConfig | BiTConfig) -> Description:
-    """Returns the description of official weights; nothing is downloaded.
-
-    Args:
-        row: A row of the catalogue.
-        config: The config of the model that they are for.
-    """
-    side = row.resolution
-    return Description(
-        name=row.model,
-        config=config,
-        input_shape=(side, side, 3),
-        classes=row.classes,
-        preprocessing=Preprocessing((side, side)),
-        origins=dict.fromkeys(_FACTS, "the official code"),
-        licence=APACHE,
     )
 
 

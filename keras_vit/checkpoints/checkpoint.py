@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from keras_vit.checkpoints import formats
+from keras_vit.checkpoints.catalogue import OfficialWeights
 from keras_vit.checkpoints.code_bases import hugging_face, keras_hub, official, timm, torchvision
 from keras_vit.checkpoints.code_bases.files_beside import check_sizes, read_json
 from keras_vit.checkpoints.code_bases.layouts import REGISTERS, Checkpoint, readable_files
@@ -40,20 +41,23 @@ _WRAPPERS = re.compile(
 )
 
 
-def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
+def open_checkpoint(path: str | os.PathLike | OfficialWeights) -> Checkpoint:
     """Returns a checkpoint of any known format and layout, without reading its values.
 
     Args:
         path: An `.npz`, an HDF5 file of Keras, a `.safetensors`, a PyTorch state dict (opened
             with weights-only loading), a `.keras` file of ours or KerasHub's, or a folder of
             Hugging Face, timm or KerasHub. The content decides, not the suffix. "FILE#model" is
-            the entry "model" of a PyTorch file that holds several state dicts.
+            the entry "model" of a PyTorch file that holds several state dicts. Or a row of the
+            catalogue, whose file is downloaded when it is loaded.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If the format or the names are unknown, or the file is damaged.
         ImportError: If reading it needs a package that is not installed.
     """
+    if isinstance(path, OfficialWeights):
+        return Checkpoint(pathlib.Path(f"{path.key}.npz"), official.OFFICIAL, {}, official=path)
     path, wrapper = formats.file_and_entry(path)
     beside = read_config(path if path.is_dir() else path.parent)
     content = _read(path, wrapper)

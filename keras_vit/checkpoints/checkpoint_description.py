@@ -12,8 +12,9 @@ from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name
 from keras_vit.configs.recognition import config_of_shapes, num_classes
-from keras_vit.description import IN_FRONT, Description, Labels
-from keras_vit.description.description_texts import licence_in_card, licence_name
+from keras_vit.description import FACTS, IN_FRONT, Description, Labels
+from keras_vit.description.description_texts import APACHE, licence_in_card, licence_name
+from keras_vit.preprocessing import Preprocessing
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 
@@ -48,6 +49,17 @@ def describe_checkpoint(
         ValueError: If the weights are not of the model, or a fact about their architecture is in
             no file and was not given, or is not the one given.
     """
+    if (row := checkpoint.official) is not None:
+        size = (row.resolution, row.resolution)
+        return Description(
+            name="" if is_given else row.model,
+            config=None if is_given else configs.resolve(model or row.model),
+            input_shape=(*size, 3),
+            classes=row.classes,
+            preprocessing=Preprocessing(size),
+            origins=dict.fromkeys(FACTS, "the official code"),
+            licence=APACHE,
+        )
     with readable_files(checkpoint):
         if is_given:
             shown = Description(

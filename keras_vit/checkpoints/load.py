@@ -17,6 +17,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.checkpoints.catalogue import download
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.layouts import POSITIONS, Checkpoint, NameRule
 from keras_vit.checkpoints.code_bases.transforms import Shape
@@ -28,10 +29,11 @@ from keras_vit.checkpoints.resize import (
     resize_positions,
     with_folded_registers,
 )
-from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
+from keras_vit.configs import CLASSIFIER_LAYERS, HEAD_LAYERS, ViTConfig, classifier_layer
 from keras_vit.configs.blocks import UNSEEN_BLOCK_FIELDS
 from keras_vit.configs.model_table import LEVERAGE
 from keras_vit.configs.position_resize import RULES
+from keras_vit.configs.recognition import num_classes
 from keras_vit.description import held_description, set_description
 
 # Arrays that an error names of each kind.
@@ -40,12 +42,13 @@ MAX_LISTED = 3
 
 @dataclasses.dataclass(frozen=True)
 class LoadOptions:
-    """Arguments of `load_checkpoint`, which describes them, and `head_rows`.
+    """Arguments of `load_checkpoint`, which describes them, and `head`.
 
     By default positions are resized by the rule of the weights' code base.
 
-    `head_rows` has for each class of the model its number in the file, or None for a class
-    that keeps its initial values.
+    `head` is "keep"; "new" for a head that keeps its initial values; "fitting" to keep it where the
+    model has the classes of the file, as `keras_vit.build` does; or for each class of the model its
+    number in the file, None for a class that keeps its initial values.
 
     Raises:
         ValueError: If a method is unknown.
@@ -55,7 +58,7 @@ class LoadOptions:
     position_resize: str | None = None
     position_grid: Sequence[int] | None = None
     input_channels: str | None = None
-    head_rows: Sequence[int | None] | None = None
+    head: str | Sequence[int | None] = "keep"
 
     def __post_init__(self):
         if self.position_resize not in (None, *RULES):
@@ -105,6 +108,8 @@ def match_checkpoint(
         checkpoint = dataclasses.replace(checkpoint, stated=stated)
     if POSITIONS in variables:
         checkpoint = with_folded_registers(checkpoint, layer_of(model, POSITIONS).grid)
+    skip = (*options.skip, *_heads_left_out(checkpoint, model, options.head))
+    options = dataclasses.replace(options, skip=skip)
     layout, arrays = checkpoint.layout, checkpoint.arrays
     rules = layout.rules_of_model(variables)
     absent = layout.absent_paths(arrays, variables)
@@ -158,6 +163,27 @@ def match_checkpoint(
         notes.append(f"not in the file, so zeros: {', '.join(layers)}")
     notes += [f"{a.rule.paths[0]}: {a.note}" for a in assignments if a.note]
     return assignments, {"skipped": tuple(skipped), "kept": tuple(kept), "notes": tuple(notes)}
+
+
+def _heads_left_out(checkpoint, model, head):
+    """Patterns of the layers behind the encoder that are not loaded; see `LoadOptions`.
+
+    If the head has other classes, the model's is not changed: it is zero. The hidden layer of
+    pre-training is left out with the head if the model has none (paper, section 3.2: the whole
+    prediction head is removed). Both are left out for a model without the head. All else is strict.
+    """
+    layers = {layer.name: layer for layer in model.layers}
+    own_head = classifier_layer(layers)
+    left_out: tuple[str, ...] = HEAD_LAYERS
+    if head == "fitting" and own_head is None and "map_head" not in layers:
+        left_out = (*HEAD_LAYERS, "map_head")
+    elif head == "fitting" and own_head is not None:
+        if "pre_logits" in layers or "pre_logits" not in checkpoint.shapes:
+            is_kept = num_classes(checkpoint.shapes) == own_head.units
+            left_out = () if is_kept else CLASSIFIER_LAYERS
+    elif head not in ("new", "fitting"):
+        left_out = ()
+    return [f"{layer}/*" for layer in left_out]
 
 
 def _read(path, assignments, variables):
@@ -256,8 +282,8 @@ def _assign(checkpoint, rule, model, variables, options):
         shape = rule.transform.stored_shape(wanted)
         array = computed_array(rule.stored, shape, lambda: np.zeros(shape, "float32"))
     stored = rule.transform.our_shape(array.shape)
-    if options.head_rows is not None and path.partition("/")[0] in CLASSIFIER_LAYERS:
-        return _assign_head(array, rule, wanted, variables, options.head_rows)
+    if not isinstance(options.head, str) and path.partition("/")[0] in CLASSIFIER_LAYERS:
+        return _assign_head(array, rule, wanted, variables, options.head)
     if stored is not None and len(stored) == len(wanted[0]):
         layer = layer_of(model, path)
         adapted = None
@@ -429,7 +455,12 @@ def load_checkpoint(
 def load_opened(
     checkpoint: Checkpoint, model: keras.Model, options: LoadOptions | None = None
 ) -> LoadReport:
-    """Loads an opened checkpoint into a model; raises the errors of `load_checkpoint`."""
+    """Loads an opened checkpoint into a model; raises the errors of `load_checkpoint`.
+
+    An official file is downloaded first; an OSError says how to fetch it by other means.
+    """
+    if checkpoint.official is not None:
+        checkpoint = open_checkpoint(download(checkpoint.official))
     options = options or LoadOptions()
     assignments, found = match_checkpoint(checkpoint, model, options)
     variables = weights_by_path(model)

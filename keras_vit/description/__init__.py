@@ -6,6 +6,7 @@ from keras_vit.description.class_labels import (
     check_class_names as check_class_names,
 )
 from keras_vit.description.description import (
+    FACTS as FACTS,
     IN_FRONT as IN_FRONT,
     LAYER as LAYER,
     Description as Description,

@@ -252,6 +252,8 @@ def description_text(description: Description) -> str:
 
 
 LAYER = "description"  # Name of the layer that holds the description of a model.
+# What `origins` has a text for: of the images, then of the model.
+FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 # Where the range of the pixels would be from, of a model with `has_layers_in_front`.
 IN_FRONT = "layers in front of it change its images; save_classifier takes what the whole needs"
 

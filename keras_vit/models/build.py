@@ -12,20 +12,13 @@ from typing import Any
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import (
-    OfficialWeights,
-    describe_official,
-    download,
-    find_released,
-    find_weights,
-)
+from keras_vit.checkpoints.catalogue import find_released, find_weights
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
 from keras_vit.checkpoints.load import LoadOptions, load_opened
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import argument_errors, paper_name
-from keras_vit.configs.recognition import num_classes
 from keras_vit.description import LAYER, Description, Labels, description_for, set_description
 from keras_vit.description.class_labels import task_of_activation
 from keras_vit.layers import ModelDescription
@@ -93,101 +86,109 @@ def build(
     >>> build(weights="cifar10").output_shape
     (None, 10)
     """
+    checkpoint, of_weights = None, Description()
     model_of: Any = name_or_config
-    found: Any = None
-    known, checkpoint, is_given = Description(), None, name_or_config is not None
     if weights is not None:
         _check_weights(include_top, weights, classes, classifier_activation)
-        size = _images_shape(model_of, input_tensor, input_shape)[:2] if is_given else (None, None)
-        found = find_weights(weights, model_of, size)
-        if isinstance(found, OfficialWeights):
-            model_of = model_of if is_given else found.model
-            known = describe_official(found, configs.resolve(model_of))
-        else:
-            checkpoint = open_checkpoint(found)
-            facts = {} if is_given else {f: changes.get(f) for f in ("num_heads", "gelu")}
-            known = describe_checkpoint(checkpoint, is_given=is_given, image_size=size, **facts)
+        checkpoint, of_weights = _find(weights, model_of, input_tensor, input_shape, changes)
+    if model_of is None:
+        model_of = _stated_config(of_weights, changes)
+        name = name or configs.layer_name(paper_name(model_of) or model_of)
+        if input_tensor is None and input_shape is None:
+            size = of_weights.usual_size
+            input_shape = (*size, of_weights.channels) if size else of_weights.input_shape
+    shape = _images_shape(model_of, input_tensor, input_shape)
+    if of_weights.channels not in (None, shape[-1]):
+        raise ValueError(
+            f"The weights {weights} are for images with {of_weights.channels} channels; build "
+            'without and call keras_vit.load_checkpoint(model, path, input_channels="adapt"), '
+            f"which adapts the first kernel of a file. Received: images with {shape[-1]}"
+        )
+    if classes is None and (name_or_config is None or find_released(weights)):
+        classes = of_weights.classes
+    classes = 1000 if classes is None else classes
+    if classifier_activation == "softmax" and classes == of_weights.classes:
+        classifier_activation = of_weights.labels.activation
+    config, usual_side = configs.resolve(model_of, **changes), configs.default_image_size(model_of)
+    _check_arguments(config, shape, include_top, pooling, classes)
+    description = Description(
+        name=model_of if isinstance(model_of, str) and not changes else "",
+        config=config,
+        input_shape=shape,
+        position_grid=_position_grid(config, shape, usual_side, checkpoint, of_weights),
+        labels=Labels(task=task_of_activation(classifier_activation)),
+    )
+    head = (include_top, pooling, int(classes), classifier_activation)  # Not a number of NumPy.
+    name = name or configs.layer_name(model_of)
+    model = _model(description, input_tensor, usual_side, head, name)
+    if checkpoint is None:
+        return model
+    # Unlike `load_checkpoint` this allows the changes of a transfer.
+    how = "keep" if include_top and weights == "imagenet" else "fitting"
+    loading = LoadOptions((), changes.get("position_resize"), of_weights.position_grid, head=how)
+    logging.getLogger("keras_vit").info("%s", load_opened(checkpoint, model, loading))
+    set_description(model, description_for(model, of_weights))
+    _warn_of_range(weights, checkpoint, of_weights)
+    return model
+
+
+def _find(weights, name_or_config, input_tensor, input_shape, changes):
+    """The checkpoint that weights are, and its description: without a config if one is given."""
+    is_given, size, facts = name_or_config is not None, (None, None), {}
     if is_given:
-        known = dataclasses.replace(known, name="")
-    elif weights is None:
+        size = _images_shape(name_or_config, input_tensor, input_shape)[:2]
+    else:
+        facts = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
+    checkpoint = open_checkpoint(find_weights(weights, name_or_config, size))
+    known = describe_checkpoint(checkpoint, is_given=is_given, image_size=size, **facts)
+    if changes.get("position_resize"):
+        known = dataclasses.replace(known, origins={**known.origins, "position_resize": "given"})
+    return checkpoint, known
+
+
+def _stated_config(of_weights, changes):
+    """The config that weights state; raises ValueError where there are neither."""
+    if of_weights.config is None:
         raise ValueError(
             argument_errors(changes, ViTConfig)
             or "The model must be given by its name or config, or by weights that state it. "
             "Received: none of them"
         )
-    else:
-        model_of = model_of or known.config
-        if input_tensor is None and input_shape is None:
-            usual = known.usual_size
-            input_shape = (*usual, known.channels) if usual else known.input_shape
-        name = name or configs.layer_name(paper_name(known.config) or model_of)
-    shape = _images_shape(model_of, input_tensor, input_shape)
-    if known.channels not in (None, shape[-1]):
-        raise ValueError(
-            f"The weights {weights} are for images with {known.channels} channels; build without "
-            'and call keras_vit.load_checkpoint(model, path, input_channels="adapt"), which adapts '
-            f"the first kernel of a file. Received: images with {shape[-1]}"
-        )
-    if classes is None:
-        takes_classes = not is_given or find_released(weights)
-        classes = (takes_classes and known.classes) or 1000
-    if classifier_activation == "softmax" and classes == known.classes:
-        classifier_activation = known.labels.activation
-    config = configs.resolve(model_of, **changes)
-    _check_arguments(config, shape, include_top, pooling, classes)
-    side, grid = configs.default_image_size(model_of), None
-    if isinstance(config, ViTConfig):
-        is_free = None in shape[:2]
-        grid = config.grid((side, side) if is_free else shape[:2])
-        grid = (is_free and _grid_of_free_sizes(checkpoint, known)) or grid
-    description = Description(
-        name=model_of if isinstance(model_of, str) and not changes else "",
-        config=config,
-        input_shape=shape,
-        position_grid=grid,
-        labels=Labels(task=task_of_activation(classifier_activation)),
-    )
-    images = keras.Input(shape, name="images") if input_tensor is None else input_tensor
+    return of_weights.config
+
+
+def _position_grid(config, shape, usual_side, checkpoint, of_weights):
+    """The grid (down, across) that a model's positions are for; None for a ResNet.
+
+    A model of free image size has that of its default image size, by the official rule. Other code
+    bases resize the table of the file once, to the grid of the image.
+    """
+    if not isinstance(config, ViTConfig):
+        return None
+    if None not in shape[:2]:
+        return config.grid(shape[:2])
+    table: Any = checkpoint.shapes.get("position_embedding") if checkpoint else None
+    if len(table or ()) != 3 or checkpoint.position_rule == ViTConfig.position_resize:
+        return config.grid((usual_side, usual_side))
+    return find_grid(table[1], checkpoint.prefix_row_counts, of_weights.position_grid)[1]
+
+
+def _model(description, input_tensor, usual_side, head, name):
+    """The functional model of a description, which a layer of it holds."""
+    config, grid = description.config, description.position_grid
+    images = input_tensor
+    if images is None:
+        images = keras.Input(description.input_shape, name="images")
     x = ModelDescription(description.to_json(), name=LAYER)(images)
-    head = (include_top, pooling, int(classes), classifier_activation)  # Not a number of NumPy.
     if grid is None:  # A ResNet, also an Axial-ResNet.
-        outputs = resnet_head(config, build_resnet(config, x, side), *head)
+        outputs = resnet_head(config, build_resnet(config, x, usual_side), *head)
     else:
         tokens, patches = build_vit(config, x, grid)  # (B, P + N, D), (B, h, w, D)
         outputs = vit_head(config, tokens, patches, *head)
     if input_tensor is not None:
         sources = keras.utils.get_source_inputs(input_tensor)
         images = sources[0] if len(sources) == 1 else sources
-    model = keras.Model(images, outputs, name=name or configs.layer_name(model_of))
-    if weights is None:
-        return model
-    if checkpoint is None:  # Wrong arguments are errors before the download.
-        checkpoint = open_checkpoint(download(found))
-    # Unlike `load_checkpoint` this allows the changes of a transfer.
-    is_kept = weights == "imagenet" or num_classes(checkpoint.shapes) == classes
-    skip = _skipped_heads(checkpoint.shapes, config, include_top, pooling, is_kept)
-    rule = changes.get("position_resize")
-    loading = LoadOptions(skip, rule or checkpoint.position_rule, known.position_grid)
-    logging.getLogger("keras_vit").info("%s", load_opened(checkpoint, model, loading))
-    if rule:
-        known = dataclasses.replace(known, origins={**known.origins, "position_resize": "given"})
-    set_description(model, description_for(model, known))
-    _warn_of_range(weights, checkpoint, known)
-    return model
-
-
-def _grid_of_free_sizes(checkpoint, known):
-    """The grid (down, across) of positions that a model of free image size is built for.
-
-    Other code bases resize the table of the file once, to the grid of the image. None for weights
-    of the official rule, whose models have the grid of their default image size.
-    """
-    if checkpoint is None:
-        return None
-    table = checkpoint.shapes.get("position_embedding")
-    if checkpoint.position_rule == ViTConfig.position_resize or len(table or ()) != 3:
-        return None
-    return find_grid(table[1], checkpoint.prefix_row_counts, known.position_grid)[1]
+    return keras.Model(images, outputs, name=name)
 
 
 def _check_weights(include_top, weights, classes, classifier_activation):
@@ -211,21 +212,6 @@ def _check_weights(include_top, weights, classes, classifier_activation):
             "to fine-tune on other classes, take weights='imagenet21k'. "
             f"Received: classes={classes}"
         )
-
-
-def _skipped_heads(in_file, config, include_top, pooling, is_kept):
-    """Patterns of the layers behind the encoder that are not loaded.
-
-    If the head has other classes, the model's is not changed: it is zero. The hidden layer of
-    pre-training is left out with the head if the model has none (paper, section 3.2: the whole
-    prediction head is removed). Both are left out for a model without the head. All else is strict.
-    """
-    heads = tuple(f"{name}/*" for name in configs.CLASSIFIER_LAYERS)
-    if not include_top:
-        return (*heads, "pre_logits/*", *(() if pooling == "map" else ("map_head/*",)))
-    if "pre_logits" in in_file and not getattr(config, "representation_size", None):
-        return (*heads, "pre_logits/*")
-    return () if is_kept else heads
 
 
 def _warn_of_range(weights, checkpoint, known):

@@ -27,6 +27,7 @@ from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name, without_hidden_layer
 from keras_vit.configs.position_resize import RULES
 from keras_vit.description import (
+    FACTS,
     Description,
     abstains,
     completed,
@@ -53,11 +54,6 @@ from keras_vit.utils.files import (
     read_json,
 )
 from keras_vit.utils.quiet_tensorflow import check_not_forked
-
-_FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
-
-# The head and the hidden layer of pre-training, as patterns of `skip`.
-HEAD = tuple(f"{name}/*" for name in configs.HEAD_LAYERS)
 
 
 def open_model(
@@ -171,38 +167,17 @@ def _random(model, given):
     changes = {name: value for name, value in given.items() if value is not None}
     known = describe(model, include_top=False, **changes)
     preprocessing = Preprocessing((configs.default_image_size(model),) * 2)
-    origins = dict.fromkeys(_FACTS, "the settings")
+    origins = dict.fromkeys(FACTS, "the settings")
     known = dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
     return OpenedModel(known.name, known)
 
 
 def _open(name, source, model, image_size, source_size, given):
-    path = catalogue.find_weights(source, model, image_size or (None, None))
-    if isinstance(path, catalogue.OfficialWeights):
-        described = catalogue.describe_official(path, configs.resolve(model or path.model))
-        return OpenedModel(name, described, official=path)
-    keras_model = model_in(path) or (path if has_own_layers(path) else None)
-    if keras_model and (path / CLASSES).exists():
-        opened = _of_model(name, *read_classifier(path), path)
-    elif keras_model:  # Alone, or pre-trained without classes.
-        folder, found = path if path.is_dir() else path.parent, read_model(keras_model)
-        held = held_description(found)
-        known = read_folder(folder, held.classes)
-        if known.preprocessing is None and known.labels.names is None:
-            known = dataclasses.replace(held, origins={**known.origins, **held.origins})
-        has_recipe = path.is_dir() and (path / RECIPE).is_file()
-        opened = _of_model(name, found, known, read_json(path / RECIPE) if has_recipe else {})
-    elif (path / UNFINISHED).is_file():  # By name too, as training/ is built on this file.
-        run = importlib.import_module("keras_vit.training.run.finetune")
-        found, known, recipe = run.read_unfinished(path)
-        opened = _of_model(name, found, known, recipe, path)
-    elif is_export(path):
-        # By name, as export/ is built on this file.
-        found = importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
-        opened = OpenedModel(name, found.description, found.recipe, model=found.model, folder=path)
-    else:
+    size = image_size or (None, None)
+    path = catalogue.find_weights(source, model, size)
+    opened = None if isinstance(path, catalogue.OfficialWeights) else _open_model(name, path)
+    if opened is None:
         checkpoint = open_checkpoint(path)
-        size = image_size or (None, None)
         described = describe_checkpoint(
             checkpoint, model, image_size=size, source_size=source_size, **given
         )
@@ -212,6 +187,30 @@ def _open(name, source, model, image_size, source_size, given):
     return opened
 
 
+def _open_model(name, path):
+    """A Keras model or an export with what describes it; None for weights alone."""
+    keras_model = model_in(path) or (path if has_own_layers(path) else None)
+    if keras_model and (path / CLASSES).exists():
+        return _of_model(name, *read_classifier(path), path)
+    if keras_model:  # Alone, or pre-trained without classes.
+        folder, model = path if path.is_dir() else path.parent, read_model(keras_model)
+        held = held_description(model)
+        known = read_folder(folder, held.classes)
+        if known.preprocessing is None and known.labels.names is None:
+            known = dataclasses.replace(held, origins={**known.origins, **held.origins})
+        has_recipe = path.is_dir() and (path / RECIPE).is_file()
+        return _of_model(name, model, known, read_json(path / RECIPE) if has_recipe else {})
+    if (path / UNFINISHED).is_file():
+        # By name, as training/ and export/ are built on this file.
+        run = importlib.import_module("keras_vit.training.run.finetune")
+        model, known, recipe = run.read_unfinished(path)
+        return _of_model(name, model, known, recipe, path)
+    if is_export(path):
+        found = importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
+        return OpenedModel(name, found.description, found.recipe, model=found.model, folder=path)
+    return None
+
+
 def _of_model(source, model, description, recipe, folder=None):
     """A Keras model with the description in the files beside it."""
     held = held_description(model)
@@ -219,7 +218,7 @@ def _of_model(source, model, description, recipe, folder=None):
     if held.config is not None:
         model = with_probabilities(model, described.labels.task)
     name = recipe.get("model") or paper_name(described.config) or described.name
-    origins = {**dict.fromkeys(_FACTS[:2], DESCRIPTION), **dict.fromkeys(_FACTS[2:], MODEL)}
+    origins = {**dict.fromkeys(FACTS[:2], DESCRIPTION), **dict.fromkeys(FACTS[2:], MODEL)}
     origins |= description.origins
     described = dataclasses.replace(described, name=name, origins=origins)
     return OpenedModel(source, described, recipe, model=model, folder=folder)
@@ -272,18 +271,17 @@ class OpenedModel:
         description: What the model is. Its config is None for a classifier whose model is not of
             this package.
         recipe: The `recipe.json` of a folder; {} without one.
-        official: A row of the catalogue, or None.
-        checkpoint: The opened file, or None.
+        checkpoint: The opened file, or a row of the catalogue whose file is downloaded when it is
+            loaded; or None.
         model: The Keras model of a `.keras` file, an export in its own runtime, or None.
         folder: The folder or file of a classifier, or None.
 
-    Without official weights, checkpoint and model the weights are random.
+    Without checkpoint and model the weights are random.
     """
 
     source: str
     description: Description
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    official: catalogue.OfficialWeights | None = None
     checkpoint: Checkpoint | None = None
     model: Any = None
     folder: pathlib.Path | None = None
@@ -296,7 +294,12 @@ class OpenedModel:
     @property
     def is_random(self) -> bool:
         """Whether there are no weights."""
-        return self.official is None and self.checkpoint is None and self.model is None
+        return self.checkpoint is None and self.model is None
+
+    @property
+    def is_official(self) -> bool:
+        """Whether the weights are those of the catalogue."""
+        return self.checkpoint is not None and self.checkpoint.official is not None
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -374,29 +377,23 @@ class OpenedModel:
     def load_into(
         self,
         model: keras.Model,
-        *,
-        skip: Sequence[str] = (),
-        head_rows: Sequence[int | None] | None = None,
+        head: str | Sequence[int | None] = "keep",
     ) -> LoadReport | None:
         """Loads the weights into a model; raises the errors of `keras_vit.load_checkpoint`.
 
         Args:
             model: A model of `keras_vit.build`.
-            skip: Patterns of weights that are left out.
-            head_rows: For each class of the model its number in these weights, or None for a
-                class that keeps the initial values.
+            head: "keep"; "new", which leaves the head out with its hidden layer of pre-training;
+                or for each class of the model its number in these weights, None for a class that
+                keeps the initial values.
 
         Returns:
             The `LoadReport`; None for random weights, which are the model's own.
         """
-        known, checkpoint = self.description, self.checkpoint
-        if self.official is not None:
-            checkpoint = open_checkpoint(catalogue.download(self.official))
-        options = LoadOptions(
-            tuple(skip), known.position_resize, known.position_grid, head_rows=head_rows
-        )
-        if checkpoint is not None:
-            return load_opened(checkpoint, model, options)
+        known = self.description
+        options = LoadOptions((), known.position_resize, known.position_grid, head=head)
+        if self.checkpoint is not None:
+            return load_opened(self.checkpoint, model, options)
         if self.model is None:
             return None
         if not isinstance(self.model, keras.Model):
@@ -433,15 +430,15 @@ class OpenedModel:
                 "Another image size needs a model of keras_vit.build. "
                 f"Received: {self.source}, image_size={image_size}"
             )
-        skip: tuple[str, ...] = ()
+        head_rows = "keep"
         notes = []
         classes = (classes or 1) if self.is_random else known.classes
-        has_hidden_layer = self.official or getattr(config, "representation_size", None)
+        has_hidden_layer = self.is_official or getattr(config, "representation_size", None)
         if not hidden_layer and has_hidden_layer:
-            config, skip, classes = without_hidden_layer(config), HEAD, 1
+            config, head_rows, classes = without_hidden_layer(config), "new", 1
         elif classes is None and "pre_logits" in shapes:
             notes.append("the pooler was left out, as there is no head behind it")
-            skip = ("pre_logits/*",)
+            head_rows = "new"
         problem = self.checkpoint.config.get("problem_type") if self.checkpoint else None
         is_one_class = known.classes == 1 and not known.labels.is_multilabel
         if classes and (problem == "regression" or is_one_class):
@@ -458,7 +455,7 @@ class OpenedModel:
             input_shape=(*(image_size or known.image_size or DEFAULT_SIZE), known.channels),
             **head,
         )
-        report = self.load_into(built, skip=skip)
+        report = self.load_into(built, head_rows)
         set_description(built, description_for(built, known))
         more_notes = report.notes if report else ()
         return built, (*notes, *(note for note in more_notes if note not in known.notes))

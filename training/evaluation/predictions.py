@@ -278,28 +278,24 @@ def build_evaluated(
     opening = importlib.import_module("keras_vit.models.opening")  # With Keras.
     source = os.fspath(model)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    if weights is None:
-        opened = opening.open_model(model, image_size=size, **facts)
-        size = size or opened.image_size
-        built, _ = opened.to_model(size)
+    name = None if weights is None else source
+    opened = opening.open_model(
+        model if weights is None else weights, model=name, image_size=size, **facts
+    )
+    if name is not None and size is None and (opened.is_official or opened.is_random):
+        size = (configs.default_image_size(source),) * 2
+    size = size or opened.image_size
+    recipe: dict[str, Any] = {}
+    if name is None:
         recipe = dict(opened.recipe) if opened.folder else {}  # A classifier's.
-        origin, pretraining = name_of_folder(opened.folder or source), pretraining_fields(recipe)
-    else:
-        opened = opening.open_model(weights, model=source, image_size=size, **facts)
-        if size is None and (opened.official or opened.is_random):
-            size = (configs.default_image_size(source),) * 2
-        size = size or opened.image_size
-        # Weights "imagenet" need their own classes; others accept a new head.
-        if classes is None and weights == "imagenet":
-            classes = opened.description.classes
-        if classes not in (None, opened.description.classes) and not opened.is_random:
-            raise ValueError(
-                f"The weights must have a head of {classes} classes. "
-                f"Received: {weights}, with {opened.description.classes or 'none'}"
-            )
-        built, _ = opened.to_model(size, classes=classes, hidden_layer=classes is not None)
-        recipe = {}
-        origin, pretraining = str(weights), {"pretraining": PRETRAINING.get(str(weights))}
+    elif classes not in (None, opened.description.classes) and not opened.is_random:
+        raise ValueError(
+            f"The weights must have a head of {classes} classes. "
+            f"Received: {weights}, with {opened.description.classes or 'none'}"
+        )
+    # A name makes a new head, unless its classes are read; "imagenet" needs its own.
+    keeps_head = classes is not None or weights in (None, "imagenet")
+    built, _ = opened.to_model(size, classes=classes, hidden_layer=keeps_head)
     known, preprocessing = opened.description, opened.preprocessing_for(size, evaluation)
     origins = dict(known.origins)
     if evaluation not in (None, known.preprocessing.evaluation):
@@ -309,8 +305,8 @@ def build_evaluated(
         built,
         dataclasses.replace(known, preprocessing=preprocessing, origins=origins),
         recipe.get("model") or source,
-        origin,
-        pretraining,
+        str(weights or name_of_folder(opened.folder or source)),
+        {"pretraining": PRETRAINING.get(str(weights))} if weights else pretraining_fields(recipe),
         recipe,
     )
 

@@ -20,7 +20,6 @@ from keras_vit.description import Description, Labels, description_text, set_des
 from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
-from keras_vit.models.opening import HEAD
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import Data
@@ -294,7 +293,7 @@ def build_model(plan: TrainingPlan) -> tuple[keras.Model, str]:
     if isinstance(settings, MaskedPatches):
         return model, "random"
     rows = plan.head_rows
-    report = plan.opened.load_into(model, skip=HEAD if rows is None else (), head_rows=rows)
+    report = plan.opened.load_into(model, "new" if rows is None else rows)
     if isinstance(settings, FineTuning):
         choose_trained(model, settings.train, settings.lora_rank)
     if report is None:
