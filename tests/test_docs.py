@@ -220,6 +220,20 @@ def test_the_files_on_a_page_exist_and_its_links_lead_to_pages_and_headings(page
         assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), (link, anchor)
 
 
+def test_the_functions_in_the_files_of_the_architecture_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    files = [
+        path
+        for folder in ("keras_vit", "training", "export")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    for place, names in re.findall(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)", text):
+        found = [path.read_text() for path in files if path.as_posix().endswith(f"/{place}")]
+        for name in re.findall(r"\w+", names):
+            defined = rf"^\s*(?:def|class) {name}\b|^{name}\b.* = |^\s*{name}: "
+            assert any(re.search(defined, source, re.M) for source in found), f"{place}: {name}"
+
+
 def test_the_data_sets_on_the_pages_exist():
     import tensorflow_datasets as tfds
 

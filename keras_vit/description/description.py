@@ -422,16 +422,9 @@ def description_for(model: Any, known: Description) -> Description:
     if preprocessing is not None and held.image_size is not None:
         preprocessing = preprocessing.with_image_size(held.image_size)
     labels = known.labels if held.classes == known.classes else held.labels
-    return dataclasses.replace(
-        known,
-        name=known.name or held.name,
-        config=held.config,
-        input_shape=held.input_shape,
-        position_grid=held.position_grid,
-        classes=held.classes,
-        preprocessing=preprocessing,
-        labels=dataclasses.replace(labels, abstains=held.labels.abstains),
-    )
+    labels = dataclasses.replace(labels, abstains=False)
+    loaded = dataclasses.replace(known, config=None, preprocessing=preprocessing, labels=labels)
+    return completed(loaded, held)
 
 
 def completed(description: Description, held: Description) -> Description:

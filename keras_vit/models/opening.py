@@ -155,8 +155,9 @@ def features(
     """
     model = getattr(model_or_name, "model", model_or_name)  # A classifier's.
     if not isinstance(model, keras.Model):
-        opened = open_model(model, **facts) if weights is None else None
-        opened = opened or open_model(weights, model=model, **facts)
+        if weights is not None:
+            model, facts = weights, {**facts, "model": model}
+        opened = open_model(model, **facts)
         # Without a name the hidden layer of pre-training is one of the model's own.
         model, _ = opened.to_model(hidden_layer=weights is None)
     return feature_model(model, feature)
@@ -424,22 +425,23 @@ class OpenedModel:
         known = self.description
         if self.model is not None and image_size in (None, known.image_size):
             return without_unknown(self.model), ()
-        config, shapes = known.config, self.checkpoint.shapes if self.checkpoint else {}
+        config, shapes, problem = known.config, {}, None
+        if self.checkpoint is not None:
+            shapes, problem = self.checkpoint.shapes, self.checkpoint.config.get("problem_type")
         if config is None:
             raise ValueError(
                 "Another image size needs a model of keras_vit.build. "
                 f"Received: {self.source}, image_size={image_size}"
             )
-        head_rows = "keep"
+        loaded_head = "keep"
         notes = []
         classes = (classes or 1) if self.is_random else known.classes
         has_hidden_layer = self.is_official or getattr(config, "representation_size", None)
         if not hidden_layer and has_hidden_layer:
-            config, head_rows, classes = without_hidden_layer(config), "new", 1
+            config, loaded_head, classes = without_hidden_layer(config), "new", 1
         elif classes is None and "pre_logits" in shapes:
             notes.append("the pooler was left out, as there is no head behind it")
-            head_rows = "new"
-        problem = self.checkpoint.config.get("problem_type") if self.checkpoint else None
+            loaded_head = "new"
         is_one_class = known.classes == 1 and not known.labels.is_multilabel
         if classes and (problem == "regression" or is_one_class):
             raise ValueError(
@@ -455,7 +457,7 @@ class OpenedModel:
             input_shape=(*(image_size or known.image_size or DEFAULT_SIZE), known.channels),
             **head,
         )
-        report = self.load_into(built, head_rows)
+        report = self.load_into(built, loaded_head)
         set_description(built, description_for(built, known))
         more_notes = report.notes if report else ()
         return built, (*notes, *(note for note in more_notes if note not in known.notes))

@@ -313,7 +313,8 @@ def with_unknown(
     Raises:
         ValueError: If the model's output is not one head's.
     """
-    head, logits = _with_activation(model, None)
+    head = head_of(model)
+    logits = _activated(head, None)
     answer = UnknownClass(temperature, threshold, largest_leverage, name=ANSWERS)
     if largest_leverage is None or arrays is None:
         return keras.Model(model.input, answer(logits), name=model.name)
@@ -330,7 +331,7 @@ def without_unknown(model: Any) -> Any:
     """
     if not abstains(model):
         return model
-    _, probabilities = _with_activation(model, ACTIVATIONS[MULTICLASS])
+    probabilities = _activated(head_of(model), ACTIVATIONS[MULTICLASS])
     return keras.Model(model.input, probabilities, name=model.name)
 
 
@@ -344,10 +345,7 @@ def with_probabilities(model: keras.Model, task: str) -> keras.Model:
     last = model.layers[-1]
     if last.name != "predictions" or last.activation is not keras.activations.linear:
         return model
-    copy = type(last).from_config({**last.get_config(), "activation": ACTIVATIONS[task]})
-    outputs = copy(last.input)
-    copy.set_weights(last.get_weights())
-    return keras.Model(model.input, outputs, name=model.name)
+    return keras.Model(model.input, _activated(last, ACTIVATIONS[task]), name=model.name)
 
 
 def head_of(model: keras.Model) -> Any:
@@ -368,10 +366,9 @@ def head_of(model: keras.Model) -> Any:
     return head
 
 
-def _with_activation(model, activation):
-    """The head of a model, and the output of a copy of it with another activation."""
-    head = head_of(model)
+def _activated(head, activation):
+    """The output of a copy of a head with another activation."""
     copy = type(head).from_config({**head.get_config(), "activation": activation})
     outputs = copy(head.input)
     copy.set_weights(head.get_weights())
-    return head, outputs
+    return outputs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -197,9 +196,10 @@ def extract(
     Raises:
         ValueError: If the model does not have the feature, or there are no examples.
     """
-    opening = importlib.import_module("keras_vit.models.opening")  # With Keras.
+    from keras_vit.models.opening import features  # With Keras.
+
     outputs = predictions_of(
-        opening.features(model, feature),
+        features(model, feature),
         examples,
         preprocessing=preprocessing,
         batch_size=batch_size,
@@ -275,13 +275,12 @@ def build_evaluated(
         ValueError: If it is neither, arguments are missing or do not fit, or a fact about the
             weights was neither found nor given.
     """
-    opening = importlib.import_module("keras_vit.models.opening")  # With Keras.
+    from keras_vit.models.opening import open_model  # With Keras.
+
     source = os.fspath(model)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     name = None if weights is None else source
-    opened = opening.open_model(
-        model if weights is None else weights, model=name, image_size=size, **facts
-    )
+    opened = open_model(model if weights is None else weights, model=name, image_size=size, **facts)
     if name is not None and size is None and (opened.is_official or opened.is_random):
         size = (configs.default_image_size(source),) * 2
     size = size or opened.image_size
@@ -298,7 +297,7 @@ def build_evaluated(
     built, _ = opened.to_model(size, classes=classes, hidden_layer=keeps_head)
     known, preprocessing = opened.description, opened.preprocessing_for(size, evaluation)
     origins = dict(known.origins)
-    if evaluation not in (None, known.preprocessing.evaluation):
+    if evaluation not in (None, opened.preprocessing_for().evaluation):
         is_protocol = evaluation == FEW_SHOT_RESIZE
         origins["evaluation"] = "the few-shot protocol" if is_protocol else "given"
     return EvaluatedModel(
