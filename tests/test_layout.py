@@ -139,7 +139,10 @@ IMPORTED_BY_TEXT = {
         "keras_vit.export.formats",
         "keras_vit.models.opening",
     },
-    "keras_vit/models/opening.py": {"keras_vit.export.artefacts"},
+    "keras_vit/models/opening.py": {
+        "keras_vit.export.artefacts",
+        "keras_vit.training.run.finetune",
+    },
 }
 
 
