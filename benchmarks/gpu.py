@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py [--sides ours timm] [--jobs infer:256 train:256] [--profile]
 
-Each cell is a process of its own, in bfloat16 (mixed), with random weights, images of 224 pixels
+Each cell is a separate process, in bfloat16 (mixed), with random weights, images of 224 pixels
 that are on the device, SGD with momentum. A line of JSON is printed for each, then one table.
 Median of five measurements after compilation, with the lowest and the highest.
 
@@ -260,7 +260,7 @@ def in_big_vision(job, images, labels):
 
 
 def finetune(batch, classes=10, images=4096):
-    """The command from JPEG files, all steps but those of its compilation."""
+    """The command from JPEG files, without the steps that compile."""
     from PIL import Image
 
     with tempfile.TemporaryDirectory() as folder:
@@ -287,7 +287,7 @@ def finetune(batch, classes=10, images=4096):
 
 
 def cell(side, job, batch, size, profile):
-    """Returns what a process of its own measures."""
+    """Returns what a separate process measures."""
     os.environ["KERAS_BACKEND"] = "torch" if side == "ours-torch" else "jax"
     if job == "finetune":
         return finetune(batch)

@@ -19,11 +19,11 @@ TO_TRY = "try a larger --image-size or other --weights"
 # A larger size is taken if an image takes at most as many times as long, up to the paper's size.
 MAX_TIMES = 8
 MAX_SIDE = 384
-MIN_GROWTH = 1.6  # Of the side. A little more detail is seldom clearly better.
+MIN_GROWTH = 1.6  # Growth of a side. A little more detail is seldom clearly better.
 
 
 def most_frequent(labels: np.ndarray, class_names: Sequence[str]) -> tuple[str, float]:
-    """Returns what is right if each image is said to be of the most frequent class.
+    """Returns what is right if each image gets the most frequent class.
 
     Args:
         labels: Class numbers `(N,)`, N at least 1.

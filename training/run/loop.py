@@ -294,7 +294,7 @@ class _StepCallback(keras.callbacks.Callback):
         stops = bool(self.received) and step != self.settings.steps
         validates = step == self.settings.steps or step % self.evaluate_every == 0
         adds_row = stops or validates or step % self.log_every == 0
-        # To read a loss is to wait for its step. Between two rows it is that of the step before,
+        # To read a loss is to wait for its step. Between two rows it is the previous step's,
         # so that the device has the next one.
         shown, self.logs_before = logs if adds_row else self.logs_before or logs, logs
         loss, accuracy = float(shown["loss"]), float(shown[self.metric])

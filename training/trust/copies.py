@@ -5,8 +5,8 @@ left of small photos without the mean photo and the first principal components, 
 crops, mirrored or not: at most `CANDIDATES` of each photo. Their crop is refined by least squares
 (Gauss-Newton steps; Lucas and Kanade, 1981), and what is left of both is compared in one frame.
 
-Where the photos of random pairs are alike, bursts cannot be told from others. There only pairs are
-listed that differ by no more than JPEG and resizing change a photo.
+Where the photos of random pairs are alike, bursts cannot be distinguished from
+others. There only pairs are listed that differ by no more than JPEG and resizing change a photo.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _WHOLE = (0.0, 0.0, 0.0, 0.0)
 _PLACES = (0.0, CROP / 2, CROP)
 _CROPS = [_WHOLE, (CROP, CROP, CROP, CROP)]
 _CROPS += [(top, CROP - top, left, CROP - left) for top in _PLACES for left in _PLACES]
-_LIMITS = (-0.02, 0.12)  # Of a refined crop.
+_LIMITS = (-0.02, 0.12)  # Shares of a refined crop.
 _SMALL, _COMPONENTS, _LEAST_COSINE = 12, 64, 0.5  # Pixels per side and numbers of candidates.
 _SIDE = 64  # Pixels per side for the difference.
 # Pixels per side for what remains, and the floor of its variances.
 _OF_ANY_FRAME, _OF_ONE_FRAME = (16, 0.1), (32, 0.01)
 _FLOOR_OF_FEW = 0.05
-_LEAST_ROUGHLY = 0.6  # Of what remains, before the last steps.
+_LEAST_ROUGHLY = 0.6  # Before the last steps.
 _WHITE = 235  # Where some of the pixels of the file are white.
-_MOST_CLIPPED = 0.9  # Share of a photo: of one that light made white nothing can be said.
+_MOST_CLIPPED = 0.9  # Share of a photo; one that light made white shows nothing.
 _SAMPLE = 2000  # Random pairs.
 
 
@@ -219,7 +219,7 @@ class _Frames:
         units = _unit(_cut_all(some, _WHOLE, side))
         self._mean, self._axes, self._scales = _whitening(units, floor)
         means = _unit(some.astype("float32")).mean(axis=0).reshape(GREY, GREY)
-        self._photo = 1000 * means  # Of any contrast.
+        self._photo = 1000 * means  # For any contrast.
 
     def changes(self, photos, others, crops):
         """Returns by how much photos differ from crops of others `(P, 96, 96)`, float32 `(P,)`.
@@ -271,7 +271,7 @@ def _refined(photos, others, crops, side, steps):
         jacobian = np.stack(slopes, axis=1).reshape(len(pixels), 4, -1) * np.float32(side)
         jacobian -= jacobian.mean(axis=2, keepdims=True)
         jacobian /= np.maximum(pixels.std(axis=(1, 2)) * side, 1)[:, np.newaxis, np.newaxis]
-        jacobian -= (jacobian @ unit[:, :, np.newaxis]) * unit[:, np.newaxis]  # Of the unit.
+        jacobian -= (jacobian @ unit[:, :, np.newaxis]) * unit[:, np.newaxis]  # Without the unit.
         squares = jacobian @ jacobian.transpose(0, 2, 1)
         damping = 1e-3 * np.trace(squares, axis1=1, axis2=2) + 1e-6
         squares += damping[:, np.newaxis, np.newaxis] * np.eye(4, dtype="float32")
@@ -333,7 +333,7 @@ def _scaled(rows):
 def _whitening(rows, floor):
     """Returns the mean of rows, the principal axes, and scales by which these vary about equally.
 
-    The last scale is that of axes without variance. No axis is strengthened as if it varied less
+    The last scale is for axes without variance. No axis is strengthened as if it varied less
     than a share of the mean, `floor`, and more where there are fewer rows than axes.
     """
     count, size = rows.shape

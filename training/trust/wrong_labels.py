@@ -12,7 +12,7 @@ alike: with the pairs alone, the confusions of weak features would be taken for 
 
 Features that hardly tell classes apart look like wrong labels too. So the same is done with drawn
 scores, normal with the mean of each class and one covariance, whose labels are right: where they
-would have many wrong labels, nothing is said about the real ones (a parametric bootstrap).
+would have many wrong labels, the real ones are not judged (a parametric bootstrap).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from keras_vit.training.evaluation.ridge import one_hot
 LISTED = 0.25  # Probability of a wrong label from which an image is listed.
 MIN_IMAGES = 20  # In a class, on average, for an estimated share of wrong labels.
 
-# Of each class of a pair, the mean share of images that are nearer to their label: of less, the two
-# are called confused. Chance is 0.5; labels of which a fifth is swapped have at most 0.8.
+# For each class of a pair, the mean share of images that are nearer to their label: below it,
+# the two are called confused. Chance is 0.5; labels of which a fifth is swapped have at most 0.8.
 LEAST_APART = 0.8
 # Drawn right labels may seem wrong as often as this, as this share of the estimate,
 # or as this number of images.
@@ -52,7 +52,7 @@ class LabelDoubts:
         noise: Share of wrong labels, a lower bound: as many as are expected among the listed
             images. None for fewer than `MIN_IMAGES` a class.
         is_judged: Whether the features tell wrong labels from right ones.
-        confused: Pairs of classes that the features confuse, and how far they are told apart, the
+        confused: Pairs of classes that the features confuse, and how far they differ, the
             worst first. Wrong labels between them are not seen.
     """
 

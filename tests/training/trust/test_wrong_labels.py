@@ -75,7 +75,7 @@ def test_features_that_hardly_tell_classes_apart_judge_no_label():
     scores = Decomposition(features).ridge(one_hot(labels), 1.0).left_out_predictions
     doubts = doubts_of_classes(scores, labels)
     assert 0.4 < np.mean(scores.argmax(axis=1) == labels) < 0.8
-    assert doubts.noise > 0.02  # Of right labels.
+    assert doubts.noise > 0.02  # Labels that are right.
     assert not doubts.is_judged
 
 
