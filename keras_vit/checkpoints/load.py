@@ -142,27 +142,33 @@ def match_checkpoint(
             rule = rules_by_name.get(name) or layout.rule_of_array(name)
             is_skipped = options.skips([name, array.name, *(rule.paths if rule else ())])
             (skipped if is_skipped else unused).append(array.name)
-    problems = [
-        f"{title} ({len(names)}): {'; '.join(names[:MAX_LISTED])}"
-        + ("; ..." if len(names) > MAX_LISTED else "")
-        for title, names in (
-            ("missing in the file", missing),
-            ("in the file but not in the model", unused),
-            ("of another shape", misshapen),
-        )
-        if names
-    ]
-    if problems:
-        raise ValueError(
-            "A checkpoint must fit the model; skip= leaves arrays out by pattern. "
-            f"Received: {checkpoint.path}\n  " + "\n  ".join(problems)
-        )
+    problems = {
+        "missing in the file": missing,
+        "in the file but not in the model": unused,
+        "of another shape": misshapen,
+    }
+    _check_fits(checkpoint.path, problems)
     notes = [*checkpoint.notes]
     if absent:
         layers = sorted({re.sub(r"_\d+/", "_*/", path) for path in absent})
         notes.append(f"not in the file, so zeros: {', '.join(layers)}")
     notes += [f"{a.rule.paths[0]}: {a.note}" for a in assignments if a.note]
     return assignments, {"skipped": tuple(skipped), "kept": tuple(kept), "notes": tuple(notes)}
+
+
+def _check_fits(path, problems):
+    """Raises ValueError with the arrays that do not fit, if there are any, by what is wrong."""
+    lines = [
+        f"{title} ({len(names)}): {'; '.join(names[:MAX_LISTED])}"
+        + ("; ..." if len(names) > MAX_LISTED else "")
+        for title, names in problems.items()
+        if names
+    ]
+    if lines:
+        raise ValueError(
+            "A checkpoint must fit the model; skip= leaves arrays out by pattern. "
+            f"Received: {path}\n  " + "\n  ".join(lines)
+        )
 
 
 def _heads_left_out(checkpoint, model, head):

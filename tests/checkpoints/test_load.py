@@ -3,6 +3,9 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import configs
+from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.load import LoadOptions, load_opened
 
 
 def test_one_error_lists_all_that_is_missing_unused_and_misshapen(golden, model_of, write_npz):
@@ -43,6 +46,28 @@ def test_skip_takes_names_of_the_file_and_of_the_model(pattern, golden, model_of
     assert set(report.kept) == {"predictions/kernel", "predictions/bias"}
     assert not np.any(model.get_layer("predictions").kernel)
     assert "not loaded: head/" in str(report)
+
+
+HEAD, HIDDEN = {"head/kernel", "head/bias"}, {"pre_logits/kernel", "pre_logits/bias"}
+
+
+@pytest.mark.parametrize(
+    ("head", "hidden", "options", "skipped"),
+    [
+        ("keep", 40, {"classes": 21}, set()),
+        ("new", 40, {"classes": 21}, HEAD | HIDDEN),
+        ("fitting", 40, {"classes": 21}, set()),
+        ("fitting", 40, {"classes": 5}, HEAD),  # The hidden layer is kept where there is one.
+        ("fitting", None, {"classes": 21}, HEAD | HIDDEN),
+        ("fitting", None, {"include_top": False}, HEAD | HIDDEN),
+    ],
+)
+def test_one_place_leaves_the_head_out(head, hidden, options, skipped, checkpoint_of):
+    config = configs.ViTConfig(8, 48, 2, 96, 3, representation_size=hidden)
+    model = keras_vit.build(config, input_shape=(32, 32, 3), **options)
+    checkpoint = open_checkpoint(checkpoint_of("vit_token_representation"))
+    report = load_opened(checkpoint, model, LoadOptions(head=head))
+    assert set(report.skipped) == skipped
 
 
 def test_custom_layers_may_be_skipped(model_of, checkpoint_of):
