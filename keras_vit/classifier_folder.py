@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.checkpoints.code_bases.files_beside import read_json
 from keras_vit.checkpoints.hdf5 import read_model
 from keras_vit.checkpoints.repositories import classifier_folder
 from keras_vit.classifier import Classifier, described_fully
@@ -38,7 +39,6 @@ from keras_vit.utils.files import (
     atomic_folder,
     check_folder,
     model_in,
-    read_json,
     write_csv,
     write_text,
 )
@@ -88,7 +88,7 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
         )
     # The small files first, so that an error in them appears before the model is read.
     known = description_of_folder(folder)
-    recipe = read_json(folder / RECIPE) if (folder / RECIPE).is_file() else {}
+    recipe = read_json(folder / RECIPE)
     model = read_model(keras_model)
     try:
         description = described_fully(known, model)

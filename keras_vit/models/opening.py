@@ -15,7 +15,7 @@ from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.checkpoint_description import DEFAULT_SIZE, describe_checkpoint
-from keras_vit.checkpoints.code_bases.files_beside import read_folder
+from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
@@ -44,15 +44,7 @@ from keras_vit.models.rebuild import (
     without_unknown,
 )
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_resize, value_range
-from keras_vit.utils.files import (
-    CLASSES,
-    DESCRIPTION,
-    MODEL,
-    RECIPE,
-    UNFINISHED,
-    model_in,
-    read_json,
-)
+from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, UNFINISHED, model_in
 from keras_vit.utils.quiet_tensorflow import check_not_forked
 
 
@@ -199,8 +191,7 @@ def _open_model(name, path):
         known = read_folder(folder, held.classes)
         if known.preprocessing is None and known.labels.names is None:
             known = dataclasses.replace(held, origins={**known.origins, **held.origins})
-        has_recipe = path.is_dir() and (path / RECIPE).is_file()
-        return _of_model(name, model, known, read_json(path / RECIPE) if has_recipe else {})
+        return _of_model(name, model, known, read_json(path / RECIPE))
     if (path / UNFINISHED).is_file():
         # By name, as training/ and export/ are built on this file.
         run = importlib.import_module("keras_vit.training.run.finetune")
