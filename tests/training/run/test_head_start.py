@@ -1,5 +1,6 @@
 """A new head starts as a linear probe, and what a run starts from may be what it keeps."""
 
+import argparse
 import csv
 import dataclasses
 import re
@@ -22,6 +23,7 @@ from keras_vit.training.run.head_start import (
 )
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.settings import FineTuning, PreTraining
+from keras_vit.utils.fields import add_arguments, given_fields
 from makers import COLORS, write_classes, write_picture
 
 
@@ -275,3 +277,12 @@ def test_a_given_size_is_not_changed(stripes, settings, tmp_path):
         "value": [8, 8],
         "from": "the settings",
     }
+
+
+@pytest.mark.parametrize(("text", "expected"), [("auto", None), ("48", (48, 48))])
+def test_the_image_size_auto_is_the_default(text, expected):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, FineTuning)
+    given = given_fields(FineTuning, parser.parse_args(["--image-size", text]))
+    assert given == {"image_size": expected}
+    assert FineTuning().image_size is None
