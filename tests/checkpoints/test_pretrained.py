@@ -8,6 +8,9 @@ import pytest
 import keras_vit
 from by_hand import array
 from keras_vit import configs
+from keras_vit.models.opening import open_model
+from keras_vit.models.rebuild import feature_model
+from keras_vit.training.evaluation.predictions import build_evaluated
 
 TINY = configs.ViTConfig(8, 48, 3, 96, 3)
 
@@ -84,14 +87,39 @@ def test_unknown_weights_list_the_known_ones():
         _build(True)
 
 
-def test_names_resolve_through_the_catalogue(golden, monkeypatch, tmp_path):
-    """The file has the name of the catalogue's key, in Keras's cache."""
+@pytest.fixture
+def official(golden, monkeypatch, tmp_path):
+    """The key of an official file that is in Keras's cache, of a small model."""
     monkeypatch.setitem(configs.MODELS, "ViT-Ti/16", TINY)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     (tmp_path / "models").mkdir()
     key = "vit_ti16_augreg_imagenet21k"
     np.savez(tmp_path / "models" / f"{key}.npz", **golden("vit_token").checkpoint())
+    return key
+
+
+def test_an_official_file_gives_the_same_features_by_every_door(official, golden):
+    size, images = (32, 32), golden("vit_token").load()["images"]
+    opened = open_model(official, image_size=size)
+    doors = (
+        keras_vit.features("ViT-Ti/16", weights=official),
+        feature_model(build_evaluated("ViT-Ti/16", weights=official, image_size=32).model),
+        keras_vit.build(weights=official, classes=5, input_shape=(*size, 3)),
+    )
+    assert opened.is_official
+    assert opened.checkpoint.arrays == {}  # It is downloaded when it is loaded.
+    assert doors[0].input_shape == (None, 224, 224, 3)
+    known = keras_vit.build(
+        weights=official, include_top=False, pooling="token", input_shape=(32, 32, 3)
+    )
+    for model in (doors[1], feature_model(doors[2])):
+        np.testing.assert_allclose(array(model(images)), array(known(images)), atol=1e-5)
+
+
+def test_names_resolve_through_the_catalogue(official, golden):
+    """The file has the name of the catalogue's key, in Keras's cache."""
+    key = official
     for weights in ("imagenet21k", key):
         model = keras_vit.ViTTi16(weights=weights, classes=5, input_shape=(32, 32, 3))
         np.testing.assert_array_equal(
