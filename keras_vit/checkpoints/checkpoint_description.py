@@ -80,15 +80,6 @@ def describe_checkpoint(
     beside = read_images(checkpoint, size, shown.classes)
     if is_given and shown.channels not in (None, 3):
         beside = dataclasses.replace(beside, preprocessing=None)
-    layout, file = checkpoint.layout, checkpoint.path.name
-    numerics = "config.json" if checkpoint.config else f"usual for {layout.name}"
-    positions = "assumed" if layout.numbered else f"the rule of {layout.name}"
-    if checkpoint.stated.config is not None:
-        numerics = positions = file
-    origins = {**beside.origins, **dict.fromkeys(("gelu", "norm_epsilon"), numerics)}
-    origins["position_resize"] = positions
-    if gelu is not None and not checkpoint.states("gelu"):
-        origins["gelu"] = "--gelu"
     return dataclasses.replace(
         beside,
         name="" if is_given else paper_name(shown.config) or "ViT",
@@ -96,9 +87,24 @@ def describe_checkpoint(
         input_shape=shown.input_shape,
         position_grid=shown.position_grid,
         classes=shown.classes,
-        origins=origins,
+        origins={**beside.origins, **_origins_of_numerics(checkpoint, gelu)},
         notes=(*checkpoint.notes, *shown.notes, *beside.notes),
     )
+
+
+def _origins_of_numerics(checkpoint, gelu):
+    """Where the form of GELU, LayerNorm's epsilon and the rule for positions are from."""
+    layout = checkpoint.layout
+    numerics = "config.json" if checkpoint.config else f"usual for {layout.name}"
+    positions = "assumed" if layout.numbered else f"the rule of {layout.name}"
+    if checkpoint.stated.config is not None:
+        numerics = positions = checkpoint.path.name
+    is_given = gelu is not None and not checkpoint.states("gelu")
+    return {
+        "gelu": "--gelu" if is_given else numerics,
+        "norm_epsilon": numerics,
+        "position_resize": positions,
+    }
 
 
 def read_images(

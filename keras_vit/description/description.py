@@ -342,18 +342,10 @@ def held_description(model: Any) -> Description:
         described = Description.from_json(layer.content, f"the layer {layer.path}")
     layers = {part.name: part for part in getattr(model, "layers", ())}
     head = configs.classifier_layer(layers)
-    has_head = head is not None
-    outputs = tuple(model.output_shape) if described.config is None or has_head else ()
-    labels = described.labels if has_head or described.config is None else Labels()
-    names, preprocessing = labels.names, described.preprocessing
-    # Weights may be loaded from a model with another head or image size.
-    if names is not None and len(names) != getattr(head, "units", len(names)):
-        labels = Labels()
-    if layers and labels.names is None:
-        last = getattr(model.layers[-1], "activation", None)
-        labels = Labels(task=task_of_activation(last, labels.task))
-    if abstains(model):
-        labels = dataclasses.replace(labels, abstains=True)
+    is_whole = head is not None or described.config is None
+    outputs = tuple(model.output_shape) if is_whole else ()
+    labels = _labels(model, described.labels if is_whole else Labels(), head)
+    preprocessing = described.preprocessing
     shape, grid = _images_shape(model, layer), described.position_grid
     if grid is None and isinstance(described.config, ViTConfig) and shape and None not in shape:
         grid = described.config.grid(shape[:2])
@@ -372,6 +364,18 @@ def held_description(model: Any) -> Description:
         labels=labels,
         origins=origins,
     )
+
+
+def _labels(model, labels, head):
+    """The labels of a model by those that it holds and by what its layers show."""
+    names, layers = labels.names, getattr(model, "layers", ())
+    # Weights may be loaded from a model with another head.
+    if names is not None and len(names) != getattr(head, "units", len(names)):
+        labels = Labels()
+    if layers and labels.names is None:
+        last = getattr(layers[-1], "activation", None)
+        labels = Labels(task=task_of_activation(last, labels.task))
+    return dataclasses.replace(labels, abstains=True) if abstains(model) else labels
 
 
 def has_layers_in_front(model: Any) -> bool:

@@ -71,18 +71,8 @@ def _stated(checkpoint: Checkpoint) -> Stated:
                 f"shows epsilon and positions. Received: {path}"
             )
         return {}, Description()
-    if not _KNOWN.match(name) or OTHERS.search(name):
-        raise ValueError(
-            "A model of timm must be a Vision Transformer (vit_, deit_, deit3_, flexivit_) without "
-            f"other attention, positions or stems. Received: {name} in {path}"
-        )
     arguments = config.get("model_args") or {}
-    for argument, default in _ARGUMENTS.items():
-        if arguments.get(argument) not in (None, default):
-            raise ValueError(
-                f"A timm model must have {argument}={default!r}. "
-                f"Received: {argument}={arguments[argument]!r} in the config.json of {path}"
-            )
+    _check_is_here(name, arguments, path)
     width, ratio = checkpoint.width, arguments.get("mlp_ratio")
     check_sizes(
         shapes,
@@ -104,18 +94,7 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     if arguments.get("act_layer"):
         fields["gelu"] = activation_of("act_layer", arguments["act_layer"], path)
     # The argument that the model was made with, and the state in which it was saved.
-    given = [place.get("global_pool") for place in (arguments, config)]
-    pools = {str(pool) for pool in given if pool}
-    if "" in given and num_classes(shapes) is not None:
-        pools.add("")  # No pooling in front of a head.
-    if len(pools) > 1 or not pools <= _CLASSIFIERS.keys():
-        raise ValueError(
-            f"global_pool must be one of {tuple(_CLASSIFIERS)}. "
-            f"Received: global_pool={' and '.join(map(repr, sorted(pools)))} beside {path}"
-        )
-    for pool in pools:
-        is_distilled = pool == "token" and "distillation_token" in shapes
-        fields["classifier"] = "token+distillation" if is_distilled else _CLASSIFIERS[pool]
+    fields |= _classifier(checkpoint, [arguments.get("global_pool"), config.get("global_pool")])
     kernel = shapes.get("patch_embedding")
     size = arguments.get("img_size") or _pretrained_cfg(config).get("input_size")
     if size:  # A number, (height, width) or (channels, height, width).
@@ -124,6 +103,36 @@ def _stated(checkpoint: Checkpoint) -> Stated:
         return fields, Description()
     grid = tuple(side // patch for side, patch in zip(size, kernel[:2], strict=True))
     return fields, Description(position_grid=grid, input_shape=(*size, 3))
+
+
+def _check_is_here(name, arguments, path):
+    """Raises ValueError for a model of timm that computes what no model here does."""
+    if not _KNOWN.match(name) or OTHERS.search(name):
+        raise ValueError(
+            "A model of timm must be a Vision Transformer (vit_, deit_, deit3_, flexivit_) without "
+            f"other attention, positions or stems. Received: {name} in {path}"
+        )
+    for argument, default in _ARGUMENTS.items():
+        if arguments.get(argument) not in (None, default):
+            raise ValueError(
+                f"A timm model must have {argument}={default!r}. "
+                f"Received: {argument}={arguments[argument]!r} in the config.json of {path}"
+            )
+
+
+def _classifier(checkpoint, stated_pools):
+    """The field `classifier` by what is stated of `global_pool`; {} if nothing is."""
+    pools = {str(pool) for pool in stated_pools if pool}
+    if "" in stated_pools and num_classes(checkpoint.shapes) is not None:
+        pools.add("")  # No pooling in front of a head.
+    if len(pools) > 1 or not pools <= _CLASSIFIERS.keys():
+        raise ValueError(
+            f"global_pool must be one of {tuple(_CLASSIFIERS)}. Received: global_pool="
+            f"{' and '.join(map(repr, sorted(pools)))} beside {checkpoint.path}"
+        )
+    if pools == {"token"} and "distillation_token" in checkpoint.shapes:
+        return {"classifier": "token+distillation"}
+    return {"classifier": _CLASSIFIERS[pools.pop()]} if pools else {}
 
 
 def _pretrained_cfg(config):
