@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from keras_vit.command_line import main
-from keras_vit.training.data.tables import read_table, table_lines
+from keras_vit.training.data.corrections import read_table, table_lines
 from keras_vit.utils.report import markdown_table
 from keras_vit.utils.safe_text import for_csv, for_line, for_markdown, for_output, safe_output
 
@@ -134,7 +134,7 @@ def test_every_table_is_written_by_these_functions():
     assert written == {
         "keras_vit/utils/files.py",
         "keras_vit/commands/predict.py",  # By `csv_row`.
-        "training/data/tables.py",  # Lines that are read again; see the test of formulas.
+        "training/data/corrections.py",  # Lines that are read again; see the test of formulas.
     }
     assert [path for path, text in code.items() if "'---'" in text or '"---"' in text] == [
         "keras_vit/utils/report.py"

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from keras_vit import command_line
-from keras_vit.training.data.sources import NO_PART
+from keras_vit.training.data.corrections import NO_PART
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.trust import check_photos
 from keras_vit.training.trust.check_report import write_check

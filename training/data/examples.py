@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
-import hashlib
 import importlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.images.transcoding import decode_file
 
 from .split_record import fingerprint
@@ -127,17 +126,6 @@ class Examples(abc.ABC):
         )
         yield from without_autotune(elements.prefetch(_AHEAD)).as_numpy_iterator()
 
-    def content_hash(self) -> str:
-        """Returns the SHA-256 of the encoded images and their labels, in order.
-
-        It does not depend on names and places. All images are read, which takes far less
-        time than a model's forward pass.
-        """
-        digest = hashlib.sha256()
-        for image, label in self.encoded():
-            add_to_hash(digest, image, label)
-        return digest.hexdigest()
-
     def fingerprints(self) -> np.ndarray | None:
         """Returns a number for the content of each image, uint64 `(N,)`; see `split_record`.
 
@@ -146,11 +134,11 @@ class Examples(abc.ABC):
         return np.array([fingerprint(image) for image, _ in self.encoded()], "uint64")
 
 
-class RandomAccessExamples(Examples):
-    """Examples that are read in any order, each by a key.
+class KeyedExamples(Examples):
+    """Examples of one data set, each with a key.
 
     Args:
-        keys: What `read` finds the images by: paths, object `(N,)`, or places, int `(N,)`.
+        keys: What images are found by: paths, object `(N,)`, or places in the data, int `(N,)`.
         labels: Their class numbers `(N,)`, or multi-label zeros and ones `(N, K)`.
     """
 
@@ -170,6 +158,15 @@ class RandomAccessExamples(Examples):
 
     def relabelled(self, numbers: np.ndarray, num_classes: int | None = None) -> Self:
         return self._with(self.keys, relabelled(self._labels, numbers, num_classes))
+
+    def _with(self, keys, labels):
+        changed = copy.copy(self)
+        changed.keys, changed._labels = keys, labels
+        return changed
+
+
+class RandomAccessExamples(KeyedExamples):
+    """Examples that are read in any order, by their keys."""
 
     def ordered(self) -> tf.data.Dataset:
         epoch = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
@@ -191,11 +188,6 @@ class RandomAccessExamples(Examples):
         slices = tf.data.Dataset.from_tensor_slices
         epochs = tf.data.Dataset.from_tensors(epoch).repeat()
         return tf.data.Dataset.zip(slices((keys, labels)), epochs, slices(tf.cast(order, tf.int64)))
-
-    def _with(self, keys, labels):
-        changed = copy.copy(self)
-        changed.keys, changed._labels = keys, labels
-        return changed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,8 +220,8 @@ class Source:
         """The first classes with the number of their images in all parts."""
         parts = [class_counts(part.labels, len(self.class_names)) for part in self.splits.values()]
         counts = np.sum(parts, axis=0).tolist()
-        found = [f"{name} {n:,}" for name, n in zip(self.class_names, counts, strict=True) if n]
-        return first_names(found)
+        images = zip(self.class_names, counts, strict=True)
+        return first_names([f"{name} {count:,}" for name, count in images if count])
 
     def with_classes(self, class_names: Sequence[str]) -> Source:
         """Returns the images with more classes, or the classes in another order.
@@ -237,8 +229,8 @@ class Source:
         Args:
             class_names: The names, which include the classes of the images.
         """
-        places = {name: number for number, name in enumerate(class_names)}
-        numbers = np.array([places[name] for name in self.class_names], "int32")
+        number_of = {name: number for number, name in enumerate(class_names)}
+        numbers = np.array([number_of[name] for name in self.class_names], "int32")
         count = len(class_names) if self.task == MULTILABEL else None
         splits = {
             split: examples.relabelled(numbers, count) for split, examples in self.splits.items()
@@ -252,27 +244,14 @@ def ascending_places(indices: Iterable[int], count: int) -> np.ndarray:
     Raises:
         ValueError: If an index is not from 0 to `count - 1`, or repeated.
     """
-    wanted = indices if isinstance(indices, np.ndarray) else list(indices)
-    wanted = np.asarray(wanted, "int64").reshape(-1)
-    found = np.unique(wanted)
-    if len(found) != len(wanted) or (len(found) and not 0 <= found[0] <= found[-1] < count):
+    values = np.asarray([*indices], "int64")
+    ascending = np.unique(values)
+    is_inside = np.all((ascending >= 0) & (ascending < count))
+    if len(ascending) != len(values) or not is_inside:
         raise ValueError(
-            f"Indices must be from 0 to {count - 1}, each once. Received: {wanted.tolist()[:20]}"
+            f"Indices must be from 0 to {count - 1}, each once. Received: {values.tolist()[:20]}"
         )
-    return found
-
-
-def add_to_hash(digest: Any, image: bytes, label: Any) -> None:
-    """Adds an example to the hash that `Examples.content_hash` computes.
-
-    Args:
-        digest: A hash object of hashlib.
-        image: The encoded image.
-        label: Its class number, or multi-label zeros and ones `(K,)`.
-    """
-    numbers = SEPARATOR.join(map(str, class_numbers(label)))
-    digest.update(f"{numbers} {len(image)} ".encode())
-    digest.update(image)
+    return ascending
 
 
 def random_key(seed: int, *numbers: tf.Tensor) -> tf.Tensor:
@@ -374,19 +353,18 @@ class MixedExamples(Examples):
 
     def shuffled(self, seed: int, start: int = 0) -> tf.data.Dataset:
         before = math.floor(start * self._share)  # Examples of the second drawn before `start`.
+        first, second = self._parts
         streams = [
-            self._encoded(number, part.shuffled(seed, done))
-            for number, (part, done) in enumerate(
-                zip(self._parts, (start - before, before), strict=True)
-            )
+            self._encoded(0, first.shuffled(seed, start - before)),
+            self._encoded(1, second.shuffled(seed, before)),
         ]
-        # float64 holds the products exactly enough for any number of steps.
-        counts = tf.data.Dataset.range(start, tf.int64.max).map(
-            lambda place: tf.floor(
-                tf.cast(place + [0, 1], tf.float64) * tf.constant(self._share, tf.float64)
-            )
-        )
-        choices = counts.map(lambda ends: tf.cast(ends[1] - ends[0], tf.int64))
+
+        def stream_of(index):
+            # float64 holds the products exactly enough for any number of steps.
+            ends = tf.cast(index + [0, 1], tf.float64) * tf.constant(self._share, tf.float64)
+            return tf.cast(tf.floor(ends[1]) - tf.floor(ends[0]), tf.int64)
+
+        choices = tf.data.Dataset.range(start, tf.int64.max).map(stream_of)
         return tf.data.Dataset.choose_from_datasets(streams, choices)
 
     def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:

@@ -84,36 +84,38 @@ class InMemory:
         Raises:
             ValueError: If labels and class names do not fit.
         """
-        labels = {split: of_part for split, (_, of_part) in self._parts.items()}
-        if len({(array.dtype.kind, array.shape[1:]) for array in labels.values()}) > 1:
-            found = ", ".join(f"{split} {array.shape}" for split, array in labels.items())
-            raise ValueError(f"All splits must have labels of the same kind. Received: {found}")
-        of_all = np.concatenate(list(labels.values()))
-        keys: list[Any]  # What the labels say for each class.
-        if of_all.ndim == 2:
-            keys = list(range(of_all.shape[1]))
-        elif of_all.dtype == object:
-            keys = list(class_names or sorted_classes(of_all.tolist()))
+        kinds = {(labels.dtype.kind, labels.shape[1:]) for _, labels in self._parts.values()}
+        if len(kinds) > 1:
+            shapes = ", ".join(f"{part} {y.shape}" for part, (_, y) in self._parts.items())
+            raise ValueError(f"All splits must have labels of the same kind. Received: {shapes}")
+        all_labels = np.concatenate([labels for _, labels in self._parts.values()])
+        keys: Sequence[Any]  # The label of each class.
+        if all_labels.ndim == 2:
+            keys = range(all_labels.shape[1])
+        elif class_names is None:
+            is_text = all_labels.dtype == object
+            keys = (
+                sorted_classes(all_labels.tolist()) if is_text else np.unique(all_labels).tolist()
+            )
         else:
-            keys = np.unique(of_all).tolist() if class_names is None else [*range(len(class_names))]
-        names = tuple(map(str, keys)) if class_names is None else tuple(class_names)
-        unknown = {*of_all.tolist()} - {*keys} if of_all.ndim == 1 else ()
+            keys = class_names if all_labels.dtype == object else range(len(class_names))
+        names = tuple(map(str, keys if class_names is None else class_names))
+        numbers = {key: number for number, key in enumerate(keys)}
+        unknown = []
+        if all_labels.ndim == 1:
+            unknown = sorted({*all_labels.tolist()} - {*keys})
         if unknown or len(names) != len(keys) or len({*names}) != len(names):
+            values = f"; labels {', '.join(map(str, unknown[:10]))}" if unknown else ""
             raise ValueError(
                 "class_names must have a different name for each class of the labels. Received: "
-                f"{', '.join(names)}"
-                + (f"; labels {', '.join(map(str, sorted(unknown)[:10]))}" if unknown else "")
+                f"{', '.join(names)}{values}"
             )
-        if of_all.ndim == 1:
-            numbers = {key: number for number, key in enumerate(keys)}
-            labels = {
-                split: np.array([numbers[label] for label in array.tolist()], "int32")
-                for split, array in labels.items()
-            }
-        return names, {
-            split or "train": ArrayExamples(images, labels[split], f"{split}/" if split else "")
-            for split, (images, _) in self._parts.items()
-        }
+        splits: dict[str, Examples] = {}
+        for part, (images, labels) in self._parts.items():
+            if labels.ndim == 1:
+                labels = np.array([numbers[label] for label in labels.tolist()], "int32")
+            splits[part or "train"] = ArrayExamples(images, labels, f"{part}/" if part else "")
+        return names, splits
 
 
 class ArrayExamples(RandomAccessExamples):
@@ -149,27 +151,21 @@ def _images_and_labels(data):
             f"Received: {type(data).__name__}"
             + (", of another library: pass its .to_pandas()" if hasattr(data, "to_pandas") else "")
         )
-    images, labels = list(_image_array(data[0])), _label_values(data[1])
+    images, labels = np.asarray(data[0]), _label_values(data[1])
+    if images.ndim == 3:
+        images = images[..., np.newaxis]
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3):
+        raise ValueError(
+            "Images must be arrays of uint8 from 0 to 255, of one shape, (N, H, W), (N, H, W, 1) "
+            "or (N, H, W, 3); cast floats, whose range is not known. "
+            f"Received: {images.dtype} of shape {images.shape}"
+        )
     if len(images) != len(labels) or not len(images):
         raise ValueError(
             "Images and labels must be of the same number, at least one. "
             f"Received: {len(images)} images, {len(labels)} labels"
         )
-    return images, labels
-
-
-def _image_array(images):
-    """Images as uint8 `(N, H, W, C)`."""
-    array = np.asarray(images)
-    if array.ndim == 3:
-        array = array[..., np.newaxis]
-    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[-1] not in (1, 3):
-        raise ValueError(
-            "Images must be arrays of uint8 from 0 to 255, of one shape, (N, H, W), (N, H, W, 1) "
-            "or (N, H, W, 3); cast floats, whose range is not known. "
-            f"Received: {array.dtype} of shape {array.shape}"
-        )
-    return array
+    return list(images), labels
 
 
 def _label_values(labels):

@@ -38,14 +38,14 @@ def folder_parts(names: Iterable[str]) -> dict[str, str]:
         names: Names of the folders.
     """
     read = {name: _part_and_rest(name) for name in names}
-    known = {
+    parts_by_rest = {
         rest: {part for part, other in read.values() if other == rest} - {None}
         for _, rest in read.values()
     }
     parts = {
         name: part
         for name, (part, rest) in read.items()
-        if part is not None and (not rest or len(known[rest]) > 1)
+        if part is not None and (not rest or len(parts_by_rest[rest]) > 1)
     }
     if "train" not in parts.values():  # test1 and test2 alone are classes.
         parts = {name: part for name, part in parts.items() if name.lower() in SPLITS}
@@ -72,8 +72,11 @@ def shared_parts(words: Iterable[str]) -> list[str]:
     by_part: dict[str, list[str]] = {}
     for word in sorted({*words} & SPLITS.keys()):
         by_part.setdefault(SPLITS[word], []).append(word)
-    found = by_part.items()
-    return [f"{' and '.join(same)} are one part: {part}" for part, same in found if len(same) > 1]
+    return [
+        f"{' and '.join(same)} are one part: {part}"
+        for part, same in by_part.items()
+        if len(same) > 1
+    ]
 
 
 def _part_and_rest(name):
@@ -222,11 +225,11 @@ def shared_groups(splits: Mapping[str, Examples], groups: Mapping[str, int]) -> 
         splits: The images.
         groups: See `Drawing`.
     """
-    found = {part: np.unique(groups_of(examples, groups)) for part, examples in splits.items()}
+    numbers = {part: np.unique(groups_of(examples, groups)) for part, examples in splits.items()}
     return [
         f"{count} groups have images in {first} and in {second} of the data"
-        for first, second in itertools.combinations([part for part in PARTS if part in found], 2)
-        if (count := len(np.intersect1d(found[first], found[second])))
+        for first, second in itertools.combinations([part for part in PARTS if part in numbers], 2)
+        if (count := len(np.intersect1d(numbers[first], numbers[second])))
     ]
 
 
@@ -263,17 +266,17 @@ _DRAWS = 20  # Multi-label splits drawn until every label is in both parts.
 
 
 def group_of(
-    group_by: str, names: Sequence[str], cells: Mapping[str, str] | None = None
+    group_by: str, names: Sequence[str], texts: Sequence[str | None] | None = None
 ) -> tuple[np.ndarray, int]:
     """Returns the group of each image, and how many images lack the information.
 
     An image without the information is a group of one.
 
     Args:
-        group_by: Without `cells`, a regular expression that is searched in the names: the group is
+        group_by: Without `texts`, a regular expression that is searched in the names: the group is
             its first capture group, or the whole match.
         names: The images; paths relative to the data.
-        cells: The text that names the group, by the image's name; "" for none.
+        texts: The text that names the group of each image; None for none.
 
     Returns:
         Numbers from 0 in the order of their first image, int64 `(N,)`, and the count.
@@ -281,26 +284,23 @@ def group_of(
     Raises:
         ValueError: If the regular expression is wrong, or no image has the information.
     """
-    reason = ""
-    found: list = []
-    if cells is not None:
-        found = [cells.get(name) or None for name in names]
-    else:
+    reason = f"none of {len(names)} images has a group, such as {names[0]}"
+    if texts is None:
+        texts = []
         try:
             pattern = re.compile(group_by)
             matches = [pattern.search(name) for name in names]
-            found = [match and match[1 if pattern.groups else 0] for match in matches]
+            texts = [match and match[1 if pattern.groups else 0] for match in matches]
         except re.error as error:
             reason = str(error)
-    alone = sum(key is None for key in found)
-    if alone == len(found):
-        reason = reason or f"none of {len(names)} images has a group, such as {names[0]}"
+    alone = sum(text is None for text in texts)
+    if alone == len(texts):
         raise ValueError(
             "--group-by (group_by=) must be a column of the table, or a regular expression that "
             f"some paths match. Received: {group_by!r}; {reason}"
         )
     numbers: dict = {}
-    keys = [("alone", place) if key is None else key for place, key in enumerate(found)]
+    keys = [index if text is None else text for index, text in enumerate(texts)]
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], "int64"), alone
 
 
@@ -322,9 +322,7 @@ def assign(
     """
     groups = np.unique(groups, return_inverse=True)[1]
     count = int(groups.max()) + 1 if len(groups) else 0
-    rows, classes = (
-        np.nonzero(labels) if labels.ndim == 2 else (np.arange(len(labels)), labels.astype("int64"))
-    )
+    rows, classes = _pairs(labels)
     num_classes = (labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=-1)) + 1) + 1
     # The last class has all images, also without a label.
     rows = np.concatenate([rows, np.arange(len(labels))])
@@ -332,15 +330,15 @@ def assign(
     keys, numbers = np.unique(groups[rows] * num_classes + classes, return_counts=True)
     of_group, classes = np.divmod(keys, num_classes)
     starts = np.searchsorted(of_group, np.arange(count + 1))
-    wanted = np.outer(shares, np.bincount(classes, numbers, num_classes))
-    filled, parts = np.zeros_like(wanted), np.zeros(count, "int64")
+    target = np.outer(shares, np.bincount(classes, numbers, num_classes))
+    filled, parts = np.zeros_like(target), np.zeros(count, "int64")
     order = np.random.default_rng(seed).permutation(count)
     sizes = np.bincount(groups, minlength=count)
     for group in order[np.argsort(-sizes[order], kind="stable")]:
         inside = slice(starts[group], starts[group + 1])
         present, images = classes[inside], numbers[inside]
-        excess = filled[:, present] - wanted[:, present]
-        cost = (images * (images + 2 * excess) / wanted[:, present]).sum(axis=1)
+        excess = filled[:, present] - target[:, present]
+        cost = (images * (images + 2 * excess) / target[:, present]).sum(axis=1)
         parts[group] = np.argmin(cost)
         filled[parts[group], present] += images
     _fill(parts, of_group, classes, sizes, len(shares), num_classes)
@@ -360,7 +358,7 @@ def _fill(parts, of_group, classes, sizes, num_parts, num_classes):
                 if (present[parts[group], inside] >= 2).all():
                     movable.append((sizes[group], group, inside))
             if movable:
-                _, group, inside = min(movable, key=lambda found: found[:2])
+                _, group, inside = min(movable, key=lambda candidate: candidate[:2])
                 present[parts[group], inside] -= 1
                 present[part, inside] += 1
                 parts[group] = part
@@ -401,9 +399,13 @@ def held_out(labels: np.ndarray, share: float, rng: np.random.Generator) -> np.n
 
 def class_groups(labels: np.ndarray, groups: np.ndarray, num_classes: int) -> np.ndarray:
     """Returns the number of groups with images of each class, int `(K,)`."""
-    if labels.ndim == 2:
-        rows, classes = np.nonzero(labels)
-    else:
-        rows, classes = np.arange(len(labels)), labels
+    rows, classes = _pairs(labels)
     pairs = np.unique(np.stack([groups[rows], classes]), axis=1)
     return class_counts(pairs[1].astype("int32"), num_classes)
+
+
+def _pairs(labels):
+    """The image and the class of each label, int64 `(L,)` each."""
+    if labels.ndim == 2:
+        return np.nonzero(labels)
+    return np.arange(len(labels)), labels.astype("int64")

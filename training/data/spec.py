@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import os
+import posixpath
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -158,7 +160,7 @@ class DataSpec:
 
             data = self.data if isinstance(self.data, InMemory) else InMemory(self.data)
             object.__setattr__(self, "data", data)
-        from .tables import table_lines  # Imports NumPy, which --help does not need.
+        from .corrections import table_lines  # Imports NumPy, which --help does not need.
 
         for table in ("split", "labels"):
             object.__setattr__(self, table, table_lines(getattr(self, table), table))
@@ -172,6 +174,12 @@ class DataSpec:
         """The data in `recipe.json`: their path or name, or a hash of in-memory data."""
         return self.data if isinstance(self.data, str | None) else self.data.name
 
+    @property
+    def root(self) -> str:
+        """The folder that paths of images are relative to; "" for the working directory."""
+        root = self.data_dir or (self.data if isinstance(self.data, str) else "")
+        return os.path.dirname(root) if os.path.isfile(root) else os.fspath(root)
+
     def check_given(self) -> None:
         """Raises ValueError if there are no data."""
         if self.data is None:
@@ -182,20 +190,21 @@ class DataSpec:
         return self.relative_names([path])[0]
 
     def relative_names(self, paths: Iterable[str]) -> list[str]:
-        """Returns the path of each of all images, as tables of the data have it."""
-        from .tables import relative_names
+        """Returns the path of each of all images relative to the folder, as tables have it.
 
-        of_data = self.data if isinstance(self.data, str) else ""
-        root = os.path.abspath(self.data_dir or of_data)
-        if os.path.isfile(root):
-            root = os.path.dirname(root)
-        return relative_names([*map(os.path.abspath, paths)], root)
+        An image outside of the folder has the last part of its path, if no other image has this
+        name.
+        """
+        from .tables import normal_path
 
-    def open(
-        self,
-        validation: float | Callable[[int], float] | None = None,
-        **how: Any,
-    ) -> Source:
+        names = [normal_path(os.path.relpath(path, self.root or ".")) for path in paths]
+        last = [posixpath.basename(name) if name.startswith("../") else name for name in names]
+        counts = collections.Counter(last)
+        return [
+            short if counts[short] == 1 else name for short, name in zip(last, names, strict=True)
+        ]
+
+    def open(self, validation: float | Callable[[int], float] | None = None, **how: Any) -> Source:
         """Opens the images and splits them.
 
         Args:

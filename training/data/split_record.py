@@ -85,12 +85,12 @@ class SplitRecord:
         Args:
             fingerprints: The result of `read_fingerprints`.
         """
-        known = {
+        parts = {
             name: np.setdiff1d(numbers, [UNKNOWN]).astype("uint64")
             for name, numbers in fingerprints.items()
             if numbers is not None
         }
-        return cls(known) if any(map(len, known.values())) else None
+        return cls(parts) if any(map(len, parts.values())) else None
 
     @classmethod
     def read(cls, folder: str | os.PathLike | None) -> SplitRecord | None:
@@ -149,10 +149,10 @@ class SplitRecord:
 
         An image whose copies were in several parts is in the last of them.
         """
-        found = np.full(len(fingerprints), NEW, object)
+        parts = np.full(len(fingerprints), NEW, object)
         for part in PARTS:
-            found[self.has(part, fingerprints)] = part
-        return found
+            parts[self.has(part, fingerprints)] = part
+        return parts
 
 
 def notes_of_seen(splits: Mapping[str, Any], record: SplitRecord | None, where: str) -> list[str]:

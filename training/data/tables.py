@@ -1,4 +1,4 @@
-"""Tables of images: of labels, ours and other tools', and tables and lists that change the data."""
+"""Tables of labelled images, ours and other tools'."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import collections
 import contextlib
 import csv
 import dataclasses
+import functools
 import html
 import io
 import itertools
@@ -15,13 +16,12 @@ import os
 import pathlib
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR, composed
 from keras_vit.images.listing import has_image_suffix
 from keras_vit.utils.files import parse_json
-from keras_vit.utils.safe_text import for_csv
 
 from .examples import first_names
 from .parts import SPLITS, shared_parts, words_of
@@ -29,8 +29,10 @@ from .split_record import PARTS
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
 # Columns with the path of an image and with its label, the clearest name first.
-_PATHS = ["path", "file_name", "filename", "filepath", "file_path", "image_path", "file", "image"]
-_PATHS += ["image_name", "image_id", "img", "id"]
+_PATHS = (
+    *("path", "file_name", "filename", "filepath", "file_path", "image_path"),
+    *("file", "image", "image_name", "image_id", "img", "id"),
+)
 _LABELS = ("label", "labels", "class", "class_name", "category", "choice")
 _UNNAMED = re.compile(r"|Unnamed: \d+")  # The index that pandas writes, and reads again.
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
@@ -38,9 +40,8 @@ _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes flo
 # that are no words for parts.
 _PART_COLUMNS = {*SPLITS, "set", "sub", "partition", "fold", "kfold", "split", "phase"}
 _PART_FLAG = re.compile(r"\d(\.0)?|true|false|yes|no|[tfyn]?", re.IGNORECASE)
-_OBJECT = re.compile(
-    r"\{.*\}$|\[.*,.*\]$|[\[({]\s*(\w+\.\w+\()?['\"]", re.DOTALL
-)  # Text of a list or dict.
+# Text of a list or dict.
+_OBJECT = re.compile(r"\{.*\}$|\[.*,.*\]$|[\[({]\s*(\w+\.\w+\()?['\"]", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 
 Cell = str | tuple[str, ...]  # A tuple of the items of a list.
@@ -49,14 +50,12 @@ Cell = str | tuple[str, ...]  # A tuple of the items of a list.
 class LabelledFile(NamedTuple):
     """An image file with its label; `split` is None for data without splits.
 
-    The labels of a multi-label image are a tuple, which may be empty. `group` is the text of a
-    table's column of groups.
+    The labels of a multi-label image are a tuple, which may be empty.
     """
 
     path: str
     label: str | tuple[str, ...]
     split: str | None
-    group: str | None = None
 
 
 @dataclasses.dataclass
@@ -78,8 +77,7 @@ class Reading:
         recorded: Whether the data are a run's, of which excluded images may be gone.
         skipped: Files that are left out, each with the reason.
         notes: Lines about the data for the user.
-        root: The folder that names of images are relative to; None where they are in no files.
-        cells: The text that names the group of each image file, from a table.
+        group_texts: The text that names the group of each image file, from a table; "" for none.
     """
 
     spec: Any
@@ -91,8 +89,7 @@ class Reading:
     recorded: bool = False
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
-    root: pathlib.Path | None = None
-    cells: Mapping[str, str | None] | None = None
+    group_texts: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 class LabelTable(NamedTuple):
@@ -156,7 +153,7 @@ def csv_table(text: str, title: str) -> LabelTable:
         delimiter, lines = separator[1], lines[1:]
     first_row = 3 if separator else 2
     try:
-        header, *rows = _rows(lines, delimiter, f"{title}, row", first_row - 1) or [[]]
+        header, *rows = _rows(lines, delimiter, title, first_row - 1) or [[]]
     except ValueError:
         if delimiter != "\t":
             raise
@@ -178,7 +175,7 @@ def csv_table(text: str, title: str) -> LabelTable:
     return LabelTable(columns, [*map(dict, named)], first_row)
 
 
-def _rows(lines, delimiter, place, number):
+def _rows(lines, delimiter, title, number):
     """The cells of each row of CSV; rows without any, as spreadsheets write, are left out."""
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     rows: list[list[str]] = []
@@ -193,14 +190,15 @@ def _rows(lines, delimiter, place, number):
                 fewest = min(fewest, len(cells) - 1)  # Separators in a row.
     except csv.Error as error:
         raise ValueError(
-            f"{place} {number + len(rows)}: quotation marks must be around a whole cell, on one "
-            f"line, and doubled inside it; a cell has up to {csv.field_size_limit():,} letters. "
-            f"Received: {error}"
+            f"{title}, row {number + len(rows)}: quotation marks must be around a whole cell, on "
+            "one line, and doubled inside it; a cell has up to "
+            f"{csv.field_size_limit():,} letters. Received: {error}"
         ) from error
     return rows
 
 
-def _text_of(path: str | os.PathLike) -> str:
+def text_of(path: str | os.PathLike) -> str:
+    """Returns the text of a file in UTF-8."""
     try:
         return pathlib.Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -215,21 +213,33 @@ def read_label_table(path: pathlib.Path, notes: list[str]) -> LabelTable:
         notes: Receives a line about boxes that are not used.
 
     Raises:
-        ValueError: If the file is damaged.
+        ValueError: If there is no such file, or it is none of these or damaged.
     """
-    text, suffix = _text_of(path), path.suffix.lower()
+    suffix = path.suffix.lower()
+    if not path.is_file():
+        raise ValueError(
+            "The data must be a folder, a CSV file, tfrecords:FOLDER or tfds:NAME. "
+            f"Received: {path}; there is no such folder or file"
+        )
+    if suffix not in TABLE_SUFFIXES:
+        raise ValueError(
+            f"Data in a file must be a table ({', '.join(TABLE_SUFFIXES)}), and an archive be "
+            f"unpacked. Received: {path}"
+        )
+    text = text_of(path)
     if suffix not in (".jsonl", ".json"):
         return csv_table(text, str(path))
     if suffix == ".jsonl":
         lines = enumerate(text.split("\n"), 1)
-        found = [parse_json(line, f"{path}, line {n}") for n, line in lines if line.strip()]
+        objects = [parse_json(line, f"{path}, line {n}") for n, line in lines if line.strip()]
     else:
-        content = parse_json(text, f"{path} (or .jsonl, with an object a line)")
-        found = _coco_rows(content, path, notes) if isinstance(content, dict) else content
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-        raise ValueError(f"{path} must have JSON objects. Received: {str(found):.80}")
-    columns = list(dict.fromkeys(name for row in found for name in row))
-    rows = [{name: cell_of(row.get(name)) for name in columns} for row in found]
+        objects = parse_json(text, f"{path} (or .jsonl, with an object a line)")
+        if isinstance(objects, dict):
+            objects = _coco_rows(objects, path, notes)
+    if not isinstance(objects, list) or not all(isinstance(row, dict) for row in objects):
+        raise ValueError(f"{path} must have JSON objects. Received: {str(objects):.80}")
+    columns = list(dict.fromkeys(name for row in objects for name in row))
+    rows = [{name: cell_of(row.get(name)) for name in columns} for row in objects]
     return LabelTable(columns, rows, 1)
 
 
@@ -239,13 +249,11 @@ def _coco_rows(content, path, notes):
         images, categories = content["images"], content["categories"]
         # Programs write numbers or their texts.
         names = {str(category["id"]): str(category["name"]) for category in categories}
-        labels: dict[str, list[str]] = {str(image["id"]): [] for image in images}
+        labels: dict[str, dict[str, None]] = {str(image["id"]): {} for image in images}
         for annotation in content["annotations"]:
             label = names[str(annotation["category_id"])]
-            labels[str(annotation["image_id"])].append(label)
-        rows = [
-            (image["file_name"], [*dict.fromkeys(labels[str(image["id"])])]) for image in images
-        ]
+            labels[str(annotation["image_id"])][label] = None  # Each once, in order.
+        paths = [image["file_name"] for image in images]
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{path} must be a list of objects with path and label, or a COCO file: images with id "
@@ -256,7 +264,10 @@ def _coco_rows(content, path, notes):
         raise ValueError(f"{path} must have each id of an image or a category once.")
     if any("bbox" in annotation for annotation in content["annotations"]):
         notes.append(f"the labels in {path.name} are the categories of an image's boxes")
-    return [{"path": name, "label": found if len(found) != 1 else found[0]} for name, found in rows]
+    return [
+        {"path": path, "label": [*of_image] if len(of_image) != 1 else next(iter(of_image))}
+        for path, of_image in zip(paths, labels.values(), strict=True)
+    ]
 
 
 def listed_files(
@@ -274,20 +285,79 @@ def listed_files(
         root: Folder of relative paths.
         reading: Its `DataSpec` has the columns to take, the separator, and the task "multilabel"
             for multi-label data in which every image has exactly one label. It receives a note for
-            each guess.
+            each guess, and the text of each image in the column of groups.
 
     Raises:
         ValueError: If a column, value or file is missing, a split unknown, or a path listed twice.
     """
-    spec, rows, first_row = reading.spec, table.rows, table.first_row
+    spec = reading.spec
     columns = [name for name in table.columns if not _UNNAMED.fullmatch(name)]
     if len({*columns}) != len(columns):
         raise ValueError(f"{title} must have each column once. Received: columns {columns}")
-    path, label, split, classes = _columns_of(columns, spec, title)
-    used = {path, label, split, spec.group_by, *(classes if spec.label_column else ())}
+    path_column, label_column, split_column, classes = _columns_of(
+        columns, table.rows, title, reading
+    )
+    if label_column is None:
+        labels = _labels_by_column(table, title, classes, reading.notes)
+    else:
+        labels = _labels_of(table, title, label_column, reading)
+    class_names = sorted_classes(all_names(labels))
+    _question_numbers(class_names, len(labels), reading.notes)
+    words = [str(row.get(split_column, "")).strip().lower() for row in table.rows]
+    reading.notes += shared_parts(words)
+    excluded = {*map(normal_path, spec.exclude)}
+    images_in = functools.cache(_images_by_name)
+    files: dict[str, LabelledFile] = {}
+    rows = zip(table.rows, labels, words, strict=True)
+    for number, (row, label, word) in enumerate(rows, table.first_row):
+        path, part = str(row[path_column]).strip(), SPLITS.get(word)
+        texts = [path, *all_names([label])]
+        if any(len(text.splitlines()) != 1 for text in texts) or (split_column and part is None):
+            raise ValueError(
+                f"Each row of {title} must have a path, a label (--task multilabel allows none), "
+                f"and a split ({', '.join(PARTS)}) if there are any, each in one line. Received in "
+                f"row {number}: {dict(row)}"
+            )
+        if "\\" in path and not os.path.isfile(root / path):
+            path = path.replace("\\", "/")  # As Windows writes it.
+        image = str(root / path)
+        if excluded.isdisjoint((normal_path(path), normal_path(image))):  # Else it may be gone.
+            image = _existing(image, images_in, f"{title}, row {number}")
+        if image in files:
+            raise ValueError(
+                f"{title} must list each file once, with several labels as a list or with "
+                f'"{SEPARATOR}" between; a table of boxes lists it often. Received in row '
+                f"{number}: {image}"
+            )
+        files[image] = LabelledFile(image, label, part)
+        if spec.group_by in row:
+            reading.group_texts[image] = str(row[spec.group_by]).strip()
+    return list(files.values()), class_names
+
+
+def _columns_of(columns, rows, title, reading):
+    """The columns of paths, labels and parts, None where there is none, and those of classes."""
+    spec = reading.spec
+    label_columns = [name.strip() for name in (spec.label_column or "").split(",") if name]
+    if spec.label_column in columns:  # A name may have a comma.
+        label_columns = [spec.label_column]
+    flags = dict.fromkeys(label_columns, "label")
+    if spec.path_column is not None:
+        flags[spec.path_column] = "path"
+    for name, flag in flags.items():
+        if name not in columns:
+            raise ValueError(
+                f"--{flag}-column must be one of {title}: {', '.join(columns)}. Received: {name}"
+            )
+    path = spec.path_column or _first_column(_PATHS, columns)
+    split = _first_column(["split"], [name for name in columns if name not in label_columns])
+    label = _first_column(_LABELS, [name for name in columns if name != path])
+    if label_columns:
+        label = label_columns[0] if len(label_columns) == 1 else None
+    used = (path, label, split, spec.group_by, *label_columns)
     others = [name for name in columns if name not in used]
-    unread = _part_columns(rows, others, reading.notes, bool(classes))
-    classes = [name for name in classes if name not in unread]
+    of_parts = _columns_of_parts(rows, others, reading.notes, is_one_hot=label is None)
+    classes = label_columns or [name for name in others if name not in of_parts]
     if path is None or not (label or classes) or not rows:
         raise ValueError(
             f"{title} must have the columns path,label or path and a column of 0 and 1 for each "
@@ -297,71 +367,17 @@ def listed_files(
     if label is None and len(classes) == 1:
         label = classes[0]
         reading.notes.append(f"the labels are the column {label}, as {path} is the only other one")
-    if label:
-        places = [f"{title}, row {number}" for number in range(first_row, first_row + len(rows))]
-        labels = _labels([row[label] for row in rows], places, spec, reading.notes)
-    else:
-        labels = [
-            _flagged(title, number, row, classes) for number, row in enumerate(rows, first_row)
-        ]
-        _note_columns(classes, labels, reading.notes)
-    labels = [
-        composed(found) if isinstance(found, str) else tuple(map(composed, found))
-        for found in labels
-    ]
-    if split:
-        reading.notes += shared_parts({str(row[split]).strip().lower() for row in rows})
-    class_names = sorted_classes(all_names(labels))
-    if line := _question_numbers(class_names, len(rows)):
-        reading.notes.append(line)
-    excluded = {*map(_normal, spec.exclude)}
-    files: dict[str, LabelledFile] = {}
-    stems: dict[str, dict[str, list[str]]] = {}
-    for number, (row, of_image) in enumerate(zip(rows, labels, strict=True), first_row):
-        name = str(row[path]).strip()
-        part = SPLITS.get(str(row[split]).strip().lower()) if split else None
-        lines = [text.splitlines() for text in (name, *all_names([of_image]))]
-        if not all(len(text) == 1 for text in lines) or (split and part is None):
-            raise ValueError(
-                f"Each row of {title} must have a path, a label (--task multilabel allows none), "
-                f"and a split ({', '.join(PARTS)}) if there are any, each in one line. Received in "
-                f"row {number}: {dict(row)}"
-            )
-        if "\\" in name and not os.path.isfile(root / name):
-            name = name.replace("\\", "/")  # As Windows writes it.
-        image = str(root / name)
-        if excluded.isdisjoint((_normal(name), _normal(image))):  # Else it may be gone.
-            image = _existing(image, stems, f"{title}, row {number}")
-        if image in files:
-            raise ValueError(
-                f"{title} must list each file once, with several labels as a list or with "
-                f'"{SEPARATOR}" between; a table of boxes lists it often. Received in row '
-                f"{number}: {image}"
-            )
-        group = str(row[spec.group_by]).strip() if spec.group_by in columns else None
-        files[image] = LabelledFile(image, of_image, part, group)
-    return list(files.values()), class_names
+    return path, label, split, classes
 
 
-def all_names(labels: Iterable[str | tuple[str, ...]]) -> list[str]:
-    """Returns the class names in the labels of images."""
-    return [name for names in labels for name in ((names,) if isinstance(names, str) else names)]
+def _first_column(names, columns):
+    """The first column that has one of the names, in any case as in spreadsheets; else None."""
+    by_name = {column.lower(): column for column in reversed(columns)}
+    by_name |= {column: column for column in columns}
+    return next((by_name[name] for name in names if name in by_name), None)
 
 
-def _question_numbers(class_names, count):
-    """A line about classes of `count` images that may be quantities; None where they are not."""
-    if not all(_NUMBER.fullmatch(name.replace(",", ".")) for name in class_names):
-        return None
-    whole = all(re.fullmatch(r"\d+(\.0)?", name) for name in class_names)
-    if whole and (len(class_names) <= 2 or 5 * len(class_names) <= count):
-        return None
-    return (
-        f"the classes are {len(class_names)} numbers ({first_names(class_names, 3)}): right for "
-        "numbered classes, wrong for quantities such as ages or prices"
-    )
-
-
-def _part_columns(rows, columns, notes, is_one_hot):
+def _columns_of_parts(rows, columns, notes, *, is_one_hot):
     """The columns that say which part a row is in, but are not read; a line names them."""
     unread = []
     for name in columns:
@@ -369,9 +385,9 @@ def _part_columns(rows, columns, notes, is_one_hot):
         is_named = not _PART_COLUMNS.isdisjoint(w.removeprefix("is") for w in words_of(name))
         if is_one_hot and _FLAGS.keys() >= {*values}:  # Else it may be a class, as test_tube.
             is_named = is_named and name.lower().startswith("is")
-        flags = is_named and all(map(_PART_FLAG.fullmatch, values))
-        is_words = all(not SPLITS.keys().isdisjoint(words_of(value)) for value in values)
-        if values and (flags or is_words):
+        has_flags = is_named and all(map(_PART_FLAG.fullmatch, values))
+        has_words = all(not SPLITS.keys().isdisjoint(words_of(value)) for value in values)
+        if values and (has_flags or has_words):
             unread.append(name)
             notes.append(
                 f"the column {name} ({first_names(values, 3)}) is not read: a column named split "
@@ -380,90 +396,105 @@ def _part_columns(rows, columns, notes, is_one_hot):
     return unread
 
 
-def _columns_of(columns, spec, title):
-    """The columns of paths, labels and parts, None where there is none, and else of classes."""
-    given = spec.label_column or ""
-    wanted = [given] if given in columns else [name.strip() for name in given.split(",") if given]
-    for name, flag in [(spec.path_column, "path"), *((name, "label") for name in wanted)]:
-        if name is not None and name not in columns:
-            raise ValueError(
-                f"--{flag}-column must be one of {title}: {', '.join(columns)}. Received: {name}"
-            )
-    named = {name.lower(): name for name in reversed(columns)}  # As spreadsheets write them.
-    path = spec.path_column or next((named[name] for name in _PATHS if name in named), None)
-    split = "split" if "split" in columns else named.get("split")
-    split = None if split in wanted else split
-    if wanted:
-        return path, *((wanted[0], split, []) if len(wanted) == 1 else (None, split, wanted))
-    label = next((named[name] for name in _LABELS if named.get(name, path) != path), None)
-    kept = (path, label, split, spec.group_by)
-    return path, label, split, [] if label else [name for name in columns if name not in kept]
-
-
-def _labels(cells, places, spec, notes):
-    """The label of each cell; a tuple of them in all rows of multi-label data."""
-    lists = [_listed(cell, place) for cell, place in zip(cells, places, strict=True)]
-    texts = [cell.strip() for cell, found in zip(cells, lists, strict=True) if found is None]
+def _labels_of(table, title, column, reading):
+    """The label of each row: a name, or a tuple of names in all rows of multi-label data."""
+    spec, notes = reading.spec, reading.notes
+    cells = [
+        _names_in(row[column], f"{title}, row {number}")
+        for number, row in enumerate(table.rows, table.first_row)
+    ]
+    texts = {cell for cell in cells if isinstance(cell, str)}
     separator = spec.label_separator
     if not separator:
-        _offer_separator({*texts} - {""}, notes)
+        _offer_separator(texts - {""}, notes)
         separator = "\n" if spec.task == MULTICLASS else SEPARATOR  # A text is one line.
-    several = [
-        (place, cell)
-        for place, cell, found in zip(places, cells, lists, strict=True)
-        if found is not None or separator in html.unescape(cell)  # Not cats &amp; dogs.
+    rows_of_several = [
+        index
+        for index, cell in enumerate(cells)
+        if isinstance(cell, list) or separator in html.unescape(cell)  # Not cats &amp; dogs.
     ]
-    if not (several or spec.task == MULTILABEL or spec.label_separator):
-        return texts
-    if texts and several and spec.task is None and not spec.label_separator:
-        place, cell = several[0]
+    if not (rows_of_several or spec.task == MULTILABEL or spec.label_separator):
+        return [composed(cell) for cell in cells]
+    if texts and rows_of_several and not (spec.task or spec.label_separator):
+        first = rows_of_several[0]
         notes.append(
-            f'multi-label, as {len(several):,} of {len(cells):,} labels are lists or hold "'
-            f'{SEPARATOR}", the first {cell!r:.80} in {place}; --task multiclass '
-            '(task="multiclass") takes each text as one name'
+            f'multi-label, as {len(rows_of_several):,} of {len(cells):,} labels are lists or hold "'
+            f'{SEPARATOR}", the first {table.rows[first][column]!r:.80} in {title}, row '
+            f'{table.first_row + first}; --task multiclass (task="multiclass") takes each text as '
+            "one name"
         )
     return [
-        split_labels(html.unescape(cell), separator)
-        if found is None
-        else tuple(dict.fromkeys(found))
-        for cell, found in zip(cells, lists, strict=True)
+        distinct_labels(html.unescape(cell).split(separator) if isinstance(cell, str) else cell)
+        for cell in cells
     ]
 
 
-def split_labels(cell: str, separator: str | None = None) -> tuple[str, ...]:
-    """Returns the labels in a text, each once; `;` is between them by default."""
-    names = map(str.strip, cell.split(separator or SEPARATOR))
-    return tuple(dict.fromkeys(filter(None, names)))
+def _labels_by_column(table, title, classes, notes):
+    """The classes whose column has a 1 in each row; a line names the columns."""
+    labels = []
+    for number, row in enumerate(table.rows, table.first_row):
+        flags = {name: _FLAGS.get(str(row[name]).strip()) for name in classes}
+        wrong = [f"{row[name]!r} in {name}" for name in classes if flags[name] is None]
+        if wrong:
+            raise ValueError(
+                f"{title} must have a column label, or 0 or 1 in a column for each class; "
+                "--label-column names these columns, with commas between. Received in row "
+                f"{number}: {first_names(wrong)}"
+            )
+        labels.append(distinct_labels(name for name in classes if flags[name]))
+    counts = collections.Counter(all_names(labels))
+    line = f"a class for each column of 0 and 1: {first_names(classes)}"
+    if empty := [name for name in classes if not counts[composed(name)]]:
+        line += f"; left out {', '.join(empty)}: 0 in every row"
+    if full := [name for name in classes if counts[composed(name)] == len(labels)]:
+        line += f"; {', '.join(full)}: 1 in every row; --label-column names the columns to take"
+    notes.append(line)
+    return labels
 
 
-def _listed(cell, place):
-    """The items of a list or of Label Studio's choices, also as text; None for another cell."""
-    items = cell
+def _names_in(cell, row_title):
+    """The text of a cell; the names of a list or of Label Studio's choices, also as text."""
+    value = cell
     if isinstance(cell, str):
-        text = cell.strip()
-        if text[:1] not in ("[", "{", "("):
-            return None
-        items = None
-        if not re.search(r"['\"]\s+['\"]", text):  # NumPy's array, whose texts Python would join.
-            with contextlib.suppress(
-                ValueError, SyntaxError, TypeError, MemoryError, RecursionError
-            ):
-                items = ast.literal_eval(text)
-            with contextlib.suppress(ValueError):
-                items = parse_json(text, place)
-        # A name such as [none] or (2019), but no text of a list.
-        if not isinstance(items, list | tuple | dict) and not _OBJECT.match(text):
-            return None
-    if isinstance(items, dict) and [*items] == ["choices"]:
-        items = items["choices"]
-    if not isinstance(items, list | tuple) or any(
-        isinstance(item, dict | list | tuple) for item in items
-    ):
+        value = cell.strip()
+        if value.startswith(("[", "{", "(")):
+            value = _object_in(value, row_title)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and [*value] == ["choices"]:
+        value = value["choices"]
+    is_list = isinstance(value, list | tuple)
+    if not is_list or any(isinstance(item, dict | list | tuple) for item in value):
         raise ValueError(
-            f"{place}: a label must be a name, a list of names with commas between, or "
+            f"{row_title}: a label must be a name, a list of names with commas between, or "
             f'{{"choices": [...]}} of names. Received: {cell!s:.200}'
         )
-    return tuple(filter(None, (str(cell_of(item)).strip() for item in items)))
+    return [str(cell_of(item)) for item in value]
+
+
+def _object_in(text, row_title):
+    """The object of JSON or Python in a text, None if it is damaged; the text if it is a name."""
+    value = None
+    errors = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
+    if not re.search(r"['\"]\s+['\"]", text):  # NumPy's array, whose texts Python would join.
+        with contextlib.suppress(*errors):
+            value = ast.literal_eval(text)
+        with contextlib.suppress(ValueError):
+            value = parse_json(text, row_title)
+    if isinstance(value, list | tuple | dict) or _OBJECT.match(text):
+        return value
+    return text  # Such as [none] or (2019).
+
+
+def distinct_labels(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the labels of an image, each once, in Unicode's composed form."""
+    stripped = (composed(name.strip()) for name in names)
+    return tuple(dict.fromkeys(name for name in stripped if name))
+
+
+def all_names(labels: Iterable[str | tuple[str, ...]]) -> list[str]:
+    """Returns the class names in the labels of images."""
+    return [name for names in labels for name in ((names,) if isinstance(names, str) else names)]
 
 
 def _offer_separator(labels, notes):
@@ -473,9 +504,12 @@ def _offer_separator(labels, notes):
     and "animal".
     """
     for separator in ("|", ",", " "):
-        inside = [label for label in sorted(labels) if len(split_labels(label, separator)) > 1]
+        names = {
+            label: {*map(str.strip, label.split(separator))} - {""} for label in sorted(labels)
+        }
+        inside = [label for label in names if len(names[label]) > 1]
         if separator == " " or (separator == "," and len(inside) < len(labels)):
-            inside = [label for label in inside if labels & {*split_labels(label, separator)}]
+            inside = [label for label in inside if labels & names[label]]
         if inside and SEPARATOR not in inside[0]:
             notes.append(
                 f'labels such as "{inside[0]}" look like several: --label-separator "{separator}" '
@@ -484,36 +518,43 @@ def _offer_separator(labels, notes):
             return
 
 
-def _note_columns(classes, labels, notes):
-    """Notes which columns are classes, and which of them look like none."""
-    counts = collections.Counter(name for names in labels for name in names)
-    line = f"a class for each column of 0 and 1: {first_names(classes)}"
-    if empty := [name for name in classes if not counts[name]]:
-        line += f"; left out {', '.join(empty)}: 0 in every row"
-    if full := [name for name in classes if counts[name] == len(labels)]:
-        line += f"; {', '.join(full)}: 1 in every row; --label-column names the columns to take"
-    notes.append(line)
+def _question_numbers(class_names, count, notes):
+    """Notes classes of `count` images that may be quantities."""
+    if not all(_NUMBER.fullmatch(name.replace(",", ".")) for name in class_names):
+        return
+    is_whole = all(re.fullmatch(r"\d+(\.0)?", name) for name in class_names)
+    if is_whole and (len(class_names) <= 2 or 5 * len(class_names) <= count):
+        return
+    notes.append(
+        f"the classes are {len(class_names)} numbers ({first_names(class_names, 3)}): right for "
+        "numbered classes, wrong for quantities such as ages or prices"
+    )
 
 
-def _existing(image, stems, place):
-    """The file of a path, which may be without the suffix."""
+def _existing(image, images_in, row_title):
+    """The file of a path, which may be in another case or without the suffix."""
     if os.path.isfile(image):
         return image
-    folder, stem = os.path.split(image)
-    if folder not in stems:
-        stems[folder], real = collections.defaultdict(list), _in_any_form(folder)
-        for name in sorted(os.listdir(real)) if os.path.isdir(real) else ():
-            if has_image_suffix(name):
-                for known in map(composed, (os.path.splitext(name)[0], name)):
-                    stems[folder][known].append(os.path.join(real, name))
-                    stems[folder][known.lower() + "/"].append(os.path.join(real, name))
-    stem = composed(stem)  # A slash, which is in no name, is behind the names of any case.
-    found = stems[folder].get(stem) or stems[folder].get(stem.lower() + "/", [])
-    if len(found) > 1:
-        raise ValueError(f"{place}: a path must name one file. Received: {found}")
-    if not found:
-        raise ValueError(f"{place}: no such file: {image}; --data-dir names the images' folder")
-    return found[0]
+    folder, name = os.path.split(image)
+    by_name, name = images_in(folder), composed(name)
+    files = by_name.get(name) or by_name.get(name.lower() + "/", [])
+    if len(files) > 1:
+        raise ValueError(f"{row_title}: a path must name one file. Received: {files}")
+    if not files:
+        raise ValueError(f"{row_title}: no such file: {image}; --data-dir names the images' folder")
+    return files[0]
+
+
+def _images_by_name(folder):
+    """The images of a folder by name and by stem; with a slash behind these in small letters."""
+    folder = _in_any_form(folder)
+    files = collections.defaultdict(list)
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if has_image_suffix(name):
+            for form in map(composed, (os.path.splitext(name)[0], name)):
+                files[form].append(os.path.join(folder, name))
+                files[form.lower() + "/"].append(os.path.join(folder, name))
+    return files
 
 
 def _in_any_form(folder):
@@ -523,21 +564,13 @@ def _in_any_form(folder):
         return folder
     parent = _in_any_form(parent)
     names = os.listdir(parent or ".") if os.path.isdir(parent or ".") else []
-    found = [other for other in names if composed(other) == composed(name)]
-    return os.path.join(parent, found[0] if found else name)
+    same = [other for other in names if composed(other) == composed(name)]
+    return os.path.join(parent, same[0] if same else name)
 
 
-def _flagged(title, number, row, classes):
-    """The classes whose column has a 1 in a row."""
-    flags = {name: _FLAGS.get(str(row[name]).strip()) for name in classes}
-    wrong = [f"{row[name]!r} in {name}" for name in classes if flags[name] is None]
-    if wrong:
-        raise ValueError(
-            f"{title} must have a column label, or 0 or 1 in a column for each class; "
-            "--label-column names these columns, with commas between. Received in row "
-            f"{number}: {first_names(wrong)}"
-        )
-    return tuple(name for name in classes if flags[name])
+def normal_path(path: str) -> str:
+    """Returns a path as it is compared: with slashes, without "./", in composed form."""
+    return composed(posixpath.normpath(path.replace(os.sep, "/")))
 
 
 def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
@@ -545,186 +578,3 @@ def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
     names = set(names)
     numbers = all(map(_NUMBER.fullmatch, names))
     return tuple(sorted(names, key=lambda name: (float(name), name) if numbers else name))
-
-
-_GIVEN = {"split": "split", "labels": "label"}  # By the flag, the column of values.
-
-
-def table_lines(
-    table: str | os.PathLike | Mapping[str, str] | Iterable[str], flag: str
-) -> tuple[str, ...]:
-    """Returns the lines of a table, as a run records it and `check` writes it.
-
-    A path that a spreadsheet would run as a formula is quoted and begins with "./".
-
-    Args:
-        table: A CSV file, its lines, or a mapping from paths to values.
-        flag: "split" or "labels".
-
-    Raises:
-        ValueError: If a file is not text in UTF-8.
-    """
-    if isinstance(table, Mapping):
-        text = io.StringIO()
-        formulas = {path for path in table if for_csv(path) != path}
-        rows = [(f"./{path}" if path in formulas else path, table[path]) for path in table]
-        writer = csv.writer(
-            text, lineterminator="\n", quoting=csv.QUOTE_ALL if formulas else csv.QUOTE_MINIMAL
-        )
-        writer.writerows([("path", _GIVEN[flag]), *rows])
-        return tuple(text.getvalue().splitlines())
-    if isinstance(table, str | os.PathLike):
-        table = _text_of(table).splitlines()
-    return tuple(line for line in table if line.strip())
-
-
-def read_table(names: Sequence[str], lines: Sequence[str], flag: str) -> dict[str, str]:
-    """Returns the value of each path in a table.
-
-    Args:
-        names: The images of the data; see `relative_names`.
-        lines: The lines; the first has the columns `path` and the flag's, and maybe others.
-        flag: "split" or "labels".
-
-    Raises:
-        ValueError: If a column is missing, a path is missing or listed twice, or the data do not
-            have an image.
-    """
-    column, title = _GIVEN[flag], f"The table of --{flag} ({flag}=)"
-    columns, rows, first_row = csv_table("\n".join(lines), title)
-    named = {name.lower(): name for name in reversed(columns)}
-    if not {"path", column} <= named.keys():
-        raise ValueError(f"{title} must have the columns path,{column}. Received: {columns}")
-    found: dict[str, str] = {}
-    known = {*names}
-    for number, row in enumerate(rows, first_row):
-        path = str(row[named["path"]]).strip()
-        # As Windows writes it.
-        name = _normal(path if _normal(path) in known else path.replace("\\", "/"))
-        if name == "." or name in found:
-            raise ValueError(
-                f"{title} must have a path in each row, each once. "
-                f"Received in row {number}: {path!r}"
-            )
-        found[name] = composed(str(row[named[column]]).strip())
-    if unknown := sorted(found.keys() - known):
-        raise ValueError(
-            f"{title} must have images of the data, by their paths relative to it, such as "
-            f"{[*names[:1]]}. Received: {first_names(unknown, 3)}, which the data do not have"
-        )
-    return found
-
-
-def relative_names(paths: Sequence[str], root: str | os.PathLike) -> list[str]:
-    """Returns the path of each image relative to the folder of the data, with slashes.
-
-    An image outside of the folder has the last part of its path, as in `DataSpec.relative`, if no
-    other image has this name.
-
-    Args:
-        paths: The images.
-        root: The folder.
-    """
-    inside = os.path.join(os.fspath(root), "")
-    names = [
-        _normal(path[len(inside) :] if path.startswith(inside) else os.path.relpath(path, root))
-        for path in paths
-    ]
-    last = [posixpath.basename(name) if name.startswith("../") else name for name in names]
-    counts = collections.Counter(last)
-    return [short if counts[short] == 1 else name for short, name in zip(last, names, strict=True)]
-
-
-def _normal(path):
-    return composed(posixpath.normpath(path.replace(os.sep, "/")))
-
-
-def left_out(names: Sequence[str], paths: Sequence[str], reading: Reading) -> list[bool]:
-    """Returns whether each image is left out.
-
-    Args:
-        names: The images; see `relative_names`.
-        paths: Their whole paths.
-        reading: Its data, whose `exclude` has paths relative to them, or whole ones.
-
-    Raises:
-        ValueError: If the data have no such image, and are not a run's.
-    """
-    spec = reading.spec
-    wanted, whole = set(map(_normal, spec.exclude)), [*map(_normal, paths)]
-    unused = sorted(wanted.difference(names, whole))
-    if unused and not reading.recorded:
-        text = first_names(unused)
-        raise ValueError(
-            f"Excluded images must be in the data. Received: {spec.data}, without {text}"
-        )
-    return [name in wanted or path in wanted for name, path in zip(names, whole, strict=True)]
-
-
-def given_parts(
-    names: Sequence[str], lines: Sequence[str], is_left_out: Sequence[bool]
-) -> list[str | None]:
-    """Returns the part of each image by the table of `--split`.
-
-    None for images without a row, "" for those whose row has no part, which are left out.
-
-    Args:
-        names: The images; see `relative_names`.
-        lines: The table.
-        is_left_out: Whether an image needs no row.
-
-    Raises:
-        ValueError: If a part is unknown, the data do not have an image, or an image has no row.
-    """
-    table = read_table(names, lines, "split")
-    known = {**SPLITS, "": ""}
-    parts = [known.get(table[name].lower()) if name in table else None for name in names]
-    wrong = [
-        f"{table[name]!r} of {name}" if name in table else f"no row of {name}"
-        for name, part, out in zip(names, parts, is_left_out, strict=True)
-        if part is None and not (out and name not in table)
-    ]
-    if wrong:
-        raise ValueError(
-            f"The table of --split (split=) must have a part ({', '.join(PARTS)}) of every image. "
-            f"Received: {first_names(wrong, 3)}"
-        )
-    return parts
-
-
-def given_labels(
-    names: Sequence[str],
-    labels: Sequence[str | tuple[str, ...]],
-    lines: Sequence[str],
-    class_names: Sequence[str],
-    task: str | None,
-) -> list[str | tuple[str, ...]]:
-    """Returns the label of each image, by the table of `--labels` where it has the image.
-
-    Args:
-        names: The images; see `relative_names`.
-        labels: Their labels in the data; tuples for multi-label images.
-        lines: The table. A `;` separates the labels of a multi-label image.
-        class_names: The classes of the data.
-        task: "multilabel" makes tuples of all labels.
-
-    Raises:
-        ValueError: If the data do not have an image or a label.
-    """
-    table = read_table(names, lines, "labels")
-    several = task == MULTILABEL or any(isinstance(label, tuple) for label in labels)
-    given = {name: split_labels(value) if several else (value,) for name, value in table.items()}
-    unknown = [
-        f"{label!r} of {name}"
-        for name, of_image in given.items()
-        for label in of_image
-        if label not in class_names
-    ]
-    if unknown:
-        raise ValueError(
-            "Labels of --labels (labels=) must be classes of the data "
-            f"({first_names(class_names, 10)}). Received: {first_names(unknown, 3)}"
-        )
-    old = [label if isinstance(label, tuple) else (label,) for label in labels]
-    found = [given.get(name, label) for name, label in zip(names, old, strict=True)]
-    return list(found) if several else [label for (label,) in found]

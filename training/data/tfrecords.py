@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,20 +20,21 @@ from keras_vit.utils.progress import progress_bar
 
 from .examples import (
     Examples,
+    KeyedExamples,
     Source,
-    ascending_places,
     class_numbers,
     label_array,
     multi_hot,
     random_key,
-    relabelled,
     tf,
     tfds,
     without_autotune,
 )
 from .parts import SPLITS
 from .split_record import PARTS
+from .tables import Reading
 
+TFDS = "tfds:"  # Before the name of a data set.
 # Features as in the ImageNet files of TensorFlow's model garden.
 IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
 INDEX = "index.npz"
@@ -72,12 +72,12 @@ class Records:
         ends = np.cumsum(self.counts)
         first, last = np.searchsorted(ends, [start, max(start, stop - 1)], side="right")
         before = int(ends[first] - self.counts[first])
-        found = tf.data.TFRecordDataset(self.files[first : last + 1], "", READ_BYTES)
-        return found.skip(start - before).take(stop - start)
+        records = tf.data.TFRecordDataset(self.files[first : last + 1], "", READ_BYTES)
+        return records.skip(start - before).take(stop - start)
 
 
-class RecordExamples(Examples):
-    """Some examples of one split in record files.
+class RecordExamples(KeyedExamples):
+    """Some examples of one split in record files; their keys are places in the split.
 
     Records have no random access, so an epoch is shuffled by a buffer of up to 512 MiB of
     encoded images. A smaller split is shuffled completely.
@@ -89,34 +89,20 @@ class RecordExamples(Examples):
     """
 
     def __init__(self, records: Records, labels: np.ndarray, chosen: np.ndarray | None = None):
-        self._records, self._all_labels = records, labels
-        self._chosen = np.arange(len(labels)) if chosen is None else chosen
-
-    def __len__(self) -> int:
-        return len(self._chosen)
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self._all_labels[self._chosen]
+        chosen = np.arange(len(labels)) if chosen is None else chosen
+        super().__init__(chosen, labels[chosen])
+        self._records = records
 
     @property
     def names(self) -> list[str]:
-        return [self._records.name(place) for place in self._chosen.tolist()]
-
-    def take(self, indices: Iterable[int]) -> RecordExamples:
-        places = ascending_places(indices, len(self))
-        return RecordExamples(self._records, self._all_labels, self._chosen[places])
-
-    def relabelled(self, numbers: np.ndarray, num_classes: int | None = None) -> RecordExamples:
-        labels = relabelled(self._all_labels, numbers, num_classes)
-        return RecordExamples(self._records, labels, self._chosen)
+        return [self._records.name(index) for index in self.keys.tolist()]
 
     def ordered(self) -> tf.data.Dataset:
         return self._elements(tf.constant(0, tf.int64))
 
     def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
         elements = self._elements(epoch)
-        mean_bytes = max(1.0, self._records.num_bytes / max(1, len(self._all_labels)))
+        mean_bytes = max(1.0, self._records.num_bytes / max(1, self._records.counts.sum()))
         size = max(1, min(len(self), int(BUFFER_BYTES / mean_bytes)))
         first, second = tf.unstack(random_key(seed, epoch))
         spec = elements.element_spec
@@ -143,25 +129,25 @@ class RecordExamples(Examples):
         return self._records.image(record), label
 
     def _elements(self, epoch):
-        """Returns `(handle, epoch, index)`, in order."""
+        """Returns `(handle, epoch, index)`, in order.
+
+        Records before the first and after the last example are not read.
+        """
+        start, stop = (self.keys[0], self.keys[-1] + 1) if len(self) else (0, 0)
+        # Built outside of any graph: a TFDS builder creates its data set in Python.
+        with tf.init_scope():
+            records = self._records.dataset(int(start), int(stop))
+            is_chosen = np.isin(np.arange(start, stop), self.keys)
+            if not is_chosen.all():
+                chosen = tf.data.Dataset.from_tensor_slices(is_chosen)
+                records = tf.data.Dataset.zip(records, chosen)
+                records = records.filter(lambda record, is_chosen: is_chosen)
+                records = records.map(lambda record, is_chosen: record)
+            labels = tf.data.Dataset.from_tensor_slices(self.labels)
+            handles = tf.data.Dataset.zip(records, labels)
         indices = tf.data.Dataset.range(len(self))
         epochs = tf.data.Dataset.from_tensors(epoch).repeat()
-        return tf.data.Dataset.zip(self._handles, epochs, indices)
-
-    @functools.cached_property
-    def _handles(self):
-        """The handles, in order; records before the first and after the last are not read."""
-        start, stop = (self._chosen[0], self._chosen[-1] + 1) if len(self) else (0, 0)
-        # Built once, outside of any graph: a TFDS builder creates its data set in Python.
-        with tf.init_scope():
-            labels = tf.data.Dataset.from_tensor_slices(self._all_labels[start:stop])
-            handles = tf.data.Dataset.zip(self._records.dataset(int(start), int(stop)), labels)
-            is_chosen = np.isin(np.arange(start, stop), self._chosen)
-            if is_chosen.all():
-                return handles
-            handles = tf.data.Dataset.zip(handles, tf.data.Dataset.from_tensor_slices(is_chosen))
-            handles = handles.filter(lambda handle, is_chosen: is_chosen)
-            return handles.map(lambda handle, is_chosen: handle)
+        return tf.data.Dataset.zip(handles, epochs, indices)
 
 
 def open_tfrecords(folder: str | os.PathLike) -> tuple[tuple[str, ...], dict[str, Examples]]:
@@ -197,9 +183,11 @@ def open_tfrecords(folder: str | os.PathLike) -> tuple[tuple[str, ...], dict[str
 def _indexed(folder, num_classes, files, sizes, counts, labels, names):
     """A split by the arrays of the index; raises ValueError if these do not fit."""
     paths = [os.path.join(folder, os.path.basename(name)) for name in files.tolist()]
-    several = labels.ndim == 2  # Zeros and ones by class, else the class.
-    last = 1 if several else num_classes - 1
-    fits = labels.shape[1:] == ((num_classes,) if several else ()) and labels.dtype.kind in "iu"
+    is_multilabel = labels.ndim == 2  # Zeros and ones by class, else the class.
+    last = 1 if is_multilabel else num_classes - 1
+    fits = (
+        labels.shape[1:] == ((num_classes,) if is_multilabel else ()) and labels.dtype.kind in "iu"
+    )
     fits = fits and labels.min(initial=0) >= 0 and labels.max(initial=0) <= last
     if not (fits and len(labels) == len(names) == counts.sum()):
         raise ValueError(
@@ -209,7 +197,7 @@ def _indexed(folder, num_classes, files, sizes, counts, labels, names):
     for file, size in zip(paths, sizes, strict=True):
         if os.path.getsize(file) != size:
             raise ValueError(f"{file} must have {size} bytes, as written.")
-    records = Records(paths, counts, int(sizes.sum()), _image, lambda place: names[place].decode())
+    records = Records(paths, counts, int(sizes.sum()), _image, lambda index: names[index].decode())
     return RecordExamples(records, labels)
 
 
@@ -285,7 +273,7 @@ def _write_split(folder, split, examples, names, seed, shard_bytes, bar):
     order, labels = [], []
     size = math.inf
     with contextlib.ExitStack() as open_file:
-        for encoded, label, place in without_autotune(elements).as_numpy_iterator():
+        for encoded, label, index in without_autotune(elements).as_numpy_iterator():
             if size >= shard_bytes:
                 open_file.close()
                 # The total, and with it the final name, is known at the end.
@@ -293,11 +281,11 @@ def _write_split(folder, split, examples, names, seed, shard_bytes, bar):
                 counts.append(0)
                 writer = open_file.enter_context(tf.io.TFRecordWriter(str(shards[-1])))
                 size = 0
-            record = _example(transcoded(encoded, small=True), class_numbers(label), names[place])
+            record = _example(transcoded(encoded, small=True), class_numbers(label), names[index])
             writer.write(record)
             size += len(record)
             counts[-1] += 1
-            order.append(place)
+            order.append(index)
             labels.append(label)
             bar.update()
     files = [
@@ -324,24 +312,57 @@ def _example(encoded: bytes, labels: list[int], name: bytes) -> bytes:
 # TensorFlow Datasets
 
 
-def open_tfds(
-    name: str, data_dir: str | os.PathLike | None, notes: list[str], *, download: bool = True
-) -> tuple[tuple[str, ...], dict[str, Examples]]:
+def open_tfds(reading: Reading) -> tuple[tuple[str, ...], dict[str, Examples]]:
     """Returns the class names and the labelled splits of a data set.
 
     It is downloaded and prepared if necessary.
 
     Args:
-        name: Name in TensorFlow Datasets: `NAME`, `NAME:version`, `NAME/config`.
-        data_dir: Folder of prepared data sets; by default TensorFlow Datasets' own.
-        notes: Receives a line about each split, and about images, that are left out.
-        download: Whether a missing data set is downloaded and prepared.
+        reading: The data of its `DataSpec` are `tfds:NAME`, `tfds:NAME:version` or
+            `tfds:NAME/config`; its `data_dir` is the folder of prepared data sets, by default
+            TensorFlow Datasets' own. It receives a line about each split, and about images, that
+            are left out.
 
     Raises:
         NotPrepared: If it is missing and may not be downloaded.
         ValueError: If it is unknown, cannot be prepared, or does not have one image and one
             label, or else one list of labels, per example.
     """
+    name, notes = reading.spec.data.removeprefix(TFDS), reading.notes
+    builder = _prepared(name, reading.spec.data_dir, reading.download)
+    features = builder.info.features
+    images = [key for key, value in features.items() if isinstance(value, tfds.features.Image)]
+    labels = [key for key, value in features.items() if isinstance(value, tfds.features.ClassLabel)]
+    # A list of classes counts where no feature is one class.
+    lists = [key for key, value in features.items() if _is_list_of_classes(value)]
+    image = _choice("image", images, features, name)
+    label = _choice("label" if labels or not lists else "labels", labels or lists, features, name)
+    splits: dict[str, Examples] = {}
+    # Names of parts before other words for them.
+    for split, info in sorted(builder.info.splits.items(), key=lambda item: item[0] not in PARTS):
+        if (part := SPLITS.get(split.lower())) is None or part in splits:
+            parts = f"the parts are {', '.join(PARTS)}, each once"
+            notes.append(f"left out the split {split} of {info.num_examples:,} images: {parts}")
+        elif info.num_examples:
+            records = _records(builder, split, image)
+            numbers, has_label = _labels(builder, label, records)
+            if not has_label.all():
+                without = f"{np.sum(~has_label):,} of {len(numbers):,} images of the split {split}"
+                notes.append(f"left out {without}: no label, which is the number -1")
+            if has_label.any():
+                splits[part] = RecordExamples(records, numbers, np.flatnonzero(has_label))
+    if not splits:
+        raise ValueError(
+            "A data set of TensorFlow Datasets must have images with labels in splits called "
+            f"{', '.join(PARTS)}. Received: {name}, with "
+            f"{', '.join(builder.info.splits) or 'no splits'}{''.join(f'; {n}' for n in notes)}"
+        )
+    classes = features[label].feature if label in lists else features[label]
+    return tuple(classes.names), {part: splits[part] for part in PARTS if part in splits}
+
+
+def _prepared(name, data_dir, download):
+    """The builder of a data set whose files are there."""
     try:
         builder = tfds.builder(name, data_dir=data_dir)
         if download:
@@ -360,53 +381,23 @@ def open_tfds(
             f"The data set tfds:{builder.info.full_name} is not prepared in {builder.data_dir}. A "
             f"run would download {fetched or 'an unknown number of bytes'}"
         )
-    features = builder.info.features
-    images = [key for key, value in features.items() if isinstance(value, tfds.features.Image)]
-    labels = [key for key, value in features.items() if isinstance(value, tfds.features.ClassLabel)]
-    # A list of classes counts where no feature is one class.
-    lists = [key for key, value in features.items() if _is_list_of_classes(value)]
-    image = _choice("image", images, features, name)
-    label = _choice("label" if labels or not lists else "labels", labels or lists, features, name)
-    splits: dict[str, Examples] = {}
-    # Names of parts before other words for them.
-    for split, info in sorted(builder.info.splits.items(), key=lambda item: item[0] not in PARTS):
-        if (part := SPLITS.get(split.lower())) is None or part in splits:
-            parts = f"the parts are {', '.join(PARTS)}, each once"
-            notes.append(f"left out the split {split} of {info.num_examples:,} images: {parts}")
-        elif info.num_examples:
-            records = _records(builder, split, image)
-            found, has_label = _labels(builder, label, records)
-            if not has_label.all():
-                without = f"{np.sum(~has_label):,} of {len(found):,} images of the split {split}"
-                notes.append(f"left out {without}: no label, which is the number -1")
-            if has_label.any():
-                splits[part] = RecordExamples(records, found, np.flatnonzero(has_label))
-    if not splits:
-        raise ValueError(
-            "A data set of TensorFlow Datasets must have images with labels in splits called "
-            f"{', '.join(PARTS)}. Received: {name}, with "
-            f"{', '.join(builder.info.splits) or 'no splits'}{''.join(f'; {n}' for n in notes)}"
-        )
-    classes = features[label].feature if label in lists else features[label]
-    return tuple(classes.names), {part: splits[part] for part in PARTS if part in splits}
+    return builder
 
 
 def _is_list_of_classes(feature):
     return isinstance(getattr(feature, "feature", None), tfds.features.ClassLabel)
 
 
-def _choice(wanted: str, keys: list[str], features: Any, name: str) -> str:
-    """Returns the key to use: the wanted one, or the only one."""
-    if wanted in keys:
-        return wanted
-    if len(keys) != 1:
-        kind = "Image" if wanted == "image" else "ClassLabel, which numbers and texts are not"
-        known = [f"{key} ({type(feature).__name__})" for key, feature in features.items()]
+def _choice(usual_key, keys, features, name):
+    """The key to use: the usual one, or the only one."""
+    if usual_key not in keys and len(keys) != 1:
+        kind = "Image" if usual_key == "image" else "ClassLabel, which numbers and texts are not"
+        present = [f"{key} ({type(feature).__name__})" for key, feature in features.items()]
         raise ValueError(
-            f"A data set must have one {wanted} (a feature {kind}), or one named {wanted!r}. "
-            f"Received: {name}, with {', '.join(keys or known)}"
+            f"A data set must have one {usual_key} (a feature {kind}), or one named "
+            f"{usual_key!r}. Received: {name}, with {', '.join(keys or present)}"
         )
-    return keys[0]
+    return usual_key if usual_key in keys else keys[0]
 
 
 def _records(builder, split, image):
@@ -434,9 +425,9 @@ def _labels(builder, label, records):
     """The labels of all records, as `Examples.labels`, and which have one, bool `(N,)`."""
     feature = builder.info.features[label]
     features = tfds.features.FeaturesDict({label: feature})
-    found = records.dataset(0, int(records.counts.sum()))
-    found = found.map(lambda record: features.deserialize_example(record)[label])
-    labels = list(without_autotune(found).as_numpy_iterator())
+    elements = records.dataset(0, int(records.counts.sum()))
+    elements = elements.map(lambda record: features.deserialize_example(record)[label])
+    labels = list(without_autotune(elements).as_numpy_iterator())
     if not _is_list_of_classes(feature):
         return label_array(labels), np.asarray(labels) >= 0
     # Without a label; an empty list says that none of the classes is in the image.

@@ -8,7 +8,9 @@ import pytest
 from labelled_data import opened as opened_with, refused
 
 from keras_vit.images.listing import NO_FILE, image_files
+from keras_vit.training.data import DataSpec
 from keras_vit.training.data.image_files import NO_CLASS
+from keras_vit.training.data.sources import check_table
 
 CLASSES = ("cats", "dogs")
 IMAGES = [f"{number}.png" for number in range(4)]
@@ -80,6 +82,18 @@ def test_a_class_called_train_is_read_where_the_folders_are_said_to_be_classes(m
     refused(folder, "Next to train and test .* bus must .*--folders classes")
     assert opened(folder, folders="classes").class_names == ("bus", "car", "train")
     assert len(opened(folder, folders="classes", labelled=False).splits["train"]) == 6
+
+
+def test_a_folder_beside_the_parts_of_images_without_labels_gets_a_line(make_folder):
+    source = opened(make_folder({"train/a": 2, "train": 1, "test": 1, "more": 1}), labelled=False)
+    assert len(source.splits["train"]) == 3
+    assert source.notes == ("left out more: not named after a part",)
+
+
+def test_a_folder_may_be_named_as_a_table(make_folder):
+    folder = make_folder({"photos.csv/a": 2, "photos.csv/b": 2}) / "photos.csv"
+    check_table(DataSpec(str(folder)), columns=False)
+    assert opened(folder).class_names == ("a", "b")
 
 
 def test_folders_of_repeated_names_in_folders_are_refused_with_both_ways(make_folder):

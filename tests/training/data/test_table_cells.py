@@ -186,6 +186,14 @@ def test_text_that_only_looks_like_a_list_is_refused_and_no_class(table, photos,
     refused(table("path,label", rows), "a list of names with commas", data_dir=str(photos))
 
 
+@pytest.mark.parametrize("form", [json.dumps, ";".join])
+def test_a_cell_may_have_more_letters_than_a_name(table, photos, form):
+    names = [f"name{number:04d}" for number in range(600)]
+    cell = form(names).replace('"', '""')
+    source = read(table("path,label", [("cat0.png", f'"{cell}"'), *ROWS[1:]]), photos)
+    assert source.class_names == ("cat", "dog", *names)
+
+
 # Separators
 
 

@@ -1,0 +1,181 @@
+"""Tables of parts and labels, and lists of images to leave out, that change the data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed
+from keras_vit.utils.safe_text import for_csv
+
+from .examples import Examples, first_names
+from .image_files import is_utf_8, printable
+from .parts import SPLITS
+from .split_record import PARTS
+from .tables import (
+    LabelledFile,
+    Reading,
+    all_names,
+    csv_table,
+    distinct_labels,
+    normal_path,
+    text_of,
+)
+
+NO_PART = "In no part by the table of --split."
+
+_COLUMNS = {"split": "split", "labels": "label"}  # By the flag, the column of values.
+
+
+def table_lines(
+    table: str | os.PathLike | Mapping[str, str] | Iterable[str], flag: str
+) -> tuple[str, ...]:
+    """Returns the lines of a table, as a run records it and `check` writes it.
+
+    A path that a spreadsheet would run as a formula is quoted and begins with "./".
+
+    Args:
+        table: A CSV file, its lines, or a mapping from paths to values.
+        flag: "split" or "labels".
+
+    Raises:
+        ValueError: If a file is not text in UTF-8.
+    """
+    if isinstance(table, Mapping):
+        text = io.StringIO()
+        formulas = {path for path in table if for_csv(path) != path}
+        rows = [(f"./{path}" if path in formulas else path, table[path]) for path in table]
+        writer = csv.writer(
+            text, lineterminator="\n", quoting=csv.QUOTE_ALL if formulas else csv.QUOTE_MINIMAL
+        )
+        writer.writerows([("path", _COLUMNS[flag]), *rows])
+        return tuple(text.getvalue().splitlines())
+    if isinstance(table, str | os.PathLike):
+        table = text_of(table).splitlines()
+    return tuple(line for line in table if line.strip())
+
+
+def read_table(names: Sequence[str], lines: Sequence[str], flag: str) -> dict[str, str]:
+    """Returns the value of each path in a table.
+
+    Args:
+        names: The images of the data; see `DataSpec.relative_names`.
+        lines: The lines; the first has the columns `path` and the flag's, and maybe others.
+        flag: "split" or "labels".
+
+    Raises:
+        ValueError: If a column is missing, a path is missing or listed twice, or the data do not
+            have an image.
+    """
+    column, title = _COLUMNS[flag], f"The table of --{flag} ({flag}=)"
+    columns, rows, first_row = csv_table("\n".join(lines), title)
+    in_any_case = {name.lower(): name for name in reversed(columns)}
+    if not {"path", column} <= in_any_case.keys():
+        raise ValueError(f"{title} must have the columns path,{column}. Received: {columns}")
+    values: dict[str, str] = {}
+    images = {*names}
+    for number, row in enumerate(rows, first_row):
+        path = str(row[in_any_case["path"]]).strip()
+        name = normal_path(path)
+        if name not in images:
+            name = normal_path(path.replace("\\", "/"))  # As Windows writes it.
+        if name == "." or name in values:
+            raise ValueError(
+                f"{title} must have a path in each row, each once. "
+                f"Received in row {number}: {path!r}"
+            )
+        values[name] = composed(str(row[in_any_case[column]]).strip())
+    if others := sorted(values.keys() - images):
+        raise ValueError(
+            f"{title} must have images of the data, by their paths relative to it, such as "
+            f"{[*names[:1]]}. Received: {first_names(others, 3)}, which the data do not have"
+        )
+    return values
+
+
+def without_excluded(splits: dict[str, Examples], reading: Reading) -> dict[str, Examples]:
+    """Returns the examples that are not excluded by name; raises as `corrected_files`."""
+    names = [name for examples in splits.values() for name in examples.names]
+    excluded = _excluded(names, names, reading)
+    return {
+        part: examples.take([n for n, name in enumerate(examples.names) if name not in excluded])
+        for part, examples in splits.items()
+    }
+
+
+def corrected_files(
+    files: list[LabelledFile], class_names: Sequence[str], reading: Reading
+) -> list[LabelledFile]:
+    """Returns the files that are not excluded, with the labels and parts of the tables.
+
+    Args:
+        files: The files as the data have them.
+        class_names: The classes of the data.
+        reading: Its `DataSpec` has the tables. It receives the files that are in no part.
+
+    Raises:
+        ValueError: If a table or list has an image that the data do not have, a part or label
+            that is none of the data's, or the table of parts lacks an image.
+    """
+    spec = reading.spec
+    if reading.one_part:
+        files = [file._replace(split=None) for file in files]
+    if not (spec.exclude or spec.split or spec.labels):
+        return files
+    paths = [file.path for file in files]
+    names = spec.relative_names(paths)
+    excluded = _excluded(names, paths, reading)
+    words = read_table(names, spec.split, "split") if spec.split else {}
+    labels = _labels_by_name(names, files, class_names, spec) if spec.labels else {}
+    corrected, wrong = [], []
+    for name, file in zip(names, files, strict=True):
+        if file.path in excluded:
+            continue
+        file = file._replace(label=labels.get(name, file.label))
+        word = words.get(name)
+        if not spec.split or (word is None and not is_utf_8(name)):
+            corrected.append(file)  # A name that is not UTF-8 is left out later, with a line.
+        elif word is None:
+            wrong.append(f"no row of {name}")
+        elif word.lower() in SPLITS:
+            corrected.append(file._replace(split=SPLITS[word.lower()]))
+        elif word:
+            wrong.append(f"{word!r} of {name}")
+        else:
+            reading.skipped.append((printable(file.path), NO_PART))
+    if wrong:
+        raise ValueError(
+            f"The table of --split (split=) must have a part ({', '.join(PARTS)}) of every image. "
+            f"Received: {first_names(wrong, 3)}"
+        )
+    return corrected
+
+
+def _excluded(names, paths, reading):
+    """The paths that `exclude` has, relative to the data or whole; a run's images may be gone."""
+    excluded = {*map(normal_path, reading.spec.exclude)}
+    whole = [*map(normal_path, paths)]
+    absent = sorted(excluded.difference(names, whole))
+    if absent and not reading.recorded:
+        raise ValueError(
+            f"Excluded images must be in the data. Received: {reading.spec.data}, without "
+            f"{first_names(absent)}"
+        )
+    forms = zip(paths, names, whole, strict=True)
+    return {path for path, *forms_of_path in forms if not excluded.isdisjoint(forms_of_path)}
+
+
+def _labels_by_name(names, files, class_names, spec):
+    """The labels of the table of `--labels`; tuples for multi-label images."""
+    is_multilabel = spec.task == MULTILABEL or any(isinstance(file.label, tuple) for file in files)
+    labels: dict[str, str | tuple[str, ...]] = {}
+    for name, text in read_table(names, spec.labels, "labels").items():
+        labels[name] = distinct_labels(text.split(SEPARATOR)) if is_multilabel else text
+        if not {*all_names([labels[name]])} <= {*class_names}:
+            raise ValueError(
+                "Labels of --labels (labels=) must be classes of the data "
+                f"({first_names(class_names, 10)}). Received: {text!r} of {name}"
+            )
+    return labels
