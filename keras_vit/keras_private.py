@@ -36,6 +36,11 @@ from keras.src.trainers.data_adapters import (
     data_adapter_utils,
     get_data_adapter as get_data_adapter,
 )
+
+# What `fit` does with `validation_split`, before the trainer wraps the data.
+from keras.src.trainers.data_adapters.array_slicing import (
+    train_validation_split as train_validation_split,
+)
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter as DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import (
     TFDatasetAdapter as TFDatasetAdapter,

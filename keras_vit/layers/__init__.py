@@ -16,9 +16,7 @@ from keras_vit.layers.axial import (
     JoinLines as JoinLines,
     SplitLines as SplitLines,
 )
-from keras_vit.layers.base_layers import (
-    ModelDescription as ModelDescription,
-)
+from keras_vit.layers.base_layers import ModelDescription as ModelDescription
 from keras_vit.layers.encoder_block import (
     MLP as MLP,
     EncoderBlock as EncoderBlock,
@@ -40,9 +38,7 @@ from keras_vit.layers.positions import (
     PositionEmbedding2D as PositionEmbedding2D,
     RotaryPositions as RotaryPositions,
 )
-from keras_vit.layers.random_numbers import (
-    Dropout as Dropout,
-)
+from keras_vit.layers.random_numbers import Dropout as Dropout
 from keras_vit.layers.residual_units import (
     PoolingUnit as PoolingUnit,
     PostActivationUnit as PostActivationUnit,

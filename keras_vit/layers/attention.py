@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.configs.blocks import AttentionConfig
-from keras_vit.layers.base_layers import ConfiguredLayer, QuantizedSubclass
+from keras_vit.layers.base_layers import ConfiguredLayer, QuantizedSubclass, add_table, arguments
 from keras_vit.layers.eager_pytorch import CalledDirectly, product_with_bias, reshape
 from keras_vit.layers.fused_attention import fused_attention
 from keras_vit.layers.norms import LayerNorm
@@ -244,20 +244,13 @@ class RelativeSelfAttention(SelfAttention):
         self.num_prefix_tokens = num_prefix_tokens
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "grid": self.grid,
-            "num_prefix_tokens": self.num_prefix_tokens,
-        }
+        return {**super().get_config(), **arguments(self, "grid", "num_prefix_tokens")}
 
     def build(self, tokens_shape, patches_shape=None):
         super().build(tokens_shape)
         num_offsets = 2 * self.grid[0] * self.grid[1] - 1
-        self.offset_embedding = self.add_weight(
-            shape=(num_offsets, self.num_heads, self.head_dim),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-            name="offset_embedding",
-        )
+        shape = (num_offsets, self.num_heads, self.head_dim)
+        self.offset_embedding = add_table(self, "offset_embedding", shape)
 
     def add_position_logits(self, logits, query, patches):
         prefix, grid = self.num_prefix_tokens, self.grid

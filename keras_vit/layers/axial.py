@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import RelativeSelfAttention
-from keras_vit.layers.base_layers import CompositeLayer
+from keras_vit.layers.base_layers import CompositeLayer, arguments
 from keras_vit.layers.residual_units import PreActivationUnit
 
 
@@ -71,12 +71,7 @@ class AxialAttention(CompositeLayer):
         return x
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "grid": self.grid,
-            "strides": self.strides,
-        }
+        return {**super().get_config(), **arguments(self, "num_heads", "grid", "strides")}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -126,7 +121,7 @@ class AxialUnit(PreActivationUnit):
         )
 
     def get_config(self):
-        return {**super().get_config(), "num_heads": self.num_heads, "grid": self.grid}
+        return {**super().get_config(), **arguments(self, "num_heads", "grid")}
 
 
 def _along_rows(attention, x):
@@ -145,11 +140,7 @@ class Lines(keras.layers.Layer):
         self.num_prefix_tokens = num_prefix_tokens
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "axis": self.axis,
-            "num_prefix_tokens": self.num_prefix_tokens,
-        }
+        return {**super().get_config(), **arguments(self, "axis", "num_prefix_tokens")}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -26,9 +26,8 @@ class CompositeLayer(CalledDirectly):
     """
 
     def __setattr__(self, name, value):
-        is_news = (
-            name == "built" and value and not vars(self).get("built")
-        )  # Set at each call, too.
+        # Set at each call, too.
+        is_news = name == "built" and value and not vars(self).get("built")
         super().__setattr__(name, value)
         if is_news and not self.trainable:  # type: ignore[has-type]
             # Keras freezes the parts that there are, none before `build`; TensorFlow leaves out
@@ -88,6 +87,17 @@ class QuantizedSubclass(keras.layers.Layer):
     def quantize(self, mode=None, type_check=True, config=None):
         check_quantization(mode)
         super().quantize(mode, type_check=False, config=config)
+
+
+def arguments(owner: Any, *names: str) -> dict[str, Any]:
+    """Returns arguments of a constructor that an object keeps under their own names."""
+    return {name: getattr(owner, name) for name in names}
+
+
+def add_table(layer: keras.layers.Layer, name: str, shape: tuple) -> keras.Variable:
+    """Adds a table of embeddings, drawn from a normal distribution of deviation 0.02."""
+    initializer = keras.initializers.RandomNormal(stddev=0.02)
+    return layer.add_weight(shape=shape, initializer=initializer, name=name)
 
 
 def _sublayers(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, keras.Layer]]:

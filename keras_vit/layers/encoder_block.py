@@ -9,14 +9,11 @@ import keras
 from keras import ops
 
 from keras_vit.configs.blocks import BlockConfig, MLPConfig
-from keras_vit.layers.attention import (
-    RelativeSelfAttention,
-    SelfAttention,
-    output_spec,
-)
+from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention, output_spec
 from keras_vit.layers.base_layers import (
     ConfiguredLayer,
     QuantizedSubclass,
+    arguments,
     compiled_in_training,
     keeping_inputs,
 )
@@ -340,15 +337,10 @@ class RelativeEncoderBlock(EncoderBlock):
     def make_attention(self):
         return RelativeSelfAttention(
             self.config.attention,
-            grid=self.grid,
-            num_prefix_tokens=self.num_prefix_tokens,
+            **arguments(self, "grid", "num_prefix_tokens"),
             dtype=self.dtype_policy,
             name="attention",
         )
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "grid": self.grid,
-            "num_prefix_tokens": self.num_prefix_tokens,
-        }
+        return {**super().get_config(), **arguments(self, "grid", "num_prefix_tokens")}

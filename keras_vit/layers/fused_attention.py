@@ -110,18 +110,11 @@ def _cudnn(query, key, value, padding=0):
     from jax import numpy as jnp
 
     query, key, value = (jnp.swapaxes(x, 1, 2) for x in (query, key, value))
-    lengths = None
+    options: dict[str, Any] = {"scale": 1.0, "implementation": "cudnn"}
     if padding:
         lengths = jnp.full((query.shape[0],), query.shape[1] - padding, "int32")
-    mixed = jax.nn.dot_product_attention(
-        query,
-        key,
-        value,
-        scale=1.0,
-        query_seq_lengths=lengths,
-        key_value_seq_lengths=lengths,
-        implementation="cudnn",
-    )
+        options |= {"query_seq_lengths": lengths, "key_value_seq_lengths": lengths}
+    mixed = jax.nn.dot_product_attention(query, key, value, **options)
     return jnp.swapaxes(mixed, 1, 2)
 
 

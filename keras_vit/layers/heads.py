@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_vit.configs.blocks import PoolingConfig
 from keras_vit.layers.attention import make_projections
-from keras_vit.layers.base_layers import ConfiguredLayer
+from keras_vit.layers.base_layers import ConfiguredLayer, arguments
 from keras_vit.layers.encoder_block import MLP
 from keras_vit.layers.norms import LayerNorm
 
@@ -75,9 +75,8 @@ class AttentionPooling(ConfiguredLayer):
     def build(self, input_shape):
         dim, config, policy = input_shape[-1], self.config, self.dtype_policy
         self.probe = self.add_weight(shape=(1, 1, dim), initializer="glorot_uniform", name="probe")
-        self.query, self.key, self.value, self.out = make_projections(
-            dim, self.config.num_heads, policy
-        )
+        projections = make_projections(dim, config.num_heads, policy)
+        self.query, self.key, self.value, self.out = projections
         self.norm = LayerNorm(config.norm_epsilon, dtype=policy, name="norm")
         self.mlp = MLP(config.mlp, dtype=policy, name="mlp")
         for part in (self.norm, self.mlp):
@@ -86,9 +85,8 @@ class AttentionPooling(ConfiguredLayer):
     def call(self, tokens):
         # A tensor also in eager mode; gradients of quantised layers take no variables.
         probe = ops.reshape(self.probe, self.probe.shape)
-        query = self.query(probe) / math.sqrt(
-            tokens.shape[-1] // self.config.num_heads
-        )  # (1, 1, k, D_h)
+        head_dim = tokens.shape[-1] // self.config.num_heads
+        query = self.query(probe) / math.sqrt(head_dim)  # (1, 1, k, D_h)
         key, value = self.key(tokens), self.value(tokens)  # (B, N, k, D_h)
         logits = ops.sum(query * key, axis=-1)  # (B, N, k)
         attention = ops.softmax(ops.cast(logits, "float32"), axis=1)
@@ -193,12 +191,8 @@ class UnknownClass(keras.layers.Layer):
         return keras.KerasTensor((batch, classes + 1), "float32")
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "temperature": self.temperature,
-            "threshold": self.threshold,
-            "largest_leverage": self.largest_leverage,
-        }
+        names = ("temperature", "threshold", "largest_leverage")
+        return {**super().get_config(), **arguments(self, *names)}
 
 
 def _is(condition):

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.configs.position_resize import RULES, resize_weights
+from keras_vit.layers.base_layers import add_table, arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -48,11 +49,8 @@ class PositionEmbedding(keras.layers.Layer):
         self.num_registers = num_registers
 
     def build(self, tokens_shape, patches_shape=None):
-        self.embedding = self.add_weight(
-            shape=(1, self.num_prefix_tokens + math.prod(self.grid), tokens_shape[-1]),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-            name="embedding",
-        )
+        length = self.num_prefix_tokens + math.prod(self.grid)
+        self.embedding = add_table(self, "embedding", (1, length, tokens_shape[-1]))
 
     def call(self, tokens, patches=None):
         embedding = self.for_grid(None if patches is None else ops.shape(patches)[1:3])
@@ -85,13 +83,8 @@ class PositionEmbedding(keras.layers.Layer):
         return tokens_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "grid": self.grid,
-            "num_prefix_tokens": self.num_prefix_tokens,
-            "num_registers": self.num_registers,
-            "resize": self.resize,
-        }
+        names = ("grid", "num_prefix_tokens", "num_registers", "resize")
+        return {**super().get_config(), **arguments(self, *names)}
 
 
 def grid_weights(rule, old_grid, new_grid):
@@ -147,10 +140,11 @@ class PositionEmbedding2D(PositionEmbedding):
 
     def build(self, tokens_shape, patches_shape=None):
         dim, (down, across) = tokens_shape[-1], self.grid
-        self.x_embedding = self._table("x_embedding", across, dim // 2)
-        self.y_embedding = self._table("y_embedding", down, dim // 2)
+        self.x_embedding = add_table(self, "x_embedding", (across, dim // 2))
+        self.y_embedding = add_table(self, "y_embedding", (down, dim // 2))
         if self.num_prefix_tokens:
-            self.prefix_embedding = self._table("prefix_embedding", self.num_prefix_tokens, dim)
+            shape = (self.num_prefix_tokens, dim)
+            self.prefix_embedding = add_table(self, "prefix_embedding", shape)
 
     def for_grid(self, grid):
         x, y = ops.convert_to_tensor(self.x_embedding), ops.convert_to_tensor(self.y_embedding)
@@ -172,13 +166,6 @@ class PositionEmbedding2D(PositionEmbedding):
             return patches
         prefix = ops.convert_to_tensor(self.prefix_embedding)
         return ops.concatenate([prefix[None], patches], axis=1)
-
-    def _table(self, name, length, dim):
-        return self.add_weight(
-            shape=(length, dim),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-            name=name,
-        )
 
 
 def resize_offsets(table, old_grid, new_grid):

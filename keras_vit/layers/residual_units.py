@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.configs.resnet_configs import PoolingStem
-from keras_vit.layers.base_layers import CompositeLayer
+from keras_vit.layers.base_layers import CompositeLayer, arguments
 from keras_vit.layers.norms import GroupNorm
 
 # The place of epsilon in the formula, and its value in the official training code.
@@ -99,15 +99,9 @@ class StandardizedConv2D(keras.layers.Layer):
         initializer = self.kernel_initializer
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = keras.initializers.serialize(initializer)
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "padding": self.padding,
-            "epsilon_in": self.epsilon_in,
-            "kernel_initializer": initializer,
-        }
+        names = ("filters", "kernel_size", "strides", "padding", "epsilon_in")
+        config = {**super().get_config(), **arguments(self, *names)}
+        return {**config, "kernel_initializer": initializer}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -144,7 +138,7 @@ class BottleneckUnit(CompositeLayer):
         return (input_shape[0], down, across, 4 * self.filters)
 
     def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "strides": self.strides}
+        return {**super().get_config(), **arguments(self, "filters", "strides")}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -209,26 +203,11 @@ class PostActivationUnit(BottleneckUnit):
 
 
 def _conv_and_norm(
-    unit,
-    suffix,
-    input_shape,
-    filters,
-    kernel_size=1,
-    strides=1,
-    gamma_initializer="ones",
-    kernel_initializer="lecun_normal",
-    groups=32,
+    unit, suffix, input_shape, filters, gamma_initializer="ones", groups=32, **options
 ):
     """Returns a convolution of a unit of a hybrid's stem and the norm behind it, built."""
-    conv = StandardizedConv2D(
-        filters,
-        kernel_size,
-        strides,
-        epsilon_in=unit.epsilon_in,
-        kernel_initializer=kernel_initializer,
-        dtype=unit.dtype_policy,
-        name=f"conv_{suffix}",
-    )
+    options = {"kernel_size": 1, "epsilon_in": unit.epsilon_in, **options}
+    conv = StandardizedConv2D(filters, dtype=unit.dtype_policy, name=f"conv_{suffix}", **options)
     norm = GroupNorm(
         groups,
         epsilon=1e-6,
@@ -277,12 +256,11 @@ class PoolingUnit(CompositeLayer):
 
     def build(self, input_shape):
         shape = (*input_shape[:-1], self.filters)
-        options = {"kernel_initializer": PassingKernel(), "groups": PoolingStem.groups}
-        self.conv_1, self.norm_1 = _conv_and_norm(
-            self, "1", input_shape, self.filters, 3, **options
-        )
+        options = {"kernel_size": 3, "groups": PoolingStem.groups}
+        options["kernel_initializer"] = PassingKernel()
+        self.conv_1, self.norm_1 = _conv_and_norm(self, "1", input_shape, self.filters, **options)
         self.conv_2, self.norm_2 = _conv_and_norm(
-            self, "2", shape, self.filters, 3, gamma_initializer="zeros", **options
+            self, "2", shape, self.filters, gamma_initializer="zeros", **options
         )
 
     def call(self, x):
@@ -291,7 +269,7 @@ class PoolingUnit(CompositeLayer):
         return keras.ops.relu(x + self.norm_2(self.conv_2(x)))
 
     def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "epsilon_in": self.epsilon_in}
+        return {**super().get_config(), **arguments(self, "filters", "epsilon_in")}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -353,15 +331,8 @@ class PreActivationUnit(BottleneckUnit):
 
     def make_spatial_layer(self):
         """Returns the only layer that mixes positions; `AxialUnit` has another one."""
-        return self._conv(self.filters, "conv_2", 3, self.strides, padding=1)
+        return self._conv(self.filters, "conv_2", 3, strides=self.strides, padding=1)
 
-    def _conv(self, filters, name, kernel_size=1, strides=1, padding=0):
-        return StandardizedConv2D(
-            filters,
-            kernel_size,
-            strides,
-            padding,
-            epsilon_in="variance",
-            dtype=self.dtype_policy,
-            name=name,
-        )
+    def _conv(self, filters, name, kernel_size=1, **options):
+        options = {"padding": 0, "epsilon_in": "variance", "dtype": self.dtype_policy, **options}
+        return StandardizedConv2D(filters, kernel_size, name=name, **options)

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.base_layers import add_table, arguments
 from keras_vit.layers.random_numbers import DrawsByExample, named_seed, random_bits
 
 
@@ -115,11 +116,7 @@ class Registers(keras.layers.Layer):
         self.num_prefix_tokens = num_prefix_tokens
 
     def build(self, input_shape):
-        self.tokens = self.add_weight(
-            shape=(1, self.num_registers, input_shape[-1]),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-            name="tokens",
-        )
+        self.tokens = add_table(self, "tokens", (1, self.num_registers, input_shape[-1]))
 
     def call(self, tokens):
         batch, _, dim = ops.shape(tokens)
@@ -130,11 +127,8 @@ class Registers(keras.layers.Layer):
         return ops.concatenate([tokens[:, :prefix], registers, tokens[:, prefix:]], axis=1)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_registers": self.num_registers,
-            "num_prefix_tokens": self.num_prefix_tokens,
-        }
+        names = ("num_registers", "num_prefix_tokens")
+        return {**super().get_config(), **arguments(self, *names)}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -262,11 +256,7 @@ class PatchCorruption(DrawsByExample, keras.layers.Layer):
                 "The corruption must take at least one of the patches and leave one. "
                 f"Received: rate={self.rate} of {length} patches"
             )
-        self.mask = self.add_weight(
-            shape=(1, 1, input_shape[-1]),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-            name="mask",
-        )
+        self.mask = add_table(self, "mask", (1, 1, input_shape[-1]))
 
     def call(self, tokens, training=False):
         batch, length = ops.shape(tokens)[0], tokens.shape[1]

@@ -73,21 +73,6 @@ class StepAdapter(DataAdapter):
         batches = self.adapter.num_batches
         return None if batches is None else math.ceil(batches / self.accumulation_steps)
 
-    @property
-    def batch_size(self):
-        """Examples of a batch."""
-        return self.adapter.batch_size
-
-    @property
-    def has_partial_batch(self):
-        """Whether the last batch is smaller."""
-        return self.adapter.has_partial_batch
-
-    @property
-    def partial_batch_size(self):
-        """Examples of the last batch, if it is smaller."""
-        return self.adapter.partial_batch_size
-
     def on_epoch_begin(self):
         """Passes the call on."""
         self.adapter.on_epoch_begin()

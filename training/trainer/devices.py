@@ -18,10 +18,7 @@ from . import tensorflow_backend
 
 
 def strategy(
-    name: str = "auto",
-    *,
-    tpu: str | None = None,
-    verbose: bool = True,
+    name: str = "auto", *, tpu: str | None = None, verbose: bool = True
 ) -> tf.distribute.Strategy | keras.distribution.DataParallel:
     """Returns the strategy to build model, trainer and optimizer under.
 

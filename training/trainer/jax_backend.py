@@ -221,10 +221,7 @@ class JAXSteps:
             # Without this XLA may leave a weight on one device.
             shardings = (None, tuple([v.value.sharding for v in part] for part in variables))
         return jax.jit(
-            function,
-            donate_argnums=0,
-            out_shardings=shardings,
-            compiler_options=compiler_options(),
+            function, donate_argnums=0, out_shardings=shardings, compiler_options=compiler_options()
         )
 
     def _train(self, state, batch):

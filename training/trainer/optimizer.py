@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_vit.configs import CLASSIFIER_LAYERS, HEAD_LAYERS
 from keras_vit.keras_private import variable_index
+from keras_vit.layers.base_layers import arguments
 from keras_vit.training.settings import DECAYS, WEIGHT_DECAY_TIMES
 
 LINEAR_END = 1e-5  # The learning rate at the end of a linear decay, as in the official code.
@@ -123,15 +124,8 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return self.base_lr * ops.ones_like(progress)  # "constant"
 
     def get_config(self):
-        return {
-            "base_lr": self.base_lr,
-            "steps": self.steps,
-            "warmup_steps": self.warmup_steps,
-            "decay": self.decay,
-            "timescale": self.timescale,
-            "cooldown_steps": self.cooldown_steps,
-            "boundaries": self.boundaries,
-        }
+        names = ("base_lr", "steps", "warmup_steps", "decay", "timescale")
+        return arguments(self, *names, "cooldown_steps", "boundaries")
 
 
 def warmup_schedule(
@@ -154,6 +148,8 @@ def warmup_schedule(
 
 class DecoupledOptimizer(keras.optimizers.Optimizer):
     """Base of SGD and Adam: clipping, weight decay of named weights, a complete config.
+
+    A subclass adds its variables in `build_state`.
 
     One step, with g the gradient after clipping at `global_clipnorm` and u the direction of
     SGD or Adam:
@@ -235,6 +231,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         if self.layer_decay < 1:
             layers = layer_numbers([variable.path for variable in variables])
             self.scales = [self.layer_decay ** (max(layers) - layer) for layer in layers]
+        self.build_state(variables)
 
     def decays(self, path):
         """Returns whether the weight of this path is decayed."""
@@ -263,13 +260,9 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self.assign_sub(variable, change)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "weight_decay": self.decay_strength,
-            "weight_decay_times": self.weight_decay_times,
-            "weight_decay_names": self.weight_decay_names,
-            "layer_decay": self.layer_decay,
-        }
+        names = ("weight_decay_times", "weight_decay_names", "layer_decay")
+        config = {**super().get_config(), "weight_decay": self.decay_strength}
+        return {**config, **arguments(self, *names)}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -307,10 +300,7 @@ class SGD(DecoupledOptimizer):
             raise ValueError(f"momentum must be in [0, 1). Received: momentum={momentum}")
         self.momentum = float(momentum)
 
-    def build(self, variables):
-        if self.built:
-            return
-        super().build(variables)
+    def build_state(self, variables):
         self.momentums = self.add_optimizer_variables(variables, "momentum")
 
     def update_step(self, gradient, variable, learning_rate):
@@ -365,10 +355,7 @@ class Adam(DecoupledOptimizer):
         self.beta_2 = float(beta_2)
         self.epsilon = float(epsilon)
 
-    def build(self, variables):
-        if self.built:
-            return
-        super().build(variables)
+    def build_state(self, variables):
         self.first_moments, self.second_moments = self.add_optimizer_variables(
             variables, ["first_moment", "second_moment"]
         )
@@ -389,12 +376,7 @@ class Adam(DecoupledOptimizer):
         self.descend(variable, direction, learning_rate)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-        }
+        return {**super().get_config(), **arguments(self, "beta_1", "beta_2", "epsilon")}
 
 
 # The quintic a x + b x^3 + c x^5 that is applied to singular values, again and again; as published.
@@ -438,21 +420,14 @@ class Muon(Adam):
         ValueError: If a value is out of range or unknown.
     """
 
-    def __init__(
-        self,
-        learning_rate: LearningRate = 1e-3,
-        momentum: float = 0.95,
-        **kwargs: Any,
-    ):
+    def __init__(self, learning_rate: LearningRate = 1e-3, momentum: float = 0.95, **kwargs: Any):
         super().__init__(learning_rate, **kwargs)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be in [0, 1). Received: momentum={momentum}")
         self.momentum = float(momentum)
 
-    def build(self, variables):
-        if self.built:
-            return
-        super().build(variables)
+    def build_state(self, variables):
+        super().build_state(variables)
         self.matrices = [
             matrix_shape(v.path, v.shape) if self.makes_orthogonal(v.path) else None
             for v in variables

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import pathlib
 import subprocess
 from typing import Any
 
@@ -33,7 +32,8 @@ def choose(name: str, tpu: str | None = None) -> tuple[str, tf.distribute.Strate
     Raises:
         ValueError: If the device is not found; the error lists what was tried.
     """
-    address = tpu or os.environ.get("TPU_NAME") or ("local" if _local_tpu() else None)
+    is_local = any(os.path.exists(f"/{device}") for device in TPU_DEVICES)
+    address = tpu or os.environ.get("TPU_NAME") or ("local" if is_local else None)
     chosen = _best(address) if name == "auto" else name
     if chosen == "tpu":
         return (chosen, *_tpu(address))
@@ -50,10 +50,6 @@ def _best(tpu_address):
     if len(_workers()) > 1:
         return "multiworker"
     return "mirrored" if tf.config.list_logical_devices("GPU") else "cpu"
-
-
-def _local_tpu(root="/"):
-    return any((pathlib.Path(root) / device).exists() for device in TPU_DEVICES)
 
 
 def _tpu(address):

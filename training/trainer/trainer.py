@@ -16,7 +16,9 @@ from keras_vit.keras_private import (
     SymbolicBuild,
     all_layers,
     loss_tracker,
+    train_validation_split,
 )
+from keras_vit.layers.base_layers import arguments
 from keras_vit.layers.random_numbers import DrawsByExample, philox
 
 from .data_adapter import StepAdapter, unpadded
@@ -192,7 +194,10 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             NonFiniteError: If a loss or gradient is not finite.
         """
         if validation_split and validation_data is None:
-            (x, y, sample_weight), validation_data = _split(validation_split, x, y, sample_weight)
+            arrays = (x, y, sample_weight)
+            (x, y, sample_weight), validation_data = train_validation_split(
+                arrays, validation_split
+            )
         data = StepAdapter(
             self.accumulation_steps,
             x=x,
@@ -257,8 +262,6 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         verbose="auto",
         sample_weight=None,
         steps=None,
-        callbacks=None,
-        return_dict=False,
         use_averages=False,
         **options,
     ):
@@ -271,10 +274,8 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             verbose: As in Keras.
             sample_weight: As in Keras.
             steps: Batches, or None for all.
-            callbacks: As in Keras.
-            return_dict: Whether to return a dictionary instead of a list.
             use_averages: Whether to evaluate the averages instead of the weights.
-            **options: Options that Keras's `fit` passes.
+            **options: `callbacks`, `return_dict` and what Keras's `fit` passes.
 
         Returns:
             The loss and the metrics.
@@ -290,14 +291,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             )
         weights = self.averaged_weights() if use_averages else contextlib.nullcontext()
         with weights, self._on_its_devices():
-            return super().evaluate(
-                x,
-                verbose=verbose,
-                steps=steps,
-                callbacks=callbacks,
-                return_dict=return_dict,
-                **options,
-            )
+            return super().evaluate(x, verbose=verbose, steps=steps, **options)
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Predicts as `keras.Model.predict` does.
@@ -491,14 +485,9 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         getattr(self, "jax_state_sync", lambda: None)()
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "model": keras.saving.serialize_keras_object(self.model),
-            "accumulation_steps": self.accumulation_steps,
-            "averaging": self.averaging,
-            "skip_nonfinite_steps": self.skip_nonfinite_steps,
-            "seed": self.seed,
-        }
+        names = ("accumulation_steps", "averaging", "skip_nonfinite_steps", "seed")
+        model = keras.saving.serialize_keras_object(self.model)
+        return {**super().get_config(), "model": model, **arguments(self, *names)}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -518,19 +507,3 @@ def backend_steps(trainer):
     from .tensorflow_backend import TensorFlowSteps
 
     return TensorFlowSteps(trainer)
-
-
-def _split(fraction, *arrays):
-    """Returns arrays without a fraction at their end, and that fraction."""
-    length = len(keras.tree.flatten(arrays[0])[0])
-    kept = math.floor(length * (1 - fraction))
-    if not 0 < kept < length:
-        raise ValueError(
-            "validation_split must leave examples on both sides. "
-            f"Received: validation_split={fraction} of {length} examples"
-        )
-
-    def take(part):
-        return keras.tree.map_structure(lambda a: None if a is None else a[part], arrays)
-
-    return take(slice(None, kept)), take(slice(kept, None))
