@@ -39,7 +39,7 @@ from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.held_out import evaluate_classifier
 from keras_vit.training.evaluation.measures import accuracy_text
-from keras_vit.training.evaluation.predictions import build_evaluated, extract
+from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.evaluation.results import (
     Result,
     check_same_settings,
@@ -153,7 +153,7 @@ class Vtab:
         def features(tune, part):
             source = open_source(f"tfrecords:{self._images(name, tune=tune) / part}", holdout=0)
             examples = next(iter(source.splits.values()))
-            return extract(evaluated.model, examples, preprocessing=evaluated.preprocessing)
+            return evaluated.features(examples)
 
         train, validation = features(True, "train"), features(True, "test")
         shutil.rmtree(self.output / name / "images")

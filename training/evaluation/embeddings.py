@@ -15,7 +15,7 @@ from keras_vit.prediction import highest
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.utils.files import atomic_write
 
-from .predictions import EvaluatedModel, extract, weights_hash
+from .predictions import EvaluatedModel, weights_hash
 
 SUFFIX = ".npz"
 
@@ -102,19 +102,10 @@ def embed(
     names = [file for place, file in enumerate(files) if place not in reasons]
     if not names:
         raise ValueError(f"There must be an image that can be read. Received: {skipped[0][1]}")
-    found = extract(
-        model.model,
-        FileExamples(names, np.zeros(len(names))),
-        preprocessing=model.preprocessing,
-        feature=feature,
-        batch_size=batch_size,
-        progress=progress,
-    )
-    facts = {
-        "model": model.name,
-        "weights_sha256": weights_hash(model.model),
-        "feature": feature,
-    }
+    examples = FileExamples(names, np.zeros(len(names)))
+    found = model.features(examples, feature=feature, batch_size=batch_size, progress=progress)
+    digest = weights_hash(model.model)
+    facts = {"model": model.name, "weights_sha256": digest, "feature": feature}
     return Embeddings(names, found.values, facts), skipped
 
 

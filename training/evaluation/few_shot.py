@@ -23,7 +23,7 @@ from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.report import Report, Table
 
 from .measures import accuracy_text
-from .predictions import EvaluatedModel, extract
+from .predictions import EvaluatedModel
 from .protocols import L2, SEEDS, SHOTS
 
 BIAS_FEATURE = 100.0  # Large, so that its weight is nearly free of regularisation.
@@ -250,10 +250,7 @@ def evaluate(
             "Every class of the test images must have a training image. Received: none of "
             f"{', '.join(names[k] for k in absent[:10])}"
         )
-    fitted, tested = (
-        extract(model.model, part, preprocessing=model.preprocessing, **options)
-        for part in (train, test)
-    )
+    fitted, tested = (model.features(part, **options) for part in (train, test))
     arrays = fitted.values, fitted.labels, tested.values, tested.labels
     accuracies = {
         count: {seed: accuracy(*arrays, shots=count, seed=seed, l2=l2) for seed in seeds}

@@ -236,6 +236,10 @@ class EvaluatedModel:
         """How an image becomes the model's input."""
         return required(self.description.preprocessing, "preprocessing")
 
+    def features(self, examples: Examples, **options: Any) -> Features:
+        """Returns the features of examples; see `extract` for the options."""
+        return extract(self.model, examples, preprocessing=self.preprocessing, **options)
+
     def to_json(self) -> dict[str, Any]:
         """Returns the field `model` of a result file."""
         description = self.description.to_json()

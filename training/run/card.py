@@ -194,12 +194,7 @@ def _class_table(class_names, test, several):
     return markdown_table(rows)
 
 
-def hub_card(
-    description: Description,
-    text: str,
-    *,
-    repository: str,
-) -> str:
+def hub_card(description: Description, text: str, *, repository: str) -> str:
     """Returns `README.md` of a pushed classifier.
 
     Args:

@@ -48,11 +48,7 @@ from .folder import RunFolder
 from .head_start import CLEARLY, left_out_answers, simple_fact, start_head, starts_with_probe
 from .job import Job
 from .loop import make_loss, make_metric, make_trainer, take_best, train
-from .masked_patches import (
-    make_masked_patch_trainer,
-    masked_patch_model,
-    masked_patch_validation,
-)
+from .masked_patches import make_masked_patch_trainer, masked_patch_model, masked_patch_validation
 from .plan import TrainingPlan, attention_as_it_began, describe_plan
 from .run_options import run_arguments
 from .transfer import choose_trained, dtype_policy
@@ -61,10 +57,7 @@ FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to cha
 
 
 def finetune(
-    data: Data,
-    output: str | os.PathLike,
-    settings: FineTuning | None = None,
-    **options: Any,
+    data: Data, output: str | os.PathLike, settings: FineTuning | None = None, **options: Any
 ) -> Finished:
     """Fine-tunes a model on a data set and writes a classifier's folder; paper, section 3.2.
 
@@ -105,10 +98,7 @@ def finetune(
 
 
 def pretrain(
-    data: Data,
-    output: str | os.PathLike,
-    settings: PreTraining | None = None,
-    **options: Any,
+    data: Data, output: str | os.PathLike, settings: PreTraining | None = None, **options: Any
 ) -> Finished:
     """Trains a model from random weights and writes a classifier's folder; paper, Table 3.
 
@@ -134,10 +124,7 @@ def pretrain(
 
 
 def pretrain_masked_patches(
-    data: Data,
-    output: str | os.PathLike,
-    settings: MaskedPatches | None = None,
-    **options: Any,
+    data: Data, output: str | os.PathLike, settings: MaskedPatches | None = None, **options: Any
 ) -> Finished:
     """Trains a Vision Transformer without labels to predict what hidden patches show.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.training import recipes
-from keras_vit.training.data.spec import Data, DataSpec, data_spec
+from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
 from keras_vit.training.settings import FineTuning
@@ -138,7 +138,9 @@ def sweep(
     for name, values in (("learning_rates", rates), ("seeds", seeds)):
         if not values or len(set(values)) != len(values):
             raise ValueError(f"{name} must be one or more, each once. Received: {values}")
-    spec = _with_seed(data_spec(data, **data_options), seeds[0])
+    spec = data_spec(data, **data_options)
+    if spec.split_seed is None:
+        spec = dataclasses.replace(spec, split_seed=seeds[0])
     begun = {**settings.to_json(), **spec.to_json(), "learning_rate": None, "seed": None}
     _begin(folder / SWEEP, begun, spec, settings, validated=len(rates) > 1)
 
@@ -190,10 +192,6 @@ def write_result(result: SweepResult, command: str) -> None:
     )
     swept.write(result.folder / RESULT)
     write_text(result.folder / SWEEP_TABLE, f"{result}\n")
-
-
-def _with_seed(spec: DataSpec, seed: int) -> DataSpec:
-    return spec if spec.split_seed is not None else dataclasses.replace(spec, split_seed=seed)
 
 
 def _begin(path, fields, data, settings, *, validated=False):

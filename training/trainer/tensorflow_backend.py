@@ -37,11 +37,8 @@ def choose(name: str, tpu: str | None = None) -> tuple[str, tf.distribute.Strate
     chosen = _best(address) if name == "auto" else name
     if chosen == "tpu":
         return (chosen, *_tpu(address))
-    if chosen == "multiworker":
-        return (chosen, *_multiworker())
-    if chosen == "mirrored":
-        return (chosen, *_mirrored())
-    return (chosen, *_cpu())
+    makers = {"multiworker": _multiworker, "mirrored": _mirrored, "cpu": _cpu}
+    return (chosen, *makers[chosen]())
 
 
 def _best(tpu_address):

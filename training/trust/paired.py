@@ -236,10 +236,6 @@ class Gate:
         """Returns how far inside the limit the nearer end of an interval is."""
         return interval[0] - self.limit if self.above else self.limit - interval[1]
 
-    def admits(self, interval: tuple[float, float]) -> bool:
-        """Returns whether a whole interval is inside the limit."""
-        return self.margin(interval) > 0
-
     def excludes(self, interval: tuple[float, float]) -> bool:
         """Returns whether a whole interval is outside."""
         return interval[1] < self.limit if self.above else interval[0] > self.limit
@@ -302,7 +298,7 @@ def judge(gate: Gate, measures: Sequence[Measure]) -> Verdict:
         measures: The numbers of its metric, one or one for each class.
     """
     ordered = sorted(measures, key=lambda measure: gate.margin(measure.interval))
-    if gate.admits(ordered[0].interval):
+    if gate.margin(ordered[0].interval) > 0:
         return Verdict(gate, HOLDS, ordered[0])
     if outside := _outside(gate, ordered):
         return Verdict(gate, FAILS, outside[0])

@@ -14,7 +14,7 @@ from keras_vit.prediction import highest
 from keras_vit.training.data.examples import task_of, typical_size
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.measures import wilson_interval
-from keras_vit.training.evaluation.predictions import build_evaluated, extract
+from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.evaluation.references import describe_seen, most_frequent
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.utils.progress import progress_bar
@@ -78,13 +78,7 @@ def check_photos(
     if task_of(labels) == MULTILABEL:
         raise ValueError("Photos to check must have one class each. Received: multi-label data")
     found = [
-        extract(
-            opened.model,
-            examples,
-            preprocessing=opened.preprocessing,
-            batch_size=batch_size,
-            progress=progress,
-        )
+        opened.features(examples, batch_size=batch_size, progress=progress)
         for examples in splits.values()
     ]
     features = np.concatenate([part.values for part in found])

@@ -79,6 +79,15 @@ def test_everything_counts_optimizer_steps():
     assert int(trainer.step.numpy()) == 8
 
 
+def test_the_validation_split_is_the_end_of_the_arrays():
+    options = {"shuffle": False, "verbose": 0, "batch_size": 4}
+    split = compiled(build()).fit(IMAGES, LABELS, validation_split=0.25, **options)
+    end = (IMAGES[16:], LABELS[16:])
+    apart = compiled(build()).fit(IMAGES[:16], LABELS[:16], validation_data=end, **options)
+    for name in ("loss", "val_loss"):
+        np.testing.assert_allclose(split.history[name], apart.history[name], atol=1e-6)
+
+
 def test_weights_of_examples_count_as_given():
     counted = RNG.uniform(0, 2, 22)
     for reduction in ("sum_over_batch_size", "mean_with_sample_weight"):
