@@ -138,13 +138,7 @@ class SelfAttention(ConfiguredLayer):
         self.dropout = Dropout(config.dropout_rate, dtype=policy, name="dropout")
 
     def call(
-        self,
-        tokens,
-        training=False,
-        seed=None,
-        return_attention=False,
-        as_rows=False,
-        patches=None,
+        self, tokens, training=False, seed=None, return_attention=False, as_rows=False, patches=None
     ):
         fused = attention = None
         if not (return_attention or self.adds_logits or (training and self.config.dropout_rate)):
