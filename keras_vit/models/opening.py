@@ -290,7 +290,7 @@ class OpenedModel:
 
     @property
     def is_official(self) -> bool:
-        """Whether the weights are those of the catalogue."""
+        """Whether the weights are the catalogue's."""
         return self.checkpoint is not None and self.checkpoint.official is not None
 
     @property

@@ -119,7 +119,7 @@ def test_a_classifier_of_one_class_does_not_take_several_labels(done, data, tmp_
     finished, _, _ = done
     plain = inference_model(finished.classifier.model)
     names, preprocessing = finished.classifier.class_names, finished.classifier.preprocessing
-    with pytest.raises(ValueError, match="which are multi-label"):
+    with pytest.raises(ValueError, match="--task multilabel"):
         evaluate_classifier(Classifier(plain, names, preprocessing), data)
 
 

@@ -97,7 +97,7 @@ def folder_files(
     The folder holds either a folder for each class, or folders named after parts that hold these;
     see `folder_parts`. A folder that is alone in it is entered. Folders inside a class belong to
     it. See `images_below` for what an image is. Where there are none but a table of Hugging Face's
-    ImageFolder or Roboflow lies beside the images, in the folder or in those of the parts, it has
+    ImageFolder or Roboflow lies beside the images, in the folder or in the folders of the parts, it has
     the labels. A line in `notes` says each choice. Without labels, all images of the folder, or of
     its folders of parts, are in one class.
 
@@ -182,7 +182,7 @@ def _parts_of(folder, reading):
 
 
 def _images_by_class(root, parts, reading):
-    """The images of each class in the folder of a part, or in that of the data."""
+    """The images of each class in the folder of a part or of the data."""
     if not reading.labelled:
         return {"": _images_in(root, reading)}
     folder = root
@@ -260,7 +260,7 @@ def _files_of_tables(folder, tables, parts, reading):
         for file in listed_files(table, str(path), path.parent, reading)[0]:
             name = os.path.relpath(file.path, folder).split(os.sep)[0]
             files.append(file._replace(split=file.split or parts.get(name)))
-    reading.notes.append(f"the labels are those of {', '.join(map(printable, tables[:3]))}")
+    reading.notes.append(f"the labels come from {', '.join(map(printable, tables[:3]))}")
     listed = {os.path.normpath(file.path) for file in files}
     if len(listed) < len(files):
         raise ValueError(

@@ -134,7 +134,7 @@ def cell_of(value: Any) -> Cell:
 def csv_table(text: str, title: str) -> LabelTable:
     """Returns the table in a text with commas, semicolons, tabs or bars between the cells.
 
-    Tabs may separate cells with single quotation marks in them, which are read as they are.
+    Tabs may separate cells with single quotation marks in them, which are read as text.
 
     Args:
         text: The text; its first line has the names of the columns. Excel's line `sep=;` may be
@@ -325,7 +325,7 @@ def listed_files(
             image = _existing(image, images_in, f"{title}, row {number}")
         if image in files:
             raise ValueError(
-                f"{title} must list each file once, with several labels as a list or with "
+                f"{title} must list each file once, a multi-label file with a list or with "
                 f'"{SEPARATOR}" between; a table of boxes lists it often. Received in row '
                 f"{number}: {image}"
             )
@@ -336,7 +336,7 @@ def listed_files(
 
 
 def _columns_of(columns, rows, title, reading):
-    """The columns of paths, labels and parts, None where there is none, and those of classes."""
+    """The columns of paths, labels and parts, None where there is none, and of classes."""
     spec = reading.spec
     label_columns = [name.strip() for name in (spec.label_column or "").split(",") if name]
     if spec.label_column in columns:  # A name may have a comma.

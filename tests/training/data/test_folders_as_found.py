@@ -158,7 +158,7 @@ def test_metadata_beside_photos_have_the_labels(make_folder, name, place):
     metadata(folder, [(f"{place}/{path}", label) for path, label in LABELS], name)
     source = opened(folder)
     assert counts(source) == {"train": {"cat": 1, "dog": 1}}
-    assert source.notes[-1] == f"the labels are those of {folder / name}"
+    assert source.notes[-1] == f"the labels come from {folder / name}"
     left = os.path.normpath(folder / place / "02.png")
     assert [(os.path.normpath(p), r) for p, r in source.skipped] == [(left, NO_ROW)]
 
