@@ -160,8 +160,8 @@ def _stated_config(of_weights, changes):
 def _position_grid(config, shape, usual_side, checkpoint, of_weights):
     """The grid (down, across) that a model's positions are for; None for a ResNet.
 
-    A model of free image size has the grid of its default image size, by the official rule. Other code
-    bases resize the table of the file once, to the grid of the image.
+    A model of free image size has the grid of its default image size, by the official rule. Other
+    code bases resize the table of the file once, to the grid of the image.
     """
     if not isinstance(config, ViTConfig):
         return None

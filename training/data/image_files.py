@@ -97,9 +97,9 @@ def folder_files(
     The folder holds either a folder for each class, or folders named after parts that hold these;
     see `folder_parts`. A folder that is alone in it is entered. Folders inside a class belong to
     it. See `images_below` for what an image is. Where there are none but a table of Hugging Face's
-    ImageFolder or Roboflow lies beside the images, in the folder or in the folders of the parts, it has
-    the labels. A line in `notes` says each choice. Without labels, all images of the folder, or of
-    its folders of parts, are in one class.
+    ImageFolder or Roboflow lies beside the images, in the folder or in the folders of the parts,
+    it has the labels. A line in `notes` says each choice. Without labels, all images of the folder,
+    or of its folders of parts, are in one class.
 
     Args:
         folder: The folder.

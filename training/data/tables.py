@@ -325,7 +325,7 @@ def listed_files(
             image = _existing(image, images_in, f"{title}, row {number}")
         if image in files:
             raise ValueError(
-                f"{title} must list each file once, a multi-label file with a list or with "
+                f"{title} must list each file once, all its labels in a list or with "
                 f'"{SEPARATOR}" between; a table of boxes lists it often. Received in row '
                 f"{number}: {image}"
             )
