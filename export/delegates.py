@@ -6,7 +6,6 @@ import csv
 import pathlib
 import string
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from keras_vit.preprocessing import Preprocessing, describe_resize
 
@@ -21,27 +20,14 @@ LITERT = "2.2.0"
 ARTEFACT = "com.google.ai.edge.litert:litert:2.1.5"
 
 
-class Delegate(NamedTuple):
-    """What runs a file on a processor.
-
-    Args:
-        title: Its name.
-        source: The file that lists its operations.
-    """
-
-    title: str
-    source: str
-
-
-# By the column of `delegates.csv`.
+# What runs a file, by the column of `delegates.csv`, which is read from
+# tflite/delegates/gpu/common/model_builder.cc,
+# litert/vendors/qualcomm/compiler/Qualcomm_QNN_Compiler.md and
+# litert/vendors/mediatek/compiler/MediaTek_Neuro_Compiler.md.
 DELEGATES = {
-    "gpu": Delegate("the GPU delegate", "tflite/delegates/gpu/common/model_builder.cc"),
-    "qualcomm": Delegate(
-        "Qualcomm's NPUs", "litert/vendors/qualcomm/compiler/Qualcomm_QNN_Compiler.md"
-    ),
-    "mediatek": Delegate(
-        "MediaTek's NPUs", "litert/vendors/mediatek/compiler/MediaTek_Neuro_Compiler.md"
-    ),
+    "gpu": "the GPU delegate",
+    "qualcomm": "Qualcomm's NPUs",
+    "mediatek": "MediaTek's NPUs",
 }
 
 # By processor: what must take a file. A CPU takes every builtin operation.
@@ -62,7 +48,7 @@ def outside(found: Sequence[tuple[str, str]], processor: str) -> list[str]:
     with pathlib.Path(__file__).with_name("delegates.csv").open(encoding="utf-8") as file:
         tables = {row["operation"]: row for row in csv.DictReader(file)}
     return [
-        f"{name} of {layer} ({DELEGATES[column].title})"
+        f"{name} of {layer} ({DELEGATES[column]})"
         for name, layer in found
         for column in PROCESSORS[processor]
         if tables.get(name, {}).get(column) != "yes"
@@ -87,7 +73,7 @@ def checked(content: bytes, processor: str, tokens: int | None = None) -> tuple[
             f"Every operation of an export for a {processor.upper()} must be one that it takes; "
             f"export for the CPU instead. Received: {'; '.join(wrong[:5])}"
         )
-    titles = " and ".join(DELEGATES[column].title for column in PROCESSORS[processor])
+    titles = " and ".join(DELEGATES[column] for column in PROCESSORS[processor])
     kinds = len({name for name, _ in found})
     remarks = [
         f"{len(found)} operations of {kinds} kinds, all of the table of {titles} (LiteRT {LITERT})"

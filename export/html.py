@@ -30,6 +30,7 @@ from .formats import (
     OpenedExport,
     Signature,
     Written,
+    export_function,
     import_playwright,
     json_texts,
     texts_of_json,
@@ -39,8 +40,6 @@ from .onnx import onnx_content
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
     from keras_vit.preprocessing import Preprocessing
-
-    from .check import ExportReport
 
 # onnxruntime-web, with WebAssembly: browsers have it everywhere, it computes in float32 as the
 # other runtimes do, and the page contains it. LiteRT.js is larger, and WebGPU gives other numbers
@@ -74,29 +73,6 @@ _NEXT_ROW = """async ([rows, timeout]) => {
   }
   return kerasVit.rows.at(-1);
 }"""
-
-
-def html(
-    classifier: Classifier | str | os.PathLike, path: str | os.PathLike, **options: Any
-) -> ExportReport:
-    """Exports a classifier as a web page and checks it in Chromium with the network off.
-
-    Args:
-        classifier: A `Classifier`, or its folder.
-        path: The file to write.
-        **options: The fields of `HTML`.
-
-    Returns:
-        An `ExportReport`; `print` it for the table.
-
-    Raises:
-        ValueError: If an option is out of range, the output exists, there are no check images, or
-            the check fails. Nothing is written then.
-        ImportError: If the extra `export` or `web` is not installed.
-    """
-    from .publish import write_export
-
-    return write_export(HTML(**options), classifier, path)
 
 
 @documented
@@ -150,6 +126,9 @@ class HTML(ExportFormat):
         texts = texts_of_json(stored, ELEMENTS)
         address = path.absolute().as_uri()
         return OpenedExport(texts, [path], lambda: {"serve": page_signature(address)})
+
+
+html = export_function(HTML, "as a web page and checks it in Chromium with the network off")
 
 
 def page(

@@ -21,6 +21,7 @@ from .formats import (
     QuantizedFormat,
     Signature,
     Written,
+    export_function,
     further_outputs,
     import_export_package,
     json_texts,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     from keras_vit.classifier import Classifier
 
-    from .check import ExportReport
-
 OPSET = 18  # ONNX 1.13 of 2022, which all current runtimes read.
 
 # Metadata properties of a file by the names of the texts.
@@ -42,29 +41,6 @@ PROPERTIES = {name: pathlib.Path(name).stem for name in NAMES} | {CLASSES: "clas
 
 # With a constant operand, the weights, these are in 8 bits.
 INTEGER_OPERATIONS = ("MatMul", "Gemm", "Conv")
-
-
-def onnx(
-    classifier: Classifier | str | os.PathLike, path: str | os.PathLike, **options: Any
-) -> ExportReport:
-    """Exports a classifier as an ONNX file and checks it in ONNX Runtime.
-
-    Args:
-        classifier: A `Classifier`, or its folder.
-        path: The file to write.
-        **options: The fields of `ONNX`.
-
-    Returns:
-        An `ExportReport`; `print` it for the table.
-
-    Raises:
-        ValueError: If an option is out of range, the output exists, there are no check images, or
-            the check fails. Nothing is written then.
-        ImportError: If the extra `export` is not installed.
-    """
-    from .publish import write_export
-
-    return write_export(ONNX(**options), classifier, path)
 
 
 @documented
@@ -121,6 +97,9 @@ class ONNX(QuantizedFormat):
         stored = session_of(path, optimised=False).get_modelmeta().custom_metadata_map
         texts = texts_of_json(stored, PROPERTIES)
         return OpenedExport(texts, [path], lambda: {"serve": _signature(session_of(path))})
+
+
+onnx = export_function(ONNX, "as an ONNX file and checks it in ONNX Runtime")
 
 
 def onnx_in_precision(

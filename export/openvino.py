@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from .formats import (
     QuantizedFormat,
     Signature,
     Written,
+    export_function,
     further_outputs,
     import_export_package,
     write_texts,
@@ -26,31 +26,6 @@ from .onnx import onnx_in_precision, separate
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
-
-    from .check import ExportReport
-
-
-def openvino(
-    classifier: Classifier | str | os.PathLike, path: str | os.PathLike, **options: Any
-) -> ExportReport:
-    """Exports a classifier for OpenVINO and checks it there.
-
-    Args:
-        classifier: A `Classifier`, or its folder.
-        path: The folder to write.
-        **options: The fields of `OpenVINO`.
-
-    Returns:
-        An `ExportReport`; `print` it for the table.
-
-    Raises:
-        ValueError: If an option is out of range, the output exists, there are no check images, or
-            the check fails. Nothing is written then.
-        ImportError: If OpenVINO or the extra `export` is not installed.
-    """
-    from .publish import write_export
-
-    return write_export(OpenVINO(**options), classifier, path)
 
 
 @documented
@@ -98,6 +73,9 @@ class OpenVINO(QuantizedFormat):
         model = path / OpenVINO.marker
         files = [model, model.with_suffix(".bin")]
         return OpenedExport(read_texts(path, NAMES), files, lambda: {"serve": _signature(model)})
+
+
+openvino = export_function(OpenVINO, "for OpenVINO and checks it there")
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from .formats import (
     OpenedExport,
     Signature,
     Written,
+    export_function,
     further_outputs,
     output_names,
     write_texts,
@@ -26,31 +27,7 @@ from .formats import (
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
 
-    from .check import ExportReport
-
 TOP = 5  # Classes that are named.
-
-
-def saved_model(
-    classifier: Classifier | str | os.PathLike, path: str | os.PathLike, **options: Any
-) -> ExportReport:
-    """Exports a classifier as a SavedModel and checks it in TensorFlow.
-
-    Args:
-        classifier: A `Classifier`, or its folder.
-        path: The folder to write.
-        **options: The fields of `SavedModel`.
-
-    Returns:
-        An `ExportReport`; `print` it for the table.
-
-    Raises:
-        ValueError: If an option is out of range, the output exists, there are no check images, or
-            the check fails. Nothing is written then.
-    """
-    from .publish import write_export
-
-    return write_export(SavedModel(**options), classifier, path)
 
 
 @documented
@@ -133,6 +110,9 @@ class SavedModel(ExportFormat):
         """Returns the content of a SavedModel; see `ExportFormat.open`."""
         files = [path / SavedModel.marker, *sorted((path / "variables").glob("variables.data-*"))]
         return OpenedExport(read_texts(path / "assets", NAMES), files, lambda: _signatures(path))
+
+
+saved_model = export_function(SavedModel, "as a SavedModel and checks it in TensorFlow")
 
 
 def _resized(classifier, image_size):

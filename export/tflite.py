@@ -12,7 +12,7 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from keras_vit.preprocessing import MAX_SIDE
 from keras_vit.utils.fields import Rule, documented, image_size, setting
@@ -29,14 +29,13 @@ from .formats import (
     QuantizedFormat,
     Signature,
     Written,
+    export_function,
     import_export_package,
 )
 from .tflite_graph import with_gpu_forms
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
-
-    from .check import ExportReport
 
 LABELS = "labels.txt"  # Class names in the file, to which its metadata refer.
 
@@ -59,29 +58,6 @@ INTEGER_OPERATIONS = {
     "int8": _PRODUCTS,
     "int16x8": (*_PRODUCTS, "BATCH_MATMUL", "SOFTMAX", "GELU", "RESHAPE", "TRANSPOSE"),
 }
-
-
-def tflite(
-    classifier: Classifier | str | os.PathLike, path: str | os.PathLike, **options: Any
-) -> ExportReport:
-    """Exports a classifier as a TFLite file and checks it in LiteRT's interpreter.
-
-    Args:
-        classifier: A `Classifier`, or its folder.
-        path: The file to write.
-        **options: The fields of `TFLite`.
-
-    Returns:
-        An `ExportReport`; `print` it for the table.
-
-    Raises:
-        ValueError: If an option is out of range, the output exists, there are no check images, or
-            the check fails. Nothing is written then.
-        ImportError: If the extra `export` is not installed.
-    """
-    from .publish import write_export
-
-    return write_export(TFLite(**options), classifier, path)
 
 
 @documented
@@ -227,6 +203,9 @@ class TFLite(QuantizedFormat):
                     if name in NAMES and entry.file_size <= _MAX_TEXT:
                         texts[name] = archive.read(entry).decode("utf-8")
         return OpenedExport(texts, [path], lambda: {"serve": _signature(path)})
+
+
+tflite = export_function(TFLite, "as a TFLite file and checks it in LiteRT's interpreter")
 
 
 def convert(model, precision):

@@ -87,33 +87,13 @@ def in_turn(encoded: tf.Tensor, use: Callable[[tf.Tensor], Any], *, by_pillow: b
             lambda: tf.numpy_function(pixels_in_header, [encoded], tf.int64, stateful=False),
             lambda: pixels,
         )
-    is_large = pixels > LARGE
-    lock = tf.cond(is_large, _lock, lambda: _no_lock(tf.cast(pixels, tf.int32)))
-    with tf.control_dependencies([lock]):
-        found = use(tf.identity(encoded))
-    with tf.control_dependencies(tf.nest.flatten(found)):
-        freed = tf.cond(is_large, lambda: _freed(lock), lambda: tf.constant(True))
-    with tf.control_dependencies([freed]):
-        return tf.nest.map_structure(tf.identity, found)
 
+    @seldom
+    def alone(encoded):
+        section = tf.CriticalSection(shared_name="keras_vit_large_image")
+        return section.execute(lambda: use(encoded))
 
-@seldom
-def _lock():
-    return tf.raw_ops.MutexLock(mutex=tf.raw_ops.MutexV2(shared_name="keras_vit_large_image"))
-
-
-@seldom
-def _no_lock(pixels):
-    """A variant as a lock is one, which depends on the image, or TensorFlow computes it before."""
-    return tf.raw_ops.EmptyTensorList(
-        element_shape=-1, max_num_elements=pixels, element_dtype=tf.float32
-    )
-
-
-@seldom
-def _freed(lock):
-    tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)  # It is held up to here.
-    return tf.constant(True)
+    return tf.cond(pixels > LARGE, lambda: alone(encoded), lambda: use(encoded))
 
 
 def decodable(encoded: tf.Tensor) -> tf.Tensor:

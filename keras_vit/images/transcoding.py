@@ -76,25 +76,18 @@ class _Memory:
     def __init__(self) -> None:
         self._left = self._all = _BYTES_A_PIXEL * MAX_PIXELS
         self._turn, self._change = threading.Lock(), threading.Condition()
-        self._thread = threading.local()
 
     @contextlib.contextmanager
     def of(self, pixels):
-        """Waits until there is memory for so many pixels, and holds it during the block.
-
-        In a block of the same thread it is held already.
-        """
-        is_inner = getattr(self._thread, "holds", False)
-        size = 0 if is_inner else min(_BYTES_A_PIXEL * pixels, self._all)
-        with contextlib.nullcontext() if is_inner else self._turn, self._change:
+        """Waits until there is memory for so many pixels, and holds it during the block."""
+        size = min(_BYTES_A_PIXEL * pixels, self._all)
+        with self._turn, self._change:
             # In order, so that small images do not pass a large one.
             self._change.wait_for(lambda: self._left >= size)
             self._left -= size
-        self._thread.holds = True
         try:
             yield
         finally:
-            self._thread.holds = is_inner
             with self._change:
                 self._left += size
                 self._change.notify_all()
@@ -153,14 +146,13 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
     return decode_file(pathlib.Path(path).read_bytes())
 
 
-def decode_file(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+def decode_file(encoded: bytes) -> np.ndarray:
     """Returns the pixels of an image file's content, upright and in RGB.
 
     They are the pixels that `decoding.decode_image` gives in a graph.
 
     Args:
         encoded: The content; see `read_image`.
-        max_pixels: Largest height times width; checked before memory is allocated.
 
     Returns:
         uint8 `(H, W, 3)`.
@@ -168,18 +160,16 @@ def decode_file(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     Raises:
         ValueError: If it cannot be decoded. The message is the reason, in one line.
     """
-    return with_pixels(encoded, lambda pixels: pixels, max_pixels)
+    return with_pixels(encoded, lambda pixels: pixels)
 
 
-def with_pixels(
-    encoded: bytes, use: Callable[[np.ndarray], Any], max_pixels: int = MAX_PIXELS
-) -> Any:
+def with_pixels(encoded: bytes, use: Callable[[np.ndarray], Any]) -> Any:
     """Returns what a function makes of the pixels of `decode_file`, of large images one at a time.
 
     Args:
         encoded: The content; see `read_image`.
-        use: Function from the pixels, uint8 `(H, W, 3)`, which it does not keep.
-        max_pixels: See `decode_file`.
+        use: Function from the pixels, uint8 `(H, W, 3)`, which it does not keep. It decodes no
+            other image, for whose memory it would wait.
 
     Raises:
         ValueError: If it cannot be decoded, or if there is too little memory for it.
@@ -190,7 +180,7 @@ def with_pixels(
     if kind is None:
         raise ValueError("An image must be JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or HEIC.")
     with _reasons(kind):
-        image = _opened(encoded, kind, max_pixels)
+        image = _opened(encoded, kind)
         height, width = image.height, image.width
     try:
         with _memory.of(height * width):
@@ -208,16 +198,10 @@ def with_pixels(
         ) from error
 
 
-def with_memory(encoded: bytes, use: Callable[[bytes], Any]) -> Any:
-    """Returns what a function makes of an image file's content, of large images one at a time."""
-    with _memory.of(int(pixels_in_header(encoded))):
-        return use(encoded)
-
-
 def pixels_in_header(encoded: bytes) -> np.int64:
     """Returns height times width by the header of an image file; 0 if it cannot be read."""
     try:
-        image = _opened(encoded, kind_of(encoded), MAX_PIXELS)
+        image = _opened(encoded, kind_of(encoded))
     except Exception:  # Pillow raises nearly anything; decoding will.
         return np.int64(0)
     return np.int64(image.height * image.width)
@@ -256,15 +240,15 @@ def _reasons(kind):
         ) from error
 
 
-def _opened(encoded, kind, max_pixels):
+def _opened(encoded, kind):
     """A Pillow image of a file's content, of what `kind_of` returns; its pixels are not decoded."""
     if kind == "HEIF":
         import_optional("pillow_heif", "A HEIC image", "heif").register_heif_opener()
     image: Any = Image.open(io.BytesIO(encoded), formats=[kind])
     pixels = image.width * image.height  # Read from the header.
-    if pixels > max_pixels:
+    if pixels > MAX_PIXELS:
         raise ValueError(
-            f"An image may have at most {max_pixels} pixels. Received: height and width "
+            f"An image may have at most {MAX_PIXELS} pixels. Received: height and width "
             f"{image.height} {image.width}"
         )
     scans = encoded.count(START_OF_SCAN) if kind == "JPEG" else 1

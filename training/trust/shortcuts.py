@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 from scipy import stats
 
-from keras_vit.images.transcoding import kind_of, to_rgb, transcoded, with_memory
+from keras_vit.images.transcoding import kind_of, with_pixels
 from keras_vit.training.data.split_record import usable_cores
 from keras_vit.training.evaluation.measures import holm
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
@@ -66,16 +66,19 @@ def photo_facts(encoded: bytes) -> PhotoFacts:
     Args:
         encoded: Its content, which can be decoded.
     """
-    with Image.open(io.BytesIO(transcoded(encoded))) as opened:
-        file_format = f"{kind_of(encoded) or opened.format} {_jpeg_quality(opened)}"
-        image = to_rgb(ImageOps.exif_transpose(opened))
+    return with_pixels(encoded, lambda pixels: _facts(encoded, Image.fromarray(pixels)))
+
+
+def _facts(encoded, image):
+    kind = kind_of(encoded)
+    quality = _jpeg_quality(Image.open(io.BytesIO(encoded))) if kind == "JPEG" else ""
     small = image.resize((_SIDE, _SIDE), Image.Resampling.BOX)
     readings = {
         "width": image.width,
         "height": image.height,
         "bytes of the file": len(encoded),
         "brightness": float(np.asarray(small.convert("L"), "float32").mean()),
-        "file format and JPEG quality": file_format,
+        "file format and JPEG quality": f"{kind} {quality}",
         "border": _ring(image),
         "surroundings": _without_centre(small),
     }
@@ -139,7 +142,7 @@ def all_photo_facts(images: Iterable[bytes]) -> Iterator[PhotoFacts]:
     waiting = iter(images)
     with ThreadPoolExecutor(usable_cores()) as pool:  # Pillow decodes without Python's lock.
         while some := list(itertools.islice(waiting, 8 * usable_cores())):
-            yield from pool.map(lambda encoded: with_memory(encoded, photo_facts), some)
+            yield from pool.map(photo_facts, some)
 
 
 def _jpeg_quality(image):
