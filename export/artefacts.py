@@ -105,7 +105,7 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
         opened = open_export(path)
         description, recipe = read_facts(opened.texts)
         image_size = required(description.preprocessing, "preprocessing").image_size
-        report_program(path)
+        report_program(os.path.abspath(path))
         # Not a Keras model, but it has all that is called of one.
         model: Any = RuntimeModel(opened.signatures()["serve"], image_size, opened.files)
         if not model.takes_pixels:  # TensorFlow resizes the images.
@@ -164,13 +164,9 @@ def reason_of(error: Exception) -> str:
     return line if len(line) <= _MAX_REASON else f"{line[:_MAX_REASON]}..."
 
 
-def report_program(path: str | os.PathLike) -> None:
-    """Reports on stderr that an export is run, once for each path."""
-    _report_program(os.path.abspath(path))
-
-
 @functools.cache
-def _report_program(path):
+def report_program(path: str) -> None:
+    """Reports on stderr that an export is run, once for each path, which is absolute."""
     logging.getLogger(__name__).warning(
         "%s is an export and is run as a program; open only exports of people you trust",
         for_line(path),

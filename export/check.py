@@ -493,7 +493,7 @@ def verify(
         try:
             texts = open_export(path).texts
             check_parts(path, texts)
-            report_program(path)
+            report_program(os.path.abspath(path))
             remarks = (*remarks, *describe_contents(texts))
             if classifier is None:
                 return _compare_with_golden(path, texts[GOLDEN], remarks, time_limit)

@@ -25,6 +25,7 @@ from keras_vit.images.samples import (
     read_images,
     sample_count,
     sample_files,
+    spread,
     synthetic_images,
 )
 from keras_vit.images.transcoding import read_image
@@ -77,8 +78,7 @@ def found_check_images(
         if not found and check_images is None:
             found, notes = written_images(folder, synthetic_images()), (SYNTHETIC,)
         files = image_files(found)
-        step = max(len(files) / MAX_CHECK_IMAGES, 1)
-        yield [files[int(n * step)] for n in range(min(len(files), MAX_CHECK_IMAGES))], notes
+        yield [files[place] for place in spread(len(files), MAX_CHECK_IMAGES)], notes
 
 
 def calibration(

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import importlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from keras_vit._installation import import_optional
@@ -163,8 +162,8 @@ class Written(NamedTuple):
 class ExportFormat(abc.ABC):
     """An export: its format is the subclass, its options are the fields.
 
-    A format is a subclass in a separate file and a row of `FORMATS`; the flags of
-    `keras-vit export` are made from its fields. `publish.write_export` calls `write`, runs the
+    A format is a subclass in a separate file, which `__init__` imports; the flags of `keras-vit
+    export` are made from its fields. `publish.write_export` calls `write`, runs the
     export in a new process by `open`, and adds its texts: `add_texts`.
 
     Class attributes:
@@ -287,8 +286,15 @@ class QuantizedFormat(ExportFormat):
         super().__post_init__()
 
 
+# The classes by `ExportFormat.name`, which `export_function` adds.
+FORMATS: dict[str, type[ExportFormat]] = {}
+
+# Other names of formats: TFLite is called LiteRT now.
+ALIASES = {"litert": "tflite"}
+
+
 def export_function(format_type: type[ExportFormat], what: str) -> Callable[..., ExportReport]:
-    """Returns the public function of a format: it writes an export and checks it.
+    """Adds a format to `FORMATS`; returns its public function, which writes and checks an export.
 
     Args:
         format_type: The format.
@@ -317,6 +323,7 @@ def export_function(format_type: type[ExportFormat], what: str) -> Callable[...,
 
         return write_export(format_type(**options), classifier, path)
 
+    FORMATS[format_type.name] = format_type
     place = "file" if format_type.suffix else "folder"
     export.__doc__ = (export.__doc__ or "").format(
         what=what, place=place, format_name=format_type.__name__
@@ -348,40 +355,6 @@ def import_export_package(module: str, extra: str = "export") -> Any:
 def import_playwright() -> Any:
     """Returns the module of the extra `web` that controls Chromium; see `import_optional`."""
     return import_optional("playwright.sync_api", "A web page", "web")
-
-
-# The class of each format, in the file of its name. The first are those that servers read.
-_CLASSES = {
-    "onnx": "ONNX",
-    "tflite": "TFLite",
-    "openvino": "OpenVINO",
-    "saved_model": "SavedModel",
-    "html": "HTML",
-}
-
-# Other names of formats: TFLite is called LiteRT now.
-ALIASES = {"litert": "tflite"}
-
-
-class _Formats(Mapping[str, type[ExportFormat]]):
-    """The classes by `ExportFormat.name`; the module of one is imported when it is looked up.
-
-    A name of `ALIASES` is looked up too.
-    """
-
-    def __getitem__(self, name: str) -> type[ExportFormat]:
-        name = ALIASES.get(name, name)
-        class_name = _CLASSES[name]  # Before the import: `name in FORMATS` asks for any name.
-        return getattr(importlib.import_module(f"keras_vit.export.{name}"), class_name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_CLASSES)
-
-    def __len__(self) -> int:
-        return len(_CLASSES)
-
-
-FORMATS = _Formats()
 
 
 def format_of(path: str | os.PathLike) -> type[ExportFormat]:

@@ -214,8 +214,6 @@ def new_output(
         with atomic_folder(path, marker=format_type.marker, overwrite=overwrite) as partial:
             yield partial
         return
-    path = pathlib.Path(path).absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial:
         yield partial
         check_output(path, format_type, overwrite=overwrite)

@@ -62,7 +62,7 @@ class Export(Command):
 
     def run(self) -> None:
         """Exports and prints the report of the check."""
-        format_type = FORMATS[self.to]
+        format_type = FORMATS[ALIASES.get(self.to, self.to)]
         for name, (field, formats) in options().items():
             if name in self.options and format_type.name not in formats:
                 raise ValueError(

@@ -66,7 +66,9 @@ def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
             format or too large.
     """
     header = read_header(encoded)
-    return _upright(_decode(_checked(encoded, header, max_pixels), header), header)
+    image = _decode(_checked(encoded, header, max_pixels), header)
+    image = tf.cond(header.orientation == 1, lambda: image, lambda: _turned(image, header))
+    return tf.ensure_shape(image, [None, None, 3])
 
 
 def in_turn(encoded: tf.Tensor, use: Callable[[tf.Tensor], Any], *, by_pillow: bool = True) -> Any:
@@ -344,14 +346,9 @@ def _decode(encoded, header):
     return tf.ensure_shape(image, [None, None, 3])
 
 
-def _upright(image, header):
-    """Applies EXIF's orientation to a stored image, or to a rectangle of it."""
-    image = tf.cond(header.orientation == 1, lambda: image, lambda: _turned(image, header))
-    return tf.ensure_shape(image, [None, None, 3])
-
-
 @seldom
 def _turned(image, header):
+    """Applies EXIF's orientation to a stored image, or to a rectangle of it."""
     orientation = header.orientation
     transposed = tf.gather(TRANSPOSED, orientation)
     turned = tf.transpose(image, tf.where(transposed, [1, 0, 2], [0, 1, 2]))

@@ -14,7 +14,7 @@ from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
 from keras_vit.images.pages import facts_table, heading, paragraph, wide_picture, write_page
 from keras_vit.images.resizing import EVALUATION_STEPS
-from keras_vit.images.transcoding import read_image
+from keras_vit.images.samples import read_images
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
 from keras_vit.inspection.distance import draw_attention_distance, mean_attention_distance
 from keras_vit.inspection.embedding_weights import (
@@ -45,11 +45,6 @@ class _Inspected:
     @property
     def first_images(self):
         return self.images[: len(self.originals)]
-
-    @property
-    def seen_by(self):
-        has_token = token_layout(self.model, self.image_size).has_class_token
-        return "the class token" if has_token else "the mean over patches"
 
 
 # Arrays by name, and the name, the drawing and the caption of each picture.
@@ -92,8 +87,10 @@ def _rollout(inspected) -> _Made:
     maps = attention_rollout(
         inspected.model, inspected.first_images, batch_size=inspected.batch_size
     )
+    has_token = token_layout(inspected.model, inspected.image_size).has_class_token
+    seen_by = "the class token" if has_token else "the mean over patches"
     caption = (
-        f"Attention Rollout, from {inspected.seen_by}. Colours are from violet, the least "
+        f"Attention Rollout, from {seen_by}. Colours are from violet, the least "
         "attention of a patch, to yellow, the most."
     )
     shown = zip(inspected.originals, maps, inspected.titles, inspected.regions, strict=True)
@@ -194,10 +191,7 @@ def _read_images(
     originals: list[np.ndarray] = []
     inputs: list[np.ndarray] = []
     for file in dict.fromkeys([*shown, *files]):
-        try:
-            image = read_image(file)
-        except ValueError as error:
-            raise ValueError(f"{file} cannot be read as an image. {error}") from error
+        (image,) = read_images([file])
         if len(originals) < len(shown):
             originals.append(image)
         inputs.append(np.asarray(apply_preprocessing(image, preprocessing)))

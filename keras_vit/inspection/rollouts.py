@@ -16,7 +16,7 @@ from keras_vit.inspection.attention_probabilities import (
     token_layout,
 )
 from keras_vit.layers import EncoderBlock
-from keras_vit.utils.plots import colored, displayed, new_figure
+from keras_vit.utils.plots import colored, new_figure
 
 # Small images are magnified to this short side in pixels, so that titles fit.
 MIN_PICTURE = 240
@@ -178,8 +178,10 @@ def draw_rollout(
         ImportError: Without matplotlib.
     """
     height, width = image.shape[:2]
-    pixels = displayed(image)
-    pixels = pixels / (255 if pixels.dtype == np.uint8 else 1)
+    low, high = (0, 255) if image.dtype == np.uint8 else (image.min(), image.max())
+    pixels = (image - low) / max(high - low, 1e-12)
+    if pixels.shape[-1] == 1:
+        pixels = np.repeat(pixels, 3, axis=-1)
     brightness = over_pixels(attention / max(attention.max(), 1e-12), (height, width), region)
     lit = pixels * brightness[..., None]
     pictures = (pixels, lit, _colored(pixels, attention, region))

@@ -133,15 +133,6 @@ def changed(settings_type: Any, name: str, default: Any = ..., **changes: Any) -
     return dataclasses.field(default=default, metadata={"info": known})
 
 
-@dataclasses.dataclass(frozen=True)
-class SettingsPart:
-    """A dataclass of settings within another one; see `part`."""
-
-    settings_type: Any
-    make: Callable[..., Any]
-    options: Mapping[str, Any]
-
-
 def part(
     settings_type: Any,
     *,
@@ -162,7 +153,7 @@ def part(
     """
     options = {"only": only, "without": without, "group": group}
     return dataclasses.field(
-        metadata={"part": SettingsPart(settings_type, make or settings_type, options)}
+        metadata={"part": settings_type, "make": make or settings_type, "options": options}
     )
 
 
@@ -294,9 +285,9 @@ def given_fields(
     given: dict[str, Any] = {}
     for field in _fields(settings_type, only, without):
         if inner := field.metadata.get("part"):
-            chosen = {name: inner.options[name] for name in ("only", "without")}
-            fields = given_fields(inner.settings_type, arguments, **chosen)
-            given[field.name] = inner.make(**fields)
+            options = field.metadata["options"]
+            fields = given_fields(inner, arguments, options["only"], options["without"])
+            given[field.name] = field.metadata["make"](**fields)
         elif hasattr(arguments, field.name):
             value, known = getattr(arguments, field.name), field_info(field)
             if known.from_file:
@@ -324,7 +315,7 @@ def flat_fields(
     """
     for field in _fields(settings_type, only, without):
         if inner := field.metadata.get("part"):
-            yield from flat_fields(inner.settings_type, **inner.options)
+            yield from flat_fields(inner, **field.metadata["options"])
         elif field_info(field).flag != "":
             rules = getattr(settings_type, "RULES", ())
             yield field, group, [rule for rule in rules if rule.fields[0] == field.name]

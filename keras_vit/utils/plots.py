@@ -35,21 +35,6 @@ def colored(values: np.ndarray) -> np.ndarray:
     return module.colormaps["viridis"](values)[..., :3]
 
 
-def displayed(image: Any) -> np.ndarray:
-    """Returns an image that matplotlib can show: uint8, or floats scaled to [0, 1].
-
-    Args:
-        image: `(H, W, 1 or 3)`, uint8 or floats of any range.
-    """
-    image = np.asarray(image)
-    if image.shape[-1] == 1:
-        image = np.repeat(image, 3, axis=-1)
-    if image.dtype == np.uint8:
-        return image
-    low, high = image.min(), image.max()
-    return (image - low) / max(high - low, 1e-12)
-
-
 def evenly_spread(items: Sequence, most: int) -> list:
     """Returns at most `most` items in their order, evenly spread from the first to the last."""
     places = np.linspace(0, len(items) - 1, min(len(items), most)).round().astype(int)

@@ -8,7 +8,7 @@ import pytest
 import keras_vit.export
 from keras_vit import command_line
 from keras_vit.export.artefacts import open_export
-from keras_vit.export.formats import FORMATS
+from keras_vit.export.formats import ALIASES, FORMATS
 from keras_vit.utils.files import EXPORT_MARKERS
 
 
@@ -77,6 +77,5 @@ def test_the_markers_of_exports_are_known_without_their_modules():
     assert markers - {""} == set(EXPORT_MARKERS)
 
 
-def test_a_name_that_is_no_format_is_not_imported():
-    assert "convert" not in FORMATS
-    assert "litert" in FORMATS
+def test_another_name_of_a_format_is_known():
+    assert FORMATS[ALIASES["litert"]].name == "tflite"

@@ -122,6 +122,7 @@ def test_an_export_that_disagrees_leaves_nothing(tflite, classifier, files, tmp_
         predict_on_batch=lambda images: classifier.model.predict_on_batch(images)[:, ::-1],
         count_params=classifier.model.count_params,
         layers=classifier.model.layers,
+        _flatten_layers=classifier.model._flatten_layers,
         name="turned",
     )
     content = pathlib.Path(tflite("float32").path).read_bytes()
