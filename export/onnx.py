@@ -76,7 +76,7 @@ class ONNX(QuantizedFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the file; see `ExportFormat.write`."""
-        content, written = onnx_in_precision(classifier, files, self, self.outputs)
+        content, written = onnx_in_precision(classifier, files, self)
         import_export_package("onnx").save(content, path)
         return written
 
@@ -105,8 +105,7 @@ onnx = export_function(ONNX, "as an ONNX file and checks it in ONNX Runtime")
 def onnx_in_precision(
     classifier: Classifier,
     files: Sequence[str],
-    options: QuantizedFormat,
-    outputs: Iterable[str],
+    options: Any,
     *,
     fused: bool = True,
 ) -> tuple[Any, Written]:
@@ -115,14 +114,13 @@ def onnx_in_precision(
     Args:
         classifier: The classifier.
         files: Real images, for the check and for calibration.
-        options: Precision, input and calibration images.
-        outputs: Further outputs, whose names may stand between commas.
+        options: An `ONNX` or `OpenVINO`.
         fused: Under "int8", whether it is for ONNX Runtime; see `quantize`.
     """
     from .check_images import calibration
 
     files, images, notes = calibration(options, classifier, files)
-    content = onnx_content(classifier, options.input, output_names(outputs))
+    content = onnx_content(classifier, options.input, output_names(options.outputs))
     if options.precision == "float16":
         store_in_float16(content)
     elif options.precision == "int8":

@@ -56,7 +56,7 @@ class OpenVINO(QuantizedFormat):
 
     def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
         """Writes the model; see `ExportFormat.write`."""
-        content, written = onnx_in_precision(classifier, files, self, self.outputs, fused=False)
+        content, written = onnx_in_precision(classifier, files, self, fused=False)
         if self.precision == "int8":
             keep_scales(content.graph)
         library = import_export_package("openvino", "openvino")

@@ -45,7 +45,8 @@ def with_gpu_forms(content: bytes) -> bytes:
     model = _read(content)
     for graph in model.subgraphs:
         editor = _Editor(model, graph)
-        for operation in editor.taken():
+        operators, graph.operators = graph.operators, []
+        for operation in operators:
             name, inputs = editor.codes[operation.opcodeIndex], operation.inputs
             if name in _POOLINGS and editor.made_by.get(inputs[0], ("",))[0] in ("PAD", "PADV2"):
                 inputs[0] = editor.at_least(inputs[0], _LOWEST)
@@ -73,17 +74,12 @@ def with_gpu_forms(content: bytes) -> bytes:
 
 
 class _Editor:
-    """Adds tensors and operations to a graph, whose operations are taken one after the other."""
+    """Adds tensors and operations to a graph, whose operations are taken out first."""
 
     def __init__(self, model, graph):
         self.model, self.graph = model, graph
         self.schema, self.codes = _package("schema_py_generated"), _codes(model)
         self.made_by = {}  # By the number of a tensor: an operation's name and inputs.
-
-    def taken(self):
-        """Returns the operations, and leaves none in the graph."""
-        operators, self.graph.operators = self.graph.operators, []
-        return operators
 
     def add(self, name, operation):
         self.graph.operators.append(operation)

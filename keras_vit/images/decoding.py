@@ -92,8 +92,12 @@ def in_turn(encoded: tf.Tensor, use: Callable[[tf.Tensor], Any], *, by_pillow: b
 
     @seldom
     def alone(encoded):
-        section = tf.CriticalSection(shared_name="keras_vit_large_image")
-        return section.execute(lambda: use(encoded))
+        lock = tf.raw_ops.MutexLock(mutex=tf.raw_ops.MutexV2(shared_name="keras_vit_large_image"))
+        with tf.control_dependencies([lock]):
+            found = use(tf.identity(encoded))
+        with tf.control_dependencies(tf.nest.flatten(found)):
+            tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)  # It is held up to here.
+        return found
 
     return tf.cond(pixels > LARGE, lambda: alone(encoded), lambda: use(encoded))
 

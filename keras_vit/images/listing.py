@@ -96,7 +96,8 @@ def as_image(image: Any) -> bytes | np.ndarray:
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
     if hasattr(image, "getexif"):
-        return _pil_pixels(image)
+        check_range(image, f"a PIL image of mode {image.mode}")
+        return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
     pixels = np.asarray(image)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or not pixels.size:
         raise ValueError(
@@ -104,11 +105,6 @@ def as_image(image: Any) -> bytes | np.ndarray:
             f"of uint8. Received: {type(image).__name__} of shape {pixels.shape}, {pixels.dtype}"
         )
     return pixels
-
-
-def _pil_pixels(image):
-    check_range(image, f"a PIL image of mode {image.mode}")
-    return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
 
 
 def images_below(

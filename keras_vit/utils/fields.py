@@ -25,6 +25,7 @@ import argparse
 import dataclasses
 import math
 import os
+import pathlib
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -291,7 +292,8 @@ def given_fields(
         elif hasattr(arguments, field.name):
             value, known = getattr(arguments, field.name), field_info(field)
             if known.from_file:
-                value = _read_list(value)
+                lines = pathlib.Path(value).read_text(encoding="utf-8").splitlines()
+                value = tuple(filter(None, lines))
             elif isinstance(value, list):
                 value = tuple(value)
             given[field.name] = None if value == known.none else value
@@ -360,11 +362,6 @@ def _fields(settings_type, only, without):
         for field in dataclasses.fields(settings_type)
         if field.name not in without and (only is None or field.name in only)
     ]
-
-
-def _read_list(path):
-    with open(path, encoding="utf-8") as file:
-        return tuple(line for line in file.read().splitlines() if line)
 
 
 def _help(field, rules):
