@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keras_vit.description.description_texts import read_texts
-from keras_vit.images.transcoding import MAX_PIXELS
+from keras_vit.images import MAX_PIXELS
 from keras_vit.utils.fields import AT_LEAST_1, documented, image_size, setting
 
 from .formats import (

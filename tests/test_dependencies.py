@@ -16,8 +16,8 @@ MODULES = {
 }
 # TensorFlow Datasets imports it and does not declare it.
 NOT_IMPORTED = {"importlib_resources"}
-# Tools of this repository, and the builds of TensorFlow and its data sets for TPUs.
-WITHOUT_IMPORTS = {"bench", "dev", "docs", "peers", "release", "tpu"}
+# Tools and examples of this repository, and the builds of TensorFlow and its data sets for TPUs.
+WITHOUT_IMPORTS = {"bench", "demo", "dev", "docs", "peers", "release", "tpu"}
 
 # Modules that an import statement names, in files that the feature alone imports.
 OF_AN_EXTRA = {
@@ -68,7 +68,8 @@ def statements(node):
 
 
 def test_an_import_statement_is_of_what_every_installation_has():
-    always = declared()[""] | set(sys.stdlib_module_names) | {"keras_vit"}
+    # PyTorch is imported where it is Keras's backend.
+    always = declared()[""] | set(sys.stdlib_module_names) | {"keras_vit", "torch"}
     for path, of_file in nodes():
         for module in (name for node in of_file for name in statements(node)):
             extra = OF_AN_EXTRA.get(module)

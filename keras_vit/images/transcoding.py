@@ -18,6 +18,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from keras_vit._installation import import_optional
+from keras_vit.images import MAX_PIXELS
 
 # In lower case; suffixes of files are compared in lower case.
 TRANSCODED_SUFFIXES = frozenset(
@@ -31,8 +32,6 @@ OTHER_IMAGE_SUFFIXES = frozenset((
     ".psd", ".raf", ".raw", ".rw2", ".svg", ".tga", ".xcf",
 ))  # fmt: skip
 
-# Limit of TensorFlow's decoders, 2^29 bytes of RGB. Pillow has the same limit.
-MAX_PIXELS = 2**29 // 3
 
 # The first bytes of a file, and Pillow's name of its format. TIFF is little or big endian,
 # with 32-bit or 64-bit offsets; AVIF and HEIC are brands of one container.
