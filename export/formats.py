@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from keras_vit.classifier import Classifier
 
-    from .check import ExportReport
 
 # What a file takes: uint8 pixels of any size, or the model's own input.
 INPUTS = ("uint8", "float")
@@ -286,50 +285,11 @@ class QuantizedFormat(ExportFormat):
         super().__post_init__()
 
 
-# The classes by `ExportFormat.name`, which `export_function` adds.
+# The classes by `ExportFormat.name`, which `functions.export_function` adds.
 FORMATS: dict[str, type[ExportFormat]] = {}
 
 # Other names of formats: TFLite is called LiteRT now.
 ALIASES = {"litert": "tflite"}
-
-
-def export_function(format_type: type[ExportFormat], what: str) -> Callable[..., ExportReport]:
-    """Adds a format to `FORMATS`; returns its public function, which writes and checks an export.
-
-    Args:
-        format_type: The format.
-        what: Where a classifier is written and checked, the end of the docstring's first sentence.
-    """
-
-    def export(
-        classifier: Classifier | str | os.PathLike, path: str | os.PathLike, **options: Any
-    ) -> ExportReport:
-        """Exports a classifier {what}.
-
-        Args:
-            classifier: A `Classifier`, or its folder.
-            path: The {place} to write.
-            **options: The fields of `{format_name}`.
-
-        Returns:
-            An `ExportReport`; `print` it for the table.
-
-        Raises:
-            ValueError: If an option is out of range, the output exists, there are no check images,
-                or the check fails. Nothing is written then.
-            ImportError: If a package that the format needs is not installed.
-        """
-        from .publish import write_export
-
-        return write_export(format_type(**options), classifier, path)
-
-    FORMATS[format_type.name] = format_type
-    place = "file" if format_type.suffix else "folder"
-    export.__doc__ = (export.__doc__ or "").format(
-        what=what, place=place, format_name=format_type.__name__
-    )
-    export.__name__ = export.__qualname__ = format_type.name
-    return export
 
 
 def further_outputs() -> Any:

@@ -30,11 +30,11 @@ from .formats import (
     OpenedExport,
     Signature,
     Written,
-    export_function,
     import_playwright,
     json_texts,
     texts_of_json,
 )
+from .functions import export_function
 from .onnx import onnx_content
 
 if TYPE_CHECKING:

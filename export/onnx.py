@@ -21,13 +21,13 @@ from .formats import (
     QuantizedFormat,
     Signature,
     Written,
-    export_function,
     further_outputs,
     import_export_package,
     json_texts,
     output_names,
     texts_of_json,
 )
+from .functions import export_function
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,11 +17,11 @@ from .formats import (
     QuantizedFormat,
     Signature,
     Written,
-    export_function,
     further_outputs,
     import_export_package,
     write_texts,
 )
+from .functions import export_function
 from .onnx import onnx_in_precision, separate
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from .formats import (
     OpenedExport,
     Signature,
     Written,
-    export_function,
     further_outputs,
     output_names,
     write_texts,
 )
+from .functions import export_function
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier

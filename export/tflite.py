@@ -29,9 +29,9 @@ from .formats import (
     QuantizedFormat,
     Signature,
     Written,
-    export_function,
     import_export_package,
 )
+from .functions import export_function
 from .tflite_graph import with_gpu_forms
 
 if TYPE_CHECKING:

@@ -261,10 +261,8 @@ def with_new_head(
         raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
     held, layers = held_description(model), {layer.name: layer for layer in model.layers}
     config = held.config
-    if "representation" in layers:
-        features = layers["representation"].output
-    else:
-        features = feature_model(model).output
+    representation = layers.get("representation")
+    features = feature_model(model).output if representation is None else representation.output
     if "pre_logits" in layers and isinstance(config, configs.ViTConfig):
         features = layers["pre_logits"].input
         config = dataclasses.replace(config, representation_size=None)

@@ -1,4 +1,4 @@
-"""What is right without a classifier, and what of the photos a model sees.
+"""References beside an accuracy, and the detail of photos that a model sees.
 
 The most frequent class and simple numbers of the photos are right so often that an accuracy which
 is not clearly higher is of no use. So each accuracy is printed beside them.

@@ -1,0 +1,50 @@
+"""The public functions of the export formats, `keras_vit.export.onnx` and others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .formats import FORMATS, ExportFormat
+
+if TYPE_CHECKING:
+    from keras_vit.classifier import Classifier
+
+    from .check import ExportReport
+
+
+def export_function(format_type: type[ExportFormat], what: str) -> Callable[..., ExportReport]:
+    """Adds a format to `FORMATS`; returns its public function, which writes and checks an export.
+
+    Args:
+        format_type: The format.
+        what: Where a classifier is written and checked, the end of the docstring's first sentence.
+    """
+
+    def export(
+        classifier: Classifier | str | os.PathLike, path: str | os.PathLike, **options: Any
+    ) -> ExportReport:
+        """Exports a classifier {what}.
+
+        Args:
+            classifier: A `Classifier`, or its folder.
+            path: The file or folder to write.
+            **options: The fields of `{format_name}`.
+
+        Returns:
+            An `ExportReport`; `print` it for the table.
+
+        Raises:
+            ValueError: If an option is out of range, the output exists, there are no check images,
+                or the check fails. Nothing is written then.
+            ImportError: If a package that the format needs is not installed.
+        """
+        from .publish import write_export  # With TensorFlow.
+
+        return write_export(format_type(**options), classifier, path)
+
+    FORMATS[format_type.name] = format_type
+    export.__doc__ = (export.__doc__ or "").format(what=what, format_name=format_type.__name__)
+    export.__name__ = export.__qualname__ = format_type.name
+    return export
