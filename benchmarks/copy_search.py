@@ -53,6 +53,11 @@ PLANTED = {
 }
 
 
+def peak():
+    """Returns the largest memory of this process so far, in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
 def drawn_prints(files, count):
     """Returns fingerprints of photos and of changed ones, and the seconds of the processor."""
     rng, prints, began = np.random.default_rng(0), [], time.process_time()
@@ -81,19 +86,26 @@ def main():
         if file.suffix.lower() in (".png", ".jpg", ".jpeg")
     )
     rng, rows = np.random.default_rng(1), []
+    imports = peak()
     prints, seconds = drawn_prints(files, max([0, *arguments.counts]))
     for count in arguments.counts:
         features = rng.normal(size=(count, 32)).astype("float32")
         wall, processor = time.time(), time.process_time()
         found = find_copies(prints[:count], features)
         wall, processor = time.time() - wall, time.process_time() - processor
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         times = (f"{seconds * count / len(prints):.0f}", f"{processor:.0f}", f"{wall:.0f}")
         rows.append(
-            (f"{count:,}", *times, f"{memory:.2f}", str(len(found.pairs)), str(found.of_one_frame))
+            (
+                f"{count:,}",
+                *times,
+                f"{peak() - imports:.2f}",
+                str(len(found.pairs)),
+                f"{found.fixed:,}",
+            )
         )
-    columns = ("photos", "fingerprints, CPU s", "CPU s", "seconds", "GiB", "pairs", "one frame")
+    columns = ("photos", "fingerprints, CPU s", "CPU s", "seconds", "GiB", "pairs", "fixed camera")
     if rows:
+        print(f"GiB are those beyond the {imports:.2f} of the process after its imports.")
         print(markdown_table([columns, *rows]), "\n", flush=True)
 
     own = [photo_print(Image.open(file).convert("RGB")) for file in files]

@@ -147,9 +147,9 @@ def test_the_line_names_classes_that_are_confused(report):
 
 
 def test_the_line_of_copies_states_the_bound_and_a_fixed_frame(report):
-    fixed = dataclasses.replace(report, of_one_frame=True)
+    fixed = dataclasses.replace(report, fixed=1234)
     assert "(each photo compared with its 12 nearest)" in dict(report.lines())["copies"]
-    assert "only near-identical ones are listed and no bursts" in dict(fixed.lines())["copies"]
+    assert "1,234 look like many others, as from a fixed camera" in dict(fixed.lines())["copies"]
 
 
 def test_photos_without_a_class_to_see_are_not_judged(tmp_path):

@@ -142,9 +142,9 @@ def simple_fact(plan: TrainingPlan) -> dict[str, Any] | None:
     if plan.source.task == MULTILABEL or not groups.any():
         return None
     facts = all_photo_facts(encoded for encoded, _ in examples.encoded())
-    reference = simple_reference(facts, examples.labels, groups)
-    what = f"contrast, brightness and size of {len(examples)} training images, each left out"
-    return {"value": f"{reference[1]:.1%} right", "from": what, "reference": list(reference)}
+    name, accuracy = simple_reference(facts, examples.labels, groups)
+    reason = f"{name}, of {len(examples)} training images that are left out"
+    return {"value": f"{accuracy:.1%} right", "from": reason, "reference": [name, accuracy]}
 
 
 def left_out_answers(

@@ -90,7 +90,7 @@ class CheckReport:
         written: The files that were written.
         unjudged: Why labels are not judged; "" where they are.
         confused: Pairs of classes between which wrong labels cannot be seen, the worst first.
-        of_one_frame: See `Copies`.
+        fixed: See `Copies`.
     """
 
     class_names: tuple[str, ...]
@@ -107,7 +107,7 @@ class CheckReport:
     written: tuple[pathlib.Path, ...] = ()
     unjudged: str = ""
     confused: tuple[str, ...] = ()
-    of_one_frame: bool = False
+    fixed: int = 0
 
     def of_kind(self, *kinds: str) -> list[Finding]:
         """Returns the findings of some kinds; see `Finding`."""
@@ -154,10 +154,10 @@ class CheckReport:
         copies = len(self.of_kind("leaks", "conflicts", "copies"))
         shortcuts = [f"{found.title} ({found.detail})" for found in self.of_kind("shortcuts")]
         near = f" (each photo compared with its {CANDIDATES} nearest)"
-        if self.of_one_frame:
+        if self.fixed:
             near = (
-                f" ({near[2:-1]}; most photos are of one frame, so only near-identical ones are "
-                "listed and no bursts: --group-by)"
+                f" ({near[2:-1]}; {self.fixed:,} look like many others, as from a fixed camera: of "
+                "them only near-identical ones are listed and no bursts: --group-by)"
             )
         lines = [
             ("images", f"{len(self.names):,} of {len(self.class_names):,} classes{split}"),

@@ -5,8 +5,8 @@ left of small photos without the mean photo and the first principal components, 
 crops, mirrored or not: at most `CANDIDATES` of each photo. Their crop is refined by least squares
 (Gauss-Newton steps; Lucas and Kanade, 1981), and what is left of both is compared in one frame.
 
-Where the photos of random pairs are alike, bursts cannot be distinguished from
-others. There only pairs are listed that differ by no more than JPEG and resizing change a photo.
+Bursts of photos from a fixed camera cannot be distinguished from others. There only pairs are
+listed that differ by no more than JPEG and resizing change a photo.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ CANDIDATES = 12
 # their thumbnails correlate so far where they overlap, one of them shifted. On CIFAR-10, crops of
 # one image (28 of 32 pixels) had 0.89 or more, the nearest other images of 500 up to 0.79.
 ALIKE_CORRELATION = 0.85
-# Shares of random pairs that are alike: with more, the photos are of one frame.
-_SHARE_ALIKE = 0.05
-# Correlation of what remains without the mean photo and the components. Of changed copies 0.92 or
-# more, of other photos up to 0.87, except where these show one thing in one frame.
-_LEAST_REMAINING = 0.91
-# Grey levels, of a pixel of the file: the median by which JPEG of quality 50 and resizing change
-# photos. Of 64 pixels a side, copies of photos of 300 differed by up to 0.75, other photos by 0.8.
-_CHANGE = 3.8
+# A photo is of a fixed camera if its details correlate so far with more than this share of photos,
+# and with more than a burst has. Of solar cells in one frame 95% did with a twentieth, of CIFAR-10
+# one in a thousand.
+_FRAME_CORRELATION = 0.5
+_FRAME_SHARE = 0.05
+_BURST = 10
+_MOST = 0.8  # With more photos of fixed cameras, the others are of such, too.
 
 _AT_ONCE = 256  # Images or pairs at once.
 _NEIGHBOURS = 10  # Nearest images of each, whose thumbnails are compared.
@@ -60,13 +59,36 @@ _CROPS += [(top, CROP - top, left, CROP - left) for top in _PLACES for left in _
 _LIMITS = (-0.02, 0.12)  # Shares of a refined crop.
 _SMALL, _COMPONENTS, _LEAST_COSINE = 12, 64, 0.5  # Pixels per side and numbers of candidates.
 _SIDE = 64  # Pixels per side for the difference.
-# Pixels per side for what remains, and the floor of its variances.
-_OF_ANY_FRAME, _OF_ONE_FRAME = (16, 0.1), (32, 0.01)
 _FLOOR_OF_FEW = 0.05
 _LEAST_ROUGHLY = 0.6  # Before the last steps.
 _WHITE = 235  # Where some of the pixels of the file are white.
 _MOST_CLIPPED = 0.9  # Share of a photo; one that light made white shows nothing.
-_SAMPLE = 2000  # Random pairs.
+_SAMPLE = 2000  # Photos at most that the mean and the components are of.
+_COMPARED = 500  # Photos at most that each is compared with to find fixed cameras.
+
+
+class _Limits(NamedTuple):
+    """What photos must have in common to be copies.
+
+    Args:
+        side: Pixels per side of what remains without the mean photo and the components.
+        floor: See `_whitening`.
+        remaining: The least correlation of what remains.
+        change: The largest median difference in grey levels, of a pixel of the file.
+    """
+
+    side: int
+    floor: float
+    remaining: float
+    change: float
+
+
+# Of changed copies 0.92 or more remained, of other photos up to 0.87.
+_ANY_FRAME = _Limits(side=16, floor=0.1, remaining=0.91, change=np.inf)
+# Other photos can be as alike as copies, so these must be equal but for what JPEG of quality 50 and
+# resizing change: copies of photos of 300 pixels differed by up to 3.1 grey levels and 0.897
+# remained; other photos differed by 3.6, or by 3.1 where 0.87 remained.
+_ONE_FRAME = _Limits(side=32, floor=0.01, remaining=0.89, change=3.3)
 
 
 class Fingerprint(NamedTuple):
@@ -113,12 +135,12 @@ class Copies(NamedTuple):
 
     Args:
         pairs: The pairs; of equal images each with the first of them.
-        of_one_frame: Whether random pairs are alike, so that bursts were not looked for and only
-            near-identical images are listed.
+        fixed: Images that are of fixed cameras. Bursts were not looked for among them, and only
+            near-identical ones are listed.
     """
 
     pairs: list[Copy]
-    of_one_frame: bool
+    fixed: int
 
 
 def find_copies(
@@ -140,36 +162,53 @@ def find_copies(
     places = np.array(list(firsts.values()))  # One of each content.
     images = [fingerprints[place] for place in places]
     if len(images) < 2:
-        return Copies([Copy(*pair, kind) for pair, kind in sorted(kinds.items())], False)
+        return Copies([Copy(*pair, kind) for pair, kind in sorted(kinds.items())], 0)
     thumbnails = np.stack([image.thumbnail for image in images])
-    pairs = np.random.default_rng(0).integers(len(images), size=(2, _SAMPLE))
-    pairs = pairs[:, pairs[0] != pairs[1]]
-    correlations = shifted_correlations(*thumbnails[pairs])
-    of_one_frame = float((correlations >= ALIKE_CORRELATION).mean()) > _SHARE_ALIKE
+    is_fixed = _of_fixed_cameras(thumbnails)
+    alike = _alike(thumbnails, features[places])
+    near = _near(images, is_fixed, progress)
+    for kind, pairs in ((NEAR, near), (ALIKE, alike[~is_fixed[alike].any(axis=1)])):
+        for first, second in np.sort(places[pairs], axis=1).tolist():
+            kinds.setdefault((first, second), kind)
+    pairs = [Copy(*pair, kind) for pair, kind in sorted(kinds.items())]
+    return Copies(pairs, int(is_fixed.sum()))
 
+
+def _of_fixed_cameras(thumbnails):
+    """Returns whether photos look like many others, or nearly all photos do, bool `(N,)`."""
+    details = _unit(_details(thumbnails))
+    compared = np.linspace(0, len(details) - 1, min(len(details), _COMPARED)).astype(int)
+    is_like = details @ details[compared].T >= _FRAME_CORRELATION
+    is_fixed = is_like.sum(axis=1) > max(_FRAME_SHARE * len(compared), _BURST)
+    return is_fixed | (is_fixed.mean() > _MOST)
+
+
+def _near(images, is_fixed, progress):
+    """Returns pairs of which one photo is a crop of the other, `(P, 2)`."""
     greys = np.stack([image.grey for image in images])
     sizes = np.array([image.side for image in images], "float32")
-    found, views = _candidates(greys, progress)
-    frames = _Frames(greys, *(_OF_ONE_FRAME if of_one_frame else _OF_ANY_FRAME))
-    with progress_bar(len(found), "copies", unit="pairs", disable=not progress) as bar:
-        for start in range(0, len(found), _AT_ONCE):
-            some, view = found[start : start + _AT_ONCE], views[start : start + _AT_ONCE]
-            photos, others = greys[some.T].astype("float32")
-            mirrored = view >= len(_CROPS)
-            photos[mirrored] = photos[mirrored, :, ::-1]
-            crops = np.array(_CROPS, "float32")[view % len(_CROPS)]
-            change = frames.changes(photos, others, crops)
-            # Noise of a pixel of the file is less in the mean of several.
-            side = np.minimum(*sizes[some.T])
-            limit = _CHANGE / np.maximum(side / _SIDE, 1) if of_one_frame else np.inf
-            for pair in np.sort(places[some[change < limit]], axis=1).tolist():
-                kinds.setdefault((pair[0], pair[1]), NEAR)
-            bar.update(len(some))
-    if not of_one_frame:
-        for pair in _alike(thumbnails, features[places]):
-            first, second = places[pair]
-            kinds.setdefault((int(first), int(second)), ALIKE)
-    return Copies([Copy(*pair, kind) for pair, kind in sorted(kinds.items())], of_one_frame)
+    pairs, views = _candidates(greys, progress)
+    is_strict = is_fixed[pairs].any(axis=1)
+    near = []
+    with progress_bar(len(pairs), "copies", unit="pairs", disable=not progress) as bar:
+        for limits, own, of_kind in (
+            (_ANY_FRAME, ~is_strict, greys),
+            (_ONE_FRAME, is_strict, greys[is_fixed]),
+        ):
+            if not own.any():
+                continue
+            frames = _Frames(of_kind, limits)
+            for some, view in zip(_parts(pairs[own]), _parts(views[own]), strict=True):
+                photos, others = greys[some.T].astype("float32")
+                mirrored = view >= len(_CROPS)
+                photos[mirrored] = photos[mirrored, :, ::-1]
+                crops = np.array(_CROPS, "float32")[view % len(_CROPS)]
+                change = frames.changes(photos, others, crops)
+                # Noise of a pixel of the file is less in the mean of several.
+                side = np.minimum(*sizes[some.T])
+                near.append(some[change < limits.change / np.maximum(side / _SIDE, 1)])
+                bar.update(len(some))
+    return np.concatenate([np.empty((0, 2), int), *near])
 
 
 def _candidates(greys, progress):
@@ -209,17 +248,16 @@ class _Frames:
 
     Args:
         greys: uint8 `(N, 96, 96)`; the mean and the components are of 2,000 of them at most.
-        side: Pixels per side of what remains.
-        floor: See `_whitening`.
+        limits: Its side, floor and least correlation are used.
     """
 
-    def __init__(self, greys, side, floor):
-        self._side = side
+    def __init__(self, greys, limits):
+        self._limits = limits
         some = greys[np.linspace(0, len(greys) - 1, min(len(greys), _SAMPLE)).astype(int)]
-        units = _unit(_cut_all(some, _WHOLE, side))
-        self._mean, self._axes, self._scales = _whitening(units, floor)
-        means = _unit(some.astype("float32")).mean(axis=0).reshape(GREY, GREY)
-        self._photo = 1000 * means  # For any contrast.
+        units = _unit(_cut_all(some, _WHOLE, limits.side))
+        self._mean, self._axes, self._scales = _whitening(units, limits.floor)
+        photo = sum(_unit(part.astype("float32")).sum(axis=0) for part in _parts(some)) / len(some)
+        self._photo = 1000 * photo.reshape(GREY, GREY)  # For any contrast.
 
     def changes(self, photos, others, crops):
         """Returns by how much photos differ from crops of others `(P, 96, 96)`, float32 `(P,)`.
@@ -233,7 +271,7 @@ class _Frames:
             return changes
         photos, others = photos[places], others[places]
         refined = _refined(photos, others, refined[places], side=48, steps=3)
-        is_similar = self._remaining(photos, others, refined) >= _LEAST_REMAINING
+        is_similar = self._remaining(photos, others, refined) >= self._limits.remaining
         places, photos, others = places[is_similar], photos[is_similar], others[is_similar]
         if not len(places):
             return changes
@@ -246,8 +284,8 @@ class _Frames:
 
     def _remaining(self, photos, others, crops):
         """Returns the correlations of what remains after the mean photo and the components."""
-        pixels, expected, clipped = _adjusted(photos, others, crops, self._side)
-        mean = _unit(_cut(np.broadcast_to(self._photo, photos.shape), crops, self._side))
+        pixels, expected, clipped = _adjusted(photos, others, crops, self._limits.side)
+        mean = _unit(_cut(np.broadcast_to(self._photo, photos.shape), crops, self._limits.side))
         mean *= np.linalg.norm(self._mean)
         left = [np.where(clipped, 0, _unit(values) - mean) for values in (pixels, expected)]
         rest = self._scales[-1]
@@ -314,9 +352,12 @@ def _cut(images, crops, side):
 
 
 def _cut_all(images, crop, side):
-    starts = range(0, len(images), _AT_ONCE)
-    some = (images[start : start + _AT_ONCE].astype("float32") for start in starts)
-    return np.concatenate([_cut(part, crop, side) for part in some])
+    return np.concatenate([_cut(part.astype("float32"), crop, side) for part in _parts(images)])
+
+
+def _parts(rows):
+    """Returns rows in parts that bound the memory."""
+    return [rows[start : start + _AT_ONCE] for start in range(0, len(rows), _AT_ONCE)]
 
 
 def _unit(images):
@@ -358,9 +399,13 @@ def _alike(thumbnails, features):
     places = np.repeat(np.arange(count), numbers.shape[1])
     pairs = np.sort(np.stack([places, numbers.reshape(-1)], axis=1), axis=1)
     pairs = np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0)
-    some = (pairs[start : start + _AT_ONCE] for start in range(0, len(pairs), _AT_ONCE))
-    alike = [shifted_correlations(*thumbnails[part.T]) >= ALIKE_CORRELATION for part in some]
-    return pairs[np.concatenate(alike)]
+    return pairs[_are_shifted(thumbnails, pairs)]
+
+
+def _are_shifted(thumbnails, pairs):
+    """Returns whether the details of pairs `(P, 2)` are alike, one of them shifted."""
+    parts = [shifted_correlations(*thumbnails[part.T]) for part in _parts(pairs)]
+    return np.concatenate(parts) >= ALIKE_CORRELATION
 
 
 def shifted_correlations(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -145,7 +145,7 @@ def check_photos(
         references,
         unjudged=unjudged,
         confused=tuple(f"{class_names[i]} and {class_names[j]}" for i, j, _ in doubts.confused),
-        of_one_frame=copies.of_one_frame,
+        fixed=copies.fixed,
     )
     if output is None:
         return report

@@ -243,7 +243,7 @@ def test_a_size_whose_probe_is_clearly_better_is_taken(striped_run):
 def test_the_plan_says_what_simple_numbers_reach(striped_run):
     _, text = striped_run
     text = " ".join(text.split())
-    assert "simple_numbers 100.0% right (contrast, brightness" in text
+    assert "simple_numbers 100.0% right (thirty simple numbers of each photo, of 36" in text
     assert "photos 32x32 (seen at 28x28: details below 2 pixels are lost" in text
 
 

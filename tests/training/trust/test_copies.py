@@ -101,15 +101,21 @@ PLANTED = {
 
 def test_photos_of_a_fixed_camera_are_no_copies(camera):
     copies = find_in_camera(camera)
-    assert copies.of_one_frame
+    assert copies.fixed == len(camera)
     assert copies.pairs == []
 
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_changed_copies_are_found_among_photos_of_a_fixed_camera(camera, kind):
     copies = find_in_camera(camera, *(PLANTED[kind](picture) for picture in camera[:20]))
-    assert copies.of_one_frame
+    assert copies.fixed == len(camera) + 20
     assert copies.pairs == [Copy(number, 60 + number, NEAR) for number in range(20)]
+
+
+def test_among_other_photos_those_of_a_fixed_camera_are_no_copies(camera):
+    copies = find_in_camera(camera, *PICTURES)
+    assert copies.fixed == len(camera)
+    assert copies.pairs == []
 
 
 def test_another_photo_of_the_same_thing_is_no_copy_in_a_fixed_frame(camera):

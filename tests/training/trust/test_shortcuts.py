@@ -3,6 +3,7 @@ import pytest
 from PIL import ExifTags, Image
 from scipy import stats
 
+from keras_vit.training.trust.copies import Fingerprint
 from keras_vit.training.trust.shortcuts import (
     PhotoFacts,
     auroc,
@@ -158,22 +159,48 @@ def test_simple_numbers_show_a_small_spot_wherever_it_is():
     np.testing.assert_allclose(moved[23], found[23], atol=0.1)
 
 
-def test_the_simple_reference_is_that_of_scikit_learn_with_each_photo_left_out():
+OF_SIXTY = RNG.integers(0, 3, 60)
+
+
+def facts_of(numbers, greys):
+    """Facts about photos with these simple numbers and grey pixels."""
+    return [
+        PhotoFacts(Fingerprint(b"", None, grey.astype("uint8"), 96), {}, row)
+        for row, grey in zip(numbers, greys, strict=True)
+    ]
+
+
+def left_out_accuracies(numbers):
+    """Of scikit-learn's ridge regressions of numbers, by their regularisation."""
     linear_model = pytest.importorskip("sklearn.linear_model")
     model_selection = pytest.importorskip("sklearn.model_selection")
-    labels = RNG.integers(0, 3, 60)
-    numbers = RNG.normal(size=(60, 30)) + 0.5 * labels[:, np.newaxis]
-    photos = [PhotoFacts(None, {}, row) for row in numbers]
-    _, accuracy = simple_reference(photos, labels, np.arange(60))
     scaled = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0)
-    accuracies = [
+    return [
         (
             model_selection.cross_val_predict(
-                linear_model.Ridge(alpha=share * 60), scaled, np.eye(3)[labels], cv=60
+                linear_model.Ridge(alpha=share * 60), scaled, np.eye(3)[OF_SIXTY], cv=60
             ).argmax(axis=1)
-            == labels
+            == OF_SIXTY
         ).mean()
         for share in (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
     ]
+
+
+def test_the_simple_reference_is_that_of_scikit_learn_with_each_photo_left_out():
+    numbers = RNG.normal(size=(60, 30)) + 0.5 * OF_SIXTY[:, np.newaxis]
+    photos = facts_of(numbers, RNG.integers(0, 255, (60, 96, 96)))
+    name, accuracy = simple_reference(photos, OF_SIXTY, np.arange(60))
+    accuracies = left_out_accuracies(numbers)
+    assert name == "thirty simple numbers of each photo"
     assert accuracy in accuracies
     assert accuracy >= min(accuracies[3:])
+
+
+def test_where_pixels_are_better_they_are_the_simple_reference():
+    small = RNG.integers(100, 130, (60, 24, 24))
+    small[np.arange(60), 10 + OF_SIXTY] += 60  # A row of pixels by class.
+    greys = np.kron(small, np.ones((4, 4)))
+    photos = facts_of(RNG.normal(size=(60, 30)), greys)
+    name, accuracy = simple_reference(photos, OF_SIXTY, np.arange(60))
+    assert name == "24 x 24 grey pixels"
+    assert accuracy in left_out_accuracies(small.reshape(60, -1))
