@@ -83,10 +83,10 @@ class _Limits(NamedTuple):
     change: float
 
 
-# Of changed copies 0.92 or more remained, of other photos up to 0.87.
+# The correlation is 0.92 or more for changed copies, up to 0.87 for other photos.
 _ANY_FRAME = _Limits(side=16, floor=0.1, remaining=0.91, change=np.inf)
-# Other photos can be as alike as copies, so these must be equal but for what JPEG of quality 50 and
-# resizing change: copies of photos of 300 pixels differed by up to 3.1 grey levels and 0.897
+# Other photos can be as alike as copies, so these must be equal except for what JPEG of quality 50
+# and resizing change: copies of photos of 300 pixels differed by up to 3.1 grey levels and 0.897
 # remained; other photos differed by 3.6, or by 3.1 where 0.87 remained.
 _ONE_FRAME = _Limits(side=32, floor=0.01, remaining=0.89, change=3.3)
 

@@ -171,7 +171,7 @@ def facts_of(numbers, greys):
 
 
 def left_out_accuracies(numbers):
-    """Of scikit-learn's ridge regressions of numbers, by their regularisation."""
+    """Accuracies of scikit-learn's ridge regressions of numbers, by their regularisation."""
     linear_model = pytest.importorskip("sklearn.linear_model")
     model_selection = pytest.importorskip("sklearn.model_selection")
     scaled = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0)
