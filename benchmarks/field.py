@@ -207,7 +207,7 @@ def simple_baseline(row, data):
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from keras_vit.training.trust.shortcuts import simple_numbers
+    from keras_vit.training.evaluation.simple_reference import simple_numbers
 
     (train, labels), (test, right) = data["train"], data["test"]
     if row == "most frequent":
@@ -244,8 +244,9 @@ def calibrated(classifier, data):
     """Returns what the bound of 10% from one half of the test images is worth on the other half."""
     from keras_vit.training.data.in_memory import ArrayExamples
     from keras_vit.training.evaluation.measures import scaled_probabilities
+    from keras_vit.training.evaluation.scores import compute_scores
     from keras_vit.training.settings import DecisionSettings
-    from keras_vit.training.trust.calibration_bound import compute_scores, find_decision
+    from keras_vit.training.trust.calibration_bound import find_decision
 
     scores = compute_scores(
         classifier.model, ArrayExamples(*data["test"]), classifier.preprocessing, batch_size=BATCH

@@ -15,6 +15,8 @@ import numpy as np
 from keras_vit.configs import ViTConfig
 from keras_vit.description import describe
 
+from .measures import wilson_interval
+
 TO_TRY = "try a larger --image-size or other --weights"
 # A larger size is taken if an image takes at most as many times as long, up to the paper's size.
 MAX_TIMES = 8
@@ -35,6 +37,24 @@ def most_frequent(labels: np.ndarray, class_names: Sequence[str]) -> tuple[str, 
     counts = np.bincount(labels)
     name = class_names[int(counts.argmax())]
     return f"always {name}, the most frequent class", float(counts.max() / len(labels))
+
+
+def expected_accuracy(right: np.ndarray, groups: np.ndarray) -> tuple[float, float, float]:
+    """Returns the mean of right answers, and its 95% interval, which knows of groups.
+
+    The interval is Wilson's, for as many independent images as the groups are worth.
+
+    Args:
+        right: Share of right answers for each image, `(N,)`.
+        groups: Group of each image, int from 0 `(N,)`.
+    """
+    mean = float(right.mean())
+    variance = float(np.square(np.bincount(groups, right - mean)).sum()) / len(right) ** 2
+    alone = float(np.square(right - mean).sum()) / len(right) ** 2
+    # As many independent images as have this variance; all alike leave it open.
+    count = len(right) * min(1.0, alone / variance) if variance else float(groups.max() + 1)
+    count = max(1, round(count))
+    return mean, *wilson_interval(round(mean * count), count)
 
 
 def beside_references(low: float, references: Iterable[tuple[str, float]]) -> str:

@@ -26,6 +26,7 @@ from keras_vit.training.data.spec import Data
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.references import larger_size
+from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
@@ -33,10 +34,7 @@ from keras_vit.training.trust.calibration_bound import (
     HEADING,
     Decision,
     check_counts,
-    compute_scores,
-    counted,
     find_decision,
-    spaced,
     with_section,
 )
 from keras_vit.utils.fields import required

@@ -16,12 +16,15 @@ import scipy.special
 
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.models.rebuild import head_of
-from keras_vit.training.evaluation.references import beside_references, most_frequent
+from keras_vit.training.evaluation.references import (
+    beside_references,
+    expected_accuracy,
+    most_frequent,
+)
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
+from keras_vit.training.evaluation.scores import compute_scores, spaced
+from keras_vit.training.evaluation.simple_reference import reference_of_files
 from keras_vit.training.settings import FineTuning
-from keras_vit.training.trust.calibration_bound import compute_scores, spaced
-from keras_vit.training.trust.photo_check import expected_accuracy
-from keras_vit.training.trust.shortcuts import all_photo_facts, simple_reference
 from keras_vit.utils.fields import required
 
 from .plan import TrainingPlan
@@ -141,8 +144,8 @@ def simple_fact(plan: TrainingPlan) -> dict[str, Any] | None:
     examples, groups = _some_images(plan, MAX_SIMPLE)
     if plan.source.task == MULTILABEL or not groups.any():
         return None
-    facts = all_photo_facts(encoded for encoded, _ in examples.encoded())
-    name, accuracy = simple_reference(facts, examples.labels, groups)
+    images = (encoded for encoded, _ in examples.encoded())
+    name, accuracy = reference_of_files(images, examples.labels, groups)
     reason = f"{name}, of {len(examples)} training images that are left out"
     return {"value": f"{accuracy:.1%} right", "from": reason, "reference": [name, accuracy]}
 

@@ -33,9 +33,10 @@ from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.references import describe_seen
 from keras_vit.training.evaluation.results import pretraining_fields, versions
+from keras_vit.training.evaluation.scores import counted
 from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, MaskedPatches
-from keras_vit.training.trust.calibration_bound import check_counts, counted
+from keras_vit.training.trust.calibration_bound import check_counts
 from keras_vit.utils.fields import flag_of, required
 from keras_vit.utils.files import RECIPE, atomic_write, changed_fields
 

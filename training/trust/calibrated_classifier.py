@@ -20,6 +20,7 @@ from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec, spec_of_run
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.held_out import choose_images
+from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import (
@@ -33,11 +34,8 @@ from keras_vit.utils.files import (
 
 from .calibration_bound import (
     check_counts,
-    compute_scores,
-    counted,
     find_decision,
     recognises_strange,
-    spaced,
     with_section,
 )
 

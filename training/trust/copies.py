@@ -23,12 +23,13 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from keras_vit.training.evaluation.embeddings import nearest
+from keras_vit.training.evaluation.simple_reference import GREY, grey_photo
 from keras_vit.utils.progress import progress_bar
 
 EXACT, NEAR, ALIKE = "exact", "near", "alike"
 
 CROP = 0.05  # Share of each side that a cropped copy may lack.
-THUMBNAIL, GREY = 32, 96  # Pixels per side.
+THUMBNAIL = 32  # Pixels per side.
 
 # Photos that each is compared with by pixels, and `_NEIGHBOURS` by features.
 CANDIDATES = 12
@@ -110,7 +111,7 @@ class Fingerprint(NamedTuple):
 def photo_print(image: Image.Image) -> Fingerprint:
     """Returns the fingerprint of an upright image in RGB."""
     digest = hashlib.blake2b(repr(image.size).encode() + image.tobytes(), digest_size=16)
-    grey = image.convert("L").resize((GREY, GREY), Image.Resampling.LANCZOS)
+    grey = grey_photo(image)
     small = grey.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR)
     return Fingerprint(digest.digest(), np.asarray(small), np.asarray(grey), min(image.size))
 

@@ -13,15 +13,19 @@ from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.prediction import highest
 from keras_vit.training.data.examples import task_of, typical_size
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.evaluation.measures import wilson_interval
 from keras_vit.training.evaluation.predictions import build_evaluated
-from keras_vit.training.evaluation.references import describe_seen, most_frequent
+from keras_vit.training.evaluation.references import (
+    describe_seen,
+    expected_accuracy,
+    most_frequent,
+)
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
+from keras_vit.training.evaluation.simple_reference import on_all_cores, simple_reference
 from keras_vit.utils.progress import progress_bar
 
 from .check_report import CheckReport, Finding, write_check
 from .copies import ALIKE, find_copies, joined_groups
-from .shortcuts import PhotoFacts, all_photo_facts, find_shortcuts, simple_reference
+from .shortcuts import PhotoFacts, find_shortcuts, photo_facts
 from .wrong_labels import doubts_of_classes
 
 DEFAULT_MODEL = "ViT-B/16"
@@ -85,7 +89,7 @@ def check_photos(
     encoded = (image for examples in splits.values() for image, _ in examples.encoded())
     facts: list[PhotoFacts] = []
     with progress_bar(len(names), "files", disable=not progress) as bar:
-        for photo in all_photo_facts(encoded):
+        for photo in on_all_cores(photo_facts, encoded):
             facts.append(photo)
             bar.update(1)
     class_names = tuple(source.class_names)
@@ -100,7 +104,10 @@ def check_photos(
     scores = ridge.left_out_predictions
     doubts = doubts_of_classes(scores, labels)
     accuracy = expected_accuracy((scores.argmax(axis=1) == labels).astype("float64"), groups)
-    references = (most_frequent(labels, class_names), simple_reference(facts, labels, groups))
+    numbers = [photo.simple for photo in facts]
+    greys = [photo.fingerprint.grey for photo in facts]
+    simple = simple_reference(numbers, greys, labels, groups)
+    references = (most_frequent(labels, class_names), simple)
     unjudged = ""
     if accuracy[1] <= references[0][1]:
         always = "{} ({:.1%})".format(*references[0])
@@ -188,21 +195,3 @@ def _copies(copies, labels, parts):
         near = [("the other image", [first])]
         rows.append(Finding(kind, second, how, detail, other=first, near=near))
     return sorted(rows, key=lambda row: ("leaks", "conflicts", "copies").index(row.kind))
-
-
-def expected_accuracy(right: np.ndarray, groups: np.ndarray) -> tuple[float, float, float]:
-    """Returns the mean of right answers, and its 95% interval, which knows of groups.
-
-    The interval is Wilson's, for as many independent images as the groups are worth.
-
-    Args:
-        right: Share of right answers for each image, `(N,)`.
-        groups: Group of each image, int from 0 `(N,)`.
-    """
-    mean = float(right.mean())
-    variance = float(np.square(np.bincount(groups, right - mean)).sum()) / len(right) ** 2
-    alone = float(np.square(right - mean).sum()) / len(right) ** 2
-    # As many independent images as have this variance; all alike leave it open.
-    count = len(right) * min(1.0, alone / variance) if variance else float(groups.max() + 1)
-    count = max(1, round(count))
-    return mean, *wilson_interval(round(mean * count), count)

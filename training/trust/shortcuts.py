@@ -7,10 +7,8 @@ small ridge regression, whose leave-one-out predictions must be better than with
 from __future__ import annotations
 
 import io
-import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +16,11 @@ from PIL import Image
 from scipy import stats
 
 from keras_vit.images.transcoding import kind_of, with_pixels
-from keras_vit.training.data.split_record import usable_cores
 from keras_vit.training.evaluation.measures import holm
-from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
+from keras_vit.training.evaluation.ridge import Decomposition
+from keras_vit.training.evaluation.simple_reference import simple_numbers
 
-from .copies import GREY, Fingerprint, photo_print
+from .copies import Fingerprint, photo_print
 
 MAX_P_VALUE = 0.01  # After Holm's correction.
 MIN_AUROC = 0.95  # One class against the others: a p-value alone finds every bright sky.
@@ -34,9 +32,6 @@ _BINS = 16  # Parts of a number, by quantiles.
 _CAMERAS = 20  # The most frequent; the others are one.
 _L2 = (1e-3, 1e-1, 1e1)  # In units of the mean eigenvalue.
 
-
-_BLOCKS = 16  # Per side, of the contrasts.
-_PIXELS = 24  # Per side, of the grey photo that is a reference.
 
 _SIDE = 16  # Pixels per side of the surroundings.
 _BORDER_SIDE = 32  # Pixels per side of the image whose outermost pixels are the border.
@@ -84,84 +79,6 @@ def _facts(encoded, image):
         "surroundings": _without_centre(small),
     }
     return PhotoFacts(photo_print(image), readings, simple_numbers(image))
-
-
-def simple_numbers(image: Image.Image) -> np.ndarray:
-    """Returns thirty numbers of a photo at its own size, float32 `(30,)`.
-
-    They are the logarithms of eight quantiles over the blocks of a grid, from the least to the
-    largest, of three contrasts: the standard deviation, the difference to the right neighbour, and
-    that to the mean of all four neighbours. Then the contrast of the photo, the mean of each
-    colour, and the logarithms of width and height.
-
-    Args:
-        image: The photo, upright.
-    """
-    colours = np.asarray(image.convert("RGB"), "float32")
-    grey = np.pad(colours @ np.array([0.299, 0.587, 0.114], "float32"), 1, "reflect")
-    centre, right = grey[1:-1, 1:-1], grey[1:-1, 2:]
-    around = grey[2:, 1:-1] + grey[:-2, 1:-1] + right + grey[1:-1, :-2]
-    contrasts = (
-        np.sqrt(np.maximum(_means_of_blocks(centre**2) - _means_of_blocks(centre) ** 2, 0)),
-        _means_of_blocks(np.abs(right - centre)),
-        _means_of_blocks(np.abs(around - 4 * centre)),
-    )
-    quantiles = np.quantile(np.reshape(contrasts, (3, -1)), np.linspace(0, 1, 8), axis=1)
-    rest = (grey.std(keepdims=True)[0], colours.mean(axis=(0, 1)), np.log(image.size))
-    return np.concatenate([np.log1p(quantiles.T).ravel(), *rest]).astype("float32")
-
-
-def _means_of_blocks(values):
-    """Returns the mean of each block of `(H, W)`, of as many blocks as there are pixels."""
-    for axis, size in enumerate(values.shape):
-        edges = np.linspace(0, size, min(_BLOCKS, size) + 1).astype(int)
-        sums = np.add.reduceat(values, edges[:-1], axis=axis)
-        values = sums / np.expand_dims(np.diff(edges), 1 - axis)
-    return values
-
-
-def simple_reference(
-    facts: Iterable[PhotoFacts], labels: np.ndarray, groups: np.ndarray
-) -> tuple[str, float]:
-    """Returns the name and the accuracy of the better of two ridge regressions, each left out.
-
-    One is of the `simple_numbers`, the other of the grey pixels of a small photo.
-
-    Args:
-        facts: Facts about the N photos.
-        labels: Class numbers `(N,)`.
-        groups: Group of each photo, int `(N,)`, at least two; a group is left out as a whole.
-    """
-    photos = [(photo.simple, _pixels(photo.fingerprint)) for photo in facts]
-    numbers, pixels = (np.stack(values) for values in zip(*photos, strict=True))
-    references = [
-        ("thirty simple numbers of each photo", _left_out_accuracy(numbers, labels, groups)),
-        (f"{_PIXELS} x {_PIXELS} grey pixels", _left_out_accuracy(pixels, labels, groups)),
-    ]
-    return max(references, key=lambda reference: reference[1])
-
-
-def _pixels(fingerprint):
-    """Returns the means of the blocks of a fingerprint's grey photo, float32 `(576,)`."""
-    block = GREY // _PIXELS
-    blocks = fingerprint.grey.reshape(_PIXELS, block, _PIXELS, block)
-    return blocks.mean(axis=(1, 3), dtype="float32").ravel()
-
-
-def _left_out_accuracy(numbers, labels, groups):
-    """Returns the accuracy of a ridge regression of numbers `(N, D)`."""
-    scaled = (numbers - numbers.mean(axis=0)) / np.maximum(numbers.std(axis=0), 1e-6)
-    decomposition = Decomposition(scaled)
-    ridge = decomposition.ridge(one_hot(labels), decomposition.l2_of(L2_SHARES), groups=groups)
-    return float((ridge.left_out_predictions.argmax(axis=1) == labels).mean())
-
-
-def all_photo_facts(images: Iterable[bytes]) -> Iterator[PhotoFacts]:
-    """Yields the facts about each image file, in order, on all cores."""
-    waiting = iter(images)
-    with ThreadPoolExecutor(usable_cores()) as pool:  # Pillow decodes without Python's lock.
-        while some := list(itertools.islice(waiting, 8 * usable_cores())):
-            yield from pool.map(photo_facts, some)
 
 
 def _jpeg_quality(image):

@@ -7,11 +7,10 @@ import pytest
 
 from keras_vit.description import Labels
 from keras_vit.training.evaluation.measures import scaled_probabilities
+from keras_vit.training.evaluation.scores import Scores, distinct
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibration_bound import (
     Decision,
-    Scores,
-    distinct,
     find_decision,
     with_section,
 )

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
+from keras_vit.training.evaluation.references import expected_accuracy
 from keras_vit.training.evaluation.ridge import Decomposition, one_hot
 from keras_vit.training.trust import wrong_labels
-from keras_vit.training.trust.photo_check import expected_accuracy
 from keras_vit.training.trust.wrong_labels import doubts_of_classes
 
 CLASSES, IMAGES = 5, 500

@@ -1,0 +1,114 @@
+"""Features and logits of images, and which of them count as independent."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.models.rebuild import head_of
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data import Examples
+
+from .predictions import extract
+
+MAX_TRAINING = 10_000  # Images whose features the leverage is computed from.
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """Features and logits of images with their labels.
+
+    Args:
+        features: The input of the head, float32 `(N, D)`.
+        logits: float64 `(N, K)`.
+        labels: Class numbers `(N,)`.
+    """
+
+    features: np.ndarray
+    logits: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def at(self, places: np.ndarray) -> Scores:
+        """Returns the scores of some images."""
+        return Scores(self.features[places], self.logits[places], self.labels[places])
+
+
+def compute_scores(
+    model: keras.Model, examples: Examples, preprocessing: Preprocessing, **options: Any
+) -> Scores:
+    """Returns the features and logits of images.
+
+    Args:
+        model: From images to probabilities `(B, K)`.
+        examples: The images, labelled with numbers of the model's classes.
+        preprocessing: How an image becomes the model's input.
+        **options: See `predictions.extract`.
+
+    Raises:
+        ValueError: If the model's output is not one head's.
+    """
+    kernel, *bias = map(keras.ops.convert_to_numpy, head_of(model).weights)
+    found = extract(model, examples, preprocessing=preprocessing, **options)
+    logits = (found.values @ kernel + (bias[0] if bias else 0)).astype("float64")
+    return Scores(found.values, logits, found.labels)
+
+
+def spaced(examples: Examples, most: int = MAX_TRAINING) -> Examples | None:
+    """Returns so many images at most, evenly spaced; None of none."""
+    count = min(len(examples), most)
+    if not count:
+        return None
+    places = np.linspace(0, len(examples) - 1, count).round().astype(int)
+    return examples.take(np.unique(places))
+
+
+def distinct(*keys: Sequence) -> np.ndarray:
+    """Returns the places of images that have no key in common, one of each at random.
+
+    Copies and images of a group are no independent draws, which the bound is for.
+
+    Args:
+        *keys: The content of each image, its group and so on, each `(N,)`.
+    """
+    seen: list[set] = [set() for _ in keys]
+    found = []
+    for place in np.random.default_rng(0).permutation(len(keys[0])):
+        of_image = [key[place] for key in keys]
+        if not any(key in known for key, known in zip(of_image, seen, strict=True)):
+            found.append(place)
+        for key, known in zip(of_image, seen, strict=True):
+            known.add(key)
+    return np.sort(np.array(found, "int64"))
+
+
+def counted(
+    examples: Examples, groups: Mapping[str, int] | None, log: Callable[[str], object]
+) -> tuple[Examples, bool]:
+    """Returns the calibration images that count, one of each content and of each group.
+
+    Returned with them is whether there are groups or copies.
+
+    Args:
+        examples: The calibration images.
+        groups: The group of each image by its name; None where images are not grouped.
+        log: Receives a line about the others.
+    """
+    numbers = examples.fingerprints()
+    if numbers is None:  # Record files, all of which are read now.
+        numbers = Examples.fingerprints(examples)
+    contents = [number or name for number, name in zip(numbers, examples.names, strict=True)]
+    of_images = [(groups or {}).get(name, name) for name in examples.names]
+    places = distinct(contents, of_images)
+    if left := len(examples) - len(places):
+        log(
+            f"split   {left} of the {len(examples)} calibration images do not count: copies, or of "
+            "one group with another"
+        )
+    return examples.take(places), bool(groups or left)
