@@ -113,7 +113,7 @@ def sides(classifier, data, count):
     from keras_vit.images.listing import image_files
     from keras_vit.prediction import predict_batch
     from keras_vit.training.data import evaluation_batches, open_source
-    from keras_vit.training.evaluation.held_out import evaluate_classifier
+    from keras_vit.training.evaluation.classification import evaluate_classifier
 
     examples = open_source(data, holdout=0, verify=False).splits["train"]
     batches = evaluation_batches(

@@ -62,7 +62,7 @@ PACKAGES = {
         "Evaluation",
         (
             *("classification", "measures", "few_shot"),
-            *("embeddings", "predictions", "protocols", "results"),
+            *("embeddings", "predictions", "results"),
         ),
     ),
     "keras_vit.training.trust": ("Checks, decisions, comparisons", ()),

@@ -37,7 +37,7 @@ from keras_vit import load_classifier
 from keras_vit.training import FineTuning, finetune, recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
-from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.evaluation.results import (

@@ -12,7 +12,7 @@ import pytest
 
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.classifier_folder import load_classifier
-from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate_classifier
 
 # Most of the time is compilation; these programs run once.
 FLAGS = (

@@ -8,8 +8,13 @@ import pathlib
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, check_output
-from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
-from keras_vit.training.evaluation.results import RESULT, Result, protocol_of, task_of
+from keras_vit.training.evaluation.results import (
+    IMAGENET_PROTOCOLS,
+    RESULT,
+    Result,
+    protocol_of,
+    task_of,
+)
 from keras_vit.utils.fields import part, setting
 
 
@@ -55,7 +60,7 @@ class Evaluate(Command):
         if self.model.weights:
             raise ValueError("--weights goes with --protocol.")
         from keras_vit.models.opening import open_model
-        from keras_vit.training.evaluation.held_out import evaluate_classifier
+        from keras_vit.training.evaluation.classification import evaluate_classifier
         from keras_vit.training.evaluation.predictions import evaluated_classifier
 
         size = self.model.image_size

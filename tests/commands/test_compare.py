@@ -6,7 +6,7 @@ import pytest
 import keras_vit
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
-from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.trust import compare_classifiers
 from makers import tiny_config, write_picture
 

@@ -7,7 +7,7 @@ import pytest
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import open_source
 from keras_vit.training.data.tfrecords import write_records
-from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate_classifier
 
 
 def test_the_report_is_printed_and_written(command, tiny, colors, tmp_path):

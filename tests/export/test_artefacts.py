@@ -18,7 +18,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.configs.recognition import config_of
 from keras_vit.export.artefacts import RuntimeModel, load_artefact
 from keras_vit.export.formats import FORMATS, Signature
-from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.utils.files import EXPORT_MARKERS
 
 

@@ -27,7 +27,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.command_line import main
-from keras_vit.training.evaluation import few_shot, predictions, protocols
+from keras_vit.training.evaluation import few_shot, predictions
 
 CLASSES = ("cat", "dog")
 FOLDERS = ("holiday/a", "holiday/b", "pictures/a", "strangers/a", "week31/a", "week32/a")
@@ -114,7 +114,6 @@ def names():
         "np": np,
         "few_shot": few_shot,
         "build_evaluated": predictions.build_evaluated,
-        "FEW_SHOT_RESIZE": protocols.FEW_SHOT_RESIZE,
         "image": np.asarray(Image.open("garden.jpg")),
         "images": images,
         "batches": batches,

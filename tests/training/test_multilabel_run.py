@@ -19,7 +19,7 @@ from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.results import Result
 from keras_vit.training.run.finetune import finetune
 from makers import write_picture

@@ -6,7 +6,7 @@ from runs import SignalAt, silent, tiny_settings
 
 import keras_vit
 from keras_vit.training import PreTraining, finetune
-from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.run_options import RunOptions

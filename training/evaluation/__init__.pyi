@@ -3,6 +3,5 @@ from . import (
     few_shot as few_shot,
     measures as measures,
     predictions as predictions,
-    protocols as protocols,
     results as results,
 )

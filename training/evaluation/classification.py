@@ -16,7 +16,9 @@ from keras_vit.prediction import split_answers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.training.data.examples import task_of
+from keras_vit.training.data.spec import Data, data_spec
 
+from .held_out import choose_images
 from .measures import average_precision, best_threshold
 from .predictions import predictions_of, without
 from .reports import ClassificationReport, EvaluationReport, MultilabelReport
@@ -203,6 +205,58 @@ def evaluate_examples(
         abstains=classifier.description.labels.abstains,
         **options,
     )
+
+
+def evaluate_classifier(
+    classifier: Classifier,
+    data: Data,
+    *,
+    split: str | None = None,
+    batch_size: int = 32,
+    progress: bool = False,
+    **data_options: Any,
+) -> EvaluationReport:
+    """Evaluates a classifier on a data set; classes are matched by their names.
+
+    An image that the classifier's run trained on, chose its weights by or held out is known by its
+    content: the report is about the images that were held out, and images that are new to the run
+    have a separate report, `report.new`. `report.split_lines` say what was evaluated and what
+    was left out. Record files and exports have no such record: there the data are
+    split anew. Files that cannot be decoded are noticed when they are evaluated, unless a split
+    depends on them.
+
+    Args:
+        classifier: The classifier.
+        data: A folder, a CSV file, "tfds:NAME", arrays and so on; see `open_source`. Class
+            numbers in arrays follow the classifier. Or a `DataSpec`.
+        split: "train", "validation", "calibration" or "test", in the run where it recorded its
+            split; by default "test" if the run or the data have it, else all images.
+        batch_size: Images in a batch; does not change the results.
+        progress: Whether to show a line with the rate and the time left.
+        **data_options: `data_dir`, `strict` and `follow_symlinks`; see `DataSpec`.
+
+    Returns:
+        The report of the classifier's task.
+
+    Raises:
+        ValueError: If the data cannot be opened, lack the split, have a class that the
+            classifier does not know, or are multi-label where it gives one class.
+    """
+    images = choose_images(classifier, data_spec(data, **data_options), split)
+
+    def report_of(examples: Examples) -> EvaluationReport:
+        return evaluate_examples(
+            classifier,
+            examples,
+            images.source.class_names,
+            batch_size=batch_size,
+            skipped=images.source.skipped if examples is images.examples else (),
+            skip_unreadable=images.skip_unreadable,
+            progress=progress,
+        )
+
+    new = None if images.new is None else report_of(images.new)
+    return dataclasses.replace(report_of(images.examples), split_lines=images.lines, new=new)
 
 
 def _is_in_top(count, scores, labels):

@@ -24,7 +24,7 @@ from keras_vit.utils.report import Report, Table
 
 from .measures import accuracy_text
 from .predictions import EvaluatedModel
-from .protocols import L2, SEEDS, SHOTS
+from .results import L2, SEEDS, SHOTS
 
 BIAS_FEATURE = 100.0  # Large, so that its weight is nearly free of regularisation.
 STD_EPSILON = 1e-5
@@ -235,7 +235,7 @@ def evaluate(
             the test images has no training image.
 
     Example:
-    >>> model = build_evaluated("ViT-B/16", weights="imagenet21k", evaluation=FEW_SHOT_RESIZE)
+    >>> model = build_evaluated("ViT-B/16", weights="imagenet21k", evaluation="resize_central_crop")
     >>> print(few_shot.evaluate(model, open_source("tfds:oxford_iiit_pet"), shots=[5]))
     """
     train, test, names = source.splits["train"], source.splits.get("test"), source.class_names

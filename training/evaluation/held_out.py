@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from keras_vit.classifier import Classifier, is_export
 from keras_vit.description.class_labels import look_alikes
-from keras_vit.training.data import DataSpec, Examples, Source
+from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.parts import groups_of
-from keras_vit.training.data.spec import EVALUATED_DATA, Data, data_spec, spec_of_run
+from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, spec_of_run
 from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
 
-from .classification import evaluate_examples
 from .predictions import without
-from .reports import EvaluationReport
 
 _KNOWN_GROUP = "known group"
 _WORDS = {
@@ -64,58 +61,6 @@ class EvaluatedImages:
     seen: np.ndarray | None = None
     trained: Examples | None = None
     record: SplitRecord | None = None
-
-
-def evaluate_classifier(
-    classifier: Classifier,
-    data: Data,
-    *,
-    split: str | None = None,
-    batch_size: int = 32,
-    progress: bool = False,
-    **data_options: Any,
-) -> EvaluationReport:
-    """Evaluates a classifier on a data set; classes are matched by their names.
-
-    An image that the classifier's run trained on, chose its weights by or held out is known by its
-    content: the report is about the images that were held out, and images that are new to the run
-    have a separate report, `report.new`. `report.split_lines` say what was evaluated and what
-    was left out. Runs of earlier versions and record files have no such record: there the data are
-    split anew. Files that cannot be decoded are noticed when they are evaluated, unless a split
-    depends on them.
-
-    Args:
-        classifier: The classifier.
-        data: A folder, a CSV file, "tfds:NAME", arrays and so on; see `open_source`. Class
-            numbers in arrays follow the classifier. Or a `DataSpec`.
-        split: "train", "validation", "calibration" or "test", in the run where it recorded its
-            split; by default "test" if the run or the data have it, else all images.
-        batch_size: Images in a batch; does not change the results.
-        progress: Whether to show a line with the rate and the time left.
-        **data_options: `data_dir`, `strict` and `follow_symlinks`; see `DataSpec`.
-
-    Returns:
-        The report of the classifier's task.
-
-    Raises:
-        ValueError: If the data cannot be opened, lack the split, have a class that the
-            classifier does not know, or are multi-label where it gives one class.
-    """
-    images = choose_images(classifier, data_spec(data, **data_options), split)
-
-    def report_of(examples: Examples) -> EvaluationReport:
-        return evaluate_examples(
-            classifier,
-            examples,
-            images.source.class_names,
-            batch_size=batch_size,
-            skipped=images.source.skipped if examples is images.examples else (),
-            skip_unreadable=images.skip_unreadable,
-            progress=progress,
-        )
-
-    new = None if images.new is None else report_of(images.new)
-    return dataclasses.replace(report_of(images.examples), split_lines=images.lines, new=new)
 
 
 def choose_images(

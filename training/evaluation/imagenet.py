@@ -31,7 +31,7 @@ from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.evaluation.measures import Share
 from keras_vit.training.evaluation.predictions import predictions
-from keras_vit.training.evaluation.protocols import IMAGENET_PROTOCOLS
+from keras_vit.training.evaluation.results import IMAGENET_PROTOCOLS
 from keras_vit.utils.files import read_json
 
 NUM_CLASSES = 1000

@@ -23,8 +23,7 @@ from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.fields import required
 from keras_vit.utils.progress import progress_bar
 
-from .protocols import FEW_SHOT_RESIZE
-from .results import PRETRAINING, pretraining_fields
+from .results import FEW_SHOT_RESIZE, PRETRAINING, pretraining_fields
 
 if TYPE_CHECKING:
     import keras

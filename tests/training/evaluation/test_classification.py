@@ -14,7 +14,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source, sources
 from keras_vit.training.evaluation import classification, measures, reports
-from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate_classifier
 from makers import write_classes
 
 NAMES = ("ant", "bee", "crow", "dog", "emu", "fox", "gnu")

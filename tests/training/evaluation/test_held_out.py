@@ -12,7 +12,7 @@ from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.evaluation import held_out
-from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate_classifier
 from makers import COLORS, write_classes
 
 NAMES = tuple(COLORS)

@@ -17,7 +17,7 @@ from keras_vit.models.rebuild import inference_model
 from keras_vit.training import finetune
 from keras_vit.training.data import batches
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
-from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.run.finetune import pretrain_masked_patches
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.settings import MaskedPatches

@@ -18,8 +18,7 @@ from keras_vit.models.rebuild import without_unknown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
-from keras_vit.training.evaluation.classification import evaluate
-from keras_vit.training.evaluation.held_out import evaluate_classifier
+from keras_vit.training.evaluation.classification import evaluate, evaluate_classifier
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust import calibrated_classifier
 from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
