@@ -12,7 +12,6 @@ import numpy as np
 
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
-from keras_vit.images.pages import facts_table, heading, paragraph, wide_picture, write_page
 from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.images.samples import read_images
 from keras_vit.inspection.attention_probabilities import keras_model, token_layout
@@ -23,6 +22,7 @@ from keras_vit.inspection.embedding_weights import (
     filter_components,
     position_similarity,
 )
+from keras_vit.inspection.pages import facts_table, heading, paragraph, wide_picture, write_page
 from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
 from keras_vit.prediction import predict_batch
 from keras_vit.preprocessing import Preprocessing

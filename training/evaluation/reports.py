@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
-from keras_vit.images.pages import (
+from keras_vit.inspection.pages import (
     GridPicture,
     facts_table,
     heading,

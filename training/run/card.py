@@ -13,7 +13,9 @@ from keras_vit.description import UNKNOWN, Description
 from keras_vit.description.class_labels import MULTILABEL, SCORES, SEPARATOR
 from keras_vit.description.description_texts import hub_licence, without_header
 from keras_vit.hub.downloads import RepositoryName, import_hugging_face
-from keras_vit.images.pages import (
+from keras_vit.images.samples import at_model_size, encoded_png
+from keras_vit.images.transcoding import decode_file
+from keras_vit.inspection.pages import (
     GridPicture,
     facts_table,
     heading,
@@ -22,8 +24,6 @@ from keras_vit.images.pages import (
     picture_grid,
     write_page,
 )
-from keras_vit.images.samples import at_model_size, encoded_png
-from keras_vit.images.transcoding import decode_file
 from keras_vit.preprocessing import describe_range
 from keras_vit.training.data import training_batches
 from keras_vit.training.data.augmentations import mixes_batches

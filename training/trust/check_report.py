@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.images.pages import data_address, facts_table, thumbnail, write_page
+from keras_vit.inspection.pages import data_address, facts_table, thumbnail, write_page
 from keras_vit.training.data import DataSpec, Examples
 from keras_vit.training.data.corrections import table_lines
 from keras_vit.training.data.image_files import NO_CLASS, NO_FILE, NOT_UTF_8
