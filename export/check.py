@@ -35,7 +35,7 @@ from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.images.transcoding import transcoded, transcoded_file
 from keras_vit.prediction import predict_batch
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import parse_json
+from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.safe_text import for_line
 
 from .artefacts import open_export, read_pixels, reason_of, report_program, with_size

@@ -19,7 +19,8 @@ from keras_vit._installation import import_optional
 from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.description import Description, check_class_names, description_texts
 from keras_vit.utils.fields import check_fields, setting
-from keras_vit.utils.files import CLASSES, parse_json
+from keras_vit.utils.files import CLASSES
+from keras_vit.utils.json_files import parse_json
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,8 @@ import pathlib
 from collections.abc import Iterable, Iterator
 
 from keras_vit.training.evaluation.results import FORMAT, RESULT, Result
-from keras_vit.utils.files import MODEL, RECIPE, read_json
+from keras_vit.utils.files import MODEL, RECIPE
+from keras_vit.utils.json_files import read_json
 
 
 def read_result(path: str | os.PathLike) -> Result:

@@ -9,21 +9,18 @@ import pytest
 from keras_vit.checkpoints.repositories import classifier_folder
 from keras_vit.utils import files
 from keras_vit.utils.files import (
-    MAX_DEPTH,
     DiskError,
     atomic_folder,
     atomic_write,
-    check_fields,
     check_file,
     check_folder,
     check_own_files,
     named_disk_errors,
-    parse_json,
     path_inside,
-    read_json,
     write_csv,
     write_text,
 )
+from keras_vit.utils.json_files import MAX_DEPTH, check_fields, parse_json, read_json
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LEADING_OUT = ("../x", "a/../../x", "..", "/x", "//x", "a/./../../x", "..\\x", "C:x", "a\0b", "a/")

@@ -20,7 +20,8 @@ import numpy as np
 
 from keras_vit._installation import import_optional
 from keras_vit.description import Description
-from keras_vit.utils.files import atomic_write, parse_json
+from keras_vit.utils.files import atomic_write
+from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.safe_text import first_line
 
 # The value of an array in an open file, by the array's key.

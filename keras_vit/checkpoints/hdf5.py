@@ -30,7 +30,8 @@ from keras_vit.checkpoints.formats import (
 )
 from keras_vit.description import Description
 from keras_vit.keras_private import load_keras_model, safe_get_h5_dataset
-from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS, parse_json, read_json
+from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS
+from keras_vit.utils.json_files import parse_json, read_json
 from keras_vit.utils.quiet_tensorflow import check_not_forked
 from keras_vit.utils.safe_text import first_line
 

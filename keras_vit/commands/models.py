@@ -7,7 +7,7 @@ import dataclasses
 from keras_vit import configs
 from keras_vit.commands import Command
 from keras_vit.utils.fields import setting
-from keras_vit.utils.files import changed_fields
+from keras_vit.utils.json_files import changed_fields
 from keras_vit.utils.report import align_columns
 
 

@@ -67,7 +67,7 @@ class Push(Command):
         from keras_vit.description.description_texts import TEXTS, description_of_folder
         from keras_vit.description.without_paths import without_paths
         from keras_vit.training.run.card import hub_card
-        from keras_vit.utils.files import read_json
+        from keras_vit.utils.json_files import read_json
 
         classifier = classifier_folder(self.folder)
         model = classifier / files.MODEL

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from keras_vit.utils.files import check_fields
+from keras_vit.utils.json_files import check_fields
 
 MULTICLASS, MULTILABEL = "multiclass", "multilabel"
 TASKS = (MULTICLASS, MULTILABEL)

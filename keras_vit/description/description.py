@@ -20,7 +20,7 @@ from keras_vit.configs.counting import cost_of
 from keras_vit.configs.recognition import config_of, config_of_json
 from keras_vit.description.class_labels import UNKNOWN, Labels, task_of_activation
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
-from keras_vit.utils.files import changed_fields, check_fields
+from keras_vit.utils.json_files import changed_fields, check_fields
 
 
 @dataclasses.dataclass(frozen=True)

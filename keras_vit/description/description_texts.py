@@ -10,7 +10,8 @@ from typing import Any
 
 from keras_vit.description import Description, description_text
 from keras_vit.description.class_labels import ACTIVATIONS, MULTILABEL, UNKNOWN
-from keras_vit.utils.files import CARD, CLASSES, DESCRIPTION, PREPROCESSING, TASK, parse_json
+from keras_vit.utils.files import CARD, CLASSES, DESCRIPTION, PREPROCESSING, TASK
+from keras_vit.utils.json_files import parse_json
 
 TEXTS = (DESCRIPTION, CLASSES)  # In a folder.
 EXPORT_TEXTS = (*TEXTS, PREPROCESSING, TASK)

@@ -13,7 +13,7 @@ import numpy as np
 from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
 from keras_vit.layers.eager_pytorch import CalledDirectly, on_pytorch
 from keras_vit.layers.fused_attention import compute_capability
-from keras_vit.utils.files import changed_fields
+from keras_vit.utils.json_files import changed_fields
 
 
 class CompositeLayer(CalledDirectly):

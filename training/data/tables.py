@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR, composed
 from keras_vit.images.listing import has_image_suffix
-from keras_vit.utils.files import parse_json
+from keras_vit.utils.json_files import parse_json
 
 from .examples import first_names
 from .parts import SPLITS, shared_parts, words_of

@@ -32,7 +32,7 @@ from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.evaluation.measures import Share
 from keras_vit.training.evaluation.predictions import predictions
 from keras_vit.training.evaluation.results import IMAGENET_PROTOCOLS
-from keras_vit.utils.files import read_json
+from keras_vit.utils.json_files import read_json
 
 NUM_CLASSES = 1000
 OBJECTNET_BORDER = 2  # Pixels of red around every image, which mark it as a test image; cut off.

@@ -20,7 +20,8 @@ from typing import Any, Self
 from keras_vit._version import __version__
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.without_paths import last_part, without_paths
-from keras_vit.utils.files import MODEL, RECIPE, read_json, write_text
+from keras_vit.utils.files import MODEL, RECIPE, write_text
+from keras_vit.utils.json_files import read_json
 
 RESULT = "result.json"
 FORMAT = 1  # Version of result files.

@@ -29,10 +29,10 @@ from keras_vit.utils.files import (
     check_folder,
     output_place,
     publish_folder,
-    read_json,
     remove_leftovers,
     write_text,
 )
+from keras_vit.utils.json_files import read_json
 
 PARTIAL = ".partial"
 LOCK = ".lock"  # Held by the process that writes; the system frees it when the process ends.

@@ -38,7 +38,8 @@ from keras_vit.training.recipes import HYPER_RULE_NAME
 from keras_vit.training.settings import FineTuning, MaskedPatches
 from keras_vit.training.trust.calibration_bound import check_counts
 from keras_vit.utils.fields import flag_of, required
-from keras_vit.utils.files import RECIPE, atomic_write, changed_fields
+from keras_vit.utils.files import RECIPE, atomic_write
+from keras_vit.utils.json_files import changed_fields
 
 from .card import write_run_page
 from .distillation import open_teacher

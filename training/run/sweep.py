@@ -17,7 +17,8 @@ from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
 from keras_vit.training.settings import FineTuning
-from keras_vit.utils.files import HISTORY, MODEL, RECIPE, read_json, write_text
+from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
+from keras_vit.utils.json_files import read_json
 from keras_vit.utils.report import markdown_table
 
 from .finetune import finetune

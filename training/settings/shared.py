@@ -19,7 +19,7 @@ from keras_vit.utils.fields import (
     required,
     setting,
 )
-from keras_vit.utils.files import changed_fields
+from keras_vit.utils.json_files import changed_fields
 
 from .declared import RESIZED_CROP, DeclaredSettings
 

@@ -13,7 +13,7 @@ from keras_vit.configs.recognition import sizes_of_shapes
 from keras_vit.description import Description, Labels
 from keras_vit.description.description_texts import description_of_texts, read_texts
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.utils import files
+from keras_vit.utils import json_files
 from keras_vit.utils.files import CLASSES, DESCRIPTION
 
 # Names of activations in `transformers` and timm.
@@ -41,7 +41,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     Raises:
         ValueError: If it holds no JSON object.
     """
-    return files.read_json(path) if path.is_file() else {}
+    return json_files.read_json(path) if path.is_file() else {}
 
 
 def check_sizes(shapes: Mapping[str, Any], path: pathlib.Path, **stated: Any) -> None:
