@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
 import os
 import pathlib
@@ -132,8 +131,9 @@ def folder_files(
         return files, ("",)
     classes = {str(file.label) for file in files} or {*names}
     _check_classes(classes, data, folder, reading)
-    for path in tables:
-        _compare_labels(path, files, reading)
+    reading.notes += [
+        f"the labels are the folders; --data {printable(path)} reads the table" for path in tables
+    ]
     return files, sorted_classes(classes)
 
 
@@ -190,13 +190,6 @@ def _images_by_class(root, parts, reading):
         folder = _entered(root, _repeats_a_part, reading)
     _leave_out_images(folder, reading)
     images = {path: _images_in(path, reading) for path in _folders(folder)}
-    by_name = {path.name.lower(): of_class for path, of_class in images.items()}
-    if by_name.get("images") and by_name.get("labels") == []:
-        raise ValueError(
-            "The folders images and labels of YOLO (Ultralytics) have boxes, which are not "
-            "read: put the images into a folder for each class, or list them in a CSV file "
-            f"path,label. Received: {printable(folder)}"
-        )
     if reading.spec.folders is None:
         _check_levels(folder, images, parts, reading.notes)
     if parts and not images:
@@ -269,22 +262,6 @@ def _files_of_tables(folder, tables, parts, reading):
     others = [path for path in _images_in(folder, reading) if os.path.normpath(path) not in listed]
     reading.skipped += [(printable(path), NO_ROW) for path in others]
     return files, sorted_classes(all_names(file.label for file in files))
-
-
-def _compare_labels(path, files, reading):
-    """Notes the labels of a table in a folder of classes that differ from the folders."""
-    quiet = dataclasses.replace(reading, notes=[], skipped=[], group_texts={})
-    try:
-        listed, _ = listed_files(read_label_table(path, []), str(path), path.parent, quiet)
-    except ValueError:
-        return  # No table of labels.
-    of_folders = {file.path: file.label for file in files}
-    others = [file for file in listed if of_folders.get(file.path, file.label) != file.label]
-    if others:
-        reading.notes.append(
-            f"the labels are the folders; {printable(path)} has others for {len(others):,} images, "
-            f"such as {others[0].label} for {printable(others[0].path)}: --data {path} reads these"
-        )
 
 
 def _leave_out_images(folder, reading):

@@ -36,10 +36,6 @@ _PATHS = (
 _LABELS = ("label", "labels", "class", "class_name", "category", "choice")
 _UNNAMED = re.compile(r"|Unnamed: \d+")  # The index that pandas writes, and reads again.
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
-# Words in the name of a column that says which part a row is in, and the values of such a column
-# that are no words for parts.
-_PART_COLUMNS = {*SPLITS, "set", "sub", "partition", "fold", "kfold", "split", "phase"}
-_PART_FLAG = re.compile(r"\d(\.0)?|true|false|yes|no|[tfyn]?", re.IGNORECASE)
 # Text of a list or dict.
 _OBJECT = re.compile(r"\{.*\}$|\[.*,.*\]$|[\[({]\s*(\w+\.\w+\()?['\"]", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
@@ -356,7 +352,7 @@ def _columns_of(columns, rows, title, reading):
         label = label_columns[0] if len(label_columns) == 1 else None
     used = (path, label, split, spec.group_by, *label_columns)
     others = [name for name in columns if name not in used]
-    of_parts = _columns_of_parts(rows, others, reading.notes, is_one_hot=label is None)
+    of_parts = _columns_of_parts(rows, others, reading.notes)
     classes = label_columns or [name for name in others if name not in of_parts]
     if path is None or not (label or classes) or not rows:
         raise ValueError(
@@ -377,17 +373,14 @@ def _first_column(names, columns):
     return next((by_name[name] for name in names if name in by_name), None)
 
 
-def _columns_of_parts(rows, columns, notes, *, is_one_hot):
-    """The columns that say which part a row is in, but are not read; a line names them."""
+def _columns_of_parts(rows, columns, notes):
+    """Columns of words for parts, or named as is_valid, are not read; a line names each."""
     unread = []
     for name in columns:
         values = sorted({str(row[name]).strip() for row in rows} - {""})
-        is_named = not _PART_COLUMNS.isdisjoint(w.removeprefix("is") for w in words_of(name))
-        if is_one_hot and _FLAGS.keys() >= {*values}:  # Else it may be a class, as test_tube.
-            is_named = is_named and name.lower().startswith("is")
-        has_flags = is_named and all(map(_PART_FLAG.fullmatch, values))
+        is_flag = re.sub(r"^is[ _]?", "", name.lower()) in SPLITS.keys() - {name.lower()}
         has_words = all(not SPLITS.keys().isdisjoint(words_of(value)) for value in values)
-        if values and (has_flags or has_words):
+        if values and (is_flag or has_words):
             unread.append(name)
             notes.append(
                 f"the column {name} ({first_names(values, 3)}) is not read: a column named split "
@@ -406,7 +399,11 @@ def _labels_of(table, title, column, reading):
     texts = {cell for cell in cells if isinstance(cell, str)}
     separator = spec.label_separator
     if not separator:
-        _offer_separator(texts - {""}, notes)
+        if joined := sorted(text for text in texts if "|" in text):
+            notes.append(
+                f'labels such as "{joined[0]}" look like several: --label-separator "|" '
+                '(label_separator="|") splits them'
+            )
         separator = "\n" if spec.task == MULTICLASS else SEPARATOR  # A text is one line.
     rows_of_several = [
         index
@@ -495,27 +492,6 @@ def distinct_labels(names: Iterable[str]) -> tuple[str, ...]:
 def all_names(labels: Iterable[str | tuple[str, ...]]) -> list[str]:
     """Returns the class names in the labels of images."""
     return [name for names in labels for name in ((names,) if isinstance(names, str) else names)]
-
-
-def _offer_separator(labels, notes):
-    """Notes a separator where labels look like several names.
-
-    They have a bar; or all have a comma; or a part of a label is another label, as in "animal,cat"
-    and "animal".
-    """
-    for separator in ("|", ",", " "):
-        names = {
-            label: {*map(str.strip, label.split(separator))} - {""} for label in sorted(labels)
-        }
-        inside = [label for label in names if len(names[label]) > 1]
-        if separator == " " or (separator == "," and len(inside) < len(labels)):
-            inside = [label for label in inside if labels & names[label]]
-        if inside and SEPARATOR not in inside[0]:
-            notes.append(
-                f'labels such as "{inside[0]}" look like several: --label-separator "{separator}" '
-                f'(label_separator="{separator}") splits them'
-            )
-            return
 
 
 def _question_numbers(class_names, count, notes):

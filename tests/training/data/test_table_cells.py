@@ -230,13 +230,11 @@ def test_an_entity_of_html_has_no_separator(table, photos):
     assert source.task == "multiclass"
 
 
-@pytest.mark.parametrize("separator", ["|", ","])
-def test_a_separator_of_names_that_never_stand_alone_is_offered(table, photos, separator):
-    rows = [(path, f'"pet{separator}{name}"') for path, name in ROWS]
-    path = table("path,label", rows)
+def test_a_separator_of_names_that_never_stand_alone_is_offered(table, photos):
+    path = table("path,label", [(path, f"pet|{name}") for path, name in ROWS])
     (line,) = read(path, photos).notes
-    assert f'such as "pet{separator}cat" look like several: --label-separator' in line
-    assert read(path, photos, label_separator=separator).class_names == ("cat", "dog", "pet")
+    assert 'such as "pet|cat" look like several: --label-separator' in line
+    assert read(path, photos, label_separator="|").class_names == ("cat", "dog", "pet")
 
 
 def coco(pairs):
@@ -323,9 +321,6 @@ def test_a_column_split_in_any_case_has_the_parts(table, photos, header, test):
         ("is_valid", "False", "True"),
         ("isTest", "0", "1"),
         ("is_test", "0.0", "1.0"),
-        ("subset", "0", "1"),
-        ("Fold", "0", "4"),
-        ("Data Partition", "no", "yes"),
         ("Usage", "PrivateTest", "Training"),
     ],
 )
