@@ -32,6 +32,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit.classifier import Classifier, open_classifier
+from keras_vit.description.recipe import Recipe
 from keras_vit.images.transcoding import transcoded, transcoded_file
 from keras_vit.prediction import predict_batch
 from keras_vit.utils.fields import required
@@ -541,7 +542,8 @@ def describe_contents(texts: Mapping[str, str]) -> tuple[str, ...]:
     Raises:
         ValueError: If a text is wrong.
     """
-    description, recipe = read_facts(texts)
+    description, facts = read_facts(texts)
+    recipe = Recipe.from_json(facts)
     origin, samples = parse_json(texts[ORIGIN], ORIGIN), parse_json(texts[GOLDEN], GOLDEN)
     kind = "synthetic images" if samples[0]["synthetic"] else "photos"
     lines = [
@@ -551,11 +553,10 @@ def describe_contents(texts: Mapping[str, str]) -> tuple[str, ...]:
         f"Made with {origin['made_by']}, keras {origin['keras']}, tensorflow "
         f"{origin['tensorflow']} on {origin['date']}.",
     ]
-    data = recipe.get("data")
-    if isinstance(data, Mapping):
-        lines.append(f"Data: {data.get('data')}.")
-    if "command" in recipe:
-        lines.append(f"Command: {recipe['command']}")
+    if recipe.data:
+        lines.append(f"Data: {recipe.data.get('data')}.")
+    if recipe.job or recipe.command:
+        lines.append(f"Command: {recipe.command}")
     return tuple(for_line(line)[:_LONGEST] for line in lines)
 
 

@@ -34,6 +34,7 @@ from tables import paper_table
 from vtab_tasks import GROUPS, TASKS, VtabTask, resolve
 
 from keras_vit import load_classifier
+from keras_vit.description.recipe import Recipe
 from keras_vit.training import FineTuning, finetune, recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
@@ -137,7 +138,10 @@ class Vtab:
         classifier = load_classifier(folder)
         report = evaluate_classifier(classifier, f"tfrecords:{images / 'test'}")
         model = {"name": classifier.recipe["model"], "config": classifier.recipe["config"]}
-        model |= {"weights": settings.weights, **pretraining_fields(classifier.recipe)}
+        model |= {
+            "weights": settings.weights,
+            **pretraining_fields(Recipe.from_json(classifier.recipe)),
+        }
         if not self.keep_models:
             shutil.rmtree(folder)
         return self._result(name, model, {"top_1": report.top_1}, report.count)

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from keras_vit.description.recipe import Recipe
 from keras_vit.description.without_paths import (
     PATHS,
     command_without_paths,
@@ -66,9 +67,10 @@ def test_sentences_of_a_recipe_lose_paths_and_keep_fractions():
 def test_a_reduced_recipe_is_not_reduced_again_and_knows_its_data(tmp_path):
     recipe = without_paths({"data": {"data": str(tmp_path / "photos")}})
     assert without_paths(recipe) == recipe
-    assert is_place(recipe, str(tmp_path / "x" / ".." / "photos"))
-    assert not is_place(recipe, "photos")
-    assert is_place({"data": {"data": "tfds:cifar10"}}, "tfds:cifar10")
+    record = Recipe.from_json(recipe)
+    assert is_place(record, str(tmp_path / "x" / ".." / "photos"))
+    assert not is_place(record, "photos")
+    assert is_place(Recipe(data={"data": "tfds:cifar10"}), "tfds:cifar10")
 
 
 @pytest.mark.parametrize("settings", [DataSpec, FineTuning, PreTraining])

@@ -90,7 +90,7 @@ class Evaluate(Command):
 
     def _write(self, report, model):
         """Writes the result file, and of a classifier the report's files; returns the paths."""
-        path, settings = pathlib.Path(self.output or "", RESULT), model.recipe.get("settings", {})
+        path, settings = pathlib.Path(self.output or "", RESULT), model.recipe.settings
         path.unlink(missing_ok=True)  # Written last: with it a folder is whole.
         written = [] if self.protocol else report.write(self.output)
         Result(
@@ -102,7 +102,7 @@ class Evaluate(Command):
                 "split": self.split,
                 "images": {"evaluated": report.count},
                 "skipped": len(report.skipped),
-                "trained_on": {"images": model.recipe.get("images")},
+                "trained_on": {"images": model.recipe.images or None},
             },
             metrics=report.to_json(),
             images=report.count,

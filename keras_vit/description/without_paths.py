@@ -14,6 +14,8 @@ from typing import Any
 
 from keras_vit.configs import MODELS
 
+from .recipe import Recipe
+
 # Fields of a recipe that may be a path.
 PATHS = ("data", "data_dir", "weights", "replay", "teacher", "samples")
 _PATTERN = "--group-by"  # A flag whose value is no path.
@@ -53,8 +55,9 @@ def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         recipe: The recipe; unchanged if it is reduced already.
     """
-    parts = [part for name in ("data", "settings") if isinstance(part := recipe.get(name), Mapping)]
-    values = {part[name] for part in parts for name in PATHS if isinstance(part.get(name), str)}
+    record = Recipe.from_json(recipe)
+    entries = [*record.data.items(), *record.settings.items()]
+    values = {value for name, value in entries if name in PATHS and isinstance(value, str)}
     known = sorted((value for value in values if last_part(value) != value), key=len, reverse=True)
 
     def reduced(value, name=""):
@@ -74,22 +77,22 @@ def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
         return value
 
     found = reduced(recipe)
-    if parts and parts[0].get("data") in known and DATA_PLACE not in recipe:
-        found[DATA_PLACE] = _place(parts[0]["data"])
+    if record.data_name in known and record.data_place is None:
+        found[DATA_PLACE] = _place(record.data_name)
     return found
 
 
-def is_place(recipe: Mapping[str, Any], path: str) -> bool:
+def is_place(recipe: Recipe, path: str) -> bool:
     """Returns whether a path leads to the data of a run.
 
     Args:
-        recipe: The content of the run's `recipe.json`, or {}.
+        recipe: The record of the run, which may be empty.
         path: The path of a folder or file, or the name of other data.
     """
-    known = (recipe.get("data") or {}).get("data") or ""
-    if place := recipe.get(DATA_PLACE):
-        return _place(path) == place
-    return known != "" and os.path.realpath(path) == os.path.realpath(known)
+    if recipe.data_place:
+        return _place(path) == recipe.data_place
+    name = recipe.data_name
+    return name != "" and os.path.realpath(path) == os.path.realpath(name)
 
 
 def _place(path):

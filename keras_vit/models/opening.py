@@ -36,6 +36,7 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
+from keras_vit.description.recipe import Recipe
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import (
     copy_weights,
@@ -209,7 +210,7 @@ def _of_model(source, model, description, recipe, folder=None):
     described = completed(description, held)
     if held.config is not None:
         model = with_probabilities(model, described.labels.task)
-    name = recipe.get("model") or paper_name(described.config) or described.name
+    name = Recipe.from_json(recipe).model or paper_name(described.config) or described.name
     origins = {**dict.fromkeys(FACTS[:2], DESCRIPTION), **dict.fromkeys(FACTS[2:], MODEL)}
     origins |= description.origins
     described = dataclasses.replace(described, name=name, origins=origins)
@@ -304,7 +305,8 @@ class OpenedModel:
         """Names of the classes; None where they are unknown or numbers that `convert` wrote."""
         names = self.description.labels.names
         is_numbered = names == tuple(map(str, range(len(names or ()))))
-        return None if is_numbered and self.recipe.get("converted") else names
+        is_converted = Recipe.from_json(self.recipe).converted
+        return None if is_numbered and is_converted else names
 
     def classifier(self, image_size: tuple[int, int] | None = None) -> Classifier:
         """Returns the model as a classifier, which predicts image files.
@@ -316,7 +318,7 @@ class OpenedModel:
             ValueError: If its classes have no names, or the range of its pixels is unknown.
         """
         if self.description.labels.names is None:
-            if "objective" in self.recipe:
+            if Recipe.from_json(self.recipe).objective:
                 raise ValueError(
                     "A model that was pre-trained without labels has no classes: fine-tune it "
                     f"first, with keras-vit finetune --weights {self.source}"

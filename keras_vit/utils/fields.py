@@ -400,14 +400,21 @@ def check_json(settings_type: Any, values: Mapping[str, Any], source: object) ->
             f"Received: {unknown[:5]} in {source}"
         )
     for name, value in values.items():
-        text = annotations[name]
-        outer, _, inner = text.replace("float", "float | int").partition("[")
-        items = value if isinstance(value, list) else ()
-        fits = _json_type(value) in (text if value is None else outer) and all(
-            _json_type(item) in inner.partition("]")[0] for item in items
-        )
-        if text != "Any" and not fits:
-            raise ValueError(f"{name} must be {text} in {source}. Received: {value!r:.80}")
+        if not fits_json(annotations[name], value):
+            kind = annotations[name]
+            raise ValueError(f"{name} must be {kind} in {source}. Received: {value!r:.80}")
+
+
+def fits_json(annotation: str, value: object) -> bool:
+    """Returns whether a value from a JSON file is of the type of a field's annotation."""
+    outer, _, inner = annotation.replace("float", "float | int").partition("[")
+    if annotation == "Any":
+        return True
+    if not isinstance(value, list):
+        return _json_type(value) in (annotation if value is None else outer)
+    items = inner.partition("]")[0]
+    is_sequence = "tuple" in outer or "list" in outer
+    return is_sequence and all(_json_type(item) in items for item in value)
 
 
 def _json_type(value):

@@ -16,6 +16,7 @@ import pytest
 import keras_vit
 from keras_vit import command_line
 from keras_vit.classifier_folder import save_classifier
+from keras_vit.description.recipe import Recipe
 from keras_vit.export import convert
 from keras_vit.export.artefacts import open_export
 from keras_vit.preprocessing import Preprocessing
@@ -121,8 +122,9 @@ def test_the_recipe_keeps_the_last_part_of_a_path(run, data):
     ((name, _),) = recipe["skipped"]
     assert name == "train/red/scan_of_jane.jpg"
     # The data of a run are known by their place.
-    assert spec_of_run(recipe, DataSpec(data)).data == str(data)
-    assert spec_of_run(recipe, DataSpec(data.parent / "others" / "photos")) is None
+    record = Recipe.from_json(recipe)
+    assert spec_of_run(record, DataSpec(data)).data == str(data)
+    assert spec_of_run(record, DataSpec(data.parent / "others" / "photos")) is None
 
 
 @pytest.fixture(scope="module")

@@ -221,8 +221,8 @@ def test_unequal_classes_are_weighted(data, tmp_path):
     spec = DataSpec(data, exclude=tuple(f"train/red/{i}.png" for i in range(4, 10)))
     job = job_of(spec, tmp_path / "run", settings)
     plan = job.plan()
-    assert plan.recipe["images"]["train"] == 24  # Ten blue, ten green, four red.
-    fact = plan.recipe["facts"]["class_weights"]
+    assert plan.recipe.to_json()["images"]["train"] == 24  # Ten blue, ten green, four red.
+    fact = plan.recipe.to_json()["facts"]["class_weights"]
     assert fact == {"value": {"blue": 0.8, "green": 0.8, "red": 2.0}, "from": "balanced"}
     text = job.dry_run()
     assert "blue 0.8, green 0.8, red 2 (balanced)" in text
@@ -233,11 +233,11 @@ def test_the_plan_and_the_recipe_have_the_steps_of_epochs(data, tmp_path):
     settings = dataclasses.replace(SETTINGS, steps=None, epochs=2)
     job = job_of(data, tmp_path / "out", settings)
     plan = job.plan()
-    assert plan.recipe["images"]["train"] == 24
+    assert plan.recipe.to_json()["images"]["train"] == 24
     assert (plan.settings.steps, plan.settings.epochs) == (8, None)
-    assert plan.recipe["settings"]["steps"] == 8
+    assert plan.recipe.to_json()["settings"]["steps"] == 8
     fact = {"value": 2, "from": "8 steps: 24 images in batches of 6"}
-    assert plan.recipe["facts"]["epochs"] == fact
+    assert plan.recipe.to_json()["facts"]["epochs"] == fact
     text = " ".join(job.dry_run().split())
     assert "epochs 2 (8 steps: 24 images in batches of 6)" in text
     assert "8 of 6 images: 48 images seen, 2.0 epochs" in text

@@ -14,6 +14,7 @@ import keras_vit.export
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.command_line import main
+from keras_vit.description.recipe import Recipe
 from keras_vit.export import convert
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import inference_model
@@ -87,7 +88,8 @@ def test_the_loss_and_what_is_printed_are_of_the_task(done):
 
 def test_thresholds_are_those_of_the_validation_images(done, data):
     finished, output, _ = done
-    validation = spec_of_run(finished.classifier.recipe, DataSpec(data)).open(0.25)
+    recipe = Recipe.from_json(finished.classifier.recipe)
+    validation = spec_of_run(recipe, DataSpec(data)).open(0.25)
     examples = validation.splits["validation"]
     classifier = load_classifier(output)
     found = classifier.predict(examples.names, top=3)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.class_labels import TASKS
-from keras_vit.description.without_paths import DATA_PLACE, is_place
+from keras_vit.description.recipe import Recipe
+from keras_vit.description.without_paths import is_place
 from keras_vit.utils.fields import (
     NOT_NEGATIVE,
     SHARE,
@@ -232,18 +233,18 @@ class DataSpec:
         return {**fields, **lists, "data": self.name}
 
     @classmethod
-    def from_recipe_json(cls, recipe: dict[str, Any], given: DataSpec | None = None) -> Self:
+    def of_recipe(cls, recipe: Recipe, given: DataSpec | None = None) -> Self:
         """Returns the data of a run.
 
         Args:
-            recipe: The content of its `recipe.json`.
+            recipe: Its record.
             given: The data that were passed again, needed for in-memory data.
 
         Raises:
             ValueError: If a field is unknown or its value is wrong, or other in-memory data
                 were passed.
         """
-        values = dict(recipe["data"])
+        values = dict(recipe.data)
         check_json(cls, values, "the recipe")
         if given is not None and not isinstance(given.data, str | None):
             if given.name != values["data"]:
@@ -254,17 +255,17 @@ class DataSpec:
         return cls(**values)
 
 
-def spec_of_run(recipe: dict[str, Any], given: DataSpec) -> DataSpec | None:
+def spec_of_run(recipe: Recipe, given: DataSpec) -> DataSpec | None:
     """Returns the data of a run with what it held out, or None for other data.
 
     Args:
-        recipe: The content of the run's `recipe.json`, or {}.
+        recipe: The record of the run, which may be empty.
         given: The data to compare with it.
     """
     if not is_place(recipe, given.name or ""):
         return None
-    spec = DataSpec.from_recipe_json(recipe, given)
-    if DATA_PLACE in recipe:  # Its own paths are the last parts.
+    spec = DataSpec.of_recipe(recipe, given)
+    if recipe.data_place is not None:  # Its own paths are the last parts.
         spec = dataclasses.replace(spec, data=given.data, data_dir=given.data_dir)
     return spec
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_vit.classifier import Classifier, is_export
 from keras_vit.description.class_labels import look_alikes
+from keras_vit.description.recipe import Recipe
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
@@ -90,7 +91,7 @@ def choose_images(
     """
     _check_fields(given)
     known = classifier.class_names if class_names is None else class_names
-    of_run = spec_of_run(classifier.recipe, given)
+    of_run = spec_of_run(Recipe.from_json(classifier.recipe), given)
     in_memory = isinstance(given.data, InMemory)
     spec = of_run
     if spec is None:
@@ -123,7 +124,7 @@ def choose_images(
         if found is not None:
             return dataclasses.replace(found, lines=(*found.lines, *remarks), record=record)
     # What is held out then depends on the files that can be decoded.
-    images = classifier.recipe.get("images") or {}
+    images = Recipe.from_json(classifier.recipe).images
     is_verified = spec.strict or (images.get("skipped") != 0 if of_run else in_memory)
     source = spec.open(verify=is_verified, min_classes=0)
     _check_classes(source, known, given)
@@ -254,8 +255,8 @@ def _without_record(classifier, source, split, is_of_run):
     """The line about images whose part in the run is not recorded."""
     if not is_of_run:
         return "split   no record of what the model was trained on: all images are taken as new"
-    then, now = classifier.recipe.get("images") or {}, sum(map(len, source.splits.values()))
-    before = sum(then.get(part) or 0 for part in PARTS)
+    images, now = Recipe.from_json(classifier.recipe).images, sum(map(len, source.splits.values()))
+    before = sum(images.get(part, 0) for part in PARTS)
     kind = "no record of the run's split: drawn again by its seed"
     if classifier.folder is not None and is_export(classifier.folder):
         kind = "an export holds no record of its run's split: drawn again by the run's seed"

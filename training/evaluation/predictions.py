@@ -14,6 +14,7 @@ from keras_vit import configs
 from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier
 from keras_vit.description import Description
+from keras_vit.description.recipe import Recipe
 from keras_vit.prediction import array_of, predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches
@@ -228,7 +229,7 @@ class EvaluatedModel:
     name: str
     weights: str
     pretraining: dict[str, Any] = dataclasses.field(default_factory=dict)
-    recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
+    recipe: Recipe = Recipe()
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -287,9 +288,9 @@ def build_evaluated(
     if name is not None and size is None and (opened.is_official or opened.is_random):
         size = (configs.default_image_size(source),) * 2
     size = size or opened.image_size
-    recipe: dict[str, Any] = {}
+    recipe = Recipe()
     if name is None:
-        recipe = dict(opened.recipe) if opened.folder else {}  # A classifier's.
+        recipe = Recipe.from_json(opened.recipe) if opened.folder else recipe
     elif classes not in (None, opened.description.classes) and not opened.is_random:
         raise ValueError(
             f"The weights must have a head of {classes} classes. "
@@ -306,7 +307,7 @@ def build_evaluated(
     return EvaluatedModel(
         built,
         dataclasses.replace(known, preprocessing=preprocessing, origins=origins),
-        recipe.get("model") or source,
+        recipe.model or source,
         str(weights or name_of_folder(opened.folder or source)),
         {"pretraining": PRETRAINING.get(str(weights))} if weights else pretraining_fields(recipe),
         recipe,
@@ -320,11 +321,11 @@ def evaluated_classifier(classifier: Classifier, task: str | None = None) -> Eva
         classifier: The classifier.
         task: The test set, if the classifier's own head is evaluated.
     """
-    recipe, folder = classifier.recipe, name_of_folder(classifier.folder)
+    recipe, folder = Recipe.from_json(classifier.recipe), name_of_folder(classifier.folder)
     return EvaluatedModel(
         classifier.model,
         classifier.description,
-        name=recipe.get("model") or folder,
+        name=recipe.model or folder,
         weights=folder,
         pretraining=pretraining_fields(recipe, task),
         recipe=recipe,

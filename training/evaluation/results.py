@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from keras_vit._version import __version__
 from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.description.recipe import Recipe
 from keras_vit.description.without_paths import last_part, without_paths
 from keras_vit.utils.files import MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
@@ -139,32 +140,33 @@ class Result:
             KeyError: If the run has no test result.
         """
         path = pathlib.Path(folder)
-        recipe = read_json(path / RECIPE)
-        settings = recipe["settings"]
-        task = task_of(recipe["data"]["data"])
+        recipe = Recipe.from_json(read_json(path / RECIPE))
+        settings, test = recipe.settings, recipe.test
+        if test is None:
+            raise KeyError(f"A run must have a test result. Received: {path}, without one")
+        task = task_of(recipe.data_name)
         with open(path / MODEL, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        test = recipe["test"]
         return cls(
             protocol=protocol_of(test),
             task=task,
             model={
-                "name": recipe["model"],
-                "config": recipe["config"],
-                "weights": settings.get("weights"),
+                "name": recipe.model,
+                "config": recipe.config,
+                "weights": recipe.weights,
                 **pretraining_fields(recipe, task),
                 "model_keras_sha256": digest,
                 "image_size": settings["image_size"],
                 "evaluation": settings["evaluation"],
-                **recipe.get("preprocessing", {}),
+                **recipe.preprocessing,
             },
-            data={**recipe["data"], "images": recipe["images"]},
+            data={**recipe.data, "images": recipe.images},
             metrics={name: value for name, value in test.items() if name in _METRICS},
             images=test["images"],
             recipe=settings,
             seed=settings["seed"],
-            command=recipe.get("command", ""),
-            versions=recipe["versions"],
+            command=recipe.command,
+            versions=recipe.versions,
         )
 
 
@@ -181,14 +183,14 @@ def protocol_of(metrics: Mapping[str, Any]) -> str:
     return MULTILABEL if metrics.get("task") == MULTILABEL else "classification"
 
 
-def pretraining_fields(recipe: dict[str, Any], task: str | None = None) -> dict[str, Any]:
+def pretraining_fields(recipe: Recipe, task: str | None = None) -> dict[str, Any]:
     """Returns the fields of a result file about the pre-training of its model.
 
     If the run started from a classifier's folder that still exists, that folder's recipe is
     read, and so on back to the run that started from random weights.
 
     Args:
-        recipe: The recipe of a classifier's folder; empty if it has none.
+        recipe: The record of a classifier's folder; empty if it has none.
         task: The test set, if the classifier's own head is evaluated. A model trained only
             on this data set was not pre-trained.
 
@@ -197,35 +199,37 @@ def pretraining_fields(recipe: dict[str, Any], task: str | None = None) -> dict[
         `pretraining_optimizer`, `pretraining_image_size` and `pretraining_classes`.
     """
     first = recipe
-    while (start := first.get("settings", {}).get("weights")) is not None:
-        if "pretraining" in first:  # Noted by the run, which knew where its weights lay.
-            return first["pretraining"]
+    while (start := first.weights) is not None:
+        if first.pretraining is not None:  # Noted by the run, which knew where its weights lay.
+            return first.pretraining
         if start in PRETRAINING:
             return {"pretraining": PRETRAINING[start]}
-        path = pathlib.Path(start) / RECIPE
         try:
-            first = read_json(path)
-            first["settings"], first["data"]["data"], first["images"]["train"]
-        except (OSError, ValueError, KeyError, TypeError):
+            first = Recipe.from_json(read_json(pathlib.Path(start) / RECIPE))
+        except (OSError, ValueError):
             return {"pretraining": os.fspath(start)}
-    try:
-        data, settings, images = first["data"]["data"], first["settings"], first["images"]["train"]
-    except (KeyError, TypeError):  # A recipe of another program, or none.
+        if not _is_of_run(first):
+            return {"pretraining": os.fspath(start)}
+    if not _is_of_run(first):  # A recipe of another program, or none.
         return {"pretraining": None}
-    data = task_of(data)
+    data, settings, images = task_of(first.data_name), first.settings, first.images["train"]
     if first is recipe and data == task:
         return {"pretraining": FROM_SCRATCH}
     steps, batch_size = settings.get("steps"), settings.get("batch_size")
     epochs = round(steps * batch_size / images, 1) if steps and batch_size and images else None
-    known = {
+    known: dict[str, Any] = {
         "images": images,
         "epochs": int(epochs) if epochs is not None and epochs.is_integer() else epochs,
-        "optimizer": _OPTIMIZERS.get(settings.get("optimizer")),
+        "optimizer": _OPTIMIZERS.get(settings.get("optimizer", "")),
         "image_size": settings.get("image_size"),
-        "classes": first.get("classes"),
+        "classes": first.classes,
     }
-    known = {f"pretraining_{name}": value for name, value in known.items() if value is not None}
-    return {"pretraining": data, **known}
+    stated = {f"pretraining_{name}": value for name, value in known.items() if value is not None}
+    return {"pretraining": data, **stated}
+
+
+def _is_of_run(recipe):
+    return bool(recipe.settings and recipe.data_name and "train" in recipe.images)
 
 
 def check_same_settings(

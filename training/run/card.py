@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from keras_vit.classifier_folder import LOADING, THIS_FOLDER
 from keras_vit.description import UNKNOWN, Description
 from keras_vit.description.class_labels import MULTILABEL, SCORES, SEPARATOR
 from keras_vit.description.description_texts import hub_licence, without_header
+from keras_vit.description.recipe import Recipe
 from keras_vit.hub.downloads import RepositoryName, import_hugging_face
 from keras_vit.images.samples import at_model_size, encoded_png
 from keras_vit.images.transcoding import decode_file
@@ -42,17 +42,17 @@ from .transfer import fact_lines
 MAX_CLASSES = 100  # Rows of the table of classes.
 
 
-def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
+def model_card(recipe: Recipe, class_names: Sequence[str]) -> str:
     """Returns `README.md` of a finished run.
 
     Args:
         recipe: The run's recipe, with "best" and "test".
         class_names: The names, in the order of the model's outputs.
     """
-    settings, images, test = recipe["settings"], recipe["images"], recipe["test"]
-    several, best = recipe.get("task") == MULTILABEL, recipe["best"]
-    data = for_line(str(recipe["data"]["data"])).replace("`", "'")
-    height, width = settings["image_size"]
+    images, test, best = recipe.images, recipe.test, recipe.best
+    several = recipe.task == MULTILABEL
+    data = for_line(recipe.data_name).replace("`", "'")
+    height, width = recipe.settings["image_size"]
     accuracy = ["The data have no test images: the accuracy is unknown."]
     if test:
         accuracy = [f"On {test['images']} test images, {_use(test)}: {_scores(test)}"]
@@ -66,12 +66,12 @@ def model_card(recipe: Mapping[str, Any], class_names: Sequence[str]) -> str:
         ]
     calibrated = f"{images['calibration']} to calibrate, " if images.get("calibration") else ""
     lines = [
-        f"# {recipe['model']}, {len(class_names)} classes",
+        f"# {recipe.model}, {len(class_names)} classes",
         "",
         f"{'A multi-label image' if several else 'An image'} classifier made by `keras-vit "
-        f"{recipe['job']}`, for images of {height}x{width} pixels "
-        f"({recipe['facts']['evaluation']['value']}) with values from "
-        f"{describe_range(recipe['facts']['pixels']['value'])}.",
+        f"{recipe.job}`, for images of {height}x{width} pixels "
+        f"({recipe.facts['evaluation'].value}) with values from "
+        f"{describe_range(recipe.facts['pixels'].value)}.",
         "",
         "```python",
         "import keras_vit",
@@ -116,14 +116,14 @@ def _use(test):
     return "used neither for training nor for any choice"
 
 
-def masked_patch_card(recipe: Mapping[str, Any], history: Sequence[Mapping[str, str]]) -> str:
+def masked_patch_card(recipe: Recipe, history: Sequence[Mapping[str, str]]) -> str:
     """Returns `README.md` of a model that was pre-trained without labels."""
-    settings, images = recipe["settings"], recipe["images"]
+    settings, images = recipe.settings, recipe.images
     height, width = settings["image_size"]
     last = f", colour accuracy {float(history[-1]['accuracy']):.4f}" if history else ""
     return "\n".join(
         [
-            f"# {recipe['model']}, pre-trained without labels",
+            f"# {recipe.model}, pre-trained without labels",
             "",
             f"The body of a Vision Transformer for images of {height}x{width} pixels, trained by "
             f"masked patch prediction (target `{settings['target']}`, {settings['corruption']:.0%} "
@@ -132,7 +132,7 @@ def masked_patch_card(recipe: Mapping[str, Any], history: Sequence[Mapping[str, 
             "",
             "    keras-vit finetune --weights THIS_FOLDER --data IMAGES --output CLASSIFIER",
             "",
-            f"Data: `{recipe['data']['data']}`, {images['train']} images to train, "
+            f"Data: `{recipe.data_name}`, {images['train']} images to train, "
             f"{images['validation']} to validate, {images['skipped']} skipped as unreadable.",
             "",
             *recipe_lines(recipe),
@@ -140,15 +140,15 @@ def masked_patch_card(recipe: Mapping[str, Any], history: Sequence[Mapping[str, 
     )
 
 
-def recipe_lines(recipe: Mapping[str, Any]) -> list[str]:
+def recipe_lines(recipe: Recipe) -> list[str]:
     """Returns the end of a model card: the command, the settings and the versions of a run."""
-    settings = [[name, str(value)] for name, value in recipe["settings"].items()]
-    facts = [list(line) for line in fact_lines(recipe["facts"]).items()]
-    started = recipe["settings"].get("weights") is not None
-    versions = (f"{name} {version}" for name, version in recipe["versions"].items())
-    licence = recipe["description"].get("licence") or UNKNOWN
+    settings = [[name, str(value)] for name, value in recipe.settings.items()]
+    facts = [list(line) for line in fact_lines(recipe.facts).items()]
+    started = recipe.weights is not None
+    versions = (f"{name} {version}" for name, version in recipe.versions.items())
+    licence = recipe.description.get("licence") or UNKNOWN
     return [
-        *([f"    {for_line(recipe['command'])}", ""] if recipe["command"] else []),
+        *([f"    {for_line(recipe.command)}", ""] if recipe.command else []),
         *([f"Licence of the starting weights: {for_line(licence)}.", ""] if started else []),
         markdown_table([["at the start", "value and origin"], *facts]),
         "",
@@ -237,9 +237,9 @@ def write_run_page(
     settings, source = plan.settings, plan.source
     pictures = required(plan.samples, "samples").pictures
     facts = {
-        "model": plan.recipe["model"],
+        "model": plan.recipe.model,
         "classes": len(source.class_names),
-        "images": ", ".join(f"{count:,} {part}" for part, count in plan.recipe["images"].items()),
+        "images": ", ".join(f"{count:,} {part}" for part, count in plan.recipe.images.items()),
         "steps": f"{settings.steps} of {settings.batch_size} images",
         "learning rate": f"{settings.learning_rate:g}, {settings.decay}",
         "augmentation": settings.augmentation,
@@ -255,7 +255,7 @@ def write_run_page(
             parts += [paragraph("The data have no test images: confusion and errors are unknown.")]
     else:
         parts += report_parts(report, error_pictures(plan, report, data, pictures))
-    write_page(folder / REPORT, f"Run of {plan.recipe['model']}", *parts)
+    write_page(folder / REPORT, f"Run of {plan.recipe.model}", *parts)
 
 
 def curves(history: Sequence[Mapping[str, str]], task: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.description.class_labels import MULTICLASS
+from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.preprocessing import Preprocessing
@@ -155,7 +156,7 @@ class Teacher:
     """
 
     folder: str
-    fact: dict[str, Any]
+    fact: Fact
     rows: tuple[int, ...]
     preprocessing: Preprocessing
     of_student: Preprocessing
@@ -187,7 +188,7 @@ def open_teacher(
     folder: str,
     class_names: Sequence[str],
     of_student: Preprocessing,
-    known: Mapping[str, Any] | None = None,
+    begun: Fact | None = None,
 ) -> Teacher:
     """Returns a teacher for a student, its classes matched by name.
 
@@ -195,7 +196,7 @@ def open_teacher(
         folder: A classifier's folder, or "cifar10".
         class_names: Names of the student's classes.
         of_student: How an image becomes the student's input.
-        known: The fact about the teacher of a run to resume, or None.
+        begun: The fact about the teacher of a run to resume, or None.
 
     Raises:
         ValueError: If there is no such classifier, it lacks a class of the student, it is a
@@ -209,12 +210,12 @@ def open_teacher(
     for wrong, what in (
         (classifier.task != MULTICLASS, "must give one class an image"),
         (missing, f"must name every class of the data, and is without {', '.join(missing[:5])}"),
-        (known and known["sha256"] != digest, "must be the one that the run was started with"),
+        (begun and begun.sha256 != digest, "must be the one that the run was started with"),
     ):
         if wrong:
             raise ValueError(f"The teacher {what}. Received: teacher={folder}")
-    name = classifier.recipe.get("model") or classifier.model.name
-    fact = {"value": folder, "from": name, "sha256": digest}
+    name = Recipe.from_json(classifier.recipe).model or classifier.model.name
+    fact = Fact(folder, name, sha256=digest)
     return Teacher(folder, fact, tuple(rows[name] for name in class_names), taught, of_student)
 
 

@@ -171,8 +171,8 @@ class Finished:
 
     folder: pathlib.Path
     history: list[dict[str, str]]
-    model: Any
-    classifier: Any = None
+    model: keras.Model
+    classifier: Classifier | None = None
     report: Any = None
 
 
@@ -190,7 +190,7 @@ def run(job: Job) -> Finished:
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
     """
-    with job.running(), attention_as_it_began(job.unfinished):
+    with job.running(), attention_as_it_began(job.begun):
         # Open the data and find the weights.
         place = Place(job.settings.strategy)  # Before TensorFlow's first use: workers meet here.
         plan = plan_at_best_size(job, place)
@@ -205,12 +205,12 @@ def run(job: Job) -> Finished:
             check_classifier(plan.labels, model, plan.preprocessing)
         job.check_unchanged(plan, model)
         start_step = job.folder.checkpoints.restore(trainer) if job.folder.resume else 0
-        facts = plan.recipe["facts"]
         if not start_step and isinstance(settings, FineTuning) and (fact := simple_fact(plan)):
-            facts["simple_numbers"] = fact
+            plan.recipe = plan.recipe.with_facts(simple_numbers=fact)
         if not start_step and starts_with_probe(plan):
             with place.scope():
-                facts["head_start"] = start_head(model, plan, progress=job.folder.writes)
+                fact = start_head(model, plan, progress=job.folder.writes)
+            plan.recipe = plan.recipe.with_facts(head_start=fact)
 
         # Train. The folder's first write is after all errors of the input.
         images = place.batches(plan.source.splits["train"], **plan.batches, start_step=start_step)
@@ -232,7 +232,8 @@ def run(job: Job) -> Finished:
         if line := below_start(history, SCORES[plan.source.task]):
             best = job.folder.best_score() if settings.keep == "best" else None
             job.options.log(line if best is None else f"{line}. Kept: step {best[0]}, the best")
-        plan.recipe["skipped_steps"] = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
+        skipped_steps = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
+        plan.recipe = dataclasses.replace(plan.recipe, skipped_steps=skipped_steps)
 
         # Evaluate and save.
         finish = finish_classifier if plan.has_classes else finish_masked_patches
@@ -251,7 +252,7 @@ def plan_at_best_size(job: Job, place: Place) -> TrainingPlan:
     if not is_open or plan.source.task == MULTILABEL or not starts_with_probe(plan):
         return plan
     seen = plan.preprocessing.image_size
-    larger = larger_size(plan.config, seen, tuple(plan.recipe["facts"]["photos"]["value"]))
+    larger = larger_size(plan.config, seen, tuple(plan.recipe.facts["photos"].value))
     if larger is None:
         return plan
     side, times = larger
@@ -324,8 +325,8 @@ def read_unfinished(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
     kinds = {kind.command: kind for kind in (FineTuning, PreTraining, MaskedPatches)}
     run = RunFolder.read(folder)
     recipe = run.recipe(*kinds)
-    settings = kinds[recipe["job"]].from_json(recipe["settings"])
-    description = Description.from_json(recipe.get("description", {}), RECIPE)
+    settings = kinds[recipe.job].from_json(recipe.settings)
+    description = Description.from_json(recipe.description, RECIPE)
     with dtype_policy(settings.precision):
         model = new_model(settings, description)
         if isinstance(settings, FineTuning):
@@ -340,7 +341,7 @@ def read_unfinished(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
         model = inference_model(model, include_top=False)
     else:
         model = inference_model(model, activation=description.labels.activation)
-    return model, dataclasses.replace(description, config=config_of(model)), recipe
+    return model, dataclasses.replace(description, config=config_of(model)), recipe.to_json()
 
 
 def below_start(history: list[dict[str, str]], score: str) -> str | None:
@@ -416,20 +417,20 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
             thresholds=thresholds,
             abstains=labels.abstains,
         )
-        if simple := plan.recipe["facts"].get("simple_numbers"):
-            report = dataclasses.replace(report, simple=tuple(simple["reference"]))
+        if simple := plan.recipe.facts.get("simple_numbers"):
+            report = dataclasses.replace(report, simple=simple.reference)
         log(f"test    {report.summary}")
         tested = report.to_json() | (_seen_before(plan) if folder.writes else {})
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
     recipe = job.finished_recipe(plan, test=tested, description=described.to_json())
     card = model_card(recipe, source.class_names)
     if decision is not None:
-        recipe["decision"] = decision.to_json()
+        recipe = dataclasses.replace(recipe, decision=decision.to_json())
         card = with_section(card, decision)
     elif plan.settings.decision is not None:
         bound = f"the errors below {plan.settings.max_error:.1%}"
         card += f"\n{HEADING}\n\nNo threshold keeps {bound}: every photo is answered.\n"
-    classifier = Classifier.of(kept, described, recipe, folder.path)
+    classifier = Classifier.of(kept, described, recipe.to_json(), folder.path)
     write_files(folder.path, classifier, history, card)
     write_samples(folder.path, required(plan.samples, "samples").images(), plan.preprocessing)
     if folder.writes:
@@ -452,7 +453,7 @@ def finish_masked_patches(
     set_description(plain, described)
     plain.save(folder.path / MODEL)
     write_text(folder.path / DESCRIPTION, description_text(described))
-    write_text(folder.path / RECIPE, json.dumps(recipe, indent=2) + "\n")
+    write_text(folder.path / RECIPE, json.dumps(recipe.to_json(), indent=2) + "\n")
     write_history(folder.path / HISTORY, history)
     write_text(folder.path / CARD, masked_patch_card(recipe, history))
     job.publish(plan.source)

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from keras_vit.checkpoints.formats import damaged_file, load_arrays
 from keras_vit.classifier_folder import MODEL
+from keras_vit.description.recipe import Recipe
 from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import (
@@ -50,12 +51,12 @@ _RECIPE = {
 }
 
 
-def unfinished_recipe(output: str | os.PathLike) -> dict[str, Any]:
+def unfinished_recipe(output: str | os.PathLike) -> Recipe:
     """Returns the recipe of an unfinished run; it is empty if there is none to read."""
     try:
-        return read_json(partial_of(output_place(output)) / UNFINISHED)
+        return Recipe.from_json(read_json(partial_of(output_place(output)) / UNFINISHED))
     except (OSError, ValueError):
-        return {}
+        return Recipe()
 
 
 def partial_of(output: pathlib.Path) -> pathlib.Path:
@@ -108,7 +109,7 @@ class RunFolder:
         self.path = self.shared = partial_of(self.output)
         self.checkpoints = Checkpoints(self.shared / STATES)
         self.resume = resume
-        self.overwrite = overwrite or bool(resume and unfinished_recipe(output).get("overwrite"))
+        self.overwrite = overwrite or (resume and unfinished_recipe(output).overwrite)
         self.writes = backend_devices().is_chief()
         if self.writes:
             clear_finished(self.output)
@@ -154,7 +155,7 @@ class RunFolder:
         has_weights = self.checkpoints.paths() or (self.path / BEST).exists()
         if not self.writes or not self.lock.is_locked or not has_weights:
             return ""
-        kind = "-best" if unfinished_recipe(self.output).get("classes") else "-best.npz"
+        kind = "-best" if unfinished_recipe(self.output).classes else "-best.npz"
         words = ["keras-vit", "convert", str(self.path), f"{self.output}{kind}"]
         return f"; the best weights so far are kept, and a model of them: {shlex.join(words)}"
 
@@ -191,7 +192,7 @@ class RunFolder:
                 (self.path / LOCK).unlink(missing_ok=True)
             self.lock.release(force=True)
 
-    def start(self, recipe: Mapping[str, Any]) -> None:
+    def start(self, recipe: Recipe) -> None:
         """Makes the folder of a new run.
 
         Args:
@@ -212,11 +213,11 @@ class RunFolder:
         # First: a folder with anything else would be no run that can go on, or start again.
         self.write_recipe(recipe)
 
-    def write_recipe(self, recipe: Mapping[str, Any]) -> None:
+    def write_recipe(self, recipe: Recipe) -> None:
         """Writes the recipe of the unfinished run, with whole paths."""
-        write_text(self.path / UNFINISHED, json.dumps(recipe, indent=2) + "\n")
+        write_text(self.path / UNFINISHED, json.dumps(recipe.to_json(), indent=2) + "\n")
 
-    def recipe(self, *jobs: str) -> dict[str, Any]:
+    def recipe(self, *jobs: str) -> Recipe:
         """Returns the recipe of the unfinished run.
 
         Args:
@@ -226,13 +227,14 @@ class RunFolder:
             ValueError: If the file cannot be read, or is from another job.
         """
         path = self.shared / UNFINISHED
-        recipe = read_json(path, _RECIPE)
+        fields = read_json(path, _RECIPE)
         for name in ("job", "data", "settings", "command"):
-            if recipe.get(name) is None:
+            if fields.get(name) is None:
                 raise ValueError(f"{path} must be the recipe of a run. Received: no {name}")
-        if recipe["job"] not in jobs:
+        recipe = Recipe.from_json(fields)
+        if recipe.job not in jobs:
             raise ValueError(
-                f"The run must be resumed by the command that started it, {recipe['job']}. "
+                f"The run must be resumed by the command that started it, {recipe.job}. "
                 f"Received: {', '.join(jobs)}"
             )
         return recipe

@@ -7,7 +7,6 @@ first steps change features that were good already.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import keras
 import numpy as np
@@ -15,6 +14,7 @@ import scipy.optimize
 import scipy.special
 
 from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.description.recipe import Fact
 from keras_vit.models.rebuild import head_of
 from keras_vit.training.evaluation.references import (
     beside_references,
@@ -58,7 +58,7 @@ def starts_with_probe(plan: TrainingPlan) -> bool:
     )
 
 
-def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False) -> dict[str, Any]:
+def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False) -> Fact:
     """Gives a model's head the weights of a linear probe, where they are better than its own.
 
     The probe is the ridge regression of the labels from the features of the training images, as
@@ -75,16 +75,16 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
         progress: Whether to show a line while features are computed.
 
     Returns:
-        The fact for the plan: "value", and "from", the reason.
+        The fact for the plan, with the reason as its origin.
     """
     head = "zeros" if plan.head_rows is None else "the rows of the weights"
     most = min(MAX_IMAGES, max(MAX_TARGETS // len(plan.source.class_names), 2))
     examples, groups = _some_images(plan, most)
     if not groups.any():
-        return {"value": head, "from": "one group of images, which cannot be left out"}
+        return Fact(head, "one group of images, which cannot be left out")
     scores, targets, ridge = _probe(model, plan, examples, groups, progress)
     if ridge is None:
-        return {"value": head, "from": "the features of all training images are equal"}
+        return Fact(head, "the features of all training images are equal")
     several = plan.source.task == MULTILABEL
     losses, scale, shift = fit_logits(ridge.left_out_predictions, targets, several)
     own_losses, *_ = fit_logits(scores.logits, targets, several)
@@ -93,19 +93,20 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
         f"cross-entropy of {len(examples)} training images, each left out: {losses.mean():.3g}, "
         f"with {head} {own_losses.mean():.3g}"
     )
-    if simple := plan.recipe["facts"].get("simple_numbers"):
+    simple = plan.recipe.facts.get("simple_numbers")
+    if simple is not None and simple.reference is not None:
         right = ridge.left_out_predictions.argmax(axis=1) == scores.labels
         accuracy, low, _ = expected_accuracy(right.astype("float64"), groups)
-        known = [most_frequent(scores.labels, plan.source.class_names), simple["reference"]]
-        reason += f"; {accuracy:.1%} of them right; {beside_references(low, known)}"
+        references = [most_frequent(scores.labels, plan.source.class_names), simple.reference]
+        reason += f"; {accuracy:.1%} of them right; {beside_references(low, references)}"
     if gains.mean() <= CLEARLY * gains.std() / math.sqrt(len(gains)):
-        return {"value": head, "from": reason.replace(": ", ", by a linear probe: ", 1)}
+        return Fact(head, reason.replace(": ", ", by a linear probe: ", 1))
     if not several:
         scale *= SHARE_OF_LOGITS
     kernel, bias = head_of(model).weights
     kernel.assign(scale * ridge.weights)
     bias.assign(scale * ridge.constant + shift)
-    return {"value": "linear probe", "from": reason}
+    return Fact("linear probe", reason)
 
 
 def _some_images(plan, most):
@@ -136,7 +137,7 @@ def _probe(model, plan, examples, groups, progress):
     return scores, targets, ridge
 
 
-def simple_fact(plan: TrainingPlan) -> dict[str, Any] | None:
+def simple_fact(plan: TrainingPlan) -> Fact | None:
     """Returns the fact of what simple numbers of the training photos reach; None if unknown.
 
     It is not known of multi-label data, and of photos that are all of one group.
@@ -147,7 +148,7 @@ def simple_fact(plan: TrainingPlan) -> dict[str, Any] | None:
     images = (encoded for encoded, _ in examples.encoded())
     name, accuracy = reference_of_files(images, examples.labels, groups)
     reason = f"{name}, of {len(examples)} training images that are left out"
-    return {"value": f"{accuracy:.1%} right", "from": reason, "reference": [name, accuracy]}
+    return Fact(f"{accuracy:.1%} right", reason, reference=(name, accuracy))
 
 
 def left_out_answers(

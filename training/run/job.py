@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_vit.description import Description, Labels, check_class_names
 from keras_vit.description.class_labels import SCORES
+from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.description.without_paths import without_paths
 from keras_vit.images.decoding import reading_error
 from keras_vit.models.opening import OpenedModel
@@ -94,27 +95,27 @@ class Job:
         self.data = data
         self.options = options
         self.settings = settings
-        self.unfinished: dict[str, Any] = {}  # The recipe of the unfinished run.
+        self.begun = Recipe()  # The recipe of the unfinished run.
         self.excluded: tuple[str, ...] = ()  # Images that a resumed run goes on without, from now.
         self.source: Source | None = None
         # The image size in place of the settings', and why.
         self.chosen_size: tuple[tuple[int, int], str] | None = None
         output, overwrite, command = options.output, options.overwrite, options.command
         # The same command again, as a restarted machine gives it, continues the run.
-        unfinished_command = unfinished_recipe(output).get("command", "")
-        resume = options.resume or (not overwrite and unfinished_command == command != "")
+        is_repeated = command != "" and command == unfinished_recipe(output).command
+        resume = options.resume or (is_repeated and not overwrite)
         self.folder = RunFolder(output, resume=resume, overwrite=overwrite)
         if resume:
             recipe = self.folder.recipe(settings.command)
-            self.settings = type(settings).from_json(recipe["settings"])
-            self.unfinished = recipe
-            self.data = DataSpec.from_recipe_json(recipe, self.data)
+            self.settings = type(settings).from_json(recipe.settings)
+            self.begun = recipe
+            self.data = DataSpec.of_recipe(recipe, self.data)
             if options.resume:
                 begun = self.data.exclude
                 self.excluded = tuple(name for name in data.exclude if name not in begun)
                 self.data = dataclasses.replace(self.data, exclude=(*begun, *self.excluded))
                 self._check_options(settings, data)
-            self.options = dataclasses.replace(options, command=recipe["command"])
+            self.options = dataclasses.replace(options, command=recipe.command)
         else:
             check_output(output, self.data.data)
         if self.settings.decision is not None and not self.data.calibration:
@@ -125,8 +126,8 @@ class Job:
     def _check_options(self, settings, data):
         """Raises ValueError if a resumed run was given other options than it began with."""
         begun, given, changed = {**vars(self.data), **vars(self.settings)}, self.options.given, []
-        if epochs := (self.unfinished.get("facts") or {}).get("epochs"):
-            begun["epochs"] = epochs["value"]
+        if "epochs" in self.begun.facts:
+            begun["epochs"] = self.begun.facts["epochs"].value
         for options in (settings, data):
             for field in dataclasses.fields(options):
                 if field.name == "exclude":
@@ -186,10 +187,10 @@ class Job:
         plan.numbers = image_numbers(source, plan.fingerprints)
         digest = hashlib.sha256(repr(source.class_names).encode() + plan.numbers.tobytes())
         hashes = {"images": digest.hexdigest(), "weights": weights_hash(model)}
-        plan.recipe["hashes"] = hashes
+        plan.recipe = dataclasses.replace(plan.recipe, hashes=hashes)
         if not self.folder.resume:
             return
-        is_same = hashes["images"] == self.unfinished.get("hashes", {}).get("images")
+        is_same = hashes["images"] == self.begun.hashes.get("images")
         if self.excluded:  # The others are the same, and no more are missing.
             before = np.load(self.folder.shared / IMAGES)
             missing = len(before) - len(plan.numbers)
@@ -204,18 +205,18 @@ class Job:
                 f"Received: {changes}"
             )
         now = facts_of_computation(plan.settings, plan.config)
-        if now.keys() != self.unfinished.get("facts", {}).keys() & {"attention", "resumes"}:
+        if now.keys() != self.begun.facts.keys() & {"attention", "resumes"}:
             self.options.log(
                 "The run goes on on another device than it began on, so its numbers differ from a "
                 "run without a stop by rounding"
             )
-        before, now = self.unfinished.get("versions", {}), plan.recipe["versions"]
-        if before != now:
-            plan.recipe["versions_before"] = before
+        versions_before, versions_now = self.begun.versions, plan.recipe.versions
+        if versions_before != versions_now:
+            plan.recipe = dataclasses.replace(plan.recipe, versions_before=versions_before)
             changed = [
-                f"{name} {now.get(name)}, before {before.get(name)}"
-                for name in sorted({*before, *now})
-                if before.get(name) != now.get(name)
+                f"{name} {versions_now.get(name)}, before {versions_before.get(name)}"
+                for name in sorted({*versions_before, *versions_now})
+                if versions_before.get(name) != versions_now.get(name)
             ]
             self.options.log(
                 "The run goes on with other packages than it began with, so its numbers may "
@@ -231,8 +232,8 @@ class Job:
         """
         if self.excluded:
             origin = f"--exclude and --resume after step {start_step}"
-            fact = {"value": ", ".join(self.data.exclude), "from": origin}
-            plan.recipe["facts"]["excluded"] = fact
+            fact = Fact(", ".join(self.data.exclude), origin)
+            plan.recipe = plan.recipe.with_facts(excluded=fact)
         if not self.folder.resume:
             self.folder.start(plan.recipe)
         if not self.folder.writes:
@@ -243,7 +244,7 @@ class Job:
             self.folder.write_recipe(plan.recipe)
         record = SplitRecord.of(plan.fingerprints)
         # Images that a run goes on without stay in the record: it has seen them.
-        if record is not None and "excluded" not in plan.recipe["facts"]:
+        if record is not None and "excluded" not in plan.recipe.facts:
             record.write(self.folder.path)
         if not self.folder.resume and plan.has_classes:
             write_run_page(self.folder.path, plan, self.data)
@@ -304,34 +305,36 @@ class Job:
         if self.chosen_size is not None:
             origins = {**description.origins, "image_size": self.chosen_size[1]}
             description = dataclasses.replace(description, origins=origins)
-        if "description" in self.unfinished:  # Where its facts were from at the start.
-            before = Description.from_json(self.unfinished["description"], RECIPE)
+        if self.begun.description:  # Where its facts were from at the start.
+            before = Description.from_json(self.begun.description, RECIPE)
             description = dataclasses.replace(description, origins=before.origins)
-        known, facts = self.unfinished.get("facts", {}), facts_of(description, rows is None)
+        facts = facts_of(description, rows is None)
         photo = typical_size(source.splits["train"], 20)
         seen = describe_seen(description.config, preprocessing.image_size, photo)
-        facts["photos"] = {"value": list(photo), "from": seen}
+        facts["photos"] = Fact(list(photo), seen)
         if opened.description.labels.abstains:
             bound = settings.decision and f"a new one of {settings.max_error:.1%} is looked for"
             origin = _DROPPED + (bound or "--max-error finds a new one")
-            facts["unknown"] = {"value": "dropped", "from": origin}
+            facts["unknown"] = Fact("dropped", origin)
         if epochs is not None:
             images = f"{counts['train']} images in batches of {settings.batch_size}"
-            facts["epochs"] = {"value": epochs, "from": f"{steps} steps: {images}"}
+            facts["epochs"] = Fact(epochs, f"{steps} steps: {images}")
 
         # Classes of unequal size, the teacher, and the memory.
         weights = teacher = samples = None
         if settings.class_weights is not None:
-            if "class_weights" in known:
-                weights = [known["class_weights"]["value"][name] for name in source.class_names]
+            if "class_weights" in self.begun.facts:
+                by_class = self.begun.facts["class_weights"].value
+                weights = [by_class[name] for name in source.class_names]
             else:
                 numbers = source.splits["train"].labels
                 weights = class_weights(numbers, source.class_names)
             by_name = dict(zip(source.class_names, weights, strict=True))
-            facts["class_weights"] = {"value": by_name, "from": settings.class_weights}
+            facts["class_weights"] = Fact(by_name, settings.class_weights)
             source = dataclasses.replace(source, notes=(*source.notes, _UNWEIGHTED))
         if name := getattr(settings, "teacher", None):
-            teacher = open_teacher(name, source.class_names, preprocessing, known.get("teacher"))
+            fact = self.begun.facts.get("teacher")
+            teacher = open_teacher(name, source.class_names, preprocessing, fact)
             facts["teacher"] = teacher.fact
         facts |= facts_of_computation(settings, description.config)
         settings = choose_accumulation(settings, description.config, replicas=replicas)
@@ -339,22 +342,22 @@ class Job:
             check_class_names(labels.output_names)
             samples = choose_samples(settings.samples, source, preprocessing.image_size)
 
-        recipe = {
-            "job": settings.command,
-            "command": self.options.command,
-            "description": description.to_json(),
-            "model": description.name,
-            "config": changed_fields(description.config),
-            "settings": settings.to_json(),
-            "facts": {**facts, **known},
-            "preprocessing": preprocessing.to_fields(),
-            "data": self.data.to_json(),
-            "overwrite": self.folder.overwrite,
-            "classes": len(source.class_names),
-            "task": source.task,
-            "images": {**counts, "skipped": len(source.skipped)},
-            "versions": versions(),
-        }
+        recipe = Recipe(
+            job=settings.command,
+            command=self.options.command,
+            description=description.to_json(),
+            model=description.name,
+            config=changed_fields(description.config),
+            settings=settings.to_json(),
+            facts={**facts, **self.begun.facts},
+            preprocessing=preprocessing.to_fields(),
+            data=self.data.to_json(),
+            overwrite=self.folder.overwrite,
+            classes=len(source.class_names),
+            task=source.task,
+            images={**counts, "skipped": len(source.skipped)},
+            versions=versions(),
+        )
         self.source = source
         plan = TrainingPlan(
             opened, description, rows, source, settings, recipe, weights, teacher, samples
@@ -363,8 +366,9 @@ class Job:
             held_out, _ = counted(source.splits["calibration"], source.groups, lambda line: None)
             check_counts(held_out.labels, labels, settings.decision)
         if starts_with_probe(plan):
-            start = {"value": "linear probe", "from": "solved before the first step"}
-            recipe["facts"].setdefault("head_start", start)
+            start = Fact("linear probe", "solved before the first step")
+            facts = {"head_start": start, **recipe.facts}
+            plan.recipe = dataclasses.replace(recipe, facts=facts)
         return plan
 
     def _open(self, weights: OpenedModel, download: bool) -> Source:
@@ -377,7 +381,7 @@ class Job:
             how["min_classes"] = 1  # The weights have other classes.
         else:
             how["trained"] = True
-        if self.excluded or "excluded" in self.unfinished.get("facts", {}):
+        if self.excluded or "excluded" in self.begun.facts:
             # Each of the others is in the part that it had, whatever a new choice would be.
             record = SplitRecord.read(self.folder.shared)
             source = record and by_record(self.data, record, share, **how)
@@ -395,7 +399,7 @@ class Job:
         notes = notes_of_seen(source.splits, record, "in the run of the weights")
         return dataclasses.replace(source, notes=(*source.notes, *notes))
 
-    def finished_recipe(self, plan: TrainingPlan, **more: Any) -> dict[str, Any]:
+    def finished_recipe(self, plan: TrainingPlan, **more: Any) -> Recipe:
         """Returns the content of `recipe.json` in the finished folder, which leaves this machine.
 
         The folder of the unfinished run has the whole paths, which `--resume` needs.
@@ -407,11 +411,12 @@ class Job:
         best = self.folder.best_score()
         score = SCORES[plan.source.task]
         named = best and {"step": best[0], score: best[1], "loss": best[2]}
-        recipe = {**plan.recipe, "best": named, **more}
+        recipe = dataclasses.replace(plan.recipe, best=named, **more)
         if plan.opened.folder:  # Its recipe is not found by the last part of its path.
-            recipe["pretraining"] = pretraining_fields(recipe)
+            recipe = dataclasses.replace(recipe, pretraining=pretraining_fields(recipe))
         skipped = [[self.data.relative(path), reason] for path, reason in plan.source.skipped]
-        return {**without_paths(recipe), **({"skipped": skipped} if skipped else {})}
+        reduced = Recipe.from_json(without_paths(recipe.to_json()))
+        return dataclasses.replace(reduced, skipped=skipped or None)
 
     def publish(self, source: Source) -> None:
         """Gives the finished folder its name, and reports the images that were skipped."""

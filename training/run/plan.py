@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_vit.description import Description, Labels, describe
 from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.images.samples import describe_samples, sample_count, spread
 from keras_vit.images.transcoding import decode_file
 from keras_vit.layers.fused_attention import compute_capability, fused_attention
@@ -105,7 +106,7 @@ class TrainingPlan:
     head_rows: tuple[int | None, ...] | None
     source: Source
     settings: Any
-    recipe: dict[str, Any]
+    recipe: Recipe
     class_weights: Sequence[float] | None = None
     teacher: Teacher | None = None
     samples: ChosenSamples | None = None
@@ -156,7 +157,7 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
         plan: The plan.
         lines: More lines, by name; a name of a setting replaces its line.
     """
-    recipe, settings, images = plan.recipe, plan.settings, plan.recipe["images"]
+    recipe, settings, images = plan.recipe, plan.settings, plan.recipe.images
     seen = settings.steps * settings.batch_size
     height, width = required(settings.image_size, "image_size")
     micro_batches = f" ({settings.accumulate} micro-batches)" if settings.accumulate > 1 else ""
@@ -168,14 +169,14 @@ def describe_plan(plan: TrainingPlan, lines: Mapping[str, Any] | None = None) ->
     skipped = describe_skipped(plan.source.skipped, names=3)
     notes = plan.description.notes
     table = {
-        "model": f"{recipe['model']} at {height}x{width}, {recipe['classes'] or 'no'} classes",
-        **({"classes": plan.source.class_line} if recipe["classes"] else {}),
+        "model": f"{recipe.model} at {height}x{width}, {recipe.classes or 'no'} classes",
+        **({"classes": plan.source.class_line} if recipe.classes else {}),
         **({"task": "multi-label"} if plan.source.task == MULTILABEL else {}),
         "recipe": line,
         "weights": getattr(settings, "weights", None) or "random",
-        **fact_lines(recipe["facts"]),
+        **fact_lines(recipe.facts),
         **({"notes": "; ".join(notes)} if notes else {}),
-        "data": f"{recipe['data']['data']}: {images['train']} images to train, "
+        "data": f"{recipe.data_name}: {images['train']} images to train, "
         f"{images['validation']} to validate, "
         + (f"{images['calibration']} to calibrate, " if images["calibration"] else "")
         + f"{images['test']} to test"
@@ -233,14 +234,14 @@ def attention_kernel(settings: Settings, config: Any) -> str | None:
 
 
 @contextlib.contextmanager
-def attention_as_it_began(unfinished: Mapping[str, Any]) -> Iterator[None]:
+def attention_as_it_began(unfinished: Recipe) -> Iterator[None]:
     """Keeps the plain path of attention, inside a `with` block, for a run that began with it.
 
     Args:
         unfinished: The recipe of the run that goes on; empty for a new one.
     """
     enabled = keras.config.is_flash_attention_enabled() is not False  # None stands for enabled.
-    plain = bool(unfinished) and "attention" not in unfinished.get("facts", {})
+    plain = bool(unfinished.job) and "attention" not in unfinished.facts
     if plain:
         keras.config.disable_flash_attention()
     try:
@@ -250,14 +251,14 @@ def attention_as_it_began(unfinished: Mapping[str, Any]) -> Iterator[None]:
             keras.config.enable_flash_attention()
 
 
-def facts_of_computation(settings: Settings, config: Any) -> dict[str, dict[str, str]]:
+def facts_of_computation(settings: Settings, config: Any) -> dict[str, Fact]:
     """Returns how a run computes on this machine, where that is a choice: on a GPU of JAX."""
     facts, kernel = {}, attention_kernel(settings, config)
     if kernel is not None:
-        facts["attention"] = {"value": kernel, "from": "JAX on this GPU"}
+        facts["attention"] = Fact(kernel, "JAX on this GPU")
     if keras.backend.backend() == "jax" and compute_capability() is not None:
         source = "a process chooses the kernels of a GPU anew, and some sum in any order"
-        facts["resumes"] = {"value": "to rounding, not bit for bit", "from": source}
+        facts["resumes"] = Fact("to rounding, not bit for bit", source)
     return facts
 
 
@@ -309,7 +310,7 @@ def expected_time(plan: TrainingPlan) -> str:
     Args:
         plan: The plan.
     """
-    settings, images, config = plan.settings, plan.recipe["images"], plan.config
+    settings, images, config = plan.settings, plan.recipe.images, plan.config
     shape = (*required(settings.image_size, "image_size"), 3)
     validations = settings.steps // settings.evaluate_every * (2 if settings.averaging else 1)
     evaluated = images["validation"] * validations + images["test"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_vit.description.class_labels import MULTILABEL, SCORES
+from keras_vit.description.recipe import Recipe
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.measures import accuracy_text
@@ -151,7 +152,7 @@ def sweep(
         run = folder / "learning_rates" / f"{rate:g}"
         trial = dataclasses.replace(settings, learning_rate=rate, seed=seeds[0])
         recipe = _finetune_once(dataclasses.replace(spec, test=False), run, trial, command, log)
-        developed = recipe["images"]["validation"]
+        developed = recipe.images["validation"]
         scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
         (run / MODEL).unlink(missing_ok=True)
     # The highest accuracy; ties go to the lowest loss.
@@ -163,10 +164,11 @@ def sweep(
         run = folder / "seeds" / str(seed)
         final = dataclasses.replace(settings, learning_rate=best, seed=seed, validation=0.0)
         recipe = _finetune_once(spec, run, final, command, log)
-        test[seed] = recipe["test"][_metric(recipe)]
+        tested = recipe.test or {}
+        test[seed] = tested[_metric(recipe)]
 
     development = {rate: accuracy for rate, (accuracy, _) in scores.items()}
-    images = developed, recipe["test"]["images"]
+    images = developed, tested["images"]
     result = SweepResult(best, development, test, folder, _metric(recipe), images)
     write_result(result, command)
     return result
@@ -206,7 +208,7 @@ def _begin(path, fields, data, settings, *, validated=False):
             f"The output folder must be new, empty or of the same {path.stem}. Received: {folder}"
         )
     plan = Job(data, RunOptions(folder / "plan"), settings).plan()
-    images = plan.recipe["images"]
+    images = plan.recipe.images
     if not images["test"]:
         raise ValueError(f"There must be test images to report on. Received: {data.data}")
     if validated and not images["validation"]:
@@ -223,14 +225,14 @@ def _finetune_once(data, folder, settings, command, log):
     clear_finished(folder)
     if not (folder / RECIPE).exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        resume = bool(unfinished_recipe(folder))
+        resume = bool(unfinished_recipe(folder).job)
         finetune(data, folder, settings, resume=resume, command=command, log=log)
-    return read_json(folder / RECIPE)
+    return Recipe.from_json(read_json(folder / RECIPE))
 
 
 def _metric(recipe):
     """The accuracy of a run in its results."""
-    return "mAP" if recipe.get("task") == MULTILABEL else "top_1"
+    return "mAP" if recipe.task == MULTILABEL else "top_1"
 
 
 def _recipe_rates(settings):

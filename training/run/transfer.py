@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,6 +16,7 @@ from keras_vit.checkpoints.repositories import cached_name, fixed_name
 from keras_vit.configs.model_table import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels
 from keras_vit.description.class_labels import look_alikes
+from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.hub.downloads import RepositoryName
 from keras_vit.layers import SelfAttention
 from keras_vit.models.opening import OpenedModel, open_model
@@ -140,8 +141,8 @@ def settle(
     return description, rows, settings
 
 
-def facts_of(description: Description, is_new: bool) -> dict[str, dict[str, Any]]:
-    """Returns by name the "value" of what a run takes from its weights, and where it is "from".
+def facts_of(description: Description, is_new: bool) -> dict[str, Fact]:
+    """Returns by name what a run takes from its weights, and where it is from.
 
     Args:
         description: The description of the model to train.
@@ -158,7 +159,7 @@ def facts_of(description: Description, is_new: bool) -> dict[str, dict[str, Any]
         "head": "new" if is_new else "keep",
     }
     return {
-        name: {"value": value, "from": description.origins[name]}
+        name: Fact(value, description.origins[name])
         for name, value in values.items()
         if value is not None and name in description.origins
     }
@@ -174,7 +175,8 @@ def _image_size(settings: Settings, weights: OpenedModel) -> tuple[Any, str]:
     if weights.image_size != weights.description.image_size:
         return weights.image_size, "as the image processor of the weights states"
     height, width = weights.image_size
-    if {height, width} == {configs.DEFAULT_IMAGE_SIZE} and weights.recipe.get("job") != "finetune":
+    is_finetuned = Recipe.from_json(weights.recipe).job == FineTuning.command
+    if {height, width} == {configs.DEFAULT_IMAGE_SIZE} and not is_finetuned:
         return higher, f"the paper's higher resolution, for weights of {height}x{width} pixels"
     return weights.image_size, "as in the weights"
 
@@ -273,7 +275,7 @@ def extend(
     if settings.replay is None:
         return extended
     given = DataSpec(settings.replay)
-    spec = spec_of_run(dict(weights.recipe), given) or given
+    spec = spec_of_run(Recipe.from_json(weights.recipe), given) or given
     record = SplitRecord.read(weights.folder)
     replayed = record and by_record(spec, record, validation, download=download)
     if replayed is None:
@@ -335,11 +337,11 @@ def by_record(
     return dataclasses.replace(source, splits=splits)
 
 
-def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
+def fact_lines(facts: Mapping[str, Fact]) -> dict[str, str]:
     """Returns the facts of a run, human-readable, by name."""
     lines = {}
     for name, fact in facts.items():
-        value = fact["value"]
+        value = fact.value
         if name in ("image_size", "photos"):
             value = "{}x{}".format(*value)
         elif name == "pixels":
@@ -348,7 +350,7 @@ def fact_lines(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
             shown = [f"{label} {weight:.3g}" for label, weight in value.items()]
             value = ", ".join(shown[:MAX_LISTED]) + (", ..." if len(shown) > MAX_LISTED else "")
         lines[name.replace("_", " ") if name in ("image_size", "head_start") else name] = (
-            f"{value} ({fact['from']})"
+            f"{value} ({fact.origin})"
         )
     return lines
 

@@ -13,6 +13,7 @@ from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier, open_classifier
 from keras_vit.classifier_folder import write_model
 from keras_vit.description import UNKNOWN
+from keras_vit.description.recipe import Recipe
 from keras_vit.description.without_paths import is_place
 from keras_vit.images.listing import image_files
 from keras_vit.models.rebuild import without_unknown
@@ -120,11 +121,12 @@ def calibrate(
     found = find_decision(labels, scores, features, settings, grouped=grouped)
     for line in found.lines:
         log(line)
-    recipe = {**classifier.recipe, "decision": found.to_json()}
+    recipe = Recipe.from_json(classifier.recipe)
+    recipe = dataclasses.replace(recipe, decision=found.to_json())
     description = dataclasses.replace(
         classifier.description, labels=dataclasses.replace(labels, abstains=True)
     )
-    calibrated = Classifier.of(found.calibrated(plain), description, recipe, folder)
+    calibrated = Classifier.of(found.calibrated(plain), description, recipe.to_json(), folder)
     card = folder / CARD
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
     with atomic_folder(folder.resolve(), marker=MODEL, overwrite=True) as partial:
@@ -200,11 +202,11 @@ def _found_training_images(classifier, spec):
     """The images that a run trained on, where it read them: in the working folder, beside the
     classifier or beside other data; None if they are not there.
     """
-    name = str((classifier.recipe.get("data") or {}).get("data") or "")
+    recipe = Recipe.from_json(classifier.recipe)
     folder = required(classifier.folder, "folder").absolute()
     near = ("", *folder.parents, os.path.dirname(os.path.abspath(str(spec.name))))
-    for place in (os.path.join(place, name) for place in near):
-        if is_place(classifier.recipe, place):
+    for place in (os.path.join(place, recipe.data_name) for place in near):
+        if is_place(recipe, place):
             try:
                 return _trained_on(classifier, DataSpec(place), download=False)
             except (OSError, ValueError):  # They are gone, or others.
@@ -215,7 +217,8 @@ def _found_training_images(classifier, spec):
 def _trained_on(classifier, data, **how):
     """The images in data that a run trained on; without a record, the train part."""
     record = SplitRecord.read(classifier.folder)
-    spec = spec_of_run(classifier.recipe, data) or dataclasses.replace(data, holdout=0.0)
+    recipe = Recipe.from_json(classifier.recipe)
+    spec = spec_of_run(recipe, data) or dataclasses.replace(data, holdout=0.0)
     splits = spec.open(verify=False, recorded=record is not None, **how).splits
     if record is None:
         return splits.get("train")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit.description.recipe import Recipe
 from keras_vit.training.data import DataSpec, open_source, training_batches
 from makers import write_picture
 
@@ -125,12 +126,12 @@ def test_a_spec_of_arrays_is_written_by_name_and_needs_them_again(arrays):
     recipe = json.loads(json.dumps({"data": spec.to_json(), "settings": {"seed": 7}}))
     assert recipe["data"]["data"] == spec.name
     assert recipe["data"]["class_names"] == list(CLASSES)
-    again = DataSpec.from_recipe_json(recipe, DataSpec(arrays))
+    again = DataSpec.of_recipe(Recipe.from_json(recipe), DataSpec(arrays))
     assert again.open().splits["test"].names == spec.open().splits["test"].names
     with pytest.raises(ValueError, match="must be passed again .* Received: memory:"):
-        DataSpec.from_recipe_json(recipe).open()
+        DataSpec.of_recipe(Recipe.from_json(recipe)).open()
     with pytest.raises(ValueError, match="must match the run's, memory:.* Received: memory:"):
-        DataSpec.from_recipe_json(recipe, DataSpec((arrays[0][1:], arrays[1][1:])))
+        DataSpec.of_recipe(Recipe.from_json(recipe), DataSpec((arrays[0][1:], arrays[1][1:])))
 
 
 IMAGES, LABELS = np.zeros((4, 2, 2, 3), "uint8"), [0, 1, 0, 1]

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from keras_vit.description.recipe import Recipe
 from keras_vit.description.without_paths import without_paths
 from keras_vit.training.data.spec import DataSpec
 
@@ -155,4 +156,4 @@ def test_recipe_json_has_the_content_of_the_tables(data):
     spec = DataSpec(data, split=SPLIT, labels={"a/01.png": "b", moved: "a"}, exclude=["a/00.png"])
     recipe = without_paths(json.loads(json.dumps({"data": spec.to_json()})))
     recipe["data"]["data"] = str(data)
-    assert DataSpec.from_recipe_json(recipe) == spec
+    assert DataSpec.of_recipe(Recipe.from_json(recipe)) == spec

@@ -11,6 +11,7 @@ import pytest
 from runs import SignalAt, plan_of, silent
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from keras_vit.description.recipe import Fact
 from keras_vit.models.rebuild import feature_model, head_of
 from keras_vit.training import recipes
 from keras_vit.training.evaluation.predictions import predictions_of
@@ -61,8 +62,8 @@ def test_the_head_is_the_ridge_regression_of_scikit_learn_times_a_number(data, s
         np.concatenate, zip(*predictions_of(feature_model(model), train, **reading), strict=True)
     )
     fact = start_head(model, plan)
-    assert fact["value"] == "linear probe"
-    assert fact["from"].startswith("cross-entropy of 24 training images, each left out: 0.")
+    assert fact.value == "linear probe"
+    assert fact.origin.startswith("cross-entropy of 24 training images, each left out: 0.")
     kernel, bias = map(keras.ops.convert_to_numpy, head_of(model).weights)
     logits = features @ kernel + bias
     centred = features.astype("float64") - features.mean(axis=0)
@@ -103,7 +104,7 @@ def test_features_that_are_all_equal_leave_the_head(data, settings, tmp_path):
         weight.assign(np.zeros(weight.shape))
     before = [np.asarray(weight) for weight in head_of(model).weights]
     fact = start_head(model, plan)
-    assert fact == {"value": "zeros", "from": "the features of all training images are equal"}
+    assert fact == Fact("zeros", "the features of all training images are equal")
     for one, other in zip(before, head_of(model).weights, strict=True):
         np.testing.assert_array_equal(one, other)
 

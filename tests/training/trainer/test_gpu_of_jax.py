@@ -141,8 +141,8 @@ def test_the_plan_names_the_kernel_and_how_a_run_resumes(kernel):
 
     config = configs.resolve("ViT-B/16")
     facts = facts_of_computation(settings_of(precision="mixed_bfloat16"), config)
-    assert facts["attention"]["value"] == "cuDNN's kernel"
-    assert facts["resumes"]["value"] == "to rounding, not bit for bit"
+    assert facts["attention"].value == "cuDNN's kernel"
+    assert facts["resumes"].value == "to rounding, not bit for bit"
     assert "attention" not in facts_of_computation(settings_of(precision="float32"), config)
 
 
@@ -156,12 +156,13 @@ def test_on_a_cpu_the_plan_has_no_facts_of_the_computation():
 
 def test_a_run_that_began_with_the_plain_path_keeps_it(kernel):
     from keras_vit import configs
+    from keras_vit.description.recipe import Fact, Recipe
     from keras_vit.training.run.plan import attention_as_it_began, attention_kernel
 
     settings, config = settings_of(precision="mixed_bfloat16"), configs.resolve("ViT-B/16")
-    with attention_as_it_began({"facts": {}}):
+    with attention_as_it_began(Recipe(job="finetune")):
         assert attention_kernel(settings, config) is None
-    with attention_as_it_began({"facts": {"attention": {}}}):
+    with attention_as_it_began(Recipe(job="finetune", facts={"attention": Fact("", "")})):
         assert attention_kernel(settings, config) is not None
     assert attention_kernel(settings, config) is not None
 

@@ -1,0 +1,158 @@
+"""`recipe.json`: the record of a run, with everything that is needed to repeat it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+from keras_vit.utils.fields import fits_json
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """A value that a run found by itself, and where it is from.
+
+    Args:
+        value: The value, as JSON can hold it.
+        origin: Where it is from; "from" in the file.
+        sha256: The hash of a teacher's weights.
+        reference: Name and accuracy of the better simple reference.
+    """
+
+    value: Any
+    origin: str
+    sha256: str | None = None
+    reference: tuple[str, float] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fact as JSON can hold it."""
+        fields = {"value": self.value, "from": self.origin, "sha256": self.sha256}
+        if self.reference is not None:
+            fields["reference"] = list(self.reference)
+        return {name: value for name, value in fields.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Returns the fact that `to_json` wrote."""
+        reference = fields.get("reference")
+        return cls(
+            fields.get("value"),
+            str(fields.get("from", "")),
+            fields.get("sha256"),
+            reference and tuple(reference),
+        )
+
+
+def _entries():
+    return dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The content of `recipe.json`.
+
+    An unfinished run has whole paths in it, a finished one their last parts. A
+    folder that no run wrote has some of the fields, or none.
+
+    Args:
+        job: The command that trained the model, with its objective.
+        command: The whole command, or the text that a program gave.
+        description: What the model is, as in `description.json`.
+        model: Name of the model, as printed in the paper.
+        config: Fields of its config that are not the defaults.
+        settings: Every setting, with the value that was used.
+        facts: What the run found by itself: by name the value, and what it is from.
+        preprocessing: Size, way of resizing and range of the pixels in evaluation.
+        data: The data and their options.
+        overwrite: Whether the run was to replace an existing output.
+        classes: Number of classes.
+        task: "multiclass" or "multilabel".
+        images: Number of images by part, and of those that were skipped.
+        versions: Versions of the packages that affect the numbers.
+        hashes: SHA-256 of the images with their parts and classes, and of the first weights.
+        versions_before: The versions that a resumed run began with, if they were others.
+        skipped_steps: Steps that changed nothing, as their gradients were not finite.
+        best: Step, score and loss of the best weights; null without validation images.
+        test: The evaluation on the test images; null without any.
+        objective: "masked-patches" for pre-training without labels.
+        decision: What the bound of a classifier that answers "unknown" was found by.
+        pretraining: Data and size of the training of the starting weights.
+        data_place: Hash of the path to the data, by which later commands know them again.
+        skipped: Files that could not be read, with the reasons; in exports their number.
+        converted: Whether `convert` wrote the folder.
+        notes: What `convert` noted of its source.
+        others: Entries of other programs, which are in the file under their own names.
+    """
+
+    job: str = ""
+    command: str = ""
+    description: dict[str, Any] = _entries()
+    model: str = ""
+    config: dict[str, Any] = _entries()
+    settings: dict[str, Any] = _entries()
+    facts: dict[str, Fact] = _entries()
+    preprocessing: dict[str, Any] = _entries()
+    data: dict[str, Any] = _entries()
+    overwrite: bool = False
+    classes: int = 0
+    task: str = ""
+    images: dict[str, int] = _entries()
+    versions: dict[str, str] = _entries()
+    hashes: dict[str, str] = _entries()
+    versions_before: dict[str, str] | None = None
+    skipped_steps: int | None = None
+    best: dict[str, Any] | None = None
+    test: dict[str, Any] | None = None
+    objective: str | None = None
+    decision: dict[str, Any] | None = None
+    pretraining: dict[str, Any] | None = None
+    data_place: str | None = None
+    skipped: list[list] | int | None = None
+    converted: bool | None = None
+    notes: list[str] | None = None
+    others: dict[str, Any] = _entries()
+
+    @property
+    def data_name(self) -> str:
+        """The data: a path, its last part, or a name; "" if unknown."""
+        return str(self.data.get("data") or "")
+
+    @property
+    def weights(self) -> str | None:
+        """The weights that the run started from; None for random ones."""
+        return self.settings.get("weights")
+
+    def with_facts(self, **facts: Fact) -> Self:
+        """Returns the record with more facts, which win over its own."""
+        return dataclasses.replace(self, facts={**self.facts, **facts})
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of the file, without fields that have no value."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del fields["others"]
+        fields["facts"] = {name: fact.to_json() for name, fact in self.facts.items()}
+        if not self.job:  # No run wrote it.
+            return {name: value for name, value in fields.items() if value} | self.others
+        unset = {name for name, value in fields.items() if value is None} - {"best", "test"}
+        return {name: value for name, value in fields.items() if name not in unset} | self.others
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Returns the record in a file; {} gives an empty one.
+
+        A value of another type than its field's is another program's, and one of the `others`.
+        """
+        annotations = {field.name: str(field.type) for field in dataclasses.fields(cls)}
+        del annotations["others"]
+        own = {
+            name: value
+            for name, value in fields.items()
+            if name in annotations and fits_json(annotations[name], value)
+        }
+        others = {name: value for name, value in fields.items() if name not in own}
+        facts = own.get("facts", {})
+        own["facts"] = {
+            name: Fact.from_json(fact) for name, fact in facts.items() if isinstance(fact, Mapping)
+        }
+        return cls(**own, others=others)
