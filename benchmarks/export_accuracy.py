@@ -43,7 +43,7 @@ def main():
 
     from keras_vit.export import load_artefact
     from keras_vit.export.check import size_of
-    from keras_vit.models.opening import open_model
+    from keras_vit.opening import open_model
     from keras_vit.training.data import evaluation_batches, open_source
 
     opened = open_model(arguments.classifier)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 import keras_vit
-from keras_vit.classifier import Classifier, open_classifier
+from keras_vit.classifier import Classifier
 from keras_vit.description.recipe import Recipe
 from keras_vit.images.transcoding import transcoded, transcoded_file
 from keras_vit.prediction import predict_batch
@@ -487,6 +487,8 @@ def verify(
     with contextlib.ExitStack() as stack:
         remarks: tuple[str, ...] = ()
         if classifier is not None:
+            from keras_vit.opening import open_classifier  # With Keras.
+
             from .check_images import found_check_images
 
             classifier = open_classifier(classifier)

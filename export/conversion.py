@@ -26,7 +26,7 @@ from keras_vit.description import Description, Labels
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD
 from keras_vit.description.description_texts import card_header
 from keras_vit.images.samples import describe_samples, read_images, sample_files
-from keras_vit.models.opening import OpenedModel, open_model
+from keras_vit.opening import OpenedModel, open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
     CARD,

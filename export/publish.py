@@ -16,11 +16,12 @@ import scipy.stats
 import tensorflow as tf
 
 from keras_vit._version import __version__
-from keras_vit.classifier import Classifier, open_classifier
+from keras_vit.classifier import Classifier
 from keras_vit.description import description_texts
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.without_paths import without_paths
 from keras_vit.models.rebuild import check_not_quantized
+from keras_vit.opening import open_classifier
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
 
 from .check import ExportReport, checksums, compare_with_keras, golden_json, size_of

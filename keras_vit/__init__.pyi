@@ -76,13 +76,13 @@ from .description import (
 from .models.build import (
     build as build,
 )
-from .models.opening import (
+from .models.rebuild import (
+    with_new_head as with_new_head,
+)
+from .opening import (
     OpenedModel as OpenedModel,
     features as features,
     open_model as open_model,
-)
-from .models.rebuild import (
-    with_new_head as with_new_head,
 )
 from .preprocessing import (
     Preprocessing as Preprocessing,

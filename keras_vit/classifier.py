@@ -7,7 +7,6 @@ runtime predicts without both.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import itertools
 import operator
 import os
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_vit import images as image_formats
-from keras_vit.checkpoints.catalogue import find_weights
 from keras_vit.description import (
     UNKNOWN,
     Description,
@@ -33,8 +31,8 @@ from keras_vit.images.listing import PATHS, as_image, as_images
 from keras_vit.images.transcoding import decode_file, with_pixels
 from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.runtimes import open_export
 from keras_vit.utils.fields import required
-from keras_vit.utils.files import model_in
 from keras_vit.utils.quiet_tensorflow import check_not_forked, is_forked
 
 if TYPE_CHECKING:
@@ -115,7 +113,7 @@ class Classifier:
 
     def __reduce__(self):
         if hasattr(self.model, "takes_pixels"):  # A running export is opened again.
-            return _unpickled, (open_classifier, (os.path.abspath(str(self.folder)),))
+            return _unpickled, (open_export, (os.path.abspath(str(self.folder)),))
         facts = (self.description, self.recipe, self.folder)
         return _unpickled, (*self.model.__reduce__(), *facts)
 
@@ -354,50 +352,3 @@ def _unpickled(read, arguments, *facts):
         return Classifier.__new__(Classifier)
     model = read(*arguments)
     return Classifier.of(model, *facts) if facts else model
-
-
-def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
-    """Returns a model of any origin as a classifier.
-
-    Args:
-        model: Anything that `keras_vit.open_model` takes, whose classes have names; a
-            `Classifier` is returned.
-
-    Raises:
-        ValueError: As `keras_vit.open_model`.
-        OSError: If a file cannot be read.
-    """
-    if isinstance(model, Classifier):
-        return model
-    check_not_forked()
-    if not isinstance(model, (str, os.PathLike)):
-        raise TypeError(
-            "A classifier is a Classifier or its folder, which keras_vit.save_classifier(folder, "
-            f"model, class_names) writes. Received: {type(model).__name__}"
-        )
-    if os.path.exists(model):
-        path = find_weights(model, None, (None, None))
-        if isinstance(path, pathlib.Path) and model_in(path) is None and is_export(path):
-            # By name, as export/ is built on this file.
-            return importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
-    opening = importlib.import_module("keras_vit.models.opening")  # With Keras.
-    return opening.open_model(model).classifier()
-
-
-def is_export(path: pathlib.Path) -> bool:
-    """Returns whether a path looks like an export of this package."""
-    return _format_of(path) is not None
-
-
-def runs_without_tensorflow(anything: str | os.PathLike) -> bool:
-    """Returns whether something is an export whose runtime is not TensorFlow."""
-    path = pathlib.Path(anything)
-    found = None if model_in(path) else _format_of(path)
-    return found is not None and not found.runs_in_tensorflow
-
-
-def _format_of(path):
-    try:
-        return importlib.import_module("keras_vit.export.formats").format_of(path)
-    except ValueError:
-        return None

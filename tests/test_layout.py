@@ -49,14 +49,13 @@ MAY_IMPORT = {
         "description",
         "hub",
         "preprocessing",
+        "runtimes",
         "utils",
     },
     "hub": {"_installation", "hub", "utils"},
     "models": {
         "_installation",
         "checkpoints",
-        "classifier",
-        "classifier_folder",
         "configs",
         "description",
         "keras_private",
@@ -128,37 +127,35 @@ def test_layers_models_and_checkpoints_do_not_import_what_is_built_on_them():
                 assert {used, file} & MAY_IMPORT[part], f"{path} imports {name}"
 
 
-# Modules of this package that a file imports by a text, which no picture of the imports shows. The
-# first is a table of commands; the others are to become fewer.
+# Modules of this package that a file imports by a text, which no picture of the imports shows: the
+# tables of commands and of runtimes.
 IMPORTED_BY_TEXT = {
     "keras_vit/command_line.py": {"keras_vit.commands."},
-    "keras_vit/checkpoints/hdf5.py": {"keras_vit.training.trainer.trainer"},
-    "keras_vit/classifier.py": {
+    "keras_vit/runtimes.py": {
         "keras_vit.export.artefacts",
         "keras_vit.export.formats",
-        "keras_vit.models.opening",
-    },
-    "keras_vit/models/opening.py": {
-        "keras_vit.export.artefacts",
         "keras_vit.training.run.finetune",
+        "keras_vit.training.trainer.trainer",
     },
 }
 
 
-def test_modules_are_imported_by_a_text_where_it_is_known():
-    found = {}
+def test_modules_are_imported_by_a_text_in_two_tables():
+    by_text = {}
     for path in sources():
-        calls = [node for node in nodes_of(path) if isinstance(node, ast.Call)]
-        texts = {
-            text.value
-            for call in calls
-            if ast.unparse(call.func).endswith("import_module")
-            for text in ast.walk(call)
-            if isinstance(text, ast.Constant) and str(text.value).startswith("keras_vit.")
-        }
-        if texts:
-            found[path.relative_to(ROOT).as_posix()] = texts
-    assert found == IMPORTED_BY_TEXT
+        nodes = nodes_of(path)
+        calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
+        if not any(call.endswith("import_module") for call in calls):
+            continue
+        tables = [node for node in nodes if isinstance(node, ast.Dict | ast.JoinedStr)]
+        constants = [node for table in tables for node in ast.walk(table)]
+        texts = {str(node.value) for node in constants if isinstance(node, ast.Constant)}
+        named = {text for text in texts if text in modules() or text == "keras_vit.commands."}
+        if named:
+            by_text[path.relative_to(ROOT).as_posix()] = named
+        in_calls = re.findall(r"import_module\(['\"]keras_vit", path.read_text())
+        assert not in_calls, path
+    assert by_text == IMPORTED_BY_TEXT
 
 
 def test_only_training_and_export_import_tensorflow():
@@ -334,7 +331,7 @@ def functions_over(paths, measure, limit):
 
 
 def branches(function, _):
-    """Decisions of a function, those of inner functions too."""
+    """Decisions of a function, inner functions included."""
     nodes = list(ast.walk(function))
     loops = ast.For | ast.While | ast.comprehension
     choices = ast.If | ast.IfExp | ast.ExceptHandler | ast.match_case

@@ -9,7 +9,6 @@ format.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import os
 import zipfile
@@ -30,6 +29,7 @@ from keras_vit.checkpoints.formats import (
 )
 from keras_vit.description import Description
 from keras_vit.keras_private import load_keras_model, safe_get_h5_dataset
+from keras_vit.runtimes import register_trainer
 from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS
 from keras_vit.utils.json_files import parse_json, read_json
 from keras_vit.utils.quiet_tensorflow import check_not_forked
@@ -113,7 +113,7 @@ def read_model(path: str | os.PathLike) -> keras.Model:
         config, weights, stored = check_keras_archive(path)
         # What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
         if config.get("registered_name") == "keras_vit>Trainer":
-            importlib.import_module("keras_vit.training.trainer.trainer")  # Built on this file.
+            register_trainer()
         model = load_keras_model(config, weights, 3 * stored + _FREE_NUMBERS)
         model = getattr(model, "model", model)
     except Exception as error:  # Keras raises errors of many types for a damaged file.

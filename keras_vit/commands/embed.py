@@ -39,7 +39,7 @@ class Embed(Command):
         if not self.output and not self.like:
             raise ValueError("A result must be asked for: --output FILE, --like IMAGE or both.")
         from keras_vit.images.listing import image_files
-        from keras_vit.models.opening import features
+        from keras_vit.opening import features
         from keras_vit.training.evaluation.embeddings import (
             SUFFIX,
             check_suffix,

@@ -59,7 +59,7 @@ class Evaluate(Command):
         self.data.check_given()
         if self.model.weights:
             raise ValueError("--weights goes with --protocol.")
-        from keras_vit.models.opening import open_model
+        from keras_vit.opening import open_model
         from keras_vit.training.evaluation.classification import evaluate_classifier
         from keras_vit.training.evaluation.predictions import evaluated_classifier
 

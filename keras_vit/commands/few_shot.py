@@ -40,7 +40,7 @@ class FewShot(Command):
 
     def run(self) -> None:
         """Evaluates and prints the accuracies; writes result files with --output."""
-        from keras_vit.models.opening import features
+        from keras_vit.opening import features
         from keras_vit.training.evaluation import few_shot
 
         self.data.check_given()

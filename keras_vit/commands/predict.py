@@ -87,17 +87,27 @@ class Predict(Command):
     @property
     def needs_tensorflow(self) -> bool:
         """Whether TensorFlow is needed: not for an export in another runtime."""
-        from keras_vit.classifier import runs_without_tensorflow
+        from keras_vit.runtimes import runs_without_tensorflow
 
         return not runs_without_tensorflow(self.model)
 
+    def _opened(self):
+        if not self.needs_tensorflow:
+            from keras_vit.checkpoints.catalogue import find_weights
+            from keras_vit.runtimes import open_export
+
+            find_weights(self.model)  # Raises for a file that has a name of weights.
+            return open_export(self.model)
+        from keras_vit.opening import open_classifier
+
+        return open_classifier(self.model)
+
     def run(self) -> int:
         """Predicts; returns 1 if an image could not be read."""
-        from keras_vit.classifier import open_classifier
         from keras_vit.images.listing import image_files
 
         files = image_files(self.images)
-        classifier = open_classifier(self.model)
+        classifier = self._opened()
         predictions = classifier.stream(files, self.top, self.batch_size)
         failed: list = []
         column = ANSWER if classifier.description.labels.abstains else None

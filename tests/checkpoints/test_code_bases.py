@@ -18,7 +18,7 @@ from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.formats import read_values
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
-from keras_vit.models.opening import open_model
+from keras_vit.opening import open_model
 from keras_vit.prediction import array_of
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")

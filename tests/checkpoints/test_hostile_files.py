@@ -13,7 +13,7 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_torch, write_npz
 from keras_vit.checkpoints.hdf5 import read_model
 from keras_vit.classifier_folder import load_classifier, save_classifier
-from keras_vit.models.opening import open_model
+from keras_vit.opening import open_model
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
 

@@ -17,8 +17,8 @@ from keras_vit.checkpoints.load import position_layers
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.description import held_description
-from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import copy_weights
+from keras_vit.opening import open_model
 from makers import tiny_config
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")

@@ -8,8 +8,8 @@ import pytest
 import keras_vit
 from by_hand import array
 from keras_vit import configs
-from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import feature_model
+from keras_vit.opening import open_model
 from keras_vit.training.evaluation.predictions import build_evaluated
 
 TINY = configs.ViTConfig(8, 48, 3, 96, 3)

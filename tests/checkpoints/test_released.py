@@ -9,8 +9,8 @@ import pytest
 import keras_vit
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import RELEASED, name_of_folder, released_folder
-from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import without_unknown
+from keras_vit.opening import open_model
 from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.recipes import find_recipe
 

@@ -9,7 +9,7 @@ import pytest
 
 from by_hand import array
 from keras_vit.checkpoints.repositories import classifier_folder, fixed_name
-from keras_vit.models.opening import open_model
+from keras_vit.opening import open_model
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 

@@ -11,8 +11,8 @@ import pytest
 import keras_vit
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.description import Labels, abstains, held_description
-from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import copy_weights, inference_model, with_unknown, without_unknown
+from keras_vit.opening import open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.run.distillation import open_teacher

@@ -16,8 +16,8 @@ from keras_vit.classifier_folder import load_classifier
 from keras_vit.command_line import main
 from keras_vit.description.recipe import Recipe
 from keras_vit.export import convert
-from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import inference_model
+from keras_vit.opening import open_model
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run
 from keras_vit.training.evaluation.classification import evaluate_classifier

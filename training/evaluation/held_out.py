@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.classifier import Classifier, is_export
+from keras_vit.classifier import Classifier
 from keras_vit.description.class_labels import look_alikes
 from keras_vit.description.recipe import Recipe
+from keras_vit.runtimes import is_export
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory

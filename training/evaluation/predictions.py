@@ -196,7 +196,7 @@ def extract(
     Raises:
         ValueError: If the model does not have the feature, or there are no examples.
     """
-    from keras_vit.models.opening import features  # With Keras.
+    from keras_vit.opening import features  # With Keras.
 
     outputs = predictions_of(
         features(model, feature),
@@ -279,7 +279,7 @@ def build_evaluated(
         ValueError: If it is neither, arguments are missing or do not fit, or a fact about the
             weights was neither found nor given.
     """
-    from keras_vit.models.opening import open_model  # With Keras.
+    from keras_vit.opening import open_model  # With Keras.
 
     source = os.fspath(model)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size

@@ -12,8 +12,8 @@ from keras import ops
 
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.description.recipe import Fact, Recipe
-from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import without_unknown
+from keras_vit.opening import open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.settings.jobs import DISTILLATIONS

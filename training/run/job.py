@@ -16,7 +16,7 @@ from keras_vit.description.class_labels import SCORES
 from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.description.without_paths import without_paths
 from keras_vit.images.decoding import reading_error
-from keras_vit.models.opening import OpenedModel
+from keras_vit.opening import OpenedModel
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
 from keras_vit.training.data.examples import class_weights, typical_size

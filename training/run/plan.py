@@ -20,7 +20,7 @@ from keras_vit.images.samples import describe_samples, sample_count, spread
 from keras_vit.images.transcoding import decode_file
 from keras_vit.layers.fused_attention import compute_capability, fused_attention
 from keras_vit.models.build import build
-from keras_vit.models.opening import OpenedModel
+from keras_vit.opening import OpenedModel
 from keras_vit.prediction import predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, Source

@@ -19,7 +19,7 @@ from keras_vit.description.class_labels import look_alikes
 from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.hub.downloads import RepositoryName
 from keras_vit.layers import SelfAttention
-from keras_vit.models.opening import OpenedModel, open_model
+from keras_vit.opening import OpenedModel, open_model
 from keras_vit.preprocessing import describe_range, describe_resize
 from keras_vit.training.data import DataSpec, Source
 from keras_vit.training.data.examples import MixedExamples

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import name_of_folder
-from keras_vit.classifier import Classifier, open_classifier
+from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import write_model
 from keras_vit.description import UNKNOWN
 from keras_vit.description.recipe import Recipe
 from keras_vit.description.without_paths import is_place
 from keras_vit.images.listing import image_files
 from keras_vit.models.rebuild import without_unknown
+from keras_vit.opening import open_classifier
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec, spec_of_run
 from keras_vit.training.data.split_record import SplitRecord

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import name_of_folder
-from keras_vit.classifier import Classifier, open_classifier
+from keras_vit.classifier import Classifier
 from keras_vit.description.class_labels import MULTICLASS
+from keras_vit.opening import open_classifier
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples

@@ -12,8 +12,8 @@ from runs import SignalAt, silent, tiny_settings
 
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.command_line import main
-from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import inference_model
+from keras_vit.opening import open_model
 from keras_vit.training import finetune
 from keras_vit.training.data import batches
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints

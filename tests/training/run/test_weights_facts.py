@@ -16,7 +16,7 @@ from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.command_line import main
 from keras_vit.configs import IMAGE_SIZES
-from keras_vit.models.opening import open_model
+from keras_vit.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import predictions as evaluation_predictions

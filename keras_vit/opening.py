@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
 from keras_vit.checkpoints.load import LoadOptions, LoadReport, load_opened, set_position_rule
 from keras_vit.checkpoints.repositories import fixed_name, repository_folder
-from keras_vit.classifier import Classifier, is_export
+from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import read_classifier
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name, without_hidden_layer
@@ -45,6 +44,7 @@ from keras_vit.models.rebuild import (
     without_unknown,
 )
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_resize, value_range
+from keras_vit.runtimes import is_export, open_export, read_unfinished
 from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, UNFINISHED, model_in
 from keras_vit.utils.quiet_tensorflow import check_not_forked
 
@@ -122,8 +122,33 @@ def open_model(
     return opened if normalization is None else _with_normalization(opened, normalization)
 
 
+def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
+    """Returns a model of any origin as a classifier.
+
+    Args:
+        model: Anything that `open_model` takes, whose classes have names; a `Classifier` is
+            returned.
+
+    Raises:
+        ValueError: As `open_model`.
+        OSError: If a file cannot be read.
+    """
+    if isinstance(model, Classifier):
+        return model
+    if not isinstance(model, (str, os.PathLike)):
+        raise TypeError(
+            "A classifier is a Classifier or its folder, which keras_vit.save_classifier(folder, "
+            f"model, class_names) writes. Received: {type(model).__name__}"
+        )
+    return open_model(model).classifier()
+
+
 def features(
-    model_or_name: Any, feature: str = "pre_logits", *, weights: Any = None, **facts: Any
+    model_or_name: Any,
+    feature: str = "pre_logits",
+    *,
+    weights: str | os.PathLike | None = None,
+    **facts: Any,
 ) -> keras.Model:
     """Returns a model from images to one representation `(B, D)`, as `keras-vit embed` computes it.
 
@@ -194,13 +219,11 @@ def _open_model(name, path):
             known = dataclasses.replace(held, origins={**known.origins, **held.origins})
         return _of_model(name, model, known, read_json(path / RECIPE))
     if (path / UNFINISHED).is_file():
-        # By name, as training/ and export/ are built on this file.
-        run = importlib.import_module("keras_vit.training.run.finetune")
-        model, known, recipe = run.read_unfinished(path)
-        return _of_model(name, model, known, recipe, path)
+        model, description, recipe = read_unfinished(path)
+        return _of_model(name, model, description, recipe, path)
     if is_export(path):
-        found = importlib.import_module("keras_vit.export.artefacts").load_artefact(path)
-        return OpenedModel(name, found.description, found.recipe, model=found.model, folder=path)
+        export = open_export(path)
+        return OpenedModel(name, export.description, export.recipe, model=export.model, folder=path)
     return None
 
 

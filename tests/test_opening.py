@@ -20,8 +20,8 @@ from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.description import Labels, held_description
-from keras_vit.models.opening import open_model
 from keras_vit.models.rebuild import resized_model
+from keras_vit.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.run.transfer import find_start, settle
