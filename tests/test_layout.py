@@ -302,7 +302,7 @@ def test_the_house_does_not_grow():
 # Signs of what is hard to read: the most that each may have, and how many places have more. The
 # second number only goes down.
 BRANCHES, LINES, PARAMETERS, ASSERTS, CELL = 20, 60, 8, 6, 160
-NUM_OVER = {"branches": 8, "lines": 4, "parameters": 3, "asserts": 42, "table cells": 35}
+NUM_OVER = {"branches": 8, "lines": 4, "parameters": 3, "asserts": 7, "table cells": 0}
 NUM_ANY = 305
 
 # Signatures that users call, with a parameter for each thing that a user may choose.

@@ -65,19 +65,30 @@ def written(folder, model, layout, config=None, prefix=""):
     return folder
 
 
-def test_a_folder_of_timm_says_everything(model, tmp_path):
-    opened = open_model(written(tmp_path / "timm", model, TIMM, TIMM_CONFIG))
-    known = opened.description
-    assert known.preprocessing.value_range == IMAGENET
-    assert known.preprocessing.evaluation == "torchvision"
-    assert known.labels.names == ("cat", "dog", "fox")
-    assert (known.image_size, known.channels, known.classes) == ((8, 8), 3, 3)
-    assert known.config == dataclasses.replace(CONFIG, position_resize="bicubic")
-    assert known.origins["pixels"] == known.origins["gelu"] == "config.json"
+@pytest.fixture
+def opened_timm(model, tmp_path):
+    return open_model(written(tmp_path / "timm", model, TIMM, TIMM_CONFIG))
+
+
+def test_a_folder_of_timm_says_everything(opened_timm):
+    description = opened_timm.description
+    assert description.preprocessing.value_range == IMAGENET
+    assert description.preprocessing.evaluation == "torchvision"
+    assert description.labels.names == ("cat", "dog", "fox")
+    facts = description.image_size, description.channels, description.classes
+    assert facts == ((8, 8), 3, 3)
+    assert description.config == dataclasses.replace(CONFIG, position_resize="bicubic")
+    assert description.origins["pixels"] == description.origins["gelu"] == "config.json"
+
+
+def test_a_folder_of_timm_is_its_model(model, opened_timm):
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
-    ours, _ = opened.to_model()
+    ours, _ = opened_timm.to_model()
     np.testing.assert_allclose(array(ours(images)), array(model(images)), atol=1e-6)
-    larger, _ = opened.to_model((12, 8))
+
+
+def test_a_folder_of_timm_is_opened_for_another_size(opened_timm):
+    larger, _ = opened_timm.to_model((12, 8))
     assert larger.input_shape == (None, 12, 8, 3)
     described = keras_vit.describe(larger)
     assert (described.position_grid, described.preprocessing.image_size) == ((3, 2), (12, 8))
@@ -164,29 +175,42 @@ def test_the_folder_of_a_classifier_and_its_file_say_the_same(model, tmp_path):
         open_model(tmp_path / "alone.keras").preprocessing_for()
 
 
-def test_build_warns_of_the_range_and_gelu_with_the_keyword_that_mends_it(model, tmp_path):
+def warned(path, config=CONFIG):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        keras_vit.build(config, weights=path, input_shape=(8, 8, 3), classes=3)
+    return " ".join(str(warning.message) for warning in caught)
+
+
+def test_build_warns_of_the_range_with_the_keyword_that_mends_it(model, tmp_path):
     folder = written(tmp_path / "timm", model, TIMM, TIMM_CONFIG)
-
-    def warned(path, config=CONFIG):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            keras_vit.build(config, weights=path, input_shape=(8, 8, 3), classes=3)
-        return " ".join(str(warning.message) for warning in caught)
-
     assert 'mode="torch"' in warned(folder)
     assert "needs pixels of -2.118 to 2.249" in warned(folder)
-    tanh = tiny_config(mlp_dim=32)
-    assert "give keras_vit.build gelu='exact'" in warned(folder, tanh)
     (folder / "config.json").unlink()
     assert "does not state the range of its pixels" in warned(folder)
+
+
+def test_build_warns_of_gelu_with_the_keyword_that_mends_it(model, tmp_path):
+    folder = written(tmp_path / "timm", model, TIMM, TIMM_CONFIG)
+    assert "give keras_vit.build gelu='exact'" in warned(folder, tiny_config(mlp_dim=32))
+
+
+def test_build_takes_the_weights_of_another_code_base_for_any_size(model, tmp_path):
+    folder = written(tmp_path / "timm", model, TIMM)
     free = keras_vit.build(
         CONFIG, weights=folder, include_top=False, input_shape=(None, None, 3), pooling="token"
     )
     assert free.output_shape == (None, 16)
+
+
+def test_build_is_silent_where_the_weights_are_in_its_own_range(model, tmp_path):
     keras_vit.save_checkpoint(model, tmp_path / "model.npz")
     assert warned(tmp_path / "model.npz") == ""
     save_classifier(tmp_path / "pets", model, "abc", Preprocessing((8, 8)))
     assert warned(tmp_path / "pets") == ""
+
+
+def test_build_names_the_file_that_states_another_range(model, tmp_path):
     save_classifier(tmp_path / "vision", model, "abc", Preprocessing((8, 8), "resize", IMAGENET))
     assert "description.json" in warned(tmp_path / "vision")
 

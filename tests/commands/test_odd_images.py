@@ -39,7 +39,7 @@ def without_heif(monkeypatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
 
 
-def test_what_cannot_be_read_is_named_at_the_start_of_training_and_by_predict(
+def test_what_cannot_be_read_is_named_at_the_start_of_training(
     command, with_unreadable, tiny, tmp_path
 ):
     arguments = ("finetune", "--data", with_unreadable, "--weights", tiny, *TINY)
@@ -49,6 +49,9 @@ def test_what_cannot_be_read_is_named_at_the_start_of_training_and_by_predict(
     assert 'pip install -e ".[heif]"' in planned.out
     assert all(name in planned.out for name in ("h1.heic", "h2.HEIC", "layers.psd"))
     assert not any(name in planned.out for name in ("notes.txt", "DS_Store"))
+
+
+def test_what_cannot_be_read_is_named_by_predict(command, with_unreadable, tiny):
     outcome = command("predict", tiny, with_unreadable / "test" / "red", "--format", "csv")
     assert outcome.code == 1
     assert outcome.err.count("keras-vit: ") == 3

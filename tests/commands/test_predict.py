@@ -24,25 +24,42 @@ def with_damage(images):
     return images
 
 
-def test_json_csv_and_text_have_the_classifiers_predictions(command, tiny, images):
-    expected = load_classifier(tiny).predict(images, top=2)
-    as_json = command("predict", tiny, images, "--format", "json", "--top", 2)
-    entries = json.loads(as_json.out)
-    as_csv = command("predict", tiny, images, "--format", "csv", "--top", 2)
-    rows = list(csv.DictReader(io.StringIO(as_csv.out)))
-    text = command("predict", tiny, images, "--top", 2)
-    assert as_json.code == as_csv.code == text.code == 0
-    assert [entry["path"] for entry in entries] == [prediction.path for prediction in expected]
-    assert [row["path"] for row in rows[::2]] == [prediction.path for prediction in expected]
-    for index, prediction in enumerate(expected):
-        top = [(item["class"], item["probability"]) for item in entries[index]["top"]]
+@pytest.fixture
+def predicted(command, tiny, images):
+    """Returns the classifier's predictions, and a function that prints them in a format."""
+
+    def printed(form):
+        outcome = command("predict", tiny, images, "--format", form, "--top", 2)
+        assert outcome.code == 0, outcome.err
+        return outcome.out
+
+    return load_classifier(tiny).predict(images, top=2), printed
+
+
+def test_json_has_the_predictions(predicted):
+    expected, printed = predicted
+    for entry, prediction in zip(json.loads(printed("json")), expected, strict=True):
+        assert entry["path"] == prediction.path
+        top = [(item["class"], item["probability"]) for item in entry["top"]]
         assert top == [(name, pytest.approx(p, abs=1e-6)) for name, p in prediction.top]
-        pair = rows[2 * index : 2 * index + 2]
-        assert [(row["rank"], row["class"]) for row in pair] == [
-            (str(rank), name) for rank, (name, _) in enumerate(prediction.top, 1)
-        ]
-        assert f"{prediction.path}\n" in text.out
-        assert f"{prediction.top[0][1]:7.2%}  {prediction.top[0][0]}" in text.out
+
+
+def test_csv_has_a_row_for_each_class_of_an_image(predicted):
+    expected, printed = predicted
+    rows = csv.DictReader(io.StringIO(printed("csv")))
+    assert [(row["path"], row["rank"], row["class"]) for row in rows] == [
+        (prediction.path, str(rank), name)
+        for prediction in expected
+        for rank, (name, _) in enumerate(prediction.top, 1)
+    ]
+
+
+def test_text_has_the_classes_in_percent(predicted):
+    expected, printed = predicted
+    text = printed("text")
+    for prediction in expected:
+        assert f"{prediction.path}\n" in text
+        assert f"{prediction.top[0][1]:7.2%}  {prediction.top[0][0]}" in text
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])

@@ -17,48 +17,54 @@ LORA = "--train lora --lora-rank 2 --validation 0 --stochastic-depth 0.2 --layer
 FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 3 --learning-rate 0.01"
 
 
-@pytest.fixture
-def small(monkeypatch):
+@pytest.fixture(scope="module")
+def small():
     """Makes ViT-Ti/16 a model that trains in a second."""
-    config = tiny_config(depth=2)
-    monkeypatch.setitem(keras_vit.configs.MODELS, "ViT-Ti/16", config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(keras_vit.configs.MODELS, "ViT-Ti/16", tiny_config(depth=2))
+        yield
 
 
-@pytest.fixture
-def pretrain(colors, tmp_path):
-    def arguments(*more, objective="masked-patches"):
-        given = ["pretrain", "--objective", objective, "--data", colors / "train"]
-        given += ["--output", tmp_path / "body", "--model", "ViT-Ti/16", *FAST.split()]
-        return [*given, *more]
-
-    return arguments
-
-
-@pytest.mark.slow
-def test_a_body_is_pretrained_stopped_resumed_refused_for_prediction_and_fine_tuned(
-    command, refused, pretrain, small, colors, tmp_path, monkeypatch
-):
-    update = ProgressBar.update
+@pytest.fixture(scope="module")
+def body(command, small, colors, tmp_path_factory):
+    """The folder of a pretrained body, whose run was stopped by Ctrl-C and resumed as printed."""
+    output, update = tmp_path_factory.mktemp("runs") / "body", ProgressBar.update
 
     def interrupt_at_1(self, n=1):
         if getattr(self, "unit", "") == " steps" and self.n + n == 1:
             os.kill(os.getpid(), signal.SIGINT)
         return update(self, n)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ProgressBar, "update", interrupt_at_1)
-        stopped = command(*pretrain("--target", "downsized", "--corruption", "0.15"))
+        stopped = command(
+            "pretrain", "--objective", "masked-patches", "--data", colors / "train", "--output",
+            output, "--model", "ViT-Ti/16", *FAST.split(), "--target", "downsized", "--corruption",
+            "0.15",
+        )  # fmt: skip
     assert stopped.code == 130
     done = command(*shlex.split(stopped.err.rpartition("Go on with: keras-vit ")[2]))
     assert done.code == 0, done.err
     assert "finetune --weights" in done.out
-    body, output = tmp_path / "body", tmp_path / "lora"
+    return output
+
+
+@pytest.mark.slow
+def test_the_recipe_of_a_body_has_its_objective(body):
     recipe = json.loads((body / "recipe.json").read_text())
     assert recipe["settings"]["target"] == "downsized"
     assert recipe["settings"]["corruption"] == 0.15
     assert recipe["images"]["train"] == 12
+
+
+@pytest.mark.slow
+def test_a_body_is_refused_for_prediction(body, refused, colors):
     assert "fine-tune it first" in refused("predict", body, colors / "test")
 
+
+@pytest.mark.slow
+def test_a_body_is_fine_tuned_by_lora(body, command, colors, tmp_path):
+    output = tmp_path / "lora"
     tuned = command(
         "finetune", "--data", colors, "--weights", body, "--output", output, *FAST.split(),
         *LORA.split(),

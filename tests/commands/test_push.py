@@ -7,7 +7,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
-from fake_hub import READ_TOKEN, TOKEN
+from fake_hub import READ_TOKEN
 
 import keras_vit
 from keras_vit.classifier_folder import load_classifier
@@ -49,7 +49,7 @@ def test_a_dry_run_lists_every_file_with_its_size_and_asks_nobody(hub, command, 
     assert hub.requests == []
 
 
-def test_a_pushed_folder_is_read_by_its_name_and_by_keras(hub, command, pets):
+def test_a_push_writes_the_files_of_the_folder_and_names_its_commit(hub, command, pets):
     outcome = command("push", pets, NAME)
     assert outcome.code == 0, outcome
     files = pushed(hub)
@@ -57,6 +57,10 @@ def test_a_pushed_folder_is_read_by_its_name_and_by_keras(hub, command, pets):
     assert files["README.md"].startswith(b"---\n")
     assert b"THIS FOLDER" not in files["README.md"]
     assert f"/{NAME}/commit/{hub.repositories['model', NAME].refs['main']}" in outcome.out
+
+
+def test_a_pushed_folder_is_read_by_its_name(hub, command, pets):
+    assert command("push", pets, NAME).code == 0
     expected = load_classifier(pets).model(IMAGES)
     classifier = keras_vit.load_classifier(f"hf:{NAME}")
     np.testing.assert_array_equal(classifier.model(IMAGES), expected)
@@ -64,6 +68,10 @@ def test_a_pushed_folder_is_read_by_its_name_and_by_keras(hub, command, pets):
     # Keras alone downloads all files of the repository.
     model = keras.saving.load_model(f"hf://{NAME}")
     np.testing.assert_array_equal(model(IMAGES), expected)
+
+
+def test_files_that_are_there_are_not_pushed_again(hub, command, pets):
+    assert command("push", pets, NAME).code == 0
     before = len(hub.requests)
     assert command("push", pets, NAME).code == 0
     assert not [line for line in hub.requests[before:] if line.startswith("PUT")]
@@ -92,34 +100,47 @@ def test_the_card_has_what_calibration_found(hub, command):
     assert "\n# ViT-Mini/4, 10 classes\n" in card
 
 
-def test_training_starts_from_a_name_whose_commit_it_keeps_and_a_dry_run_downloads_nothing(
-    hub, command, pets, colors, tmp_path
-):
-    assert command("push", pets, NAME).code == 0
-    commit, run = hub.repositories["model", NAME].refs["main"], tmp_path / "run"
+@pytest.fixture
+def finetune(command, colors, tmp_path):
+    """Returns a function that trains for two steps with some flags; gives its outcome."""
     given = ("--image-size", "8", "--steps", "2", "--batch-size", "4", "--accumulate", "1")
-    given = ("finetune", "--data", colors, *given, "--output", run, "--holdout", "0")
-    for flags in (("--weights", f"hf:{NAME}"), ("--weights", pets, "--teacher", f"hf:{NAME}@main")):
-        before = list(hub.requests)
-        outcome = command(*given, *flags, "--dry-run")
-        assert outcome.code == 0, outcome
-        assert f"{flags[-1]} would be downloaded. A dry run fetches nothing" in outcome.out
-        assert hub.requests == before
-    outcome = command(*given, "--weights", f"hf:{NAME}", "--samples", "none")
+    output = ("--output", tmp_path / "run", "--holdout", "0")
+    return lambda *flags: command("finetune", "--data", colors, *given, *output, *flags)
+
+
+@pytest.mark.parametrize("flag", ["--weights", "--teacher"])
+def test_a_dry_run_downloads_nothing(flag, hub, command, finetune, pets):
+    assert command("push", pets, NAME).code == 0
+    before = list(hub.requests)
+    weights = () if flag == "--weights" else ("--weights", pets)
+    outcome = finetune(*weights, flag, f"hf:{NAME}@main", "--dry-run")
     assert outcome.code == 0, outcome
-    recipe = json.loads((run / "recipe.json").read_text())
-    assert recipe["settings"]["weights"] == f"hf:{NAME}@{commit}"
-    assert recipe["description"]["origins"]["weights"] == f"hf:{NAME}@{commit}"
-    assert command("push", run, "owner/tuned").code == 0
+    assert f"hf:{NAME}@main would be downloaded. A dry run fetches nothing" in outcome.out
+    assert hub.requests == before
+
+
+@pytest.fixture
+def tuned(command, finetune, pets, tmp_path):
+    """The folder of a run from a name of the Hub."""
+    assert command("push", pets, NAME).code == 0
+    outcome = finetune("--weights", f"hf:{NAME}", "--samples", "none")
+    assert outcome.code == 0, outcome
+    return tmp_path / "run"
+
+
+def test_training_starts_from_a_name_whose_commit_and_card_are_kept(hub, command, tuned, tmp_path):
+    recipe = json.loads((tuned / "recipe.json").read_text())
+    weights = f"hf:{NAME}@{hub.repositories['model', NAME].refs['main']}"
+    assert recipe["settings"]["weights"] == weights
+    assert recipe["description"]["origins"]["weights"] == weights
+    assert command("push", tuned, "owner/tuned").code == 0
     card = hub.repositories["model", "owner/tuned"].files["README.md"].decode()
     assert f"base_model: {NAME}\n" in card
     assert "95% interval" in card
     assert str(tmp_path) not in card
 
 
-def test_each_refusal_is_a_line_and_nothing_is_half_written(
-    hub, refused, command, pets, tmp_path, monkeypatch
-):
+def test_what_cannot_be_pushed_makes_no_repository(hub, refused, pets, tmp_path, monkeypatch):
     assert "must be OWNER/NAME. Received: pets" in refused("push", pets, "pets")
     assert "A classifier's folder must be pushed" in refused("push", tmp_path, NAME)
     monkeypatch.setenv("HF_TOKEN", READ_TOKEN)
@@ -127,13 +148,21 @@ def test_each_refusal_is_a_line_and_nothing_is_half_written(
     monkeypatch.delenv("HF_TOKEN")
     assert "log in with `hf auth login`, or set HF_TOKEN" in refused("push", pets, NAME)
     assert not hub.repositories
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
+
+
+def test_a_push_that_breaks_off_leaves_no_commit(hub, refused, pets):
     hub.broken["upload"] = 1
     assert f"{NAME} cannot be pushed: the token has no rights" in refused("push", pets, NAME)
     assert pushed(hub) == {}  # The repository was made, and has no commit of ours.
+
+
+def test_a_public_repository_is_not_made_private(hub, refused, command, pets):
     assert command("push", pets, NAME).code == 0
     line = refused("push", pets, NAME, "--private")
     assert "must be private: change it in its settings" in line
+
+
+def test_a_hub_that_cannot_be_reached_is_a_line(hub, refused, pets):
     hub.close()
     line = refused("push", pets, NAME)
     assert f"{NAME} cannot be pushed: Hugging Face cannot be reached or broke off: " in line

@@ -17,14 +17,14 @@ RECIPE = (
 )
 
 
-@pytest.fixture
-def start(tiny, colors, tmp_path):
+@pytest.fixture(scope="module")
+def start(tiny, colors, folder):
     """Returns a function that starts the run of an output: the same command each time."""
 
     def call(name, steps):
         recipe = RECIPE.replace("4000", str(steps)).split()
         given = ["finetune", "--data", str(colors), "--weights", str(tiny)]
-        output = ["--output", str(tmp_path / name)]
+        output = ["--output", str(folder / name)]
         code = "import sys; from keras_vit.command_line import main; sys.exit(main())"
         return subprocess.Popen(
             [sys.executable, "-c", code, *given, *recipe, *output],
@@ -49,13 +49,18 @@ def wait_for_a_state(folder):
         time.sleep(0.01)
 
 
+STEPS = 300
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
 @pytest.mark.slow
-def test_the_same_command_after_sigterm_ends_bit_for_bit_the_same(start, tmp_path):
-    steps = 300  # tests/training/run/test_killed.py has SIGKILL.
-    code, message = ended(start("whole", steps))
-    assert code == 0, message
-    process = start("killed", steps)
-    wait_for_a_state(tmp_path / "killed.partial")
+def test_sigterm_ends_a_run_in_which_everything_is_saved(start, folder):
+    process = start("killed", STEPS)  # tests/training/run/test_killed.py has SIGKILL.
+    wait_for_a_state(folder / "killed.partial")
     time.sleep(np.random.default_rng().uniform(0, 1))  # Wherever it is then.
     process.send_signal(signal.SIGTERM)
     began = time.monotonic()
@@ -63,10 +68,16 @@ def test_the_same_command_after_sigterm_ends_bit_for_bit_the_same(start, tmp_pat
     assert code == 143, message
     assert "everything is saved" in message
     assert time.monotonic() - began < 30  # A few seconds, on an idle machine.
-    assert not (tmp_path / "killed").exists()
-    code, message = ended(start("killed", steps))
+    assert not (folder / "killed").exists()
+
+
+@pytest.mark.slow  # After the test above.
+def test_the_same_command_after_sigterm_ends_bit_for_bit_the_same(start, folder):
+    code, message = ended(start("whole", STEPS))
+    assert code == 0, message
+    code, message = ended(start("killed", STEPS))
     assert code == 0, message
     assert "resumed" in message
-    whole, killed = (load_classifier(tmp_path / name) for name in ("whole", "killed"))
+    whole, killed = (load_classifier(folder / name) for name in ("whole", "killed"))
     for first, second in zip(whole.model.weights, killed.model.weights, strict=True):
         np.testing.assert_array_equal(first.numpy(), second.numpy())

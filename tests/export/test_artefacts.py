@@ -39,14 +39,17 @@ def photos(classifier, tmp_path_factory):
     return folder
 
 
-def test_the_commands_take_an_export(path_of, photos, classifier, tmp_path, capsys):
+def test_predict_takes_an_export(path_of, photos, capsys):
     path = str(path_of("onnx"))
     assert command_line.main(["predict", path, str(photos), "--format", "json"]) == 1
     predicted = json.loads(capsys.readouterr().out)
     artefact = load_artefact(path)
     assert predicted == [prediction.to_json() for prediction in artefact.predict(photos)]
-    arguments = ["--data", str(photos), "--output", str(tmp_path)]
-    assert command_line.main(["evaluate", path, *arguments]) == 0
+
+
+def test_evaluate_takes_an_export(path_of, photos, classifier, tmp_path):
+    arguments = [str(path_of("onnx")), "--data", str(photos), "--output", str(tmp_path)]
+    assert command_line.main(["evaluate", *arguments]) == 0
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     expected = evaluate_classifier(classifier, photos)
     assert metrics["correct"] == expected.correct

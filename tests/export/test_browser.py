@@ -148,33 +148,53 @@ def test_the_page_is_refused_connections_by_its_own_policy(opened):
     assert refused == "connect-src"
 
 
-@pytest.mark.slow
-def test_the_page_answers_as_the_classifier_and_names_what_it_cannot_read(
-    page, chromium, classifier, tmp_path
-):
+@pytest.fixture(scope="module")
+def answered(page, chromium, classifier, tmp_path_factory):
+    """The page after a broken and a good image, and the classifier's answer to the good one."""
     # A good image whose name a spreadsheet would read as a formula.
-    images = [tmp_path / "broken.png", tmp_path / "=good.png"]
+    folder = tmp_path_factory.mktemp("images")
+    images = [folder / "broken.png", folder / "=good.png"]
     images[0].write_bytes(b"no image")
     smooth_picture(np.random.default_rng(0), (47, 60), (5, 4)).save(images[1])
     tab = open_page(chromium, page, images)
+    return tab, dict(classifier.predict(images[1])[0].top)
+
+
+@pytest.mark.slow
+def test_the_page_answers_as_the_classifier(answered, classifier):
+    tab, expected = answered
     assert tab.title() == "Animals"
-    broken, good = tab.evaluate("kerasVit.rows")
-    assert "cannot be read as an image" in broken["error"]
-    expected = dict(classifier.predict(images[1])[0].top)
-    best = max(expected, key=expected.get)
+    _, good = tab.evaluate("kerasVit.rows")
     answer = dict(zip(classifier.class_names, good["probabilities"], strict=True))
     assert answer == pytest.approx(expected, abs=1e-5)
-    shown = tab.inner_text("#answers")
-    assert best in shown
-    assert "broken.png" in shown
+
+
+@pytest.mark.slow
+def test_the_page_shows_where_the_model_looked(answered):
+    tab, expected = answered
+    assert max(expected, key=expected.get) in tab.inner_text("#answers")
     assert tab.locator("#answers img").count() == 2  # The picture, and where the model looked.
+
+
+@pytest.mark.slow
+def test_the_page_names_what_it_cannot_read(answered):
+    tab, _ = answered
+    broken, _ = tab.evaluate("kerasVit.rows")
+    assert "cannot be read as an image" in broken["error"]
+    assert "broken.png" in tab.inner_text("#answers")
+
+
+@pytest.mark.slow
+def test_the_table_of_the_page_has_its_answers(answered):
+    tab, expected = answered
+    _, good = tab.evaluate("kerasVit.rows")
     with tab.expect_download() as download:
         tab.click("#table")
     lines = pathlib.Path(download.value.path()).read_text(encoding="utf-8").splitlines()
     assert [line.split(",")[0] for line in lines] == ['"image"', '"broken.png"', '"\'=good.png"']
-    assert lines[2].split(",")[2] == f'"{best}"'
+    assert lines[2].split(",")[2] == f'"{max(expected, key=expected.get)}"'
     stored = [float(text) for text in lines[2].split(",")[3:]]
-    assert stored == pytest.approx(list(answer.values()), abs=1e-6)
+    assert stored == pytest.approx(good["probabilities"], abs=1e-6)
 
 
 @pytest.mark.slow

@@ -16,20 +16,26 @@ def call(*arguments):
     return command_line.main(["export", *map(str, arguments)])
 
 
-def test_a_classifier_is_exported_and_the_table_printed(classifier, tmp_path, capsys, own_process):
+@pytest.fixture
+def exported(classifier, tmp_path, capsys, own_process):
+    """An exported file, and what the command printed."""
     path = tmp_path / "animals.tflite"
     flags = ("--to", "litert", "--for", "npu", "--output", path, "--precision", "float16")
     assert call(classifier.folder, *flags, "--check-images", classifier.folder) == 0
-    table = capsys.readouterr().out
+    return path, capsys.readouterr().out
+
+
+def test_a_classifier_is_exported_with_the_code_of_an_app(exported):
+    path, table = exported
+    app = open_export(path).texts["app.md"]
+    for line in ("low = floatArrayOf(-1f, -1f, -1f)", "width: 24, height: 32", ".npu]", "(1, 3)"):
+        assert line in app
+    assert command_line.main(["verify", str(path)]) == 0
     assert str(path) in table
     assert "MB, checked on 10 images" in table
     assert "of the table of Qualcomm's NPUs and MediaTek's NPUs" in table
     for word in ("agreement", "largest", "mean", "ms/image", "Keras ms", "100.00%"):
         assert word in table
-    app = open_export(path).texts["app.md"]
-    for line in ("low = floatArrayOf(-1f, -1f, -1f)", "width: 24, height: 32", ".npu]", "(1, 3)"):
-        assert line in app
-    assert command_line.main(["verify", str(path)]) == 0
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,9 @@ def test_a_bit_checkpoint_becomes_a_classifier(source, golden):
     check_logits(small, golden("bit_r14x1").load())
 
 
-def test_names_preprocessing_and_numerics_go_to_hugging_face_and_back(source, tmp_path):
+@pytest.fixture
+def hub_folder(tmp_path):
+    """A folder of Hugging Face that was written from a classifier."""
     config = tiny_config(patch_size=(8, 16), mlp_dim=32, norm_epsilon=1e-5, dropout_rate=0.1)
     model = keras_vit.build(config, input_shape=(16, 64, 3), classes=2)
     model.get_layer("predictions").kernel.assign(np.ones((16, 2)))
@@ -124,12 +126,19 @@ def test_names_preprocessing_and_numerics_go_to_hugging_face_and_back(source, tm
     )
     notes = convert(tmp_path / "pets", tmp_path / "hub", to="huggingface")
     assert notes == ["the resize there is antialiased, and was not here"]
-    described = json.loads((tmp_path / "hub" / "config.json").read_text())
+    return tmp_path / "hub"
+
+
+def test_numerics_and_preprocessing_are_written_as_hugging_face_names_them(hub_folder):
+    described = json.loads((hub_folder / "config.json").read_text())
     assert described["hidden_act"] == "gelu_pytorch_tanh"
     assert (described["image_size"], described["patch_size"]) == ([16, 64], [8, 16])
-    processor = json.loads((tmp_path / "hub" / "preprocessor_config.json").read_text())
+    processor = json.loads((hub_folder / "preprocessor_config.json").read_text())
     assert (processor["image_mean"], processor["image_std"]) == ([0.0] * 3, [1.0] * 3)
-    again = read(tmp_path / "hub")
+
+
+def test_names_and_preprocessing_come_back_from_hugging_face(hub_folder):
+    again = read(hub_folder)
     assert again.class_names == ("cat", "dog")
     assert again.preprocessing == Preprocessing((16, 64), "huggingface", (0, 1))
     block = again.model.get_layer("encoder_block_0")
@@ -315,24 +324,30 @@ def test_weights_alone_are_converted_without_a_range_and_note_that_it_is_unknown
     np.testing.assert_allclose(values, IMAGENET_RANGE)
 
 
-def test_the_command_converts_and_refuses_in_one_line(source, tmp_path, capsys):
-    path = str(source("vit_token"))
-    for name, note in (
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
         ("out.weights.h5", "reads the class names and preprocessing in the output"),
         ("out.safetensors", 'create the timm model with act_layer="gelu_tanh"'),
-    ):
-        command = ["convert", path, str(tmp_path / name)]
-        assert main(command) == 0
-        assert note in capsys.readouterr().out
-        assert main(command) == 2
-        assert "--overwrite" in capsys.readouterr().err
-        assert main([*command, "--overwrite"]) == 0
-    capsys.readouterr()
-    for words, message in (
-        ([path, tmp_path / "out", "--to", "official"], "must end with .npz"),
-        ([tmp_path / "none", tmp_path / "x"], "none"),
-    ):
-        assert main(["convert", *map(str, words)]) == 2
-        error = capsys.readouterr().err
-        assert message in error
-        assert error.count("\n") == 1
+    ],
+)
+def test_the_command_converts_and_overwrites_on_request(name, note, source, tmp_path, capsys):
+    command = ["convert", str(source("vit_token")), str(tmp_path / name)]
+    assert main(command) == 0
+    assert note in capsys.readouterr().out
+    assert main(command) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert main([*command, "--overwrite"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [("source.npz out --to official", "must end with .npz"), ("none x", "none")],
+)
+def test_the_command_refuses_in_one_line(words, message, source, tmp_path, capsys, monkeypatch):
+    source("vit_token")
+    monkeypatch.chdir(tmp_path)
+    assert main(["convert", *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

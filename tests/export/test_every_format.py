@@ -20,7 +20,7 @@ def slow(*row):
 
 
 # Float32 rounds, at depth 2; weights and, in int8, activations have 8 bits.
-@pytest.mark.parametrize(
+every_format = pytest.mark.parametrize(
     ("name", "precision", "tolerance"),
     [
         ("saved_model", "float32", 1e-5),
@@ -36,16 +36,21 @@ def slow(*row):
         slow("openvino", "int8", 0.2),
     ],
 )
-def test_batches_get_the_models_probabilities_and_the_file_holds_the_facts(
-    report_of, classifier, not_finite, name, precision, tolerance
-):
-    report = report_of(name, precision)
+
+
+@every_format
+def test_the_check_finds_the_models_answers(report_of, name, precision, tolerance):
     integer = precision in INTEGER_PRECISIONS
-    for check in report.checks:
+    for check in report_of(name, precision).checks:
         assert check.agreement == 1 or integer
         assert check.largest_difference < (0.1 if integer else tolerance)
-    export = load_artefact(report.path)
-    assert export.class_names == classifier.class_names
+
+
+@every_format
+def test_batches_get_the_models_probabilities(
+    report_of, classifier, not_finite, name, precision, tolerance
+):
+    export = load_artefact(report_of(name, precision).path)
     images = np.random.default_rng(0).uniform(-1, 1, (7, 32, 24, 3)).astype("float32")
     expected = classifier.model.predict(images, verbose=0)
     np.testing.assert_allclose(export.model.predict_on_batch(images), expected, atol=tolerance)
@@ -54,6 +59,11 @@ def test_batches_get_the_models_probabilities_and_the_file_holds_the_facts(
     np.testing.assert_array_equal(np.isnan(received).all(axis=1), [False, True, True, True])
     expected = classifier.model.predict(not_finite[:1], verbose=0)
     np.testing.assert_allclose(received[:1], expected, atol=tolerance)
+
+
+@every_format
+def test_the_file_holds_the_facts(report_of, classifier, name, precision, tolerance):
+    report = report_of(name, precision)
     texts = open_export(report.path).texts
     assert texts[CLASSES].splitlines() == list(classifier.class_names)
     assert texts["preprocessing.json"] == classifier.preprocessing.to_json()

@@ -84,13 +84,17 @@ def test_weights_of_a_calibrated_model_are_those_of_the_model_within_it(
     assert 'the class "unknown" was left out' in report.notes
 
 
-def test_a_folder_gives_the_same_answers_again(calibrated, folder, tmp_path):
+def test_a_folder_says_that_its_model_abstains(calibrated, folder):
     loaded = load_classifier(folder)
     assert loaded.class_names == NAMES
     assert loaded.description.labels.abstains
     assert loaded.description.classes == 3
     assert (folder / "classes.txt").read_text().split() == [*NAMES, "unknown"]
     np.testing.assert_array_equal(answers(loaded.model), answers(calibrated))
+
+
+def test_a_loaded_classifier_gives_the_same_answers_when_it_is_saved_again(folder, tmp_path):
+    loaded = load_classifier(folder)
     again = save_classifier(
         tmp_path / "again", loaded.model, loaded.class_names, loaded.preprocessing
     )

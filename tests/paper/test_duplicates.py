@@ -29,22 +29,35 @@ def folders(tmp_path):
     return tmp_path
 
 
-def test_copies_are_listed_paired_and_drawn(folders, capsys):
+@pytest.fixture
+def listed(folders, capsys):
+    """The folder with the files that the program wrote, and the lines that it printed."""
     output = folders / "copies.txt"
     arguments = ["--train", str(folders / "train"), "--test", str(folders / "test")]
     duplicates.main([*arguments, "--output", str(output), "--workers", "1"])
-    lines = capsys.readouterr().out.splitlines()
+    return folders, capsys.readouterr().out.splitlines()
+
+
+def test_copies_are_counted(listed):
+    _, lines = listed
     assert lines[0] == (
         "3 of 5 training images are copies of 2 of 3 test images (3 pairs, 1 exact)"
     )
     assert "broken.png: The image cannot be read" in lines[1]
-    listed = [
-        line.replace("\\", "/").rsplit("/", 1)[1] for line in output.read_text().split("\n")[:-1]
-    ]
-    assert listed == ["copy.bmp", "jpeg.jpg", "half.png"]
+
+
+def test_copies_are_listed_with_their_pairs(listed):
+    folders, _ = listed
+    paths = (folders / "copies.txt").read_text().splitlines()
+    names = [path.replace("\\", "/").rsplit("/", 1)[1] for path in paths]
+    assert names == ["copy.bmp", "jpeg.jpg", "half.png"]
     table = (folders / "copies_pairs.csv").read_text().splitlines()
     assert table[0] == "train,test,kind,distance,similarity,mirrored"
     assert len(table) == 4
+
+
+def test_pairs_are_drawn_with_the_least_similar_first(listed):
+    folders, _ = listed
     picture = Image.open(folders / "copies_pairs.png").convert("RGB")
     upper, lower = (np.asarray(picture.crop((8, y, 104, y + 96)), float) for y in (8, 104))
     assert np.abs(upper - lower).mean() < 12  # The least similar pair, which is one.

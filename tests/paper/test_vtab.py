@@ -266,7 +266,7 @@ def study(mock_data, small_tasks, pretrained, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_writes_a_result_for_each_seed_and_goes_on_after_a_stop(study, small_tasks):
+def test_a_run_writes_a_result_for_each_seed(study, small_tasks):
     tasks = {"svhn": small_tasks["svhn"]}
     results = study.run(tasks)
     assert [(r.protocol, r.task, r.seed, r.images) for r in results] == [("vtab", "SVHN", 1, 3)]
@@ -276,6 +276,13 @@ def test_a_run_writes_a_result_for_each_seed_and_goes_on_after_a_stop(study, sma
     assert (recipe["learning_rate"], recipe["steps"], recipe["seed"]) == (0.01, 2, 1)
     assert data["dataset"].startswith("svhn_cropped/3.")
     assert data["published_version"] is True
+
+
+@pytest.mark.slow
+def test_a_study_that_was_stopped_goes_on_with_the_same_settings(study, small_tasks):
+    tasks = {"svhn": small_tasks["svhn"]}
+    results = study.run(tasks)
+    files = sorted(study.output.rglob("*.*"))
     written = files[0].stat().st_mtime_ns
     assert study.run(tasks) == results
     assert files[0].stat().st_mtime_ns == written

@@ -55,12 +55,16 @@ def done(data, tmp_path_factory):
     return finished, output, "\n".join(lines)
 
 
-def test_a_classifier_that_learned_is_written(done, data):
-    finished, output, _ = done
+def test_a_classifier_learns_labels(done):
+    finished, _, _ = done
     report = finished.report
     assert (report.count, report.counts.images.tolist()) == (16, [8, 8, 8])
     assert report.score > 0.95
     assert report.macro_f1 > 0.9
+
+
+def test_the_written_classifier_gives_each_image_its_labels(done, data):
+    _, output, _ = done
     classifier = load_classifier(output)
     assert classifier.task == "multilabel"
     assert classifier.class_names == ("blue", "green", "red")
@@ -71,13 +75,21 @@ def test_a_classifier_that_learned_is_written(done, data):
     assert len(nothing.top) == 3
 
 
-def test_the_loss_and_what_is_printed_are_of_the_task(done):
-    finished, output, text = done
+def test_the_recipe_has_the_loss_of_the_task(done):
+    finished, _, _ = done
     assert finished.classifier.recipe["settings"]["loss"] == "sigmoid"
     assert finished.classifier.recipe["task"] == "multilabel"
+
+
+def test_the_printed_numbers_are_of_the_task(done):
+    _, _, text = done
     assert "multi-label" in text
     assert "probability above (best F1 in validation): blue 0." in text
     assert "test    mAP " in text
+
+
+def test_the_history_has_the_measures_of_the_task(done):
+    finished, output, _ = done
     with open(output / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {"label_accuracy", "validation_mAP", "validation_loss"} < set(rows[-1])
@@ -153,18 +165,32 @@ def test_a_saved_model_gives_the_labels(done, data, tmp_path):
     assert given[-1] == set()  # It is not valid.
 
 
-def test_predict_shows_the_labels(done, data, capsys):
+@pytest.fixture
+def predict(done, data, capsys):
+    """Prints the labels of two images in a format."""
     _, output, _ = done
     files = [str(data.parent / name) for name in ("5.png", "8.png")]
-    assert main(["predict", str(output), *files, "--top", "1"]) == 0
-    text = capsys.readouterr().out
+
+    def printed(form):
+        assert main(["predict", str(output), *files, "--format", form]) == 0
+        return capsys.readouterr().out
+
+    return printed
+
+
+def test_predict_shows_the_labels(predict):
+    text = predict("text")
     assert re.search(r"5.png\n  labels: (red, blue|blue, red)\n", text)
     assert "8.png\n  labels: none\n" in text
-    assert main(["predict", str(output), *files, "--format", "csv"]) == 0
-    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+
+
+def test_csv_of_predict_has_the_labels(predict):
+    rows = list(csv.DictReader(predict("csv").splitlines()))
     assert set(rows[0]["labels"].split(";")) == {"red", "blue"}
-    assert main(["predict", str(output), *files, "--format", "json"]) == 0
-    assert [len(entry["labels"]) for entry in json.loads(capsys.readouterr().out)] == [2, 0]
+
+
+def test_json_of_predict_has_the_labels(predict):
+    assert [len(entry["labels"]) for entry in json.loads(predict("json"))] == [2, 0]
 
 
 @pytest.mark.parametrize("to", ["huggingface", "official", "timm"])

@@ -32,13 +32,25 @@ def folder(arrays, tmp_path_factory):
     return root
 
 
-@pytest.mark.slow
-def test_a_run_on_arrays_is_that_on_files_also_when_it_is_resumed(arrays, folder, tmp_path):
-    files = finetune(folder, tmp_path / "files", SETTINGS, log=silent)
-
-    output, options = tmp_path / "arrays", {"log": silent, "settings": SETTINGS}
+@pytest.fixture(scope="module")
+def stopped(arrays, tmp_path_factory):
+    """The output of a run on arrays that was stopped."""
+    output = tmp_path_factory.mktemp("runs") / "arrays"
+    options = {"log": silent, "settings": SETTINGS, "class_names": COLORS}
     with pytest.raises(Interrupted):
-        finetune(arrays, output, class_names=COLORS, callbacks=[SignalAt(2)], **options)
+        finetune(arrays, output, callbacks=[SignalAt(2)], **options)
+    return output
+
+
+@pytest.fixture(scope="module")
+def resumed(arrays, stopped):
+    """The run after it was resumed, which removes the unfinished one."""
+    return finetune(arrays, stopped, resume=True, log=silent)
+
+
+@pytest.mark.slow
+def test_a_run_on_arrays_is_resumed_with_the_same_arrays(arrays, stopped):
+    output, options = stopped, {"log": silent, "settings": SETTINGS}
     with pytest.raises(ValueError, match="no unfinished run: continue it with --resume"):
         finetune(arrays, output, class_names=COLORS, **options)
     images, labels = arrays
@@ -46,8 +58,11 @@ def test_a_run_on_arrays_is_that_on_files_also_when_it_is_resumed(arrays, folder
         finetune((images, 2 - labels), output, resume=True, **options)
     with pytest.raises(ValueError, match="must be passed again .* Received: memory:"):
         finetune(None, output, resume=True, **options)
-    done = finetune(arrays, output, resume=True, log=silent)
 
+
+@pytest.mark.slow
+def test_a_run_on_arrays_is_that_on_files(resumed, folder, tmp_path):
+    done, files = resumed, finetune(folder, tmp_path / "files", SETTINGS, log=silent)
     for first, second in zip(
         files.classifier.model.weights, done.classifier.model.weights, strict=True
     ):
@@ -58,11 +73,15 @@ def test_a_run_on_arrays_is_that_on_files_also_when_it_is_resumed(arrays, folder
     assert recipe["data"]["data"].startswith("memory:")
     assert recipe["images"] == files.classifier.recipe["images"]
 
-    # The images that were held out, also of a part of the arrays; with names, as with numbers.
+
+@pytest.mark.slow
+def test_images_that_a_run_held_out_are_known_in_a_part_of_the_arrays(resumed, arrays):
+    done, (images, labels) = resumed, arrays
     again = evaluate_classifier(done.classifier, arrays)
     np.testing.assert_array_equal(again.confusion, done.report.confusion)
     some = evaluate_classifier(done.classifier, (images[10:], labels[10:]))
     assert some.counts.images.tolist() == [0, *again.counts.images.tolist()[1:]]
+    # With names, as with numbers.
     named = evaluate_classifier(done.classifier, (images[20:], ["red"] * 10))
     assert named.counts.images.tolist() == [0, 0, again.counts.images.tolist()[2]]
     others = evaluate_classifier(done.classifier, (255 - images[25:], labels[25:]))

@@ -56,12 +56,17 @@ def test_arrays_give_the_batches_of_the_same_files(arrays, folder):
     np.testing.assert_array_equal(labels, arrays[1][places])
 
 
-def test_a_frame_gives_the_batches_of_its_files(folder, monkeypatch):
+@pytest.fixture
+def frame(folder):
+    """A data frame of the files with their labels."""
     pandas = pytest.importorskip("pandas")
-    files = open_source(folder, seed=3)
     paths = sorted(path.relative_to(folder) for path in folder.rglob("*.png"))
     rows = [(str(path), path.parts[0]) for path in paths]
-    frame = pandas.DataFrame(rows, columns=["path", "label"])
+    return pandas.DataFrame(rows, columns=["path", "label"])
+
+
+def test_a_frame_gives_the_batches_of_its_files(folder, frame, monkeypatch):
+    files = open_source(folder, seed=3)
     for options in ({"data_dir": folder}, {}):
         monkeypatch.chdir(folder)
         found = open_source(frame, seed=3, **options)
@@ -69,15 +74,21 @@ def test_a_frame_gives_the_batches_of_its_files(folder, monkeypatch):
         names = [str(folder / name) for name in found.splits["train"].names]
         assert names == files.splits["train"].names
         assert found.splits["train"].labels.tolist() == files.splits["train"].labels.tolist()
-    # Columns of classes, with pandas's own types and missing values.
+
+
+def test_a_frame_may_have_a_column_for_each_class(folder, frame):  # With pandas's own types.
     frame = frame.assign(cat=frame.label == "cat", furry=1.0, split=["train", "test", "val"] * 7)
     several = open_source(frame.drop(columns="label"), data_dir=folder)
     assert several.task == "multilabel"
     assert several.class_names == ("cat", "furry")
     assert [len(several.splits[part]) for part in ("train", "validation", "test")] == [7, 7, 7]
+
+
+def test_a_missing_value_of_a_frame_is_refused_with_its_row(folder, frame):
+    frame["split"] = ["train", "test", "val"] * 7
     frame.loc[3, "split"] = None
     with pytest.raises(ValueError, match=r"Each row of the DataFrame .* Received in row 3: "):
-        open_source(frame[["path", "label", "split"]], data_dir=folder)
+        open_source(frame, data_dir=folder)
     assert DataSpec(frame).name != DataSpec(frame.drop(columns="split")).name
 
 

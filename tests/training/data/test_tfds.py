@@ -76,10 +76,17 @@ def test_a_data_set_is_opened_by_name(source, data_dir):
     # The labels of the test split are all -1: not published.
     assert {split: len(part) for split, part in source.splits.items()} == {"train": 20, "test": 6}
     assert open_source("tfds:tiny_pets:1.2.0", data_dir=data_dir).class_names == ("cat", "dog")
+
+
+def test_labels_belong_to_their_images_in_all_shards(source):
     train = source.splits["train"]
     order = in_order(train)
     assert sorted(order) == list(range(20))
     assert train.labels.tolist() == [number % 2 for number in order]
+
+
+def test_an_image_is_named_by_its_file_and_place(source):
+    train = source.splits["train"]
     assert len(set(train.names)) == 20
     assert train.names[0] == "tiny_pets-train.tfrecord-00000-of-00003__0"
     assert train.names[-1].startswith("tiny_pets-train.tfrecord-00002-of-00003__")

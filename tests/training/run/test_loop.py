@@ -225,28 +225,50 @@ class Recorder(keras.callbacks.Callback):
         self.epochs.append((epoch, dict(logs)))
 
 
-def test_callbacks_see_every_step_and_validation_in_one_epoch(tmp_path):
-    recorder, problem = Recorder(), Problem(tmp_path, evaluate_every=3)
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A recorder, the run that it recorded, and the rows of its history."""
+    recorder = Recorder()
+    problem = Problem(tmp_path_factory.mktemp("recorded"), evaluate_every=3)
     rows = problem.start(validate=lambda: Report(0.25), callbacks=[recorder])
+    return recorder, problem, rows
+
+
+def test_callbacks_see_every_step(recorded):
+    recorder, problem, rows = recorded
     assert recorder.model is problem.trainer
     assert [batch for batch, _ in recorder.batches] == list(range(8))
+    losses = [f"{recorder.batches[step - 1][1]['loss']:.6g}" for step in (3, 6, 8)]
+    assert losses == [row["loss"] for row in rows]
+
+
+def test_callbacks_see_a_validation_at_its_step(recorded):
+    recorder, _, _ = recorded
     plain, validated = {"loss", "accuracy"}, {"loss", "accuracy", "val_loss", "val_accuracy"}
     assert [set(logs) for _, logs in recorder.batches] == [
         validated if step in (3, 6, 8) else plain for step in range(1, 9)
     ]
+
+
+def test_a_run_is_one_epoch_of_its_callbacks(recorded):
+    recorder, _, _ = recorded
     (epoch, logs), last = recorder.epochs[0], recorder.batches[-1][1]
     assert (epoch, len(recorder.epochs)) == (0, 1)
     assert logs == last
     assert (logs["val_loss"], logs["val_accuracy"]) == (0.5, 0.25)
-    assert [f"{recorder.batches[step - 1][1]['loss']:.6g}" for step in (3, 6, 8)] == [
-        row["loss"] for row in rows
-    ]
 
 
-def test_a_callback_that_stops_the_run_at_a_row_gets_its_validation_into_that_row(tmp_path):
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """As `recorded`, where the recorder stops the run after step 50."""
     recorder = Recorder(stop_after=50)
-    problem = Problem(tmp_path, steps=120, evaluate_every=60)
+    problem = Problem(tmp_path_factory.mktemp("stopped"), steps=120, evaluate_every=60)
     rows = problem.start(validate=lambda: Report(0.25), callbacks=[recorder])
+    return recorder, problem, rows
+
+
+def test_a_run_that_a_callback_stops_is_validated_there(stopped):
+    recorder, _, rows = stopped
     assert [row["step"] for row in rows] == ["50"]
     assert rows[0]["validation_accuracy"] == "0.25"
     loss = recorder.batches[-1][1]["loss"]
@@ -254,6 +276,10 @@ def test_a_callback_that_stops_the_run_at_a_row_gets_its_validation_into_that_ro
     assert recorder.epochs == [
         (0, {**recorder.batches[-1][1], "val_loss": 0.5, "val_accuracy": 0.25})
     ]
+
+
+def test_a_run_that_a_callback_stops_keeps_its_row_and_state(stopped):
+    _, problem, rows = stopped
     run = RunFolder(problem.output, resume=True)
     assert run.best_score() == (50, 0.25, 0.5)
     with open(run.path / "history.csv", newline="") as file:

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import signal
+import types
 
 import numpy as np
 import pytest
@@ -30,9 +31,11 @@ def data(tmp_path_factory):
     return write_classes(folder, 10, {"bright": 200, "dark": 60}, size=(8, 8), noise=30)
 
 
-@pytest.mark.slow
-def test_a_stopped_sweep_goes_on_and_tests_the_rate_that_learns_with_each_seed(data, tmp_path):
-    output, update, begun, printed = tmp_path / "swept", ProgressBar.update, [], []
+@pytest.fixture(scope="module")
+def swept(data, tmp_path_factory):
+    """A sweep that was stopped in its second run and went on."""
+    output, update = tmp_path_factory.mktemp("sweep") / "swept", ProgressBar.update
+    begun, printed = [], []
     options = {"learning_rates": (1e-6, 0.3), "seeds": (0, 1), "command": "keras-vit sweep ..."}
 
     def interrupt(self, n=1):
@@ -49,17 +52,35 @@ def test_a_stopped_sweep_goes_on_and_tests_the_rate_that_learns_with_each_seed(d
     first = output / "learning_rates" / "1e-06" / "recipe.json"
     written = first.stat().st_mtime_ns
     done = sweep(data, output, SETTINGS, **options, log=printed.append)
-    assert first.stat().st_mtime_ns == written  # A finished run is not done again.
-    assert "\n".join(printed).count("resumed") == 1
-    assert not list(output.rglob("*.partial"))
+    return types.SimpleNamespace(
+        output=output,
+        done=done,
+        printed="\n".join(printed),
+        is_done_again=first.stat().st_mtime_ns != written,
+    )
 
+
+@pytest.mark.slow
+def test_a_stopped_sweep_goes_on(swept):
+    assert not swept.is_done_again  # A finished run.
+    assert swept.printed.count("resumed") == 1
+    assert not list(swept.output.rglob("*.partial"))
+
+
+@pytest.mark.slow
+def test_a_sweep_tests_the_rate_that_learns_with_each_seed(swept):
+    done = swept.done
     assert done.learning_rate == 0.3
     assert (set(done.development), set(done.test)) == ({1e-6, 0.3}, {0, 1})
     assert done.mean == pytest.approx(sum(done.test.values()) / 2)
     assert done.deviation == pytest.approx(np.std(list(done.test.values()), ddof=1))
-    for path in output.rglob("recipe.json"):
+
+
+@pytest.mark.slow
+def test_the_runs_of_a_sweep_hold_out_the_same_images(swept):
+    for path in swept.output.rglob("recipe.json"):
         recipe = json.loads(path.read_text())
-        is_final = path.relative_to(output).parts[0] == "seeds"
+        is_final = path.relative_to(swept.output).parts[0] == "seeds"
         images = [recipe["images"][name] for name in ("train", "validation", "test")]
         assert images == ([16, 0, 4] if is_final else [12, 4, 0]), path
         assert (recipe["test"] is None) == (not is_final)
@@ -67,13 +88,21 @@ def test_a_stopped_sweep_goes_on_and_tests_the_rate_that_learns_with_each_seed(d
         assert recipe["data"]["split_seed"] == 0
         assert path.with_name("model.keras").exists() == is_final
 
+
+@pytest.mark.slow
+def test_a_sweep_writes_its_result(swept):
+    output, done = swept.output, swept.done
     result = read_result(output / "result.json")
     assert (result.protocol, result.task, result.images) == ("sweep", "shades", 4)
     assert (result.metrics["top_1"], result.metrics["learning_rate"]) == (done.mean, 0.3)
     assert (output / "sweep.md").read_text() == f"{done}\n"
     assert {found.protocol for _, found in find_results([output])} == {"sweep", "classification"}
+
+
+@pytest.mark.slow
+def test_a_sweep_of_other_settings_does_not_go_on(swept, data):
     with pytest.raises(ValueError, match="differs in: steps"):
-        sweep(data, output, dataclasses.replace(SETTINGS, steps=6), log=len)
+        sweep(data, swept.output, dataclasses.replace(SETTINGS, steps=6), log=len)
 
 
 @pytest.fixture

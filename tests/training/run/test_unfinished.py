@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shlex
+import types
 
 import keras
 import numpy as np
@@ -63,36 +64,59 @@ def line_of(error):
     return words[2:]
 
 
-@pytest.mark.parametrize("change", ["removed", pytest.param("cut", marks=pytest.mark.slow)])
-def test_a_run_goes_on_without_a_photo_that_vanished(photos, tmp_path, change, monkeypatch):
-    monkeypatch.setattr(batches, "_parallel_calls", lambda: 2)  # So many images are read ahead.
+@pytest.fixture(scope="module", params=["removed", pytest.param("cut", marks=pytest.mark.slow)])
+def vanished(request, tmp_path_factory):
+    """A run of whose photos one was removed or cut, and which went on without it."""
+    folder, change = tmp_path_factory.mktemp("vanished"), request.param
+    photos = write_classes(folder / "photos", 8, size=(8, 8))
     settings = dataclasses.replace(SETTINGS, steps=16, evaluate_every=4)
-    output, gone = tmp_path / "run", []
+    output, gone = folder / "run", []
 
     def spoil():
         gone.append(trained_photo(output))
         content = gone[0].read_bytes()
         gone[0].unlink() if change == "removed" else gone[0].write_bytes(content[:60])
 
-    with pytest.raises(ValueError, match="must be whole while they are read") as stopped:
-        finetune(photos, output, settings, log=silent, callbacks=[Vanishing(spoil, step=5)])
-    assert f"Received: {gone[0]}: " in str(stopped.value)
-    partial, best = line_of(stopped.value)
-    assert (partial, best) == (f"{output}.partial", f"{output}-best")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "_parallel_calls", lambda: 2)  # So many images are read ahead.
+        with pytest.raises(ValueError, match="must be whole while they are read") as stopped:
+            finetune(photos, output, settings, log=silent, callbacks=[Vanishing(spoil, step=5)])
     with pytest.raises(ValueError, match="leave out those that are gone.*1 gone"):
         finetune(None, output, resume=True, log=silent)
     name = gone[0].relative_to(photos).as_posix()
     before = SplitRecord.read(f"{output}.partial").parts
     done = finetune(None, output, resume=True, exclude=[name], log=silent)
-    recipe = json.loads((output / "recipe.json").read_text())
-    assert recipe["data"]["exclude"] == [name]
+    return types.SimpleNamespace(
+        photos=photos, photo=gone[0], error=stopped.value, name=name, before=before, done=done,
+        output=output,
+    )  # fmt: skip
+
+
+def test_a_photo_that_vanished_is_named_with_the_ways_to_go_on(vanished):
+    output = vanished.output
+    assert f"Received: {vanished.photo}: " in str(vanished.error)
+    assert line_of(vanished.error) == [f"{output}.partial", f"{output}-best"]
+
+
+def test_a_run_that_goes_on_without_a_photo_says_so_in_its_recipe(vanished):
+    recipe = json.loads((vanished.output / "recipe.json").read_text())
+    assert recipe["data"]["exclude"] == [vanished.name]
     fact = recipe["facts"]["excluded"]
-    assert fact["value"] == name
+    assert fact["value"] == vanished.name
     assert re.fullmatch("--exclude and --resume after step [48]", fact["from"])
-    assert done.history[-1]["step"] == "16"
-    after = SplitRecord.read(output).parts
+
+
+def test_a_run_goes_on_without_a_photo_that_vanished(vanished):
+    assert vanished.done.history[-1]["step"] == "16"
+    before, after = vanished.before, SplitRecord.read(vanished.output).parts
     assert all(np.array_equal(before[part], after[part]) for part in before)
-    report = evaluate_classifier(load_classifier(output), photos)
+
+
+def test_a_run_that_went_on_without_a_photo_is_evaluated_on_what_it_held_out(vanished):
+    report, done = (
+        evaluate_classifier(load_classifier(vanished.output), vanished.photos),
+        vanished.done,
+    )
     assert report.to_json()["top_1"] == done.report.to_json()["top_1"]
     assert report.count == done.report.count
 

@@ -1,6 +1,7 @@
 """What a run takes from its weights: range of the pixels, GELU, image size, head."""
 
 import json
+import types
 
 import keras
 import numpy as np
@@ -78,7 +79,7 @@ def classifier(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=["timm", pytest.param("classifier", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["timm", "classifier"])
 def imagenet_weights(request):
     return request.getfixturevalue(request.param)
 
@@ -97,9 +98,9 @@ def is_one_of(image, files):
     return any(np.allclose(image, expected_input(file), atol=1e-5) for file in files)
 
 
-@pytest.fixture
-def seen(monkeypatch):
-    """The batches that models get in evaluation and training while a test runs."""
+@pytest.fixture(scope="module")
+def trained(imagenet_weights, photos, tmp_path_factory):
+    """A run, its lines and folder, and the batches that models got in training and evaluation."""
     batches = {"training": [], "evaluation": []}
     predict, make_batches = evaluation_predictions.predict_batch, Place.batches
 
@@ -112,65 +113,96 @@ def seen(monkeypatch):
         batches["training"] += [np.array(images) for images, _ in made.take(1)]
         return made
 
-    monkeypatch.setattr(evaluation_predictions, "predict_batch", recorded_predict)
-    monkeypatch.setattr(Place, "batches", recorded_batches)
-    return batches
+    lines, output = [], tmp_path_factory.mktemp("trained") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation_predictions, "predict_batch", recorded_predict)
+        patch.setattr(Place, "batches", recorded_batches)
+        settings = FineTuning(weights=str(imagenet_weights), **FAST)
+        done = finetune(DataSpec(str(photos)), output, settings, log=lines.append)
+    return types.SimpleNamespace(
+        batches=batches, classifier=done.classifier, text="\n".join(lines), folder=output
+    )
 
 
 @pytest.mark.slow
-def test_images_reach_the_model_in_the_range_of_its_weights(
-    imagenet_weights, photos, seen, tmp_path
-):
-    settings = FineTuning(weights=str(imagenet_weights), **FAST)
-    lines = []
-    data = DataSpec(str(photos))
-    done = finetune(data, tmp_path / "out", settings, log=lines.append)
+def test_images_reach_the_model_in_the_range_of_its_weights(trained, photos):
     for part, files in (
         ("training", list((photos / "train").rglob("*.png"))),
         ("evaluation", list(photos.rglob("*.png"))),
     ):
-        images = np.concatenate(seen[part])
+        images = np.concatenate(trained.batches[part])
         assert len(images) >= 3
         assert all(is_one_of(image, files) for image in images), part
-    assert done.classifier.preprocessing == open_model(imagenet_weights).description.preprocessing
-    assert done.classifier.preprocessing.value_range == IMAGENET
-    assert done.classifier.model.get_layer("encoder_block_0").gelu == "exact"
-    recipe = done.classifier.recipe
-    file = "config.json" if imagenet_weights.name.startswith("timm") else "description.json"
-    assert recipe["facts"]["pixels"]["from"] == file
+
+
+@pytest.mark.slow
+def test_a_classifier_has_the_range_and_gelu_of_its_weights(trained, imagenet_weights):
+    classifier, opened = trained.classifier, open_model(imagenet_weights)
+    assert classifier.preprocessing == opened.description.preprocessing
+    assert classifier.preprocessing.value_range == IMAGENET
+    assert classifier.model.get_layer("encoder_block_0").gelu == "exact"
+
+
+def file_of(weights):
+    return "config.json" if weights.name.startswith("timm") else "description.json"
+
+
+@pytest.mark.slow
+def test_the_recipe_has_the_facts_of_the_weights(trained, imagenet_weights):
+    recipe = trained.classifier.recipe
+    assert recipe["facts"]["pixels"]["from"] == file_of(imagenet_weights)
     assert recipe["facts"]["gelu"]["value"] == "exact"
     assert recipe["preprocessing"]["value_range"] == [list(side) for side in IMAGENET]
-    text = "\n".join(lines)
+
+
+@pytest.mark.slow
+def test_the_plan_and_the_card_say_the_range_of_the_weights(trained, imagenet_weights):
+    text, file = trained.text, file_of(imagenet_weights)
     assert "-2.118 to 2.249" in text
     assert f"by channel, ImageNet's mean and deviation ({file})" in text
     assert "8x8 (as in the weights)" in text
-    card = (tmp_path / "out" / "README.md").read_text()
+    card = (trained.folder / "README.md").read_text()
     assert "ImageNet's mean and deviation" in card
 
 
-def test_an_unknown_range_stops_every_command_and_nothing_is_written(
-    timm, photos, tmp_path, capsys
-):
-    bare = tmp_path / "bare.safetensors"
-    bare.write_bytes((timm / "model.safetensors").read_bytes())
-    known = ["--num-heads", "2", "--gelu", "exact"]
-    data = ["--data", str(photos)]
-    out = ["--output", str(tmp_path / "out")]
-    for arguments in (
-        ["finetune", "--weights", str(bare), *data, *out],
-        ["sweep", "--weights", str(bare), *data, *out],
-        ["few-shot", str(bare), *data, *out],
-        ["inspect", str(bare), str(photos), *out],
-        ["convert", str(bare), str(tmp_path / "out")],
-    ):
-        assert main([*arguments, *known]) == 2, arguments
-        error = capsys.readouterr().err
-        assert "--normalization half" in error, error
-        assert error.count("\n") == 1
+FACTS = ["--num-heads", "2", "--gelu", "exact"]
+
+
+@pytest.fixture
+def bare(timm, tmp_path):
+    """Weights without their config.json."""
+    path = tmp_path / "bare.safetensors"
+    path.write_bytes((timm / "model.safetensors").read_bytes())
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "finetune --weights BARE --data PHOTOS --output OUT",
+        "sweep --weights BARE --data PHOTOS --output OUT",
+        "few-shot BARE --data PHOTOS --output OUT",
+        "inspect BARE PHOTOS --output OUT",
+        "convert BARE OUT",
+    ],
+)
+def test_an_unknown_range_stops_a_command_before_it_writes(command, bare, photos, tmp_path, capsys):
+    paths = {"BARE": bare, "PHOTOS": str(photos), "OUT": str(tmp_path / "out")}
+    arguments = [paths.get(word, word) for word in command.split()]
+    assert main([*arguments, *FACTS]) == 2
+    error = capsys.readouterr().err
+    assert "--normalization half" in error
+    assert error.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["bare.safetensors"]
-    assert main(["convert", str(bare), str(tmp_path / "out.npz"), *known]) == 0
-    finetune = ["finetune", "--weights", str(bare), *data, *out, *known, "--dry-run"]
-    assert main([*finetune, "--normalization", "imagenet"]) == 0
+
+
+def test_weights_alone_are_converted_without_a_range(bare, tmp_path):
+    assert main(["convert", bare, str(tmp_path / "out.npz"), *FACTS]) == 0
+
+
+def test_a_range_that_is_given_is_in_the_plan(bare, photos, tmp_path, capsys):
+    given = ["--weights", bare, "--data", str(photos), "--output", str(tmp_path / "out")]
+    assert main(["finetune", *given, *FACTS, "--dry-run", "--normalization", "imagenet"]) == 0
     printed = capsys.readouterr().out
     assert "(--normalization imagenet)" in printed
     assert "new (the weights do not name their classes)" in printed
