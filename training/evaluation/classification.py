@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_vit.classifier import Classifier
-from keras_vit.description.class_labels import DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.description.class_labels import DEFAULT_THRESHOLD, Labels
 from keras_vit.prediction import split_answers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
-from keras_vit.training.data.examples import task_of
 from keras_vit.training.data.spec import Data, data_spec
 
 from .held_out import choose_images
@@ -32,38 +31,29 @@ LEAST_PROBABILITY = 1e-7  # In the logarithm of a loss; the epsilon of Keras's c
 def evaluate(
     model: keras.Model,
     examples: Examples,
-    class_names: Sequence[str],
+    labels: Labels,
     *,
     preprocessing: Preprocessing | None,
-    class_numbers: Sequence[int] | None = None,
     batch_size: int = 32,
-    skipped: Sequence[tuple[str, str]] = (),
     skip_unreadable: bool = False,
     from_logits: bool = False,
     progress: bool = False,
-    thresholds: Sequence[float] | None = None,
-    abstains: bool = False,
 ) -> EvaluationReport:
-    """Evaluates a model on every example exactly once, by the task of their labels.
+    """Evaluates a model on every example exactly once.
 
     The probabilities of multi-label images are all in memory, 4 bytes each.
 
     Args:
-        model: From images to probabilities `(B, K)`, or to logits.
-        examples: The examples.
-        class_names: The K names, in the order of the model's outputs.
+        model: From images to probabilities `(B, K)`, or to logits. If it abstains, `(B, K + 1)`.
+        examples: The examples, labelled with the numbers of the model's outputs.
+        labels: What the outputs are: the names, the task, thresholds, whether the last one is
+            "unknown".
         preprocessing: How an image becomes the model's input; see `evaluation_batches`.
-        class_numbers: The model's class for each label of the examples; by default the
-            same number.
         batch_size: Images in a batch; does not change the results.
-        skipped: `(path, reason)` of images that the source left out, for the report.
         skip_unreadable: Whether image files that cannot be read are left out and reported as
-            skipped, too; else they are an error.
+            skipped; else they are an error.
         from_logits: Whether the model's outputs are logits.
         progress: Whether to show a line with the rate and the time left.
-        thresholds: For multi-label examples the probability above which an image has a label,
-            `(K,)`; 0.5 by default.
-        abstains: Whether its outputs are `(B, K + 1)`, the last one "unknown".
 
     Returns:
         The report.
@@ -72,7 +62,6 @@ def evaluate(
         ValueError: If there are no examples, or not every example was counted once.
         NonFiniteScores: If an output is NaN or infinite; a ValueError.
     """
-    numbers = np.arange(len(class_names)) if class_numbers is None else np.asarray(class_numbers)
     unreadable: list[tuple[int, str]] | None = [] if skip_unreadable else None
     began = time.monotonic()
     outputs = predictions_of(
@@ -83,66 +72,62 @@ def evaluate(
         progress="evaluate" if progress else None,
         unreadable=unreadable,
     )
-    report: EvaluationReport
-    if task_of(examples.labels) == MULTILABEL:
-        report = _multilabel_report(outputs, class_names, numbers, thresholds, from_logits)
-    else:
-        report = _classification_report(outputs, class_names, numbers, abstains, from_logits)
-    examples, found_unreadable = without(examples, unreadable)
+    report_of = _multilabel_report if labels.is_multilabel else _classification_report
+    report = report_of(outputs, labels, from_logits)
+    examples, skipped = without(examples, unreadable)
     return dataclasses.replace(
         report,
         examples=examples,
-        skipped=(*skipped, *found_unreadable),
+        skipped=tuple(skipped),
         images_per_second=len(examples) / max(time.monotonic() - began, 1e-9),
     )
 
 
-def _classification_report(outputs, class_names, numbers, abstains, from_logits):
+def _classification_report(outputs, labels: Labels, from_logits):
     """Returns the report of images with one class; the outputs of a batch are not kept."""
     in_top_5, loss = 0, 0.0
     answers = []
-    for scores, labels in outputs:
-        scores, labels = scores.astype(np.float64), numbers[labels]
-        is_answered = np.ones(len(labels), bool)
-        if abstains:
+    for scores, true in outputs:
+        scores = scores.astype(np.float64)
+        is_answered = np.ones(len(true), bool)
+        if labels.abstains:
             scores, is_unknown = split_answers(scores)
             is_answered = ~is_unknown
-        rows, given = np.arange(len(labels)), scores.argmax(axis=1)
-        in_top_5 += int(_is_in_top(5, scores, labels).sum())
+        rows, given = np.arange(len(true)), scores.argmax(axis=1)
+        in_top_5 += int(_is_in_top(5, scores, true).sum())
         if from_logits:
             shifted = scores - scores.max(axis=1, keepdims=True)
             logarithms = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-            loss -= float(logarithms[rows, labels].sum())
+            loss -= float(logarithms[rows, true].sum())
             scores = np.exp(logarithms)
         else:
             # Clipped for the loss alone: 1e-7 in each of many classes adds up.
-            loss -= float(np.log(np.maximum(scores[rows, labels], LEAST_PROBABILITY)).sum())
-        answers.append((labels, given, scores[rows, given], is_answered))
+            loss -= float(np.log(np.maximum(scores[rows, true], LEAST_PROBABILITY)).sum())
+        answers.append((true, given, scores[rows, given], is_answered))
     true, given, probability, is_answered = map(np.concatenate, zip(*answers, strict=True))
     return ClassificationReport(
-        class_names=tuple(class_names),
+        class_names=labels.names or (),
         true=true,
         given=given,
         probability=probability,
         loss=loss / len(true),
         in_top_5=in_top_5,
-        is_answered=is_answered if abstains else None,
+        is_answered=is_answered if labels.abstains else None,
     )
 
 
-def _multilabel_report(outputs, class_names, numbers, thresholds, from_logits):
+def _multilabel_report(outputs, labels: Labels, from_logits):
     """Returns the report of multi-label images."""
-    scores, given = map(np.concatenate, zip(*outputs, strict=True))
-    scores, labels = scores.astype("float64"), np.zeros(scores.shape, "uint8")
-    labels[:, numbers] = given
+    scores, true = map(np.concatenate, zip(*outputs, strict=True))
+    scores = scores.astype("float64")
     if from_logits:
-        losses = np.logaddexp(0, scores) - labels * scores
+        losses = np.logaddexp(0, scores) - true * scores
         scores = np.exp(-np.logaddexp(0, -scores))  # The sigmoid, without overflow.
     else:
-        right = np.where(labels > 0, scores, 1 - scores)
+        right = np.where(true > 0, scores, 1 - scores)
         losses = -np.log(np.maximum(right, LEAST_PROBABILITY))
     loss = float(losses.sum(axis=1).mean())
-    return multilabel_report(labels, scores, class_names, thresholds, loss=loss)
+    return multilabel_report(true, scores, labels.names or (), labels.thresholds, loss=loss)
 
 
 def multilabel_report(
@@ -159,7 +144,7 @@ def multilabel_report(
         labels: Zeros and ones `(N, K)`.
         probabilities: `(N, K)`.
         class_names: The K names.
-        thresholds: See `evaluate`.
+        thresholds: The probability above which an image has a label, `(K,)`; 0.5 by default.
         loss: See `MultilabelReport`.
     """
     limits = np.asarray(thresholds or [DEFAULT_THRESHOLD for _ in class_names], "float64")
@@ -194,15 +179,14 @@ def evaluate_examples(
     Raises:
         ValueError: As `evaluate`.
     """
-    numbers = {name: number for number, name in enumerate(classifier.class_names)}
+    labels = classifier.description.labels
+    numbers = np.array([classifier.class_names.index(name) for name in class_names], "int32")
+    num_classes = len(classifier.class_names) if labels.is_multilabel else None
     return evaluate(
         classifier.model,
-        examples,
-        classifier.class_names,
+        examples.relabelled(numbers, num_classes),
+        labels,
         preprocessing=classifier.input_preprocessing,
-        class_numbers=[numbers[name] for name in class_names],
-        thresholds=classifier.thresholds,
-        abstains=classifier.description.labels.abstains,
         **options,
     )
 
@@ -244,19 +228,17 @@ def evaluate_classifier(
     """
     images = choose_images(classifier, data_spec(data, **data_options), split)
 
-    def report_of(examples: Examples) -> EvaluationReport:
-        return evaluate_examples(
-            classifier,
-            examples,
-            images.source.class_names,
-            batch_size=batch_size,
-            skipped=images.source.skipped if examples is images.examples else (),
-            skip_unreadable=images.skip_unreadable,
-            progress=progress,
-        )
-
-    new = None if images.new is None else report_of(images.new)
-    return dataclasses.replace(report_of(images.examples), split_lines=images.lines, new=new)
+    options = {
+        "batch_size": batch_size,
+        "skip_unreadable": images.skip_unreadable,
+        "progress": progress,
+    }
+    class_names, new = images.source.class_names, None
+    if images.new is not None:
+        new = evaluate_examples(classifier, images.new, class_names, **options)
+    report = evaluate_examples(classifier, images.examples, class_names, **options)
+    skipped = (*images.source.skipped, *report.skipped)
+    return dataclasses.replace(report, skipped=skipped, split_lines=images.lines, new=new)
 
 
 def _is_in_top(count, scores, labels):

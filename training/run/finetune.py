@@ -17,7 +17,12 @@ from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels, description_text, set_description
-from keras_vit.description.class_labels import ACTIVATIONS, DEFAULT_THRESHOLD, MULTILABEL, SCORES
+from keras_vit.description.class_labels import (
+    ACTIVATIONS,
+    DEFAULT_THRESHOLD,
+    MULTILABEL,
+    SCORES,
+)
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
@@ -408,15 +413,8 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
         labels = dataclasses.replace(labels, abstains=True)
     report, tested, test = None, None, source.splits.get("test")
     if test is not None and len(test):
-        report = evaluate_images(
-            plan,
-            kept,
-            test,
-            skipped=source.skipped,
-            progress=folder.writes,
-            thresholds=thresholds,
-            abstains=labels.abstains,
-        )
+        report = evaluate_images(plan, kept, test, labels, progress=folder.writes)
+        report = dataclasses.replace(report, skipped=tuple(source.skipped))
         if simple := plan.recipe.facts.get("simple_numbers"):
             report = dataclasses.replace(report, simple=simple.reference)
         log(f"test    {report.summary}")
@@ -464,7 +462,11 @@ def finish_masked_patches(
 
 
 def evaluate_images(
-    plan: TrainingPlan, model: Any, examples: Examples | None, **options: Any
+    plan: TrainingPlan,
+    model: Any,
+    examples: Examples | None,
+    labels: Labels | None = None,
+    **options: Any,
 ) -> Any:
     """Returns the report of a model on images of a run's data, by the task of the data.
 
@@ -472,12 +474,13 @@ def evaluate_images(
         plan: The run.
         model: The model, or its predictor.
         examples: The images.
+        labels: What the outputs are; by default the classes of the run.
         **options: More arguments of `classification.evaluate`.
     """
     return evaluate(
         model,
         examples,
-        plan.source.class_names,
+        labels or plan.labels,
         preprocessing=plan.preprocessing,
         batch_size=min(plan.settings.micro_batch_size, 64),
         **options,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,11 @@ from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.opening import open_classifier
+from keras_vit.training.data import Examples
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
-from keras_vit.training.evaluation.measures import Share
-from keras_vit.utils.fields import required
 from keras_vit.utils.files import check_file
 from keras_vit.utils.report import Report, Table
 from keras_vit.utils.safe_text import for_line
@@ -52,7 +51,9 @@ class Comparison:
     def exit_code(self) -> int:
         """1 if a gate fails, else 3 if one is undecided, else 0."""
         outcomes = {verdict.outcome for verdict in self.verdicts}
-        return 1 if FAILS in outcomes else 3 if UNCLEAR in outcomes else 0
+        if FAILS in outcomes:
+            return 1
+        return 3 if UNCLEAR in outcomes else 0
 
     def report(self) -> Report:
         """Returns the table of the measures, of the classes the least certain, and the flips."""
@@ -60,7 +61,7 @@ class Comparison:
         by_class.sort(key=lambda measure: measure.interval[0])
         others = [measure for measure in self.measures if measure.class_name is None]
         rows = [
-            (measure.name, str(measure), p_value_text(measure.p_value), f"{measure.count:,}")
+            (measure.name, str(measure), measure.p_value_text, f"{measure.count:,}")
             for measure in (*others, *by_class[:_MAX_CLASSES])
         ]
         header = ("metric", "NEW against OLD (95%)", "McNemar p", "images")
@@ -107,123 +108,148 @@ def compare_classifiers(
             class in common, or there are no labelled images that both held out.
 
     Example:
-    >>> found = compare_classifiers("runs/old", "runs/new", "photos", gate="top_1 > -0.5")
-    >>> found.exit_code
+    >>> comparison = compare_classifiers("runs/old", "runs/new", "photos", gate="top_1 > -0.5")
+    >>> comparison.exit_code
     0
     """
     gates, spec = parse_gates(gate), data_spec(data, **options)
     if output is not None:
         check_file(output, ".csv")
     classifiers = [open_classifier(old), open_classifier(new)]
+    _check_pair(classifiers, gates)
+    images = _common_images(classifiers, spec, split)
+    reports = [
+        evaluate_examples(
+            classifier,
+            images.examples,
+            images.class_names,
+            batch_size=batch_size,
+            skip_unreadable=isinstance(images.examples, FileExamples),
+            progress=progress,
+        )
+        for classifier in classifiers
+    ]
+    comparison = _comparison(classifiers, images, reports, gates)
+    if output is not None:
+        comparison.report().tables["flips"].write_csv(output)
+    return comparison
+
+
+def _check_pair(classifiers, gates):
+    """Raises ValueError unless two classifiers can be compared by the gates."""
     for word, classifier in zip(("OLD", "NEW"), classifiers, strict=True):
         if classifier.task != MULTICLASS:
             raise ValueError(
                 "Both classifiers must have the task multiclass, one class an image. "
                 f"Received: {classifier.task} for {word}"
             )
-    known = set(classifiers[1].class_names)
-    common = [name for name in classifiers[0].class_names if name in known]
-    abstains = [classifier.description.labels.abstains for classifier in classifiers]
-    if not any(abstains) and any(gate.metric == "coverage" for gate in gates):
+    abstains = any(classifier.description.labels.abstains for classifier in classifiers)
+    if not abstains and any(gate.metric == "coverage" for gate in gates):
         raise ValueError(
             'A gate on coverage needs a classifier that answers "unknown" (keras-vit calibrate). '
             "Received: two that always answer"
         )
-    examples, names, lines = _images(classifiers, spec, split)
-    places = {name: number for number, name in enumerate(common)}
-    is_common = np.isin(examples.labels, [k for k, name in enumerate(names) if name in places])
-    numbers = np.array([places.get(name, 0) for name in names], "int32")
-    apart = len(examples) - int(is_common.sum())
-    examples = examples.take(np.flatnonzero(is_common)).relabelled(numbers)
-    if not len(examples):
-        raise ValueError(
-            "There must be images of classes that both classifiers have. Received: none in "
-            f"{spec.name}"
-        )
-    reports: list[Any] = [
-        evaluate_examples(
-            classifier,
-            examples,
-            common,
-            batch_size=batch_size,
-            skip_unreadable=isinstance(examples, FileExamples),
-            progress=progress,
-        )
-        for classifier in classifiers
-    ]
-    of_old, of_new = reports
-    evaluated, others = (required(report.examples, "examples") for report in reports)
-    if list(evaluated.names) != list(others.names):
-        raise ValueError("Both classifiers must read the same images. Received: others for NEW")
-    true = np.asarray(evaluated.labels)
-    measures = measures_of(of_old, of_new, true, common)
-    top_1 = [Share(report.score, report.count) for report in reports]
-    old, new = (name_of_folder(classifier.folder) for classifier in classifiers)
+
+
+class _Images(NamedTuple):
+    """The images that two classifiers are compared on.
+
+    Args:
+        examples: The images, labelled with numbers of `class_names`.
+        class_names: The classes that both have, in the order of OLD.
+        lines: What of the data is compared and what is left out.
+    """
+
+    examples: Examples
+    class_names: list[str]
+    lines: list[str]
+
+
+def _common_images(classifiers, spec, split):
+    """Returns the images that are held out or new for both, of classes that both have."""
+    old_names, new_names = (classifier.class_names for classifier in classifiers)
+    all_names = tuple(dict.fromkeys((*old_names, *new_names)))
+    chosen = [choose_images(classifier, spec, split, all_names) for classifier in classifiers]
     lines = [
-        f"models  OLD {old}, NEW {new}",
-        f"images  {len(true):,} of {len(common):,} classes that both have",
-        f"top-1   OLD {top_1[0]}, NEW {top_1[1]}; 95% intervals",
-        *lines,
+        f"{word:<7} {line}"
+        for word, images in zip(("OLD", "NEW"), chosen, strict=True)
+        for line in images.lines
     ]
-    if any(abstains) and not all(abstains):
-        word = "OLD" if abstains[1] else "NEW"
-        lines.append(f"unknown {word} answers every image, without a bound: it is not calibrated")
-    if apart:
-        others = sorted(set(names) - set(common))
-        lines.append(
-            f"images  {apart} of classes that only one of the two has are left out: {_some(others)}"
-        )
-    if reports[0].skipped:
-        lines.append(f"skipped {len(reports[0].skipped)} files that cannot be read")
-    if without := sorted(set(common) - {common[k] for k in true}):
-        lines.append(f"classes {len(without)} have no images and no recall: {_some(without)}")
-    flips = [
-        (evaluated.names[place], common[true[place]], of_old.answers[place], of_new.answers[place])
-        for place in np.flatnonzero(of_old.right != of_new.right)
-    ]
-    verdicts = [
-        judge(gate, [measure for measure in measures if measure.metric == gate.metric])
-        for gate in gates
-    ]
-    found = Comparison(tuple(measures), tuple(verdicts), tuple(map(for_line, lines)), tuple(flips))
-    if output is not None:
-        found.report().tables["flips"].write_csv(output)
-    return found
 
-
-def p_value_text(p_value: float | None) -> str:
-    """Returns a p-value with four digits, as "<0.0001" where they would be zeros; "" for None."""
-    if p_value is None:
-        return ""
-    return f"{p_value:.4f}" if p_value >= 0.00005 else "<0.0001"
-
-
-def _some(names):
-    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-
-
-def _images(classifiers, spec, split):
-    """The images that both hold out or that are new to both, with their class names."""
-    known = dict.fromkeys(name for classifier in classifiers for name in classifier.class_names)
-    chosen = [choose_images(classifier, spec, split, tuple(known)) for classifier in classifiers]
-    names = [set(images.examples.names) for images in chosen]
-    for own, images in zip(names, chosen, strict=True):
-        if split is None and images.new is not None:
-            own.update(images.new.names)
-    wanted, source = names[0] & names[1], chosen[1].source
     # Held-out and new images lie in one part of the data.
-    pool = max(source.splits.values(), key=lambda pool: len(wanted.intersection(pool.names)))
-    places = [place for place, name in enumerate(pool.names) if name in wanted]
-    if not places:
+    names = set.intersection(*(_names_of(images, split) for images in chosen))
+    source = chosen[1].source
+    pool = max(source.splits.values(), key=lambda pool: len(names.intersection(pool.names)))
+    examples = pool.take([place for place, name in enumerate(pool.names) if name in names])
+    if not len(examples):
         raise ValueError(
             "There must be images that neither classifier's run trained on. "
             f"Received: none in {spec.name}"
         )
-    lines = [
-        f"{word:<7} {line}"
-        for word, of in zip(("OLD", "NEW"), chosen, strict=True)
-        for line in of.lines
-    ]
-    if rest := len(wanted) - len(places):
+    if rest := len(names) - len(examples):
         lines.append(f"images  {rest} in other parts of the data are left out")
-    return pool.take(places), source.class_names, lines
+
+    common = [name for name in old_names if name in new_names]
+    is_common = np.isin(np.array(source.class_names, object)[examples.labels], common)
+    if not is_common.any():
+        raise ValueError(
+            "There must be images of classes that both classifiers have. Received: none in "
+            f"{spec.name}"
+        )
+    if apart := int((~is_common).sum()):
+        others = _some(sorted(set(source.class_names) - set(common)))
+        lines.append(
+            f"images  {apart} of classes that only one of the two has are left out: {others}"
+        )
+    numbers = [common.index(name) if name in common else 0 for name in source.class_names]
+    examples = examples.take(np.flatnonzero(is_common)).relabelled(np.array(numbers, "int32"))
+    return _Images(examples, common, lines)
+
+
+def _names_of(images, split):
+    """Returns the names of the images that one classifier is evaluated on."""
+    names = set(images.examples.names)
+    if split is None and images.new is not None:
+        names.update(images.new.names)
+    return names
+
+
+def _comparison(classifiers, images, reports, gates):
+    """Returns what the reports on the same images say."""
+    old, new = reports
+    names, class_names = old.examples.names, images.class_names
+    if list(names) != list(new.examples.names):
+        raise ValueError("Both classifiers must read the same images. Received: others for NEW")
+    number_of = {name: number for number, name in enumerate(class_names)}
+    true = np.array([number_of[old.class_names[number]] for number in old.true])
+    measures = measures_of(old, new, true, class_names)
+    verdicts = [
+        judge(gate, [measure for measure in measures if measure.metric == gate.metric])
+        for gate in gates
+    ]
+    flips = [
+        (names[place], class_names[true[place]], old.answers[place], new.answers[place])
+        for place in np.flatnonzero(old.right != new.right)
+    ]
+
+    folders = [name_of_folder(classifier.folder) for classifier in classifiers]
+    lines = [
+        f"models  OLD {folders[0]}, NEW {folders[1]}",
+        f"images  {old.count:,} of {len(class_names):,} classes that both have",
+        f"top-1   OLD {old.top_1}, NEW {new.top_1}; 95% intervals",
+        *images.lines,
+    ]
+    for word, report, other in (("OLD", old, new), ("NEW", new, old)):
+        if report.is_answered is None and other.is_answered is not None:
+            lines.append(
+                f"unknown {word} answers every image, without a bound: it is not calibrated"
+            )
+    if old.skipped:
+        lines.append(f"skipped {len(old.skipped)} files that cannot be read")
+    if without := sorted(set(class_names) - {class_names[number] for number in true}):
+        lines.append(f"classes {len(without)} have no images and no recall: {_some(without)}")
+    return Comparison(tuple(measures), tuple(verdicts), tuple(map(for_line, lines)), tuple(flips))
+
+
+def _some(names):
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")

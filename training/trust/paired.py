@@ -166,6 +166,13 @@ class Measure:
         """The metric, with its class."""
         return self.metric if self.class_name is None else f"{self.metric} {self.class_name}"
 
+    @property
+    def p_value_text(self) -> str:
+        """The p-value with four digits, "<0.0001" where they would be zeros; "" for None."""
+        if self.p_value is None:
+            return ""
+        return f"{self.p_value:.4f}" if self.p_value >= 0.00005 else "<0.0001"
+
     def __str__(self) -> str:
         form = {POINTS: "{:+.2f}", PERCENT: "{:.2f}%"}[METRICS[self.metric]]
         value, low, high = map(form.format, (self.value, *self.interval))

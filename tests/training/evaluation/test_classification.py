@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from keras_vit.classifier import Classifier
+from keras_vit.description.class_labels import Labels
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source, sources
 from keras_vit.training.evaluation import classification, measures, reports
@@ -108,7 +109,7 @@ def first_classes(shape, dtype=None):
 def evaluated(model, examples, names=NAMES, **options):
     """Evaluates a model on images that are known to be good."""
     return classification.evaluate(
-        model, examples, names, preprocessing=PREPROCESSING, batch_size=20, **options
+        model, examples, Labels(names), preprocessing=PREPROCESSING, batch_size=20, **options
     )
 
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_vit.description.class_labels import Labels
 from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
@@ -14,6 +15,7 @@ from keras_vit.training.evaluation.measures import best_threshold
 from makers import write_classes
 
 NAMES = ("ant", "bee", "crow", "dog", "emu")
+LABELS = Labels(NAMES[:3], "multilabel")
 
 
 def drawn(seed=0, count=200, ties=True):
@@ -91,8 +93,8 @@ def test_the_loss_is_keras_binary_cross_entropy_times_the_classes(examples):
     model = keras.Model(images, logits)
     with_sigmoid = keras.Model(images, keras.layers.Activation("sigmoid")(logits))
     options = {"preprocessing": Preprocessing((8, 8)), "batch_size": 4}
-    report = classification.evaluate(model, examples, NAMES[:3], from_logits=True, **options)
-    again = classification.evaluate(with_sigmoid, examples, NAMES[:3], **options)
+    report = classification.evaluate(model, examples, LABELS, from_logits=True, **options)
+    again = classification.evaluate(with_sigmoid, examples, LABELS, **options)
     assert report.count == 9
     assert again.loss == pytest.approx(report.loss, rel=1e-5)
     assert again.score == pytest.approx(report.score)
@@ -107,7 +109,7 @@ def test_the_answers_name_the_labels_and_the_most_confident_wrong_decision(examp
     keras.utils.set_random_seed(2)
     model = keras.Model(images, keras.layers.Dense(3)(keras.layers.Flatten()(images)))
     options = {"preprocessing": Preprocessing((8, 8)), "from_logits": True}
-    report = classification.evaluate(model, examples, NAMES[:3], **options)
+    report = classification.evaluate(model, examples, LABELS, **options)
     assert tmp_path / "report.html" in report.write(tmp_path)
     with open(tmp_path / "answers.csv", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -129,7 +129,9 @@ def test_an_evaluation_counts_answers_and_errors(calibrated, photos):
     assert (report.count, report.class_names) == (180, NAMES)
     # The most probable class is the one of before.
     source, plain = DataSpec(photos).open(), without_unknown(classifier.model)
-    found = evaluate(plain, source.splits["test"], NAMES, preprocessing=classifier.preprocessing)
+    found = evaluate(
+        plain, source.splits["test"], Labels(NAMES), preprocessing=classifier.preprocessing
+    )
     assert report.top_1 == found.top_1
     assert plain.output_shape == (None, 3)
 
