@@ -414,7 +414,7 @@ def measure_planted(images, labels, features_of):
         copies = find_copies([photo.fingerprint for photo in facts], values).pairs
         found["burst"][1] += any(test[pair.first] != test[pair.second] for pair in copies)
         shortcuts = find_shortcuts(facts, targets, joined_groups(SET, copies), seed=trial)
-        found["border"][1] += any(shortcut.found for shortcut in shortcuts)
+        found["border"][1] += any(shortcut.is_strong for shortcut in shortcuts)
 
         # A border of two pixels on one class.
         members, color = np.flatnonzero(labels[chosen] == trial % CLASSES), rng.integers(0, 256, 3)
@@ -425,7 +425,8 @@ def measure_planted(images, labels, features_of):
             framed[place] = photo_facts(png(picture))
         shortcuts = find_shortcuts(framed, targets, joined_groups(SET, copies), seed=trial)
         found["border"][0] += any(
-            shortcut.found and shortcut.class_number == trial % CLASSES for shortcut in shortcuts
+            shortcut.is_strong and shortcut.class_number == trial % CLASSES
+            for shortcut in shortcuts
         )
 
         crops = crops_of(pixels[0], rng)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
+from keras_vit.description.class_labels import UNKNOWN
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.utils.fields import REQUIRED, part, setting
@@ -47,17 +48,26 @@ class Calibrate(Command):
     def run(self) -> int:
         """Calibrates and prints what holds."""
         self.data.check_given()
+        from keras_vit.images.listing import image_files
         from keras_vit.training.trust.calibrated_classifier import calibrate
 
-        calibrate(
+        strangers = image_files(self.unknown) if self.unknown else []
+        classifier = calibrate(
             self.model,
             self.data,
             self.bounds,
             split=self.split,
             training_data=self.training_data,
-            unknown=self.unknown,
             batch_size=self.batch_size,
             progress=True,
         )
+        if strangers:
+            predictions = classifier.predict(strangers, batch_size=self.batch_size)
+            answers = [prediction.answer for prediction in predictions if not prediction.error]
+            line = f"{answers.count(UNKNOWN)} of {len(answers)} images are answered with unknown"
+            unread = len(predictions) - len(answers)
+            print(
+                f"strangers {line}; {unread} could not be read" if unread else f"strangers {line}"
+            )
         print(f"written {self.model}")
         return 0

@@ -50,8 +50,6 @@ class EvaluatedImages:
         skip_unreadable: Whether files that cannot be read are noticed only in the evaluation.
         seen: Whether each of `examples` has a copy that the run trained on or chose its weights by,
             bool `(N,)`; None where it is not known.
-        trained: Images that the run trained on, where they are in the part of the data that these
-            were taken from, as in data without parts.
         record: What the run recorded of its images; None without.
     """
 
@@ -61,7 +59,6 @@ class EvaluatedImages:
     lines: tuple[str, ...]
     skip_unreadable: bool
     seen: np.ndarray | None = None
-    trained: Examples | None = None
     record: SplitRecord | None = None
 
 
@@ -201,7 +198,6 @@ def _by_record(source, record, split, is_verified):
         line = f"split   none of the {len(pool)} images is new or was held out: {counts}"
         lines = (line, *_other_parts(source, of_data), *source.notes)
         return EvaluatedImages(source, pool, None, lines, _is_skipping(is_verified, pool), is_seen)
-    trained = found.get("train") if of_data == "train" else None
     examples = found.pop(evaluated)
     new = found.pop(NEW, None)
     if new is not None and _is_skipping(is_verified, new):
@@ -227,7 +223,7 @@ def _by_record(source, record, split, is_verified):
     remarks += [*_other_parts(source, of_data), *source.notes]
     is_skipping = _is_skipping(is_verified, examples)
     return EvaluatedImages(
-        source, examples, new, tuple(remarks), is_skipping, is_seen[places[evaluated]], trained
+        source, examples, new, tuple(remarks), is_skipping, is_seen[places[evaluated]]
     )
 
 

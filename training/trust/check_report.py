@@ -131,34 +131,7 @@ class CheckReport:
         accuracy, low, high = self.expected
         groups = len(np.unique(self.groups))
         left_out = "image" if groups == len(self.names) else f"of {groups:,} groups"
-        doubted = self.of_kind("wrong labels")
-        first = doubted[:FIRST]
-        wrong = sum(label.value or 0.0 for label in first)
-        labels = (
-            f"{len(doubted):,} in doubt; too few images a class to estimate how many are wrong"
-            if self.noise is None
-            else f"of the first {len(first)} in doubt about {wrong:.0f} are expected to be "
-            f"wrong; at least an estimated {self.noise:.1%} of all are (a lower bound)"
-        )
-        if self.unjudged:
-            labels = f"not judged: {self.unjudged}; try other --weights"
-        elif not first:
-            labels = "none stands out"
-        if self.confused:
-            more = f" and {len(self.confused) - 3} more pairs" if len(self.confused) > 3 else ""
-            labels += (
-                f"; wrong labels between {', between '.join(self.confused[:3])}{more} cannot be "
-                "seen: these features confuse them"
-            )
-        leaks, conflicts = len(self.of_kind("leaks")), len(self.of_kind("conflicts"))
-        copies = len(self.of_kind("leaks", "conflicts", "copies"))
-        shortcuts = [f"{found.title} ({found.detail})" for found in self.of_kind("shortcuts")]
-        near = f" (each photo compared with its {CANDIDATES} nearest)"
-        if self.fixed:
-            near = (
-                f" ({near[2:-1]}; {self.fixed:,} look like many others, as from a fixed camera: of "
-                "them only near-identical ones are listed and no bursts: --group-by)"
-            )
+        shortcuts = [f"{row.title} ({row.detail})" for row in self.of_kind("shortcuts")]
         lines = [
             ("images", f"{len(self.names):,} of {len(self.class_names):,} classes{split}"),
             (
@@ -167,28 +140,58 @@ class CheckReport:
                 f"({low:.1%} to {high:.1%}), each {left_out} left out",
             ),
             ("beside", beside_references(low, self.references)),
-            ("labels", labels),
-            (
-                "copies",
-                f"{copies:,} pairs, {leaks:,} in different parts of the data, {conflicts:,} of the "
-                f"others with different labels{near}",
-            ),
+            ("labels", self._about_labels() + self._about_confused()),
+            ("copies", self._about_copies()),
             *(("shortcut", line) for line in shortcuts or ["none was found"]),
             *(("unreadable", line) for line in describe_skipped(self.unreadable)),
             *(("data", note) for note in self.notes),
         ]
         return [(word, for_line(line)) for word, line in lines]
 
+    def _about_labels(self) -> str:
+        doubted = self.of_kind("wrong labels")
+        if self.unjudged:
+            return f"not judged: {self.unjudged}; try other --weights"
+        if not doubted:
+            return "none stands out"
+        if self.noise is None:
+            return (
+                f"{len(doubted):,} in doubt; too few images a class to estimate how many are wrong"
+            )
+        first = doubted[:FIRST]
+        wrong = sum(label.value or 0.0 for label in first)
+        return (
+            f"of the first {len(first)} in doubt about {wrong:.0f} are expected to be wrong; "
+            f"at least an estimated {self.noise:.1%} of all are (a lower bound)"
+        )
+
+    def _about_confused(self) -> str:
+        if not self.confused:
+            return ""
+        first = ", between ".join(self.confused[:3])
+        more = f" and {len(self.confused) - 3} more pairs" if len(self.confused) > 3 else ""
+        return f"; wrong labels between {first}{more} cannot be seen: these features confuse them"
+
+    def _about_copies(self) -> str:
+        leaks, conflicts = len(self.of_kind("leaks")), len(self.of_kind("conflicts"))
+        pairs = leaks + conflicts + len(self.of_kind("copies"))
+        compared = f"each photo compared with its {CANDIDATES} nearest"
+        if self.fixed:
+            compared += (
+                f"; {self.fixed:,} look like many others, as from a fixed camera: of them only "
+                "near-identical ones are listed and no bursts: --group-by"
+            )
+        return (
+            f"{pairs:,} pairs, {leaks:,} in different parts of the data, {conflicts:,} of the "
+            f"others with different labels ({compared})"
+        )
+
     def __str__(self) -> str:
         return "\n".join(f"{word:<10}  {line}" for word, line in self.lines())
 
 
 def write_check(
-    report: CheckReport,
-    spec: DataSpec,
-    splits: Mapping[str, Examples],
-    targets: np.ndarray,
-    folder: str | os.PathLike,
+    report: CheckReport, spec: DataSpec, splits: Mapping[str, Examples], folder: str | os.PathLike
 ) -> tuple[pathlib.Path, ...]:
     """Writes `check.html`, `findings.csv` and `split.csv`, and returns their paths.
 
@@ -196,7 +199,6 @@ def write_check(
         report: The findings.
         spec: The data.
         splits: The images by part, as they were checked.
-        targets: Whether each image has each class, `(N, K)`.
         folder: The folder; made if it does not exist.
     """
     folder = pathlib.Path(folder)
@@ -209,39 +211,60 @@ def write_check(
     if os.path.exists(names[0]):  # All at once: their folders distinguish two of one name.
         names = spec.relative_names(names)
     paths, unread = names[: len(report.names)], names[len(report.names) :]
+    unreadable = [(path, why) for path, (_, why) in zip(unread, report.unreadable, strict=True)]
+
+    _table(report, paths, unreadable).write_csv(table)
+    write_text(split, "".join(f"{line}\n" for line in _split_lines(report, paths, unreadable)))
+    shown = report.findings[:_MAX_SHOWN]
+    images = _shown_images(shown, splits, paths, report.labels)
+    write_findings(page, f"Check of {spec.name}", report.lines(), images, shown, report.class_names)
+    return page, table, split
+
+
+def _table(report, paths, unreadable):
+    """Returns a row for each finding and each file that cannot be read."""
     rows = [
         (
-            finding.kind,
-            paths[finding.image],
-            report.labels[finding.image],
-            f"{finding.title}, {finding.detail}",
-            finding.value,
-            finding.to,
-            None if finding.other is None else paths[finding.other],
+            row.kind,
+            paths[row.image],
+            report.labels[row.image],
+            f"{row.title}, {row.detail}",
+            row.value,
+            row.to,
+            None if row.other is None else paths[row.other],
         )
-        for finding in report.findings
+        for row in report.findings
     ]
-    unreadable = [(path, why) for path, (_, why) in zip(unread, report.unreadable, strict=True)]
     rows += [("unreadable", path, "", why, None, "", None) for path, why in unreadable]
-    Table(_COLUMNS, rows).write_csv(table)
-    shown = report.findings[:_MAX_SHOWN]
-    numbers = {finding.image for finding in shown}
-    numbers.update(number for finding in shown for _, some in finding.near for number in some)
+    return Table(_COLUMNS, rows)
+
+
+def _split_lines(report, paths, unreadable):
+    """Returns the lines of a table of parts, in which copies are together."""
+    number_of = {name: number for number, name in enumerate(report.class_names)}
+    labels = np.array([number_of[label] for label in report.labels])
+    parts = assign(labels, report.groups, list(PARTS.values()), 0)
+    # Unreadable files need a row too, and are in no part; others are not in the data.
+    left_out = (NO_CLASS, NO_FILE, NOT_UTF_8)
+    part_of = {path: "" for path, reason in unreadable if reason not in left_out}
+    part_of |= {path: list(PARTS)[part] for path, part in zip(paths, parts, strict=True)}
+    return table_lines(part_of, "split")
+
+
+def _shown_images(findings, splits, paths, labels):
+    """Returns the path, the label and the content of each image that findings show."""
+    numbers = {row.image for row in findings}
+    for row in findings:
+        for _, near in row.near:
+            numbers.update(near)
     images, start = {}, 0
     for examples in splits.values():
         own = sorted(numbers.intersection(range(start, start + len(examples))))
-        encoded = examples.take([number - start for number in own]).encoded()
-        for number, (image, _) in zip(own, encoded, strict=True):
-            images[number] = paths[number], report.labels[number], image
+        contents = examples.take([number - start for number in own]).encoded()
+        for number, (content, _) in zip(own, contents, strict=True):
+            images[number] = (paths[number], labels[number], content)
         start += len(examples)
-    parts = assign(targets, report.groups, list(PARTS.values()), 0)
-    # Unreadable files need a row too, and are in no part; others are not in the data.
-    in_none = (path for path, reason in unreadable if reason not in (NO_CLASS, NO_FILE, NOT_UTF_8))
-    part_of = dict.fromkeys(in_none, "")
-    part_of |= {path: list(PARTS)[part] for path, part in zip(paths, parts, strict=True)}
-    write_text(split, "".join(f"{line}\n" for line in table_lines(part_of, "split")))
-    write_findings(page, f"Check of {spec.name}", report.lines(), images, shown, report.class_names)
-    return page, table, split
+    return images
 
 
 def write_findings(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,13 +67,116 @@ def check_photos(
     >>> print(report)
     >>> report.of_kind("wrong labels")[:10]
     """
+    # The photos, and the model whose features are used.
     spec = dataclasses.replace(data_spec(data, **options), holdout=0.0)
     spec.open(verify=False)  # An error here comes before weights are downloaded.
-    is_of_several = weights in ("imagenet21k", "imagenet", "random") or weights in MODELS
-    named = model or (DEFAULT_MODEL if is_of_several else None)
-    of_name = weights if named else None
-    opened = build_evaluated(named or weights, weights=of_name, image_size=image_size)
+    if model is None and (weights in ("imagenet21k", "imagenet", "random") or weights in MODELS):
+        model = DEFAULT_MODEL
+    if model is None:
+        evaluated = build_evaluated(weights, image_size=image_size)
+    else:
+        evaluated = build_evaluated(model, weights=weights, image_size=image_size)
     source = spec.open()
+    photos = _photos(source)
+    labels = photos.labels
+
+    # What is read of each photo.
+    splits = source.splits.values()
+    features = np.concatenate(
+        [
+            evaluated.features(examples, batch_size=batch_size, progress=progress).values
+            for examples in splits
+        ]
+    )
+    encoded = (image for examples in splits for image, _ in examples.encoded())
+    facts: list[PhotoFacts] = []
+    with progress_bar(len(labels), "files", disable=not progress) as bar:
+        for photo in on_all_cores(photo_facts, encoded):
+            facts.append(photo)
+            bar.update(1)
+    fingerprints = [photo.fingerprint for photo in facts]
+
+    # Copies, which are of one group.
+    copies = find_copies(fingerprints, features, progress=progress)
+    given_groups = source.groups and np.array([source.groups[name] for name in photos.names])
+    groups = joined_groups(len(labels), copies.pairs, given_groups)
+    if groups.max() == 0:
+        raise ValueError("The images must be of two groups at least. Received: one group")
+
+    # What a linear map says of each photo that was left out with its group.
+    targets = one_hot(labels, len(source.class_names))
+    decomposition = Decomposition(features)
+    ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=groups)
+    scores = ridge.left_out_predictions
+    accuracy = expected_accuracy((scores.argmax(axis=1) == labels).astype("float64"), groups)
+    always = most_frequent(labels, source.class_names)
+    numbers = [photo.simple for photo in facts]
+    greys = [fingerprint.grey for fingerprint in fingerprints]
+    simple = simple_reference(numbers, greys, labels, groups)
+
+    # Labels, judged where the features tell the classes apart.
+    doubts = doubts_of_classes(scores, labels)
+    unjudged = ""
+    if accuracy[1] <= always[1]:
+        name, share = always
+        unjudged = f"the features tell the classes apart no better than {name} ({share:.1%})"
+    elif not doubts.is_judged:
+        unjudged = "with these features right labels would look as wrong as these do"
+    doubted = [] if unjudged else _doubted_labels(photos, doubts, features)
+
+    shortcuts = find_shortcuts(facts, targets, groups)
+    pairs = doubts.confused
+    report = CheckReport(
+        class_names=photos.class_names,
+        names=photos.names,
+        labels=photos.label_names,
+        parts=photos.parts,
+        groups=groups,
+        expected=accuracy,
+        noise=None if unjudged else doubts.noise,
+        findings=[*doubted, *_copies(photos, copies.pairs), *_shortcuts(photos, shortcuts)],
+        unreadable=tuple(source.skipped),
+        notes=_notes(source, evaluated),
+        references=(always, simple),
+        unjudged=unjudged,
+        confused=tuple(
+            f"{photos.class_names[first]} and {photos.class_names[second]}"
+            for first, second, _ in pairs
+        ),
+        fixed=copies.fixed,
+    )
+    if output is None:
+        return report
+    return dataclasses.replace(report, written=write_check(report, spec, source.splits, output))
+
+
+class _Photos(NamedTuple):
+    """The photos of all parts of the data, one after the other.
+
+    Args:
+        names: The N names.
+        labels: Class numbers, int `(N,)`.
+        parts: The part that each is in; "" for data of one part.
+        class_names: The names of the classes.
+    """
+
+    names: list[str]
+    labels: np.ndarray
+    parts: list[str]
+    class_names: tuple[str, ...]
+
+    @property
+    def label_names(self) -> list[str]:
+        """The name of each photo's class."""
+        return [self.class_names[label] for label in self.labels]
+
+
+def _photos(source):
+    """Returns the photos of a source.
+
+    Raises:
+        ValueError: If they are fewer than ten or multi-label.
+    """
     splits = source.splits
     names = [name for examples in splits.values() for name in examples.names]
     if len(names) < 10:
@@ -81,117 +184,81 @@ def check_photos(
     labels = np.concatenate([examples.labels for examples in splits.values()])
     if task_of(labels) == MULTILABEL:
         raise ValueError("Photos to check must have one class each. Received: multi-label data")
-    found = [
-        opened.features(examples, batch_size=batch_size, progress=progress)
-        for examples in splits.values()
-    ]
-    features = np.concatenate([part.values for part in found])
-    encoded = (image for examples in splits.values() for image, _ in examples.encoded())
-    facts: list[PhotoFacts] = []
-    with progress_bar(len(names), "files", disable=not progress) as bar:
-        for photo in on_all_cores(photo_facts, encoded):
-            facts.append(photo)
-            bar.update(1)
-    class_names = tuple(source.class_names)
-    targets = one_hot(labels, len(class_names)).astype("uint8")
-    copies = find_copies([photo.fingerprint for photo in facts], features, progress=progress)
-    given = source.groups and np.array([source.groups[name] for name in names])
-    groups = joined_groups(len(names), copies.pairs, given)
-    if groups.max() == 0:
-        raise ValueError("The images must be of two groups at least. Received: one group")
-    decomposition = Decomposition(features)
-    ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=groups)
-    scores = ridge.left_out_predictions
-    doubts = doubts_of_classes(scores, labels)
-    accuracy = expected_accuracy((scores.argmax(axis=1) == labels).astype("float64"), groups)
-    numbers = [photo.simple for photo in facts]
-    greys = [photo.fingerprint.grey for photo in facts]
-    simple = simple_reference(numbers, greys, labels, groups)
-    references = (most_frequent(labels, class_names), simple)
-    unjudged = ""
-    if accuracy[1] <= references[0][1]:
-        always = "{} ({:.1%})".format(*references[0])
-        unjudged = f"the features tell the classes apart no better than {always}"
-    elif not doubts.is_judged:
-        unjudged = "with these features right labels would look as wrong as these do"
-    names_of = [class_names[k] for k in labels]
-    photo_size = typical_size(next(iter(splits.values())))
     parts = [part if len(splits) > 1 else "" for part in splits for _ in splits[part].names]
-    report = CheckReport(
-        class_names,
-        names,
-        names_of,
-        parts,
-        groups,
-        accuracy,
-        None if unjudged else doubts.noise,
-        [
-            *([] if unjudged else _doubted_labels(doubts, labels, features, class_names)),
-            *_copies(copies.pairs, names_of, parts),
-            *(
-                Finding(
-                    "shortcuts",
-                    int(found.images[0]),
-                    f"{found.name} gives away {class_names[found.class_number]}",
-                    f"AUROC {found.auroc:.3f}, p {found.adjusted:.3g}",
-                    found.auroc,
-                    near=[("most typical", found.images[1:_TYPICAL].tolist())],
-                )
-                for found in find_shortcuts(facts, targets, groups)
-                if found.found
-            ),
-        ],
-        tuple(source.skipped),
-        (
-            f"features of {opened.name}, {opened.weights}",
-            "photos of {}x{} are ".format(*photo_size)
-            + describe_seen(opened.description.config, opened.preprocessing.image_size, photo_size),
-            f"classes: {source.class_line}",
-            *source.notes,
-        ),
-        references,
-        unjudged=unjudged,
-        confused=tuple(f"{class_names[i]} and {class_names[j]}" for i, j, _ in doubts.confused),
-        fixed=copies.fixed,
+    return _Photos(names, labels, parts, tuple(source.class_names))
+
+
+def _notes(source, evaluated):
+    """Returns lines about the features, the size that the model sees, and the data."""
+    height, width = typical_size(next(iter(source.splits.values())))
+    seen = evaluated.preprocessing.image_size
+    lost = describe_seen(evaluated.description.config, seen, (height, width))
+    return (
+        f"features of {evaluated.name}, {evaluated.weights}",
+        f"photos of {height}x{width} are {lost}",
+        f"classes: {source.class_line}",
+        *source.notes,
     )
-    if output is None:
-        return report
-    written = write_check(report, spec, splits, targets, output)
-    return dataclasses.replace(report, written=written)
 
 
-def _doubted_labels(doubts, labels, features, class_names):
+def _doubted_labels(photos, doubts, features):
     """Returns the doubted labels with the nearest images of the given and the proposed class."""
     centred = features - features.mean(axis=0)
     unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
-    rows: list[Finding] = []
+    findings = []
     for number in doubts.ranked().tolist():
         near = []
-        for label in (labels[number], doubts.proposed[number]):
-            members = np.flatnonzero((labels == label) & (np.arange(len(labels)) != number))
+        for label in (photos.labels[number], doubts.proposed[number]):
+            is_other = np.arange(len(unit)) != number
+            members = np.flatnonzero((photos.labels == label) & is_other)
             nearest = members[highest(unit[members] @ unit[number], _NEIGHBOURS)]
-            near.append((class_names[label], nearest.tolist()))
+            near.append((photos.class_names[label], nearest.tolist()))
         (given, _), (proposed, _) = near
         probability = float(doubts.probability[number])
-        title, detail = f"{given}, or {proposed}?", f"wrong with probability {probability:.0%}"
-        row = Finding("wrong labels", number, title, detail, probability, near=near, to=proposed)
-        rows.append(row)
-    return rows
+        findings.append(
+            Finding(
+                "wrong labels",
+                number,
+                title=f"{given}, or {proposed}?",
+                detail=f"wrong with probability {probability:.0%}",
+                value=probability,
+                near=near,
+                to=proposed,
+            )
+        )
+    return findings
 
 
-def _copies(copies, labels, parts):
+def _copies(photos, pairs):
     """Returns the pairs of copies, leaks and conflicts first."""
-    rows = []
-    for first, second, how in copies:
+    labels, parts = photos.label_names, photos.parts
+    described = [
+        f"{label} in {part}" if part else label for label, part in zip(labels, parts, strict=True)
+    ]
+    findings = []
+    for first, second, how in pairs:
         kind = "copies"
         if parts[first] != parts[second]:
             kind = "leaks"
         elif how != ALIKE and labels[first] != labels[second]:
             kind = "conflicts"
-        detail = " and ".join(
-            f"{labels[number]}{parts[number] and f' in {parts[number]}'}"
-            for number in (first, second)
-        )
+        detail = f"{described[first]} and {described[second]}"
         near = [("the other image", [first])]
-        rows.append(Finding(kind, second, how, detail, other=first, near=near))
-    return sorted(rows, key=lambda row: ("leaks", "conflicts", "copies").index(row.kind))
+        findings.append(Finding(kind, second, how, detail, other=first, near=near))
+    return sorted(findings, key=lambda row: ("leaks", "conflicts", "copies").index(row.kind))
+
+
+def _shortcuts(photos, shortcuts):
+    """Returns the shortcuts that are significant and strong."""
+    return [
+        Finding(
+            "shortcuts",
+            int(shortcut.images[0]),
+            title=f"{shortcut.name} gives away {photos.class_names[shortcut.class_number]}",
+            detail=f"AUROC {shortcut.auroc:.3f}, p {shortcut.adjusted:.3g}",
+            value=shortcut.auroc,
+            near=[("most typical", shortcut.images[1:_TYPICAL].tolist())],
+        )
+        for shortcut in shortcuts
+        if shortcut.is_strong
+    ]

@@ -127,7 +127,7 @@ class Shortcut(NamedTuple):
     images: np.ndarray
 
     @property
-    def found(self) -> bool:
+    def is_strong(self) -> bool:
         """Whether it is significant and so strong that a model may use it alone."""
         return self.adjusted <= MAX_P_VALUE and self.auroc >= MIN_AUROC
 
@@ -135,7 +135,7 @@ class Shortcut(NamedTuple):
 def find_shortcuts(
     facts: Sequence[PhotoFacts], targets: np.ndarray, groups: np.ndarray, *, seed: int = 0
 ) -> list[Shortcut]:
-    """Returns all shortcuts that were looked for, whether found or not.
+    """Returns all shortcuts that were looked for, strong or not.
 
     Args:
         facts: Facts about the N images.
@@ -156,14 +156,15 @@ def find_shortcuts(
         name: _features([facts[number].readings[name] for number in chosen])
         for name in facts[0].readings
     }
-    found = [
+    shortcuts = [
         _tested(name, features, values[:, kept], kept, chosen, rng)
         for name, features in readings.items()
         if (features != features[0]).any()
     ]
-    adjusted = holm([shortcut.p_value for shortcut in found])
+    adjusted = holm([shortcut.p_value for shortcut in shortcuts])
     return [
-        shortcut._replace(adjusted=value) for shortcut, value in zip(found, adjusted, strict=True)
+        shortcut._replace(adjusted=value)
+        for shortcut, value in zip(shortcuts, adjusted, strict=True)
     ]
 
 
@@ -185,14 +186,14 @@ def _tested(name, features, targets, classes, images, rng):
     variances = np.square(targets - targets.mean(axis=0)).sum(axis=0)
     errors = np.square(ridge.left_out_residuals).sum(axis=0)
     statistic = (1 - errors / variances).max()
-    as_good, done, rows, count = 0, 0, len(targets), len(classes)
-    while done < _PERMUTATIONS:
-        some = min(max(1, _AT_ONCE // (rows * count)), _PERMUTATIONS - done)
-        permuted = np.concatenate([targets[rng.permutation(rows)] for _ in range(some)], axis=1)
+    as_good, at_once = 0, max(1, _AT_ONCE // targets.size)
+    for start in range(0, _PERMUTATIONS, at_once):
+        some = min(at_once, _PERMUTATIONS - start)
+        orders = [rng.permutation(len(targets)) for _ in range(some)]
+        permuted = np.concatenate([targets[order] for order in orders], axis=1)
         residuals = decomposition.ridge(permuted, ridge.l2).left_out_residuals
-        errors = np.square(residuals).sum(axis=0).reshape(some, count)
+        errors = np.square(residuals).sum(axis=0).reshape(some, -1)
         as_good += int(((1 - errors / variances).max(axis=1) >= statistic).sum())
-        done += some
     p_value = (1 + as_good) / (1 + _PERMUTATIONS)
     typical = np.argsort(-predictions[:, best], kind="stable")
     typical = typical[targets[typical, best] > 0]

@@ -43,7 +43,7 @@ def changed(photo, name, value):
 
 def test_clean_photos_have_no_shortcut():
     found = find_shortcuts(CLEAN, TARGETS, GROUPS)
-    assert [shortcut.name for shortcut in found if shortcut.found] == []
+    assert [shortcut.name for shortcut in found if shortcut.is_strong] == []
     # What all photos share tells nothing apart and is not tried.
     assert {shortcut.name for shortcut in found} == {
         "bytes of the file",
@@ -70,12 +70,12 @@ def test_a_fact_that_only_one_class_has_is_a_shortcut(name, value):
         for photo, label in zip(CLEAN, LABELS, strict=True)
     ]
     found = {shortcut.name: shortcut for shortcut in find_shortcuts(photos, TARGETS, GROUPS)}
-    assert found[name].found
+    assert found[name].is_strong
     assert found[name].p_value == 1 / 1000  # None of 999 permutations; never 0.
     assert found[name].class_number == 1
     assert found[name].auroc > 0.99
     assert (LABELS[found[name].images] == 1).all()
-    assert [shortcut.name for shortcut in found.values() if shortcut.found] == [name]
+    assert [shortcut.name for shortcut in found.values() if shortcut.is_strong] == [name]
 
 
 def test_one_image_of_each_group_is_used():
@@ -84,8 +84,8 @@ def test_one_image_of_each_group_is_used():
     photos = [changed(photo, "width", 100 + int(b)) for photo, b in zip(CLEAN, bursts, strict=True)]
     targets = np.eye(2)[bursts % 2]
     found = {shortcut.name: shortcut for shortcut in find_shortcuts(photos, targets, bursts)}
-    assert not found["width"].found
-    assert not any(shortcut.found for shortcut in found.values())
+    assert not found["width"].is_strong
+    assert not any(shortcut.is_strong for shortcut in found.values())
 
 
 def test_the_auroc_is_that_of_the_rank_sum_test():
