@@ -15,10 +15,9 @@ from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.parts import groups_of
+from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, spec_of_run
 from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
-
-from .predictions import without
 
 _KNOWN_GROUP = "known group"
 _WORDS = {
@@ -32,22 +31,26 @@ _WORDS = {
 _HELD_OUT = ("calibration", "test")  # Neither trained on nor chosen by.
 # Options of data that are the run's unless they are given.
 _OF_BOTH = (
-    *("follow_symlinks", "labels", "group_by"),
-    *("path_column", "label_column", "label_separator", "folders"),
+    "follow_symlinks",
+    "labels",
+    "group_by",
+    "path_column",
+    "label_column",
+    "label_separator",
+    "folders",
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluatedImages:
-    """The images of an evaluation.
+    """The images of an evaluation, all of which can be read.
 
     Args:
-        source: The data.
+        source: The data, with the files that cannot be read.
         examples: The images to report on.
+        lines: What of the data is evaluated and what is left out, for the report.
         new: Images that the run neither used nor held out, reported apart; None if there are none,
             or if `examples` are such images.
-        lines: What of the data is evaluated and what is left out, for the report.
-        skip_unreadable: Whether files that cannot be read are noticed only in the evaluation.
         seen: Whether each of `examples` has a copy that the run trained on or chose its weights by,
             bool `(N,)`; None where it is not known.
         record: What the run recorded of its images; None without.
@@ -55,9 +58,8 @@ class EvaluatedImages:
 
     source: Source
     examples: Examples
-    new: Examples | None
     lines: tuple[str, ...]
-    skip_unreadable: bool
+    new: Examples | None = None
     seen: np.ndarray | None = None
     record: SplitRecord | None = None
 
@@ -88,14 +90,16 @@ def choose_images(
         ValueError: As `evaluate_classifier`.
     """
     _check_fields(given)
-    known = classifier.class_names if class_names is None else class_names
-    of_run = spec_of_run(Recipe.from_json(classifier.recipe), given)
+    class_names = tuple(class_names or classifier.class_names)
+    recipe = Recipe.from_json(classifier.recipe)
+    run_spec = spec_of_run(recipe, given)
     in_memory = isinstance(given.data, InMemory)
-    spec = of_run
-    if spec is None:
+    if run_spec is None:
         is_numbered = in_memory and given.data.frame is None
-        names = tuple(known) if is_numbered else None
+        names = class_names if is_numbered else None
         spec = dataclasses.replace(given, holdout=0.0, class_names=names)
+    else:
+        spec = run_spec
     spec = dataclasses.replace(
         spec,
         data=given.data,
@@ -105,37 +109,61 @@ def choose_images(
         task=classifier.task,
         **{name: getattr(given, name) or getattr(spec, name) for name in _OF_BOTH},
     )
+    record, images = SplitRecord.read(classifier.folder), None
+    if record is not None:
+        if split is None and first != "test" and len(record.parts[first]):
+            split = first
+        source = spec.open(verify=spec.strict or in_memory, recorded=True, min_classes=0)
+        _check_classes(source, class_names, given)
+        images = _by_record(source, record, split)
+    if images is None:
+        # What is held out then depends on the files that can be decoded.
+        verify = spec.strict or in_memory
+        if run_spec is not None:
+            verify = spec.strict or recipe.images.get("skipped") != 0
+        source = spec.open(verify=verify, min_classes=0)
+        _check_classes(source, class_names, given)
+        if split is None:
+            split = next((part for part in (first, "test") if part in source.splits), "train")
+        images = _drawn_again(classifier, source, split, run_spec is not None)
+
     remarks = []
     if spec.exclude:
         remarks.append(f"split   the {len(spec.exclude)} images that the run excluded are left out")
     if spec.labels:
         whose = "--labels" if given.labels else "the run's table"
         remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
-    record = SplitRecord.read(classifier.folder)
-    if record is not None:
-        if split is None and first != "test" and len(record.parts[first]):
-            split = first
-        is_verified = spec.strict or in_memory
-        source = spec.open(verify=is_verified, recorded=True, min_classes=0)
-        _check_classes(source, known, given)
-        found = _by_record(source, record, split, is_verified)
-        if found is not None:
-            return dataclasses.replace(found, lines=(*found.lines, *remarks), record=record)
-    # What is held out then depends on the files that can be decoded.
-    images = Recipe.from_json(classifier.recipe).images
-    is_verified = spec.strict or (images.get("skipped") != 0 if of_run else in_memory)
-    source = spec.open(verify=is_verified, min_classes=0)
-    _check_classes(source, known, given)
-    if split is None:
-        split = next((part for part in (first, "test") if part in source.splits), "train")
-    _check_split(split, source.splits)
-    examples = source.splits[split]
-    line = _without_record(classifier, source, split, bool(of_run))
-    lines = (line, *_other_parts(source, split), *source.notes, *remarks)
-    is_skipping = _is_skipping(is_verified, examples)
-    is_used = of_run is not None and split not in _HELD_OUT
-    seen = np.ones(len(examples), bool) if is_used else None
-    return EvaluatedImages(source, examples, None, lines, is_skipping, seen, record=record)
+    images = dataclasses.replace(images, lines=(*images.lines, *remarks), record=record)
+    return _without_unreadable(images)
+
+
+def readable(examples: Examples) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    """Returns the places of the images that can be decoded, and `(path, reason)` of the others."""
+    places, names = np.arange(len(examples)), examples.names
+    if not isinstance(examples, FileExamples):
+        return places, []
+    reasons = dict(undecodable(names))
+    return np.delete(places, list(reasons)), [(names[place], reasons[place]) for place in reasons]
+
+
+def _without_unreadable(images):
+    """Returns the images to report on that can be read."""
+    places, skipped = readable(images.examples)
+    if not skipped:
+        return images
+    if not len(places):
+        raise ValueError(
+            "There must be images that can be read. Received: none; "
+            + "; ".join(describe_skipped(skipped, names=3)[:3])
+        )
+    examples, source = images.examples.take(places), images.source
+    splits = {
+        part: examples if of_part is images.examples else of_part
+        for part, of_part in source.splits.items()
+    }
+    source = dataclasses.replace(source, splits=splits, skipped=[*source.skipped, *skipped])
+    seen = None if images.seen is None else images.seen[places]
+    return dataclasses.replace(images, source=source, examples=examples, seen=seen)
 
 
 def _check_fields(given):
@@ -169,61 +197,65 @@ def _check_split(split, known):
         )
 
 
-def _is_skipping(is_verified, examples):
-    return not is_verified and isinstance(examples, FileExamples)
-
-
-def _by_record(source, record, split, is_verified):
-    """The images by what they were in the run; None if their content is not known."""
-    recorded = [part for part in PARTS if len(record.parts[part])]
+def _by_record(source, record, split):
+    """Returns the images by what they were in the run; None if their content is not known."""
     if split is not None:
+        recorded = [part for part in PARTS if len(record.parts[part])]
         _check_split(split, dict.fromkeys((*source.splits, *recorded)))
     wanted = split or "test"
-    of_data = wanted if wanted in source.splits else "train"
-    _check_split(of_data, source.splits)
-    pool = source.splits[of_data]
+    part_of_data = wanted if wanted in source.splits else "train"
+    _check_split(part_of_data, source.splits)
+    pool = source.splits[part_of_data]
     numbers = pool.fingerprints()
     if numbers is None:
         return None
-    part_of = record.part_of(numbers)
-    is_seen = record.has_seen(numbers)
-    places = {part: (part_of == part).nonzero()[0] for part in (*PARTS, NEW)}
+    part_of, is_seen = record.part_of(numbers), record.has_seen(numbers)
+    places = {part: np.flatnonzero(part_of == part) for part in (*PARTS, NEW)}
     if source.groups is not None:
         is_known = _in_trained_groups(source, record, pool)[places[NEW]]
         places[NEW], places[_KNOWN_GROUP] = places[NEW][~is_known], places[NEW][is_known]
-    found = {part: pool.take(of_part) for part, of_part in places.items() if len(of_part)}
-    evaluated = next((part for part in (wanted, NEW) if part in found), None)
-    if evaluated is None:
-        counts = ", ".join(f"{len(part)} {_WORDS[name]}" for name, part in found.items())
-        line = f"split   none of the {len(pool)} images is new or was held out: {counts}"
-        lines = (line, *_other_parts(source, of_data), *source.notes)
-        return EvaluatedImages(source, pool, None, lines, _is_skipping(is_verified, pool), is_seen)
-    examples = found.pop(evaluated)
-    new = found.pop(NEW, None)
-    if new is not None and _is_skipping(is_verified, new):
-        # The run did not record files that it could not read.
-        new, skipped = without(new, list(undecodable(new.names)))
+    # The run did not record files that it could not read.
+    kept, skipped = readable(pool.take(places[NEW]))
+    if skipped:
+        places[NEW] = places[NEW][kept]
         source = dataclasses.replace(source, skipped=[*source.skipped, *skipped])
-    if not new:
-        new = None
-    line = f"split   {len(examples)} images {_WORDS[evaluated]}"
-    if new is not None:
-        line += f"; {len(new)} {_WORDS[NEW]} are reported apart"
-    if found:
-        line += "; left out: "
-        line += ", ".join(f"{len(part)} {_WORDS[name]}" for name, part in found.items())
-    remarks = [line]
-    if evaluated in _HELD_OUT:
-        copies = int(is_seen[places[evaluated]].sum())
-        if copies:
-            remarks.append(
-                f"split   {copies} of the images that the run held out have a copy that it trained "
-                "on or chose its weights by"
-            )
-    remarks += [*_other_parts(source, of_data), *source.notes]
-    is_skipping = _is_skipping(is_verified, examples)
+
+    counts = {part: len(of_part) for part, of_part in places.items() if len(of_part)}
+    rest = (*_other_parts(source, part_of_data), *source.notes)
+    evaluated = next((part for part in (wanted, NEW) if part in counts), None)
+    if evaluated is None:
+        line = f"split   none of the {len(pool)} images is new or was held out: {_texts(counts)}"
+        return EvaluatedImages(source, pool, (line, *rest), seen=is_seen)
+    line, new = f"split   {counts.pop(evaluated)} images {_WORDS[evaluated]}", None
+    if NEW in counts:
+        line += f"; {counts.pop(NEW)} {_WORDS[NEW]} are reported apart"
+        new = pool.take(places[NEW])
+    if counts:
+        line += f"; left out: {_texts(counts)}"
+    lines, seen = [line], is_seen[places[evaluated]]
+    if evaluated in _HELD_OUT and seen.any():
+        lines.append(
+            f"split   {seen.sum()} of the images that the run held out have a copy that it trained "
+            "on or chose its weights by"
+        )
+    return EvaluatedImages(source, pool.take(places[evaluated]), (*lines, *rest), new, seen)
+
+
+def _texts(counts):
+    return ", ".join(f"{count} {_WORDS[part]}" for part, count in counts.items())
+
+
+def _drawn_again(classifier, source, split, is_of_run):
+    """Returns the images of a part of the data, where what they were in the run is not recorded."""
+    _check_split(split, source.splits)
+    line = _without_record(classifier, source, split, is_of_run)
+    examples = source.splits[split]
+    is_used = is_of_run and split not in _HELD_OUT
     return EvaluatedImages(
-        source, examples, new, tuple(remarks), is_skipping, is_seen[places[evaluated]]
+        source,
+        examples,
+        (line, *_other_parts(source, split), *source.notes),
+        seen=np.ones(len(examples), bool) if is_used else None,
     )
 
 

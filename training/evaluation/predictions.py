@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,6 @@ from keras_vit.prediction import array_of, predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.examples import Examples
-from keras_vit.training.data.image_files import undecodable
-from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.fields import required
 from keras_vit.utils.progress import progress_bar
 
@@ -41,7 +39,6 @@ def predictions(
     *,
     name_of: Callable[[int], str] = "image {}".format,
     progress: str | None = None,
-    left_out: Sized = (),
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """Yields a model's outputs for each batch, and checks that no image is lost.
 
@@ -51,7 +48,6 @@ def predictions(
         count: Images in all batches together.
         name_of: Function from an image's number, from 0, to its name in an error message.
         progress: First word of a line with the rate and the time left; None shows no line.
-        left_out: Images of the count that the batches leave out; complete when they end.
 
     Yields:
         Outputs `(B, K)`, and labels `(B,)` or None.
@@ -73,7 +69,7 @@ def predictions(
             yield outputs, np.asarray(labels[0]) if labels else None
             done += len(outputs)
             bar.update(len(outputs))
-    if done + len(left_out) != count:
+    if done != count:
         raise ValueError(
             "Every image must be evaluated exactly once. "
             f"Received: {done} predictions for {count} images"
@@ -87,7 +83,6 @@ def predictions_of(
     preprocessing: Preprocessing | None,
     batch_size: int,
     progress: str | None = None,
-    unreadable: list[tuple[int, str]] | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """Returns what `predictions` yields for examples, each once and in their order.
 
@@ -97,67 +92,13 @@ def predictions_of(
         preprocessing: How an image becomes the model's input; see `evaluation_batches`.
         batch_size: Images in a batch.
         progress: See `predictions`.
-        unreadable: Receives the place and the reason of each image file that cannot be read,
-            which is left out; None if it is an error.
 
     Raises:
-        ValueError: If there are no examples, or none that can be read.
+        ValueError: If there are no examples.
     """
-    if not len(examples):
-        raise ValueError("There must be images to evaluate. Received: none")
-    batches: Iterable[tuple] = evaluation_batches(
-        examples,
-        preprocessing=preprocessing,
-        batch_size=batch_size,
-        skip_unreadable=unreadable is not None,
-    )
-    if unreadable is not None:
-        batches = _noting_unreadable(batches, examples.names, unreadable)
-    return predictions(
-        model,
-        batches,
-        len(examples),
-        name_of=lambda number: examples.names[number],
-        progress=progress,
-        left_out=() if unreadable is None else unreadable,
-    )
-
-
-def _noting_unreadable(batches, names, unreadable):
-    """Yields images and labels, then notes the places that had none, with the reasons."""
-    read = np.zeros(len(names), bool)
-    for images, labels, places in batches:
-        read[np.asarray(places)] = True
-        yield images, labels
-    places = np.flatnonzero(~read).tolist()
-    # An image that can be read and was not is lost: an error of the count.
-    found = undecodable([names[place] for place in places])
-    unreadable += [(places[number], reason) for number, reason in found]
-    if len(unreadable) == len(names):
-        raise ValueError(
-            "There must be images that can be read. Received: none; "
-            + "; ".join(describe_skipped(_named(unreadable, names), names=3)[:3])
-        )
-
-
-def _named(unreadable: Iterable[tuple[int, str]], names: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns the paths and reasons of images by their places."""
-    return [(names[place], reason) for place, reason in unreadable]
-
-
-def without(
-    examples: Examples, unreadable: Sequence[tuple[int, str]] | None
-) -> tuple[Examples, list[tuple[str, str]]]:
-    """Returns the examples that were read, and the paths and reasons of the others.
-
-    Args:
-        examples: The examples that `predictions_of` was called with.
-        unreadable: What it received.
-    """
-    if not unreadable:
-        return examples, []
-    kept = np.delete(np.arange(len(examples)), [place for place, _ in unreadable])
-    return examples.take(kept), _named(unreadable, examples.names)
+    batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
+    name_of = examples.names.__getitem__
+    return predictions(model, batches, len(examples), name_of=name_of, progress=progress)
 
 
 class Features(NamedTuple):
@@ -180,7 +121,6 @@ def extract(
     feature: str = "pre_logits",
     batch_size: int = 32,
     progress: bool = False,
-    unreadable: list[tuple[int, str]] | None = None,
 ) -> Features:
     """Returns the features of all examples from a frozen model, in their order.
 
@@ -191,7 +131,6 @@ def extract(
         feature: One of `configs.FEATURES`.
         batch_size: Images in a batch.
         progress: Whether to show a line with the rate and the time left.
-        unreadable: See `predictions_of`; images that are left out are not in the features.
 
     Raises:
         ValueError: If the model does not have the feature, or there are no examples.
@@ -204,7 +143,6 @@ def extract(
         preprocessing=preprocessing,
         batch_size=batch_size,
         progress="features" if progress else None,
-        unreadable=unreadable,
     )
     values, labels = map(np.concatenate, zip(*outputs, strict=True))
     return Features(values.astype("float32"), labels)

@@ -20,7 +20,7 @@ from keras_vit.opening import open_classifier
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec, spec_of_run
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.evaluation.held_out import choose_images
+from keras_vit.training.evaluation.held_out import choose_images, readable
 from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.utils.files import (
@@ -46,13 +46,11 @@ class CalibrationImages(NamedTuple):
     Args:
         examples: Images that it was neither trained on nor chosen by, labelled with its numbers.
         trained: Images that it was trained on, evenly spaced; None without any.
-        skip_unreadable: Whether files that cannot be read are left out.
         grouped: Whether one image of each group counts.
     """
 
     examples: Examples
     trained: Examples | None
-    skip_unreadable: bool
     grouped: bool
 
 
@@ -99,24 +97,17 @@ def calibrate(
     images = calibration_images(classifier, spec, split, log, training_data)
     check_counts(images.examples.labels, labels, settings)
 
-    def scores_of(examples):
-        return compute_scores(
-            plain,
-            examples,
-            classifier.preprocessing,
-            batch_size=batch_size,
-            progress=progress,
-            unreadable=[] if images.skip_unreadable else None,
-        )
-
-    scores, training_features = scores_of(images.examples), None
+    options = {"batch_size": batch_size, "progress": progress}
+    preprocessing, training_features = classifier.preprocessing, None
+    scores = compute_scores(plain, images.examples, preprocessing, **options)
     if images.trained is None:
         log(
             "strange no training images are found, so strange images are not recognised: "
             "--training-data DATA (training_data=) gives the data of the run"
         )
     elif recognises_strange(len(scores), settings):
-        training_features = scores_of(images.trained).features
+        trained = compute_scores(plain, images.trained, preprocessing, **options)
+        training_features = trained.features
     decision = find_decision(labels, scores, training_features, settings, grouped=images.grouped)
     for line in decision.lines:
         log(line)
@@ -199,13 +190,11 @@ def calibration_images(
         trained = _trained_in(images.source.splits, images.record)
         if trained is None or trained is images.examples:
             trained = _training_images_of_run(classifier, spec)
+    trained = None if trained is None else spaced(trained)
+    if trained is not None:
+        trained = trained.take(readable(trained)[0])
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
-    return CalibrationImages(
-        examples.relabelled(numbers),
-        None if trained is None else spaced(trained),
-        images.skip_unreadable,
-        grouped,
-    )
+    return CalibrationImages(examples.relabelled(numbers), trained, grouped)
 
 
 def _training_images_of_run(classifier, spec):

@@ -13,7 +13,6 @@ from keras_vit.classifier import Classifier
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.opening import open_classifier
 from keras_vit.training.data import Examples
-from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
@@ -124,7 +123,6 @@ def compare_classifiers(
             images.examples,
             images.class_names,
             batch_size=batch_size,
-            skip_unreadable=isinstance(images.examples, FileExamples),
             progress=progress,
         )
         for classifier in classifiers
@@ -189,6 +187,9 @@ def _common_images(classifiers, spec, split):
     if rest := len(names) - len(examples):
         lines.append(f"images  {rest} in other parts of the data are left out")
 
+    if source.skipped:
+        lines.append(f"skipped {len(source.skipped)} files that cannot be read")
+
     common = [name for name in old_names if name in new_names]
     is_common = np.isin(np.array(source.class_names, object)[examples.labels], common)
     if not is_common.any():
@@ -244,8 +245,6 @@ def _comparison(classifiers, images, reports, gates):
             lines.append(
                 f"unknown {word} answers every image, without a bound: it is not calibrated"
             )
-    if old.skipped:
-        lines.append(f"skipped {len(old.skipped)} files that cannot be read")
     if without := sorted(set(class_names) - {class_names[number] for number in true}):
         lines.append(f"classes {len(without)} have no images and no recall: {_some(without)}")
     return Comparison(tuple(measures), tuple(verdicts), tuple(map(for_line, lines)), tuple(flips))
