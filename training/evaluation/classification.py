@@ -191,7 +191,7 @@ def evaluate_classifier(
     split: str | None = None,
     batch_size: int = 32,
     progress: bool = False,
-    **data_options: Any,
+    **data_options: object,
 ) -> EvaluationReport:
     """Evaluates a classifier on a data set; classes are matched by their names.
 

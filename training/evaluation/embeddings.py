@@ -103,10 +103,10 @@ def embed(
     if not names:
         raise ValueError(f"There must be an image that can be read. Received: {skipped[0][1]}")
     examples = FileExamples(names, np.zeros(len(names)))
-    found = model.features(examples, feature=feature, batch_size=batch_size, progress=progress)
+    features = model.features(examples, feature=feature, batch_size=batch_size, progress=progress)
     digest = weights_hash(model.model)
     facts = {"model": model.name, "weights_sha256": digest, "feature": feature}
-    return Embeddings(names, found.values, facts), skipped
+    return Embeddings(names, features.values, facts), skipped
 
 
 def check_suffix(path: str | os.PathLike) -> None:
@@ -132,20 +132,19 @@ def nearest(
     Raises:
         ValueError: If the shapes do not fit, or `count` is not from 1 to N.
     """
-    known, asked = _unit_rows(features), _unit_rows(queries)
-    if known.shape[1] != asked.shape[1]:
+    rows, asked = _unit_rows(features), _unit_rows(queries)
+    if rows.shape[1] != asked.shape[1]:
         raise ValueError(
             "Features must have the same size. "
-            f"Received: {known.shape[1]} and {asked.shape[1]}, of different models?"
+            f"Received: {rows.shape[1]} and {asked.shape[1]}, of different models?"
         )
-    if not 1 <= count <= len(known):
-        raise ValueError(f"count must be from 1 to {len(known)}. Received: count={count}")
+    if not 1 <= count <= len(rows):
+        raise ValueError(f"count must be from 1 to {len(rows)}. Received: count={count}")
     numbers = np.empty((len(asked), count), "int64")
     cosines = np.empty((len(asked), count), "float32")
-    rows = min(max(_SIMILARITIES // len(known), 1), _ROWS)
-    for start in range(0, len(asked), rows):
-        found = asked[start : start + rows] @ known.T
-        for row, similarities in enumerate(found, start):
+    at_once = min(max(_SIMILARITIES // len(rows), 1), _ROWS)
+    for start in range(0, len(asked), at_once):
+        for row, similarities in enumerate(asked[start : start + at_once] @ rows.T, start):
             numbers[row] = highest(similarities, count)
             cosines[row] = similarities[numbers[row]]
     return numbers, cosines

@@ -226,8 +226,8 @@ def validation_index(name: str) -> int:
     Raises:
         ValueError: If it is not the name of a validation image.
     """
-    found = _VALIDATION_NAME.search(os.fspath(name))
-    number = int(found[1]) if found else 0
+    match = _VALIDATION_NAME.search(os.fspath(name))
+    number = int(match[1]) if match else 0
     if not 1 <= number <= _NUM_VALIDATION:
         raise ValueError(
             "ReaL labels are found by the file name, ILSVRC2012_val_00000001.JPEG to "
@@ -242,17 +242,19 @@ def imagenet_indices(class_names: Sequence[str]) -> np.ndarray:
     Raises:
         ValueError: If a name is not the WordNet id of an ImageNet class.
     """
-    known = {wordnet_id: index for index, (wordnet_id, _) in enumerate(imagenet_classes())}
-    unknown = [name for name in class_names if name not in known]
+    index_of = {wordnet_id: index for index, (wordnet_id, _) in enumerate(imagenet_classes())}
+    unknown = [name for name in class_names if name not in index_of]
     if unknown:
         raise ValueError(
             "The classes must be WordNet ids of ImageNet, such as n01440764 (a folder for "
             f"each). Received: {', '.join(unknown[:3])}"
         )
-    return np.array([known[name] for name in class_names])
+    return np.array([index_of[name] for name in class_names])
 
 
-def _tfds_file_names(dataset: str | os.PathLike | None, data_dir: Any) -> list[str]:
+def _tfds_file_names(
+    dataset: str | os.PathLike | None, data_dir: str | os.PathLike | None
+) -> list[str]:
     """The names of the validation files in reading order, which TFDS ids lack."""
     import tensorflow_datasets as tfds
 
@@ -314,8 +316,8 @@ def open_objectnet(
     """
     folder = pathlib.Path(folder)
     mapping = read_mapping(folder / "mappings")
-    found = [path for path in folder.glob("images/*/*") if path.suffix.lower() in IMAGE_SUFFIXES]
-    paths = sorted(path for path in found if path.parent.name in mapping)
+    files = [path for path in folder.glob("images/*/*") if path.suffix.lower() in IMAGE_SUFFIXES]
+    paths = sorted(path for path in files if path.parent.name in mapping)
     if not paths:
         raise ValueError(
             f"ObjectNet's images must be in {folder / 'images'}, a folder for each class. "
@@ -331,4 +333,4 @@ def open_objectnet(
     images = images.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     targets = multi_hot([mapping[path.parent.name] for path in paths], NUM_CLASSES) > 0
     batches = without_autotune(images.batch(batch_size).prefetch(1))
-    return batches, targets, len(found) - len(paths)
+    return batches, targets, len(files) - len(paths)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
-from keras_vit.configs import ViTConfig
+from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import describe
 
 from .measures import wilson_interval
@@ -65,16 +64,17 @@ def beside_references(low: float, references: Iterable[tuple[str, float]]) -> st
             that is as high.
         references: Names and accuracies; those that are not exceeded come first.
     """
-    found = sorted(references, key=lambda reference: low > reference[1])
-    texts = [
-        f"{'' if low > accuracy else 'not better than '}{name}: {accuracy:.1%}"
-        for name, accuracy in found
-    ]
-    return "; ".join([*texts, TO_TRY] if low <= found[0][1] else texts)
+    better, others = [], []
+    for name, accuracy in references:
+        if low > accuracy:
+            better.append(f"{name}: {accuracy:.1%}")
+        else:
+            others.append(f"not better than {name}: {accuracy:.1%}")
+    return "; ".join([*others, *better, *([TO_TRY] if others else [])])
 
 
 def larger_size(
-    config: Any, seen: tuple[int, int], photo: tuple[int, int]
+    config: ViTConfig | BiTConfig | None, seen: tuple[int, int], photo: tuple[int, int]
 ) -> tuple[int, float] | None:
     """Returns the side of larger square images, and how many times as long they take.
 
@@ -98,7 +98,9 @@ def larger_size(
     return None
 
 
-def describe_seen(config: Any, seen: tuple[int, int], photo: tuple[int, int]) -> str:
+def describe_seen(
+    config: ViTConfig | BiTConfig | None, seen: tuple[int, int], photo: tuple[int, int]
+) -> str:
     """Returns what of photos (height, width) is lost at the size that a model sees."""
     text = "seen at {}x{}".format(*seen)
     if (pixels := math.ceil(min(photo) / min(seen))) > 1:

@@ -186,14 +186,9 @@ class EvaluationReport(abc.ABC):
         page = folder / REPORT
         for name in (METRICS_JSON, REPORT, *(f"{table}.csv" for table in _TABLES)):
             (folder / name).unlink(missing_ok=True)
-        pictures = (GridPicture(*found) for found in error_images(self, MAX_SHOWN))
+        pictures = (GridPicture(*error) for error in error_images(self, MAX_SHOWN))
         write_page(page, "Evaluation", *report_parts(self, pictures))
         return [*self.report().write(folder), page]
-
-    def most_confident_errors(self, count: int) -> np.ndarray:
-        """Returns the numbers of wrong answers, the most probable first, int `(M,)`."""
-        wrong = np.flatnonzero(~self.right)
-        return wrong[np.argsort(-self.probability[wrong], kind="stable")][:count]
 
     def text_of(self, classes: np.ndarray) -> str:
         """Returns the name of a class number, or the names of labels, bool `(K,)`, between ";"."""
@@ -250,8 +245,8 @@ class ClassificationReport(EvaluationReport):
     @property
     def references(self) -> list[tuple[str, float]]:
         """What the accuracy must exceed for the classifier to be of use."""
-        found = [most_frequent(self.true, self.class_names)]
-        return found if self.simple is None else [*found, self.simple]
+        always = most_frequent(self.true, self.class_names)
+        return [always] if self.simple is None else [always, self.simple]
 
     @property
     def beside(self) -> str:
@@ -375,8 +370,8 @@ class ClassificationReport(EvaluationReport):
         pairs, images = np.unique(
             self.true.astype("int64") * classes + self.given, return_counts=True
         )
-        found = zip(pairs.tolist(), images.tolist(), strict=True)
-        return [(names[pair // classes], names[pair % classes], count) for pair, count in found]
+        counted = zip(pairs.tolist(), images.tolist(), strict=True)
+        return [(names[pair // classes], names[pair % classes], count) for pair, count in counted]
 
     def facts(self) -> dict[str, Any]:
         """Returns the numbers of all images as types of JSON."""
@@ -498,11 +493,12 @@ def error_images(
     report: EvaluationReport, count: int
 ) -> Iterator[tuple[str, bytes, Mapping[str, str]]]:
     """Yields the name, the encoded image and the caption of each of the most confident errors."""
-    chosen = report.most_confident_errors(count)
+    wrong = np.flatnonzero(~report.right)
+    chosen = wrong[np.argsort(-report.probability[wrong], kind="stable")][:count]
     if report.examples is None or not len(chosen):
         return
-    found = report.examples.take(chosen).encoded()  # In ascending order.
-    images = {place: image for place, (image, _) in zip(sorted(chosen), found, strict=True)}
+    encoded = report.examples.take(chosen).encoded()  # In ascending order.
+    images = {place: image for place, (image, _) in zip(sorted(chosen), encoded, strict=True)}
     for number in chosen:
         caption = {
             f"answer ({report.probability[number]:.1%})": report.text_of(report.given[number])
@@ -520,8 +516,8 @@ def _confusion(report):
         return [heading("Confusion"), table]
     wrong = [pair for pair in report.confusion_pairs() if pair[0] != pair[1]]
     wrong = sorted(wrong, key=lambda pair: -pair[2])[:_MAX_PAIRS]
-    found = {f"{true} taken for {given}": images for true, given, images in wrong}
-    return [heading("Most frequent confusions"), facts_table(found.items())]
+    rows = [(f"{true} taken for {given}", images) for true, given, images in wrong]
+    return [heading("Most frequent confusions"), facts_table(rows)]
 
 
 def _curves(report):

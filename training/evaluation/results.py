@@ -129,8 +129,7 @@ class Result:
     @property
     def pretraining(self) -> str:
         """Origin of the weights, as in tables."""
-        known = self.model.get("pretraining")
-        return known or str(self.model.get("weights") or FROM_SCRATCH)
+        return self.model.get("pretraining") or str(self.model.get("weights") or FROM_SCRATCH)
 
     @classmethod
     def of_run(cls, folder: str | os.PathLike) -> Self:
@@ -217,14 +216,14 @@ def pretraining_fields(recipe: Recipe, task: str | None = None) -> dict[str, Any
         return {"pretraining": FROM_SCRATCH}
     steps, batch_size = settings.get("steps"), settings.get("batch_size")
     epochs = round(steps * batch_size / images, 1) if steps and batch_size and images else None
-    known: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "images": images,
         "epochs": int(epochs) if epochs is not None and epochs.is_integer() else epochs,
         "optimizer": _OPTIMIZERS.get(settings.get("optimizer", "")),
         "image_size": settings.get("image_size"),
         "classes": first.classes,
     }
-    stated = {f"pretraining_{name}": value for name, value in known.items() if value is not None}
+    stated = {f"pretraining_{name}": value for name, value in facts.items() if value is not None}
     return {"pretraining": data, **stated}
 
 
@@ -260,12 +259,12 @@ def check_same_settings(
 
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that affect the numbers."""
-    found = {"keras_vit": __version__, "python": platform.python_version()}
+    versions = {"keras_vit": __version__, "python": platform.python_version()}
     keras = sys.modules.get("keras")
     backend = keras.backend.backend() if keras else os.environ.get("KERAS_BACKEND", "tensorflow")
     packages = ["tensorflow", "keras", "numpy", "tensorflow-datasets", "pillow"]
     for package in packages if backend == "tensorflow" else [*packages, backend]:
         for name in (package, f"{package}-nightly"):  # As keras-nightly.
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                found[package] = importlib.metadata.version(name)
-    return found
+                versions[package] = importlib.metadata.version(name)
+    return versions

@@ -137,16 +137,16 @@ def find_threshold(
     allowed -= scipy.stats.binom.cdf(allowed, expected, max_error) > tail
     chances = scipy.stats.binom.cdf(allowed, expected, (wrong + 0.5) / (answered + 1))
     first = len(chances) - 1 - int(np.argmax(chances[::-1]))  # Ties go to more answers.
-    found = None
+    bound = None
     for place in range(first, len(candidates)):
         count, errors = int(tested_answered[place]), int(tested_wrong[place])
         holds = is_bounded(errors, count, max_error, confidence)
         tried = Bound(float(candidates[place]), len(tested[0]), count, errors, holds)
-        found = found or tried
+        bound = bound or tried
         if not holds:
             break
-        found = tried
-    return required(found, "candidates")
+        bound = tried
+    return required(bound, "candidates")
 
 
 def _counts(confidences, right, thresholds):

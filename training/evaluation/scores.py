@@ -55,9 +55,9 @@ def compute_scores(
         ValueError: If the model's output is not one head's.
     """
     kernel, *bias = map(keras.ops.convert_to_numpy, head_of(model).weights)
-    found = extract(model, examples, preprocessing=preprocessing, **options)
-    logits = (found.values @ kernel + (bias[0] if bias else 0)).astype("float64")
-    return Scores(found.values, logits, found.labels)
+    features, labels = extract(model, examples, preprocessing=preprocessing, **options)
+    logits = (features @ kernel + (bias[0] if bias else 0)).astype("float64")
+    return Scores(features, logits, labels)
 
 
 def spaced(examples: Examples, most: int = MAX_TRAINING) -> Examples | None:
@@ -77,15 +77,14 @@ def distinct(*keys: Sequence) -> np.ndarray:
     Args:
         *keys: The content of each image, its group and so on, each `(N,)`.
     """
-    seen: list[set] = [set() for _ in keys]
-    found = []
+    seen: set[tuple[int, object]] = set()
+    places = []
     for place in np.random.default_rng(0).permutation(len(keys[0])):
-        of_image = [key[place] for key in keys]
-        if not any(key in known for key, known in zip(of_image, seen, strict=True)):
-            found.append(place)
-        for key, known in zip(of_image, seen, strict=True):
-            known.add(key)
-    return np.sort(np.array(found, "int64"))
+        of_image = {(number, key[place]) for number, key in enumerate(keys)}
+        if seen.isdisjoint(of_image):
+            places.append(place)
+        seen |= of_image
+    return np.sort(np.array(places, "int64"))
 
 
 def counted(

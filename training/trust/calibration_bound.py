@@ -20,6 +20,7 @@ from keras_vit.training.evaluation.measures import (
     scaled_probabilities,
 )
 from keras_vit.training.evaluation.risk import (
+    Bound,
     count_within,
     find_threshold,
     least_answered,
@@ -144,8 +145,8 @@ class Decision:
 
 def find_decision(
     labels: Labels,
-    known: Scores,
-    trained: np.ndarray | None,
+    scores: Scores,
+    training_features: np.ndarray | None,
     settings: DecisionSettings,
     *,
     grouped: bool = False,
@@ -157,9 +158,9 @@ def find_decision(
 
     Args:
         labels: The classes.
-        known: Scores of images that the model was neither trained on nor chosen by.
-        trained: Features `(N, D)` of training images; None without any, and then no image is
-            recognised as strange.
+        scores: Scores of images that the model was neither trained on nor chosen by.
+        training_features: Features `(N, D)` of training images; None without any, and then no
+            image is recognised as strange.
         settings: The bounds.
         grouped: See `Decision`.
 
@@ -167,39 +168,43 @@ def find_decision(
         ValueError: If there are too few images, a class without one, or no threshold within the
             bound.
     """
-    check_counts(known.labels, labels, settings)
-    order = np.random.default_rng(0).permutation(len(known))
-    parts = [np.sort(places) for places in np.split(order, [_num_choosing(len(known))])]
-    choosing, testing = parts
-    temperature = fit_temperature(known.logits[choosing], known.labels[choosing])
+    check_counts(scores.labels, labels, settings)
+    order = np.random.default_rng(0).permutation(len(scores))
+    choosing, testing = map(np.sort, np.split(order, [_num_choosing(len(scores))]))
+    temperature = fit_temperature(scores.logits[choosing], scores.labels[choosing])
+
+    # Strange images, which are not answered.
     limit: float | None = None
     arrays: dict[str, np.ndarray] = {}
-    is_familiar = np.ones(len(known), bool)
-    if trained is not None:
-        found = leverage_arrays(trained)
-        leverages = leverages_of(known.features, found)
+    is_familiar = np.ones(len(scores), bool)
+    if training_features is not None:
+        training_arrays = leverage_arrays(training_features)
+        leverages = leverages_of(scores.features, training_arrays)
         limit = largest_leverage(np.sort(leverages[testing]), settings.strange)
         if limit is not None:  # There are enough images.
-            arrays, is_familiar = found, leverages <= limit
-    confidence, is_right = _class_answers(known, temperature)
-    before = calibration_of(*(values[testing] for values in _class_answers(known)))
-    after = calibration_of(confidence[testing], is_right[testing])
-    places = [part[is_familiar[part]] for part in parts]
-    familiar = [(confidence[some], is_right[some]) for some in places]
-    threshold, answered, wrong = 0.0, len(familiar[1][1]), int((~familiar[1][1]).sum())
+            arrays, is_familiar = training_arrays, leverages <= limit
+
+    # The threshold of the others.
+    confidence, is_right = _class_answers(scores, temperature)
+    chosen, tested = (
+        (confidence[part[is_familiar[part]]], is_right[part[is_familiar[part]]])
+        for part in (choosing, testing)
+    )
+    bound = Bound(0.0, len(testing), len(tested[1]), int((~tested[1]).sum()), True)
     if settings.max_error is not None:
-        bounds = settings.max_error, settings.confidence
-        bound = find_threshold(*familiar, max_error=bounds[0], confidence=bounds[1])
+        limits = settings.max_error, settings.confidence
+        bound = find_threshold(chosen, tested, max_error=limits[0], confidence=limits[1])
         if not bound.holds:
             raise ValueError(
-                f"The threshold {bound.threshold:.3f}, chosen by {len(familiar[0][0])} of the "
+                f"The threshold {bound.threshold:.3f}, chosen by {len(chosen[0])} of the "
                 "photos, must keep the errors of the others below "
                 f"{settings.max_error:.1%} with {_percent(settings.confidence)} confidence. "
                 f"Received: {bound.wrong} wrong of {bound.answered} answers. More calibration "
                 "photos may pass; raising --max-error until it passes is what the bound forbids. "
-                + what_would_pass(bound.wrong, bound.answered, *bounds)
+                + what_would_pass(bound.wrong, bound.answered, *limits)
             )
-        threshold, answered, wrong = bound.threshold, bound.answered, bound.wrong
+    before = calibration_of(*(values[testing] for values in _class_answers(scores)))
+    after = calibration_of(confidence[testing], is_right[testing])
     return Decision(
         settings=settings,
         temperature=temperature,
@@ -207,9 +212,9 @@ def find_decision(
         arrays=arrays,
         images=len(testing),
         strange=int((~is_familiar[testing]).sum()),
-        threshold=threshold,
-        answered=answered,
-        wrong=wrong,
+        threshold=bound.threshold,
+        answered=bound.answered,
+        wrong=bound.wrong,
         calibration_errors=(before.expected_error, after.expected_error),
         grouped=grouped,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def compare_classifiers(
     batch_size: int = 32,
     output: str | os.PathLike | None = None,
     progress: bool = False,
-    **options: Any,
+    **options: object,
 ) -> Comparison:
     """Compares two classifiers on the same images; classes are matched by their names.
 

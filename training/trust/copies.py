@@ -227,7 +227,7 @@ def _candidates(greys, progress):
         axes = (axes * scales[:-1])[:, :_COMPONENTS]
         crops.append([_scaled((part - mean) @ axes) for part in (small, whole, mirrored)])
     views = [(queries[mirror], own) for mirror in (0, 1) for own, *queries in crops]
-    found, most = [], min(CANDIDATES, count - 1)
+    some_pairs, most = [], min(CANDIDATES, count - 1)
     with progress_bar(count, "copies", disable=not progress) as bar:
         for start in range(0, count, _AT_ONCE):
             rows = slice(start, start + _AT_ONCE)
@@ -237,9 +237,9 @@ def _candidates(greys, progress):
             best[np.arange(len(best)), np.arange(start, start + len(best))] = -1
             top = np.argpartition(-best, most - 1, axis=1)[:, :most]
             row, column = np.nonzero(np.take_along_axis(best, top, axis=1) >= _LEAST_COSINE)
-            found.append(np.stack([row + start, top[row, column]], axis=1))
+            some_pairs.append(np.stack([row + start, top[row, column]], axis=1))
             bar.update(len(best))
-    pairs = np.concatenate(found)
+    pairs = np.concatenate(some_pairs)
     cosines = [np.einsum("pd,pd->p", query[pairs[:, 0]], own[pairs[:, 1]]) for query, own in views]
     return pairs, np.argmax(cosines, axis=0)
 
@@ -400,13 +400,8 @@ def _alike(thumbnails, features):
     places = np.repeat(np.arange(count), numbers.shape[1])
     pairs = np.sort(np.stack([places, numbers.reshape(-1)], axis=1), axis=1)
     pairs = np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0)
-    return pairs[_are_shifted(thumbnails, pairs)]
-
-
-def _are_shifted(thumbnails, pairs):
-    """Returns whether the details of pairs `(P, 2)` are alike, one of them shifted."""
-    parts = [shifted_correlations(*thumbnails[part.T]) for part in _parts(pairs)]
-    return np.concatenate(parts) >= ALIKE_CORRELATION
+    correlations = [shifted_correlations(*thumbnails[part.T]) for part in _parts(pairs)]
+    return pairs[np.concatenate(correlations) >= ALIKE_CORRELATION]
 
 
 def shifted_correlations(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -319,5 +319,5 @@ def _outside(gate, measures):
     sign = 1 if gate.above else -1
     scores = [sign * score(measure.counts, gate.limit / 100) for measure in measures]
     p_values = holm(scipy.stats.norm.cdf(scores))
-    found = zip(measures, p_values, strict=True)
-    return [measure for measure, p_value in found if p_value <= (1 - CONFIDENCE) / 2]
+    tested = zip(measures, p_values, strict=True)
+    return [measure for measure, p_value in tested if p_value <= (1 - CONFIDENCE) / 2]

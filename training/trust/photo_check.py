@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def check_photos(
     batch_size: int = 32,
     output: str | os.PathLike | None = None,
     progress: bool = False,
-    **options: Any,
+    **options: object,
 ) -> CheckReport:
     """Checks labelled photos before training. It changes and deletes none of them.
 
