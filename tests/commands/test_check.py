@@ -53,29 +53,39 @@ def test_the_summary_states_what_to_expect_and_all_findings(report):
     assert report.names[report.of_kind("wrong labels")[0].image].endswith("wrong.png")
 
 
-def test_the_files_name_paths_in_the_data(report, photos):
-    page, table, split = report.written
+def test_the_table_of_findings_names_paths_in_the_data(report):
+    _, table, _ = report.written
     rows = list(csv.DictReader(table.open()))
-    found = {row["image"]: row for row in reversed(rows)}
-    assert (found["blue/wrong.png"]["label"], found["blue/wrong.png"]["proposed"]) == (
-        "blue",
-        "red",
-    )
-    assert float(found["blue/wrong.png"]["value"]) == pytest.approx(
-        report.of_kind("wrong labels")[0].value, rel=1e-3
-    )
+    row_of = {row["image"]: row for row in reversed(rows)}
+    wrong = row_of["blue/wrong.png"]
+    assert (wrong["label"], wrong["proposed"]) == ("blue", "red")
+    probability = report.of_kind("wrong labels")[0].value
+    assert float(wrong["value"]) == pytest.approx(probability, rel=1e-3)
     (copy,) = [row for row in rows if row["kind"] == "copies"]
     assert (copy["image"], copy["other"]) == ("red/copy.png", "red/3.png")
-    assert found["red/broken.png"]["kind"] == "unreadable"
-    rows = list(csv.DictReader(split.open()))
-    assert sorted(row["path"] for row in rows) == sorted(
-        path.relative_to(photos).as_posix() for path in photos.rglob("*.png")
-    )
-    parts = {row["path"]: row["split"] for row in rows}
+    assert row_of["red/broken.png"]["kind"] == "unreadable"
+
+
+def parts_of(report):
+    """The part of each path in split.csv."""
+    return {row["path"]: row["split"] for row in csv.DictReader(report.written[2].open())}
+
+
+def test_the_table_of_parts_has_each_file_and_keeps_copies_together(report, photos):
+    parts = parts_of(report)
+    files = {path.relative_to(photos).as_posix() for path in photos.rglob("*.png")}
+    assert set(parts) == files
     assert parts["red/3.png"] == parts["red/copy.png"]
     assert parts.pop("red/broken.png") == ""
     assert set(parts.values()) == {"train", "validation", "test"}
-    # The run takes the table, with the labels and the list that the page saves.
+
+
+def test_the_page_names_paths_in_the_data(report):
+    assert "blue/wrong.png" in report.written[0].read_text()
+
+
+def test_a_run_takes_the_table_of_parts_with_the_labels_and_the_list_of_the_page(report, photos):
+    split = report.written[2]
     spec = DataSpec(
         photos,
         split=split,
@@ -83,10 +93,9 @@ def test_the_files_name_paths_in_the_data(report, photos):
         exclude=["red/copy.png"],
     )
     source = spec.open()
-    assert len(source.splits["test"]) == list(parts.values()).count("test")
+    assert len(source.splits["test"]) == list(parts_of(report).values()).count("test")
     assert sum(map(len, source.splits.values())) == 40
     assert source.skipped == [(str(photos / "red/broken.png"), NO_PART)]
-    assert "blue/wrong.png" in page.read_text()
 
 
 @pytest.mark.parametrize("number", range(3))

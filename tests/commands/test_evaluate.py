@@ -56,20 +56,28 @@ def test_a_tilde_behind_a_flag_is_the_folder_of_the_user(
     assert (tmp_path / "out" / "result.json").exists()
 
 
-def test_a_corrupt_image_is_skipped_counted_and_named_or_stops(
-    command, refused, tiny, colors, tmp_path
-):
+@pytest.fixture
+def with_cut_image(colors, tmp_path):
+    """A copy of the data with a file that cannot be read, and its path."""
     data = shutil.copytree(colors, tmp_path / "data")
     path = data / "test" / "red" / "cut.png"
     path.write_bytes((data / "test" / "red" / "0.png").read_bytes()[:60])
-    outcome = command("evaluate", tiny, "--data", data)
+    return data, path
+
+
+def test_a_corrupt_image_is_skipped_counted_and_named(command, tiny, with_cut_image, tmp_path):
+    data, path = with_cut_image
+    outcome = command("evaluate", tiny, "--data", data, "--output", tmp_path / "report")
     assert outcome.code == 0
     assert "images  6" in outcome.out
     assert "skipped 1 images" in outcome.out
     assert str(path) in outcome.out
-    outcome = command("evaluate", tiny, "--data", data, "--output", tmp_path / "report")
     assert f"written {tmp_path / 'report' / 'skipped.csv'}" in outcome.out
     assert str(path) in (tmp_path / "report" / "skipped.csv").read_text()
+
+
+def test_a_corrupt_image_stops_a_strict_evaluation(refused, tiny, with_cut_image):
+    data, path = with_cut_image
     assert str(path) in refused("evaluate", tiny, "--data", data, "--strict")
 
 

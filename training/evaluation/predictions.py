@@ -97,8 +97,13 @@ def predictions_of(
         ValueError: If there are no examples.
     """
     batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
-    name_of = examples.names.__getitem__
-    return predictions(model, batches, len(examples), name_of=name_of, progress=progress)
+    return predictions(
+        model,
+        batches,
+        len(examples),
+        name_of=lambda number: examples.names[number],
+        progress=progress,
+    )
 
 
 class Features(NamedTuple):

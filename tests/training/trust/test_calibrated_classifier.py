@@ -86,6 +86,13 @@ def files_of(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def test_the_recipe_has_the_bound_and_the_counts(calibrated):
+    decision = calibrated[0].recipe["decision"]
+    assert 0.3 < decision["answered"] / decision["images"] < 0.95
+    assert (decision["max_error"], decision["confidence"]) == (0.15, 0.95)
+    assert decision["strange"] == 6  # The seventh of 144 images is the limit of 5%.
+
+
 def test_the_lines_say_what_holds(calibrated):
     classifier, lines = calibrated
     decision, layer = classifier.recipe["decision"], classifier.model.get_layer("unknown_class")
@@ -96,9 +103,6 @@ def test_the_lines_say_what_holds(calibrated):
     assert lines[-2].startswith(f"answered {decision['answered'] / 144:.0%} (")
     assert lines[-2].endswith("refused as strange at most 5.0% of known photos")
     assert lines[-1].startswith(f"temperature {layer.temperature:.2f}: calibration error ")
-    assert 0.3 < decision["answered"] / decision["images"] < 0.95
-    assert (decision["max_error"], decision["confidence"]) == (0.15, 0.95)
-    assert decision["strange"] == 6  # The seventh of 144 images is the limit of 5%.
 
 
 def test_an_answer_is_given_above_the_threshold_and_unknown_below(calibrated, photos, strangers):
