@@ -93,22 +93,8 @@ def choose_images(
     class_names = tuple(class_names or classifier.class_names)
     recipe = Recipe.from_json(classifier.recipe)
     run_spec = spec_of_run(recipe, given)
+    spec = _spec(classifier, given, run_spec, class_names)
     in_memory = isinstance(given.data, InMemory)
-    if run_spec is None:
-        is_numbered = in_memory and given.data.frame is None
-        names = class_names if is_numbered else None
-        spec = dataclasses.replace(given, holdout=0.0, class_names=names)
-    else:
-        spec = run_spec
-    spec = dataclasses.replace(
-        spec,
-        data=given.data,
-        data_dir=given.data_dir,
-        strict=given.strict,
-        test=True,
-        task=classifier.task,
-        **{name: getattr(given, name) or getattr(spec, name) for name in _OF_BOTH},
-    )
     record, images = SplitRecord.read(classifier.folder), None
     if record is not None:
         if split is None and first != "test" and len(record.parts[first]):
@@ -135,6 +121,24 @@ def choose_images(
         remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
     images = dataclasses.replace(images, lines=(*images.lines, *remarks), record=record)
     return _without_unreadable(images)
+
+
+def _spec(classifier, given, run_spec, class_names):
+    """Returns the data with the options of the run, unless others are given."""
+    spec = run_spec
+    if spec is None:
+        is_numbered = isinstance(given.data, InMemory) and given.data.frame is None
+        names = class_names if is_numbered else None
+        spec = dataclasses.replace(given, holdout=0.0, class_names=names)
+    return dataclasses.replace(
+        spec,
+        data=given.data,
+        data_dir=given.data_dir,
+        strict=given.strict,
+        test=True,
+        task=classifier.task,
+        **{name: getattr(given, name) or getattr(spec, name) for name in _OF_BOTH},
+    )
 
 
 def readable(examples: Examples) -> tuple[np.ndarray, list[tuple[str, str]]]:

@@ -25,7 +25,7 @@ from keras_vit.utils.progress import progress_bar
 
 from .check_report import CheckReport, Finding, write_check
 from .copies import ALIKE, find_copies, joined_groups
-from .shortcuts import PhotoFacts, find_shortcuts, photo_facts
+from .shortcuts import find_shortcuts, photo_facts
 from .wrong_labels import doubts_of_classes
 
 DEFAULT_MODEL = "ViT-B/16"
@@ -70,30 +70,19 @@ def check_photos(
     # The photos, and the model whose features are used.
     spec = dataclasses.replace(data_spec(data, **options), holdout=0.0)
     spec.open(verify=False)  # An error here comes before weights are downloaded.
-    if model is None and (weights in ("imagenet21k", "imagenet", "random") or weights in MODELS):
-        model = DEFAULT_MODEL
-    if model is None:
-        evaluated = build_evaluated(weights, image_size=image_size)
-    else:
-        evaluated = build_evaluated(model, weights=weights, image_size=image_size)
+    evaluated = _open_model(weights, model, image_size)
     source = spec.open()
     photos = _photos(source)
     labels = photos.labels
 
     # What is read of each photo.
-    splits = source.splits.values()
     features = np.concatenate(
         [
             evaluated.features(examples, batch_size=batch_size, progress=progress).values
-            for examples in splits
+            for examples in source.splits.values()
         ]
     )
-    encoded = (image for examples in splits for image, _ in examples.encoded())
-    facts: list[PhotoFacts] = []
-    with progress_bar(len(labels), "files", disable=not progress) as bar:
-        for photo in on_all_cores(photo_facts, encoded):
-            facts.append(photo)
-            bar.update(1)
+    facts = _facts(source, progress)
     fingerprints = [photo.fingerprint for photo in facts]
 
     # Copies, which are of one group.
@@ -116,16 +105,10 @@ def check_photos(
 
     # Labels, judged where the features tell the classes apart.
     doubts = doubts_of_classes(scores, labels)
-    unjudged = ""
-    if accuracy[1] <= always[1]:
-        name, share = always
-        unjudged = f"the features tell the classes apart no better than {name} ({share:.1%})"
-    elif not doubts.is_judged:
-        unjudged = "with these features right labels would look as wrong as these do"
+    unjudged = _why_unjudged(doubts, accuracy, always)
     doubted = [] if unjudged else _doubted_labels(photos, doubts, features)
 
     shortcuts = find_shortcuts(facts, targets, groups)
-    pairs = doubts.confused
     report = CheckReport(
         class_names=photos.class_names,
         names=photos.names,
@@ -141,13 +124,44 @@ def check_photos(
         unjudged=unjudged,
         confused=tuple(
             f"{photos.class_names[first]} and {photos.class_names[second]}"
-            for first, second, _ in pairs
+            for first, second, _ in doubts.confused
         ),
         fixed=copies.fixed,
     )
     if output is None:
         return report
     return dataclasses.replace(report, written=write_check(report, spec, source.splits, output))
+
+
+def _open_model(weights, model, image_size):
+    """Returns the model whose features are used."""
+    is_of_several = weights in ("imagenet21k", "imagenet", "random") or weights in MODELS
+    if model is None and is_of_several:
+        model = DEFAULT_MODEL
+    if model is None:
+        return build_evaluated(weights, image_size=image_size)
+    return build_evaluated(model, weights=weights, image_size=image_size)
+
+
+def _facts(source, progress):
+    """Returns the facts about each photo that need no model."""
+    splits, facts = source.splits.values(), []
+    encoded = (image for examples in splits for image, _ in examples.encoded())
+    with progress_bar(sum(map(len, splits)), "files", disable=not progress) as bar:
+        for photo in on_all_cores(photo_facts, encoded):
+            facts.append(photo)
+            bar.update(1)
+    return facts
+
+
+def _why_unjudged(doubts, accuracy, always):
+    """Returns why labels cannot be judged by these features; "" if they can."""
+    name, share = always
+    if accuracy[1] <= share:
+        return f"the features tell the classes apart no better than {name} ({share:.1%})"
+    if not doubts.is_judged:
+        return "with these features right labels would look as wrong as these do"
+    return ""
 
 
 class _Photos(NamedTuple):
