@@ -1,11 +1,22 @@
 """Settings of the jobs and the recipes that they come from."""
 
+import dataclasses
+import itertools
 import json
+import re
+import types
 
 import pytest
 
 from keras_vit.training import recipes
-from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.settings import (
+    DecisionSettings,
+    FineTuning,
+    MaskedPatches,
+    PreTraining,
+)
+from keras_vit.utils.fields import field_info
 
 SETTINGS = {kind.command: kind for kind in (PreTraining, MaskedPatches, FineTuning)}
 
@@ -69,53 +80,88 @@ def test_given_values_win_over_the_hyper_rule():
     assert (cosine.boundaries, cosine.resize) == ((), None)
 
 
-@pytest.mark.parametrize(
-    ("settings", "fields"),
-    [
-        (FineTuning, {"optimizer": "lamb"}),
-        (FineTuning, {"steps": 0}),
-        (FineTuning, {"mixup": -0.1}),
-        (FineTuning, {"learning_rate": float("nan")}),
-        (FineTuning, {"validation": 1.0}),
-        (FineTuning, {"image_size": (0, 8)}),
-        (FineTuning, {"samples": "photos"}),
-        (FineTuning, {"replay": "old", "replay_share": 1.0}),
-        (MaskedPatches, {"target": "shape"}),
-        (MaskedPatches, {"corruption": 1.0}),
-    ],
-    ids=str,
-)
-def test_a_setting_out_of_range_is_refused(settings, fields):
-    with pytest.raises(ValueError, match=f"{list(fields)[-1]} must be .*Received"):
-        settings(**fields)
+KINDS = (FineTuning, PreTraining, MaskedPatches, DecisionSettings, DataSpec)
+NUMBERS = (float("nan"), float("inf"), -1, 0, 1, 2)
 
 
-@pytest.mark.parametrize(
-    ("settings", "fields", "rule"),
-    [
-        (FineTuning, {"batch_size": 6, "accumulate": 4}, "accumulate must divide"),
-        (FineTuning, {"epochs": 3, "steps": 3}, "epochs decide the steps"),
-        (FineTuning, {"epochs": 3, "boundaries": (3,)}, "epochs decide the steps"),
-        (FineTuning, {"loss": "sigmoid", "label_smoothing": 0.1}, 'is for loss="softmax"'),
-        (FineTuning, {"resize": 400}, 'resize is for augmentation="resize_random_crop"'),
-        (
-            FineTuning,
-            {"resize": 300, "image_size": 384, "augmentation": "resize_random_crop"},
-            "no less than the image size",
-        ),
-        (FineTuning, {"teacher": "a", "loss": "sigmoid"}, 'teacher needs loss="softmax"'),
-        (FineTuning, {"train": "head", "layer_decay": 0.8}, "needs more than one layer"),
-        (FineTuning, {"replay": "old", "head": "new"}, "replay needs weights and extends"),
-        (FineTuning, {"replay": "old", "class_weights": "balanced"}, "without class_weights"),
-        (MaskedPatches, {"class_weights": "balanced"}, "class_weights need classes"),
-        (MaskedPatches, {"samples": 3}, "samples need classes"),
-    ],
-    ids=str,
-)
-def test_a_rule_is_checked_and_in_the_help(settings, fields, rule):
-    with pytest.raises(ValueError, match=rf"{rule}.*\. Received: .*{list(fields)[-1]}="):
-        settings(**fields)
-    assert rule in settings.__doc__
+def rows(kinds, of_kind):
+    """A parameter for each dataclass of settings and each of its fields or rules."""
+    return [pytest.param(kind, row, id=name) for kind in kinds for name, row in of_kind(kind)]
+
+
+def bounded_fields(kind):
+    """The fields that have limits or choices."""
+    for field in dataclasses.fields(kind):
+        if field_info(field).limits or field_info(field).choices:
+            yield f"{kind.__name__}.{field.name}", field
+
+
+def values_outside(field):
+    """Values that a field must refuse, by its declaration."""
+    info, is_tuple = field_info(field), str(field.type).startswith("tuple")
+    if info.choices or str(field.type).startswith("str"):
+        values = ["none of them"]
+    else:
+        values = [value for value in NUMBERS if not info.limits[1](value)]
+    return [(value, value) if is_tuple else value for value in values]
+
+
+@pytest.mark.parametrize(("kind", "field"), rows(KINDS, bounded_fields))
+def test_a_value_outside_of_its_field_is_named(kind, field):
+    values = values_outside(field)
+    assert values
+    for value in values:
+        with pytest.raises(ValueError, match=rf"^{field.name} must be ") as error:
+            kind(**{field.name: value})
+        assert str(error.value).rpartition(" Received: ")[2].startswith(f"{field.name}=")
+        assert str(value) in str(error.value)
+
+
+def rules(kind):
+    for rule in kind.RULES:
+        yield f"{kind.__name__}: {rule.text}", rule
+
+
+def items(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+def values_inside(field):
+    """The default of a field and some other values."""
+    info, kind = field_info(field), str(field.type)
+    others = {"int": (4, 5), "float": (0.5,), "tuple[int, int]": ((400, 9),), "str": ("a", "4")}
+    others |= {"tuple[int, ...]": ((3,),)}
+    values = info.choices or others[kind.split(" | ")[0]]
+    if info.limits:
+        values = [value for value in values if all(map(info.limits[1], items(value)))]
+    return [field.default, *values]
+
+
+def broken(kind, rule):
+    """The values of a rule's fields that break this rule alone."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    defaults = {name: field.default for name, field in fields.items()}
+    for values in itertools.product(*(values_inside(fields[name]) for name in rule.fields)):
+        given = dict(zip(rule.fields, values, strict=True))
+        settings = types.SimpleNamespace(**defaults | given)
+        if [other for other in kind.RULES if not other.holds(settings)] == [rule]:
+            yield given
+
+
+@pytest.mark.parametrize(("kind", "rule"), rows(KINDS[:3], rules))
+def test_a_broken_rule_is_stated_with_its_values(kind, rule):
+    combinations = list(broken(kind, rule))
+    assert combinations
+    for given in combinations:
+        with pytest.raises(ValueError, match=f"^{re.escape(rule.text)}. Received: ") as error:
+            kind(**given)
+        for name in given:
+            assert f"{name}=" in str(error.value)
+
+
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_rules_are_in_the_help(kind):
+    assert not [rule.text for rule in kind.RULES if rule.text not in kind.__doc__]
 
 
 def test_steps_per_execution_divide_the_steps():
