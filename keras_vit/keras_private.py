@@ -130,32 +130,43 @@ def needs_only_call(layer: keras.layers.Layer, inputs: tuple, kwargs: dict[str, 
         inputs: Its positional arguments.
         kwargs: Its other arguments.
     """
-    import torch
-
-    state = global_state.GLOBAL_STATE_TRACKER
-    outer_call = getattr(state, "current_call_ctx", None)
+    outer_call = getattr(global_state.GLOBAL_STATE_TRACKER, "current_call_ctx", None)
     training = outer_call and outer_call.get_value("training")
     is_known = training is not None and kwargs.get("training", training) is training
-    if not (inputs and is_known and layer.built):
+    if not (inputs and is_known and layer.built) or _has_more(layer):
         return False
-    forward = layer._forward_hooks or layer._forward_pre_hooks
-    others = layer._backward_hooks or layer._backward_pre_hooks or layer._compiled_call_impl
-    hooks = forward or others or torch.nn.modules.module._has_any_global_hook()
-    if hooks or layer.quantization_mode or layer.activity_regularizer or layer._remat_mode:
-        return False
-    tensors = [x for x in inputs if isinstance(x, torch.Tensor) and not hasattr(x, "_keras_mask")]
-    # This layer casts neither its input nor its variables.
-    if not isinstance(layer, keras.layers.LayerNormalization):
-        dtype, scope = layer.compute_dtype, getattr(state, "autocast_scope", None)
-        if dtype != (scope.dtype if scope else layer.variable_dtype) or not layer.autocast:
-            return False
-        tensors = [x for x in tensors if x.dtype == getattr(torch, dtype)]
-    if len(tensors) < len(inputs):
+    if not _takes_tensors(layer, inputs):
         return False
     kwargs.pop("training", None)
     if "training" in layer.call_signature_parameters:
         kwargs["training"] = training
     return True
+
+
+def _has_more(layer):
+    """Whether `Layer.__call__` runs hooks, quantised kernels, a regulariser or a second pass."""
+    import torch
+
+    hooks = layer._forward_hooks or layer._forward_pre_hooks
+    hooks = hooks or layer._backward_hooks or layer._backward_pre_hooks
+    if hooks or torch.nn.modules.module._has_any_global_hook() or layer._compiled_call_impl:
+        return True
+    return bool(layer.quantization_mode or layer.activity_regularizer or layer._remat_mode)
+
+
+def _takes_tensors(layer, inputs):
+    """Whether all inputs are tensors without a mask, of the precision that a layer computes in."""
+    import torch
+
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor) and not hasattr(x, "_keras_mask")]
+    # This layer casts neither its input nor its variables.
+    if not isinstance(layer, keras.layers.LayerNormalization):
+        scope = getattr(global_state.GLOBAL_STATE_TRACKER, "autocast_scope", None)
+        dtype = layer.compute_dtype
+        if dtype != (scope.dtype if scope else layer.variable_dtype) or not layer.autocast:
+            return False
+        tensors = [x for x in tensors if x.dtype == getattr(torch, dtype)]
+    return len(tensors) == len(inputs)
 
 
 def unscale_loss(loss: Any) -> Any:

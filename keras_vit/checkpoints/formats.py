@@ -395,6 +395,40 @@ def file_and_entry(path: str | os.PathLike) -> tuple[pathlib.Path, str]:
     return pathlib.Path(file), entry
 
 
+def _check_torch_archive(path):
+    """Raises ValueError for a program, and for entries that may hold far more than the file."""
+    if not zipfile.is_zipfile(path):  # The form before PyTorch 1.6.
+        return
+    with open_zip(path) as archive:
+        if any(name.endswith("/constants.pkl") for name in archive.namelist()):
+            raise ValueError(
+                "A PyTorch file must be a state dict, not a whole TorchScript program: write "
+                "its weights with torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE). "
+                f"Received: {path}"
+            )
+        # PyTorch compresses nothing.
+        if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+            raise damaged_file("A PyTorch file", path, "its entries are compressed")
+
+
+def _unwrapped(path, state, wrapper):
+    """The state dict within what a training script saved, and notes on the others."""
+    entries = [name for name in _WRAPPERS if isinstance(state.get(name), dict) and state[name]]
+    if wrapper and wrapper not in entries:
+        raise ValueError(
+            f"The entry behind # must be one of {entries or 'none'}, in this file. "
+            f"Received: {path}#{wrapper}"
+        )
+    if wrapper:
+        return state[wrapper], ()
+    if not entries:
+        return state, ()
+    if len(entries) == 1:
+        return state[entries[0]], ()
+    others = " or ".join(f"{path.name}#{name}" for name in entries[1:])
+    return state[entries[0]], (f"the weights are {entries[0]}; {others} takes the others",)
+
+
 def read_torch(path, wrapper: str = "") -> FileContent:
     """Returns the arrays of a `.bin` or `.pth` file.
 
@@ -412,17 +446,7 @@ def read_torch(path, wrapper: str = "") -> FileContent:
     """
     purpose = "Reading a PyTorch file, unlike a .safetensors file of the same weights,"
     torch = import_optional("torch", purpose, extra="")
-    if zipfile.is_zipfile(path):  # Not the form before PyTorch 1.6.
-        with open_zip(path) as archive:
-            if any(name.endswith("/constants.pkl") for name in archive.namelist()):
-                raise ValueError(
-                    "A PyTorch file must be a state dict, not a whole TorchScript program: write "
-                    "its weights with torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE). "
-                    f"Received: {path}"
-                )
-            # PyTorch compresses nothing: an entry that is may hold far more than the file.
-            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-                raise damaged_file("A PyTorch file", path, "its entries are compressed")
+    _check_torch_archive(path)
     try:
         # The arguments of the program that trained, in timm's files: plain values.
         with torch.serialization.safe_globals([argparse.Namespace]):
@@ -432,18 +456,7 @@ def read_torch(path, wrapper: str = "") -> FileContent:
             "A PyTorch file must be a whole state dict that weights-only loading takes. "
             f"Received: {path} ({first_line(error)})"
         ) from error
-    state = state if isinstance(state, dict) else {"": state}
-    known = [name for name in _WRAPPERS if isinstance(state.get(name), dict) and state[name]]
-    notes: tuple[str, ...] = ()
-    if wrapper and wrapper not in known:
-        raise ValueError(
-            f"The entry behind # must be one of {known or 'none'}, in this file. "
-            f"Received: {path}#{wrapper}"
-        )
-    if not wrapper and len(known) > 1:
-        others = " or ".join(f"{path.name}#{name}" for name in known[1:])
-        notes = (f"the weights are {known[0]}; {others} takes the others",)
-    state = state[wrapper or known[0]] if known else state
+    state, notes = _unwrapped(path, state if isinstance(state, dict) else {"": state}, wrapper)
 
     def value(name):
         tensor = state[name].detach().resolve_neg()

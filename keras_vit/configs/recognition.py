@@ -80,58 +80,67 @@ def config_of_shapes(
         ValueError: If the weights are not of such a model, or the heads or the form of GELU must
             be given.
     """
-    shown = sizes_of_shapes(shapes)
-    root, resnet = shapes.get("root_conv"), None
-    if root and len(root) == 4:
-        resnet = (_num_blocks(shapes), root[3] / 64)
-        if "final_norm" in shapes:
-            return BiTConfig(*resnet), ()
-    missing = [fact for fact in ("patch_size", "mlp_dim", "depth") if fact not in shown]
+    stem = _resnet_stem(shapes)
+    if stem and "final_norm" in shapes:
+        return BiTConfig(*stem), ()
+    sizes = sizes_of_shapes(shapes)
+    missing = [size for size in ("patch_size", "mlp_dim", "depth") if size not in sizes]
     if missing:
         raise ValueError(
             "The weights must be of a model of this package. "
             f"Received: weights that do not show {', '.join(missing)}"
         )
-    has_head = num_classes(shapes) is not None
-    usual, head = _classifier(shapes), configs.classifier_layer(shapes)
-    if usual == "token" and "pooled_norm" in shapes:
-        usual = "gap"  # As timm's models that normalise after pooling.
-    if usual == "token" and head and "pre_logits" not in shapes and head[0] == 2 * shown["width"]:
-        usual = "token+gap"
-    notes = []
     fields = {name: value for name, value in (fields or {}).items() if value is not None}
-    heads, gelu = shown.get("num_heads") or fields.get("num_heads"), fields.get("gelu")
-    if heads is None and has_paper_sizes and shown["width"] in _HEADS:
-        heads = _HEADS[shown["width"]]
-        notes.append(
-            f"{heads} heads were assumed, the paper's for a token size of {shown['width']}"
-        )
-    if heads is None or gelu is None:
-        unknown = ["attention heads (num_heads, --num-heads)"] * (heads is None)
-        unknown += ["the form of GELU (gelu, --gelu)"] * (gelu is None)
-        raise ValueError(
-            f"What the file does not show must be given: {' and '.join(unknown)}. "
-            f"Received: weights with a token size of {shown['width']}"
-        )
+    heads, notes = _heads_of(sizes, fields, has_paper_sizes)
+    _check_given(heads, fields.get("gelu"), sizes["width"])
     if "norm_epsilon" not in fields:
         notes.append(
             "the file does not hold LayerNorm's epsilon: 1e-6, the official one, is assumed"
         )
-    classifier = fields.get("classifier") or usual
-    representation, registers = shapes.get("pre_logits"), shapes.get("registers")
-    found = {
-        **{size: shown[size] for size in ("patch_size", "width", "depth", "mlp_dim")},
-        "representation_size": representation[1] if representation and has_head else None,
-        "resnet": ResNetStem(*resnet) if resnet else None,
-        "num_registers": registers[1] if registers else 0,
-        **_norms_and_tokens(shapes, classifier),
-        **{field: f"encoder_block_0/{layer}" in shapes for field, layer in BLOCK_LAYERS.items()},
-        **(_map_sizes(shapes, heads, shown["mlp_dim"]) if classifier == "map" else {}),
-    }
-    config = ViTConfig(**{**found, **fields, "num_heads": heads, "classifier": classifier})
+    classifier = fields.get("classifier") or _classifier(shapes)
+    shown = {size: sizes[size] for size in ("patch_size", "width", "depth", "mlp_dim")}
+    shown |= _norms_and_tokens(shapes, classifier)
+    if classifier == "map":
+        shown |= _map_sizes(shapes, heads, sizes["mlp_dim"])
+    if stem:
+        shown["resnet"] = ResNetStem(*stem)
+    for field, layer in BLOCK_LAYERS.items():
+        shown[field] = f"encoder_block_0/{layer}" in shapes
+    config = ViTConfig(**{**shown, **fields, "num_heads": heads, "classifier": classifier})
     if config.block(0).reads_grid and not {"position_embedding"} & (shapes.keys() | fields.keys()):
         config = dataclasses.replace(config, position_embedding="none")  # No table.
     return config, tuple(notes)
+
+
+def _resnet_stem(shapes):
+    """Units of each block and the width factor of a ResNet; None of a plain model."""
+    root = shapes.get("root_conv")
+    if not root or len(root) != 4:
+        return None
+    return _num_blocks(shapes), root[3] / 64
+
+
+def _heads_of(sizes, fields, has_paper_sizes):
+    """The attention heads, None where they are unknown, and a list of notes."""
+    heads = sizes.get("num_heads") or fields.get("num_heads")
+    if heads is not None or not has_paper_sizes or sizes["width"] not in _HEADS:
+        return heads, []
+    heads = _HEADS[sizes["width"]]
+    return heads, [f"{heads} heads were assumed, the paper's for a token size of {sizes['width']}"]
+
+
+def _check_given(heads, gelu, width):
+    """Raises ValueError for what weights never show, if it was not given."""
+    unknown = []
+    if heads is None:
+        unknown.append("attention heads (num_heads, --num-heads)")
+    if gelu is None:
+        unknown.append("the form of GELU (gelu, --gelu)")
+    if unknown:
+        raise ValueError(
+            f"What the file does not show must be given: {' and '.join(unknown)}. "
+            f"Received: weights with a token size of {width}"
+        )
 
 
 def _map_sizes(shapes, num_heads, mlp_dim):
@@ -151,13 +160,22 @@ def shows_swiglu(shapes: Mapping[str, Shape | None]) -> bool:
     return bool(first and second and first == (second[1], 2 * second[0]))
 
 
-def _norms_and_tokens(layers: Iterable[str], classifier: str) -> dict[str, Any]:
-    """Fields of `ViTConfig` that the names of layers show."""
-    place = {"encoder_norm": "tokens", "pooled_norm": "pooled"}
+def _norms_and_tokens(shapes: Mapping[str, Shape | None], classifier: str) -> dict[str, Any]:
+    """Fields of `ViTConfig` that the names of layers in front of the head show."""
+    if "encoder_norm" in shapes:
+        final_norm = "tokens"
+    elif "pooled_norm" in shapes:
+        final_norm = "pooled"
+    else:
+        final_norm = "none"
+    representation, registers = shapes.get("pre_logits"), shapes.get("registers")
+    has_head = num_classes(shapes) is not None
     return {
-        "embedding_norm": "embedding_norm" in layers,
-        "final_norm": next((place[name] for name in place if name in layers), "none"),
-        "unread_class_token": classifier in ("gap", "max", "map") and "class_token" in layers,
+        "representation_size": representation[1] if representation and has_head else None,
+        "num_registers": registers[1] if registers else 0,
+        "embedding_norm": "embedding_norm" in shapes,
+        "final_norm": final_norm,
+        "unread_class_token": classifier in ("gap", "max", "map") and "class_token" in shapes,
     }
 
 
@@ -239,11 +257,16 @@ def _num_blocks(shapes: Iterable[str]) -> tuple[int, ...]:
     return tuple(count for _, count in sorted(blocks.items()))
 
 
-def _classifier(shapes: Iterable[str]) -> Any:
+def _classifier(shapes: Mapping[str, Shape | None]) -> str:
     """The input of the head; a file does not show weightless layers and gives the usual one."""
     layers = {layer.partition("/")[0] for layer in shapes}
     if "distillation_token" in layers:
         return "token+distillation"
     if "map_head" in layers:
         return "map"
-    return "token" if "class_token" in layers else "gap"
+    if "class_token" not in layers or "pooled_norm" in shapes:  # The latter as timm's models.
+        return "gap"
+    kernel, patches = configs.classifier_layer(shapes), shapes.get("patch_embedding")
+    if kernel and patches and "pre_logits" not in shapes and kernel[0] == 2 * patches[3]:
+        return "token+gap"
+    return "token"
