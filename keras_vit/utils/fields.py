@@ -29,10 +29,14 @@ import pathlib
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from keras_vit.utils.nearest_names import Class, with_hints
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+SettingsType: TypeAlias = "type[DataclassInstance]"
 REQUIRED: Any = dataclasses.MISSING  # In place of a default: the value must be given.
 
 # Limits of a value: their text in errors, and the check.
@@ -81,7 +85,7 @@ class FieldInfo:
     several: bool = False
     group: str | None = None
     parse: Callable[[str], Any] | None = None
-    none: Any = None
+    none: object = None
     from_file: bool = False
     used: Callable[[Any], Any] | None = None
     needs: str = ""
@@ -89,7 +93,7 @@ class FieldInfo:
     line: str | None = None
     column: str | None = None
 
-    def is_off(self, settings: Any, value: Any) -> bool:
+    def is_off(self, settings: DataclassInstance, value: object) -> bool:
         """Returns whether the setting changes nothing: it is not read, or is switched off."""
         return value in self.off or not (self.used is None or self.used(settings))
 
@@ -108,7 +112,7 @@ class Rule(NamedTuple):
     holds: Callable[[Any], Any]
 
 
-def setting(default: Any, help: str, **info: Any) -> Any:
+def setting(default: object, help: str, **info: Any) -> Any:
     """Returns a dataclass field for a setting.
 
     Args:
@@ -119,7 +123,7 @@ def setting(default: Any, help: str, **info: Any) -> Any:
     return dataclasses.field(default=default, metadata={"info": FieldInfo(help, **info)})
 
 
-def changed(settings_type: Any, name: str, default: Any = ..., **changes: Any) -> Any:
+def changed(settings_type: SettingsType, name: str, default: object = ..., **changes: Any) -> Any:
     """Returns the field of a setting for another dataclass, with another default or text.
 
     Args:
@@ -129,13 +133,13 @@ def changed(settings_type: Any, name: str, default: Any = ..., **changes: Any) -
         **changes: See `FieldInfo`.
     """
     field = settings_type.__dataclass_fields__[name]
-    known = dataclasses.replace(field_info(field), **changes)
+    info = dataclasses.replace(field_info(field), **changes)
     default = field.default if default is ... else default
-    return dataclasses.field(default=default, metadata={"info": known})
+    return dataclasses.field(default=default, metadata={"info": info})
 
 
 def part(
-    settings_type: Any,
+    settings_type: SettingsType,
     *,
     make: Callable[..., Any] | None = None,
     only: Collection[str] | None = None,
@@ -167,10 +171,10 @@ def documented(settings_type: Class) -> Class:
     """Lists the fields of a dataclass of settings in its docstring; a decorator."""
     lines = []
     for field in dataclasses.fields(settings_type):
-        known = field_info(field)
-        default = known.absent if field.default is None and known.absent else repr(field.default)
+        info = field_info(field)
+        default = info.absent if field.default is None and info.absent else repr(field.default)
         default = getattr(field.default, "__name__", default)  # A function.
-        text = f"{field.name}: {known.help}"
+        text = f"{field.name}: {info.help}"
         if field.default is not REQUIRED:
             text += f" (default: {default})"
         lines += textwrap.wrap(text, 90, initial_indent=" " * 8, subsequent_indent=" " * 12)
@@ -181,22 +185,22 @@ def documented(settings_type: Class) -> Class:
     return with_hints(settings_type)
 
 
-def check_fields(settings: Any) -> None:
+def check_fields(settings: DataclassInstance) -> None:
     """Checks each setting of a dataclass, and its `RULES` if it has any.
 
     Raises:
         ValueError: If a value is not one of the choices, out of its limits or against a rule.
     """
     for field in dataclasses.fields(settings):
-        name, value, known = field.name, getattr(settings, field.name), field.metadata.get("info")
-        if known is None or (value is None and "None" in str(field.type)):
+        name, value, info = field.name, getattr(settings, field.name), field.metadata.get("info")
+        if info is None or (value is None and "None" in str(field.type)):
             continue  # A part checks itself.
-        if known.choices and not all(item in known.choices for item in _items(value)):
+        if info.choices and not all(item in info.choices for item in _items(value)):
             raise ValueError(
-                f"{name} must be one of {tuple(known.choices)}. Received: {name}={value!r}"
+                f"{name} must be one of {tuple(info.choices)}. Received: {name}={value!r}"
             )
-        if known.limits and not all(map(known.limits[1], _items(value))):
-            raise ValueError(f"{name} must be {known.limits[0]}. Received: {name}={value}")
+        if info.limits and not all(map(info.limits[1], _items(value))):
+            raise ValueError(f"{name} must be {info.limits[0]}. Received: {name}={value}")
     for rule in getattr(settings, "RULES", ()):
         if not rule.holds(settings):
             received = ", ".join(f"{name}={getattr(settings, name)!r}" for name in rule.fields)
@@ -207,7 +211,7 @@ def _items(value):
     return value if isinstance(value, tuple) else (value,)
 
 
-def add_arguments(parser: argparse.ArgumentParser, settings_type: Any) -> None:
+def add_arguments(parser: argparse.ArgumentParser, settings_type: SettingsType) -> None:
     """Adds an argument for each field of a dataclass of settings; see `FieldInfo`."""
     groups: dict[str | None, Any] = {None: parser}
     for field, group, rules in flat_fields(settings_type):
@@ -218,7 +222,7 @@ def add_arguments(parser: argparse.ArgumentParser, settings_type: Any) -> None:
 
 
 def _add_argument(parser, field, rules):
-    known, kind = field_info(field), str(field.type)
+    info, kind = field_info(field), str(field.type)
     required = field.default is REQUIRED
     options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(field, rules)}
     if kind == "bool":
@@ -228,14 +232,14 @@ def _add_argument(parser, field, rules):
     else:
         several = re.fullmatch(r"tuple\[(.*), \.\.\.\]", kind.removesuffix(" | None"))
         item = several[1] if several else kind.removesuffix(" | None")
-        text = str if known.unit == "TEXT" else without_tilde
-        options["type"] = known.parse or _PARSERS.get(item, text)
-        options["metavar"] = known.unit
-        if known.choices:
-            options["choices"] = tuple(known.choices)
-        if (several or known.several) and not known.from_file:
-            options["nargs"] = "*" if known.positional and not required else "+"
-    if known.positional:
+        text = str if info.unit == "TEXT" else without_tilde
+        options["type"] = info.parse or _PARSERS.get(item, text)
+        options["metavar"] = info.unit
+        if info.choices:
+            options["choices"] = tuple(info.choices)
+        if (several or info.several) and not info.from_file:
+            options["nargs"] = "*" if info.positional and not required else "+"
+    if info.positional:
         parser.add_argument(field.name, **options)
     else:
         parser.add_argument(flag_of(field), dest=field.name, required=required, **options)
@@ -255,7 +259,7 @@ def from_arguments(settings_type: Callable[..., Value], arguments: argparse.Name
     return settings_type(**given_fields(settings_type, arguments))
 
 
-def check_used(settings: Any, given: Iterable[str]) -> None:
+def check_used(settings: DataclassInstance, given: Iterable[str]) -> None:
     """Raises ValueError if the value of a flag has no effect.
 
     Args:
@@ -264,9 +268,9 @@ def check_used(settings: Any, given: Iterable[str]) -> None:
     """
     fields = {field.name: field for field in dataclasses.fields(settings)}
     for name in given:
-        known = field_info(fields[name])
-        if known.used is not None and not known.used(settings):
-            raise ValueError(f"{flag_of(fields[name])} has no effect without {known.needs}.")
+        info = field_info(fields[name])
+        if info.used is not None and not info.used(settings):
+            raise ValueError(f"{flag_of(fields[name])} has no effect without {info.needs}.")
 
 
 def given_fields(
@@ -290,18 +294,18 @@ def given_fields(
             fields = given_fields(inner, arguments, options["only"], options["without"])
             given[field.name] = field.metadata["make"](**fields)
         elif hasattr(arguments, field.name):
-            value, known = getattr(arguments, field.name), field_info(field)
-            if known.from_file:
+            value, info = getattr(arguments, field.name), field_info(field)
+            if info.from_file:
                 lines = pathlib.Path(value).read_text(encoding="utf-8").splitlines()
                 value = tuple(filter(None, lines))
             elif isinstance(value, list):
                 value = tuple(value)
-            given[field.name] = None if value == known.none else value
+            given[field.name] = None if value == info.none else value
     return given
 
 
 def flat_fields(
-    settings_type: Any,
+    settings_type: SettingsType,
     only: Collection[str] | None = None,
     without: Collection[str] = (),
     group: str | None = None,
@@ -366,11 +370,11 @@ def _fields(settings_type, only, without):
 
 def _help(field, rules):
     """Returns the help text of a field with its rules, its default and the default's source."""
-    known, default = field_info(field), field.default
-    needs = [f"needs {known.needs}"] if known.needs else []
-    help = "; ".join([known.help, *needs, *(rule.text for rule in rules)])
+    info, default = field_info(field), field.default
+    needs = [f"needs {info.needs}"] if info.needs else []
+    help = "; ".join([info.help, *needs, *(rule.text for rule in rules)])
     if default is None:
-        default = known.absent
+        default = info.absent
     elif str(field.type).startswith("tuple[int, int]") and default is not REQUIRED:
         height, width = default
         default = height if height == width else f"{height}x{width}"
@@ -378,11 +382,11 @@ def _help(field, rules):
         default = " ".join(map(str, default))
     if default is None or default is False or default is REQUIRED or default == "":
         return help
-    source = f"; {known.source}" if known.source else ""
+    source = f"; {info.source}" if info.source else ""
     return f"{help} (default: {default}{source})".lstrip()
 
 
-def check_json(settings_type: Any, values: Mapping[str, Any], source: object) -> None:
+def check_json(settings_type: SettingsType, values: Mapping[str, Any], source: object) -> None:
     """Checks that values from a JSON file are fields of a dataclass of settings, of their types.
 
     Args:
@@ -434,5 +438,5 @@ def required(value: Value | None, name: str) -> Value:
         ValueError: If it is None.
     """
     if value is None:
-        raise ValueError(f"{name} must be known by now. Received: {name}=None")
+        raise ValueError(f"{name} must be info by now. Received: {name}=None")
     return value

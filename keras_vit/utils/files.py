@@ -152,13 +152,13 @@ def check_holds_one_model(path: str | os.PathLike) -> None:
     Raises:
         ValueError: If the folder has the files of several.
     """
-    found = [name for name in EXPORT_MARKERS if pathlib.Path(path, name).is_file()]
+    markers = [name for name in EXPORT_MARKERS if pathlib.Path(path, name).is_file()]
     if (model := model_in(path)) is not None:
-        found.insert(0, MODEL if model.name == MODEL else WEIGHTS)
-    if len(found) > 1:
+        markers.insert(0, MODEL if model.name == MODEL else WEIGHTS)
+    if len(markers) > 1:
         raise ValueError(
             "A folder must hold one model, a classifier or an export, which is run as a program. "
-            f"Received: {path} with {' and '.join(found)}"
+            f"Received: {path} with {' and '.join(markers)}"
         )
 
 

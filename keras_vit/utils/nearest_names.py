@@ -6,7 +6,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Collection
-from typing import Any, TypeVar
+from typing import TypeVar
 
 Class = TypeVar("Class", bound=type)
 
@@ -60,13 +60,13 @@ def our_name(name: str, known: Collection[str]) -> str | None:
 
 def with_hints(settings_type: Class) -> Class:
     """Adds to Python's error of an unknown argument what it is called here; a decorator."""
-    made: Any = vars(settings_type)["__init__"]
-    known = inspect.signature(settings_type).parameters
+    made = vars(settings_type)["__init__"]
+    names = inspect.signature(settings_type).parameters
 
     @functools.wraps(made)
     def init(self, *args, **kwargs):
-        for name in kwargs.keys() - known.keys():
-            if ours := our_name(name, known):
+        for name in kwargs.keys() - names.keys():
+            if ours := our_name(name, names):
                 raise TypeError(f"{settings_type.__name__} has no {name}, here it is {ours}.")
         made(self, *args, **kwargs)
 
@@ -82,8 +82,8 @@ def nearest_names(name: str, known: Collection[str], cutoff: float = 0.4) -> str
         known: All names.
         cutoff: How like `name` they must be, from 0 to 1 (equal); see `difflib`.
     """
-    found = near_names(name, known, cutoff)
-    return f"Nearest: {', '.join(found)}" if found else f"Known: {', '.join(known)}"
+    nearest = near_names(name, known, cutoff)
+    return f"Nearest: {', '.join(nearest)}" if nearest else f"Known: {', '.join(known)}"
 
 
 def near_names(name: str, known: Collection[str], cutoff: float) -> list[str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from keras_vit._installation import import_optional
 
 
-def new_figure(size: tuple[float, float], layout: Any = "constrained", dpi: int = 100):
+def new_figure(size: tuple[float, float], layout: str | None = "constrained", dpi: int = 100):
     """Returns an empty `matplotlib.figure.Figure`, apart from pyplot's global state.
 
     Args:

@@ -68,7 +68,7 @@ def progress_bar(
     }
     if sys.stderr.isatty():
         return ProgressBar(**options, bar_format="{l_bar}{bar}| " + COUNTS, dynamic_ncols=True)
-    log: Any = _LogFile(sys.stderr)
+    log = _LogFile(sys.stderr)
     return ProgressBar(
         **options,
         file=log,

@@ -9,7 +9,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 # Control characters, those that end a line or change the direction of text, and the surrogates of
 # bytes that are no UTF-8.
@@ -99,7 +99,7 @@ def safe_output() -> Iterator[None]:
 class _Escaping:
     """A text stream that escapes what is written to it."""
 
-    def __init__(self, stream: Any):
+    def __init__(self, stream: TextIO):
         self._stream = stream
 
     def write(self, text: str) -> int:

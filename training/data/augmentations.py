@@ -262,7 +262,7 @@ def make_layers(layers: Sequence[Any]) -> list[keras.layers.Layer]:
 def _called(text):
     """Returns the layer of a name with or without arguments, which are literals."""
     name = text.partition("(")[0]
-    classes = {known: kind for known, kind in vars(keras.layers).items() if _is_image_layer(kind)}
+    classes = {other: kind for other, kind in vars(keras.layers).items() if _is_image_layer(kind)}
     if name not in classes:
         raise ValueError(nearest_names(name, classes))
     call: Any = ast.parse(text, mode="eval").body

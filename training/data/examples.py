@@ -8,7 +8,7 @@ import dataclasses
 import importlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,9 @@ else:
             return getattr(importlib.import_module(self._name), name)
 
     tf, tfds = map(_Lazy, ("tensorflow", "tensorflow_datasets"))
+
+# A key of an image, or an encoded image, and its label.
+Handle: TypeAlias = "tuple[tf.Tensor, tf.Tensor]"
 
 _AHEAD = 16  # Encoded images.
 # More than the cores of any machine. TensorFlow limits it to their number; its default is 16.
@@ -105,7 +108,7 @@ class Examples(abc.ABC):
         return tf.data.Dataset.range(first, tf.int64.max).flat_map(shuffled_epoch)
 
     @abc.abstractmethod
-    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def read(self, handle: Handle) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the encoded image and the label of a handle (graph operations).
 
         The label is a row of `labels`: int32, or uint8 `(K,)`. The handle may belong to a part
@@ -370,7 +373,7 @@ class MixedExamples(Examples):
     def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
         raise ValueError("Two data sets that are mixed have no epochs in common.")
 
-    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def read(self, handle: Handle) -> tuple[tf.Tensor, tf.Tensor]:
         return handle
 
     def _encoded(self, number, elements):

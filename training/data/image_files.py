@@ -17,7 +17,7 @@ from keras_vit.description.class_labels import composed
 from keras_vit.images.listing import NO_FILE, images_below, is_hidden, is_no_file, leads_back
 from keras_vit.images.transcoding import IN_GRAPHS, LARGE, kind_of, with_pixels
 
-from .examples import RandomAccessExamples, first_names, tf, without_autotune
+from .examples import Handle, RandomAccessExamples, first_names, tf, without_autotune
 from .parts import SPLITS, folder_parts, says_no_class, shared_parts
 from .split_record import file_fingerprints, usable_cores
 from .tables import (
@@ -54,7 +54,7 @@ class FileExamples(RandomAccessExamples):
     def names(self) -> list[str]:
         return self.keys.tolist()
 
-    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def read(self, handle: Handle) -> tuple[tf.Tensor, tf.Tensor]:
         path, label = handle
         return tf.io.read_file(path), label
 

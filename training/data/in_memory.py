@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .examples import Examples, RandomAccessExamples, tf
+from .examples import Examples, Handle, RandomAccessExamples, tf
 from .parts import SPLITS
 from .tables import LabelTable, cell_of, sorted_classes
 
@@ -40,7 +40,7 @@ class InMemory:
             not known.
     """
 
-    def __init__(self, data: Any):
+    def __init__(self, data: object):
         self.frame = _frame_table(data)
         self._parts: dict[str | None, tuple[list[np.ndarray], np.ndarray]] = {}
         if self.frame is not None:
@@ -137,7 +137,7 @@ class ArrayExamples(RandomAccessExamples):
     def names(self) -> list[str]:
         return [f"{self._prefix}{place}" for place in self.keys]
 
-    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def read(self, handle: Handle) -> tuple[tf.Tensor, tf.Tensor]:
         place, label = handle
         return tf.gather(self._images, place), label
 

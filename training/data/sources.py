@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,11 +36,14 @@ from .in_memory import MEMORY, InMemory
 from .tables import TABLE_SUFFIXES, LabelledFile, Reading, all_names, listed_files, read_label_table
 from .tfrecords import INDEX, TFDS, open_tfds, open_tfrecords
 
+if TYPE_CHECKING:
+    from .spec import DataSpec
+
 TFRECORDS = "tfrecords:"
 
 
 def read_source(
-    spec: Any,
+    spec: DataSpec,
     validation: float | Callable[[int], float] | None = None,
     *,
     trained: bool = False,
@@ -128,7 +131,7 @@ def kind_of_data(data: str | InMemory) -> str:
     return "table" if data.lower().endswith(TABLE_SUFFIXES) or os.path.isfile(data) else "folder"
 
 
-def check_table(spec: Any, *, columns: bool) -> None:
+def check_table(spec: DataSpec, *, columns: bool) -> None:
     """Raises ValueError for a table that cannot be read, or a path to nothing, without TensorFlow.
 
     Args:

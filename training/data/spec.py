@@ -333,7 +333,7 @@ def open_source(
     return data_spec(data, **options).open(verify=verify, labelled=labelled)
 
 
-def check_output(output: str | os.PathLike | None, data: Any) -> None:
+def check_output(output: str | os.PathLike | None, data: object) -> None:
     """Raises unless an output lies outside of the folder of the data.
 
     Args:

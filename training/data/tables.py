@@ -17,7 +17,7 @@ import pathlib
 import posixpath
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR, composed
 from keras_vit.images.listing import has_image_suffix
@@ -26,6 +26,9 @@ from keras_vit.utils.json_files import parse_json
 from .examples import first_names
 from .parts import SPLITS, shared_parts, words_of
 from .split_record import PARTS
+
+if TYPE_CHECKING:
+    from .spec import DataSpec
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
 # Columns with the path of an image and with its label, the clearest name first.
@@ -76,7 +79,7 @@ class Reading:
         group_texts: The text that names the group of each image file, from a table; "" for none.
     """
 
-    spec: Any
+    spec: DataSpec
     verify: bool = True
     min_classes: int = 2
     labelled: bool = True
@@ -102,7 +105,7 @@ class LabelTable(NamedTuple):
     first_row: int
 
 
-def cell_of(value: Any) -> Cell:
+def cell_of(value: object) -> Cell:
     """Returns the text of a value in JSON or a data frame, or the texts in a list of values.
 
     Objects, and lists that hold objects or lists, are JSON as text.

@@ -20,6 +20,7 @@ from keras_vit.utils.progress import progress_bar
 
 from .examples import (
     Examples,
+    Handle,
     KeyedExamples,
     Source,
     class_numbers,
@@ -124,7 +125,7 @@ class RecordExamples(KeyedExamples):
     def fingerprints(self) -> None:
         return None  # All bytes of the files would have to be read.
 
-    def read(self, handle: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def read(self, handle: Handle) -> tuple[tf.Tensor, tf.Tensor]:
         record, label = handle
         return self._records.image(record), label
 
