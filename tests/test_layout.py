@@ -302,18 +302,20 @@ def test_the_house_does_not_grow():
 # Signs of what is hard to read: the most that each may have, and how many places have more. The
 # second number only goes down.
 BRANCHES, LINES, PARAMETERS, ASSERTS, CELL = 20, 60, 8, 6, 160
-NUM_OVER = {"branches": 8, "lines": 4, "parameters": 3, "asserts": 7, "table cells": 0}
-NUM_ANY = 305
+NUM_OVER = {"branches": 2, "lines": 1, "parameters": 1, "asserts": 0, "table cells": 0}
+NUM_ANY = 270
 
 # Signatures that users call, with a parameter for each thing that a user may choose.
 CONTRACT = (
     "keras_vit/models/build.py: build",  # As a Keras application.
     "keras_vit/classifier_folder.py: save_classifier",
     "training/trainer/trainer.py: fit",  # As Keras's own.
-    "training/evaluation/classification.py: evaluate",
 )
 # Functions and tests that a limit would make worse, with the reason; at most ten.
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS = {
+    "training/data/batches.py: training_batches": "users give one or two of its options by name, "
+    "as of keras.utils.image_dataset_from_directory, which has fifteen",
+}
 
 
 def functions_over(paths, measure, limit):
