@@ -18,8 +18,7 @@ TENSORFLOW_IN_KERAS_VIT = {"decoding.py", "resizing.py"}
 
 # Files that import it inside functions, where it is Keras's backend.
 TENSORFLOW_AS_BACKEND = {
-    "base_layers.py",
-    "eager_pytorch.py",
+    "fused.py",
     "random_numbers.py",
     "keras_private.py",
 }

@@ -6,41 +6,12 @@ import keras
 from keras import ops
 
 from keras_vit.configs.blocks import AttentionConfig
-from keras_vit.layers.base_layers import ConfiguredLayer, QuantizedSubclass, add_table, arguments
-from keras_vit.layers.eager_pytorch import CalledDirectly, product_with_bias, reshape
+from keras_vit.layers.base_layers import ConfiguredLayer, add_table, arguments
+from keras_vit.layers.fused import RowProjection, reshape
 from keras_vit.layers.fused_attention import fused_attention
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.positions import RotaryPositions, resize_offsets
 from keras_vit.layers.random_numbers import Dropout
-
-
-class RowProjection(QuantizedSubclass, CalledDirectly, keras.layers.EinsumDense):
-    """An `EinsumDense` from or to heads that is one product of matrices, with rows as outputs.
-
-    TensorFlow fuses such a product with its bias; an einsum is several operations. The kernel,
-    its quantisation and its low-rank additions are the same as in `keras.layers.EinsumDense`.
-
-    Call arguments:
-        inputs: `(B, N, D)`, or `(B, N, k, D_h)`.
-        scale: A number that multiplies the outputs.
-
-    Output shape:
-        `(B N, D)`.
-    """
-
-    def call(self, inputs, scale=1.0):
-        kernel, bias = reshape(self.kernel, self._matrix), reshape(self.bias, (-1,))
-        if scale != 1:  # The smallest tensors that it can go into.
-            kernel, bias = kernel * scale, bias * scale
-        return product_with_bias(reshape(inputs, (-1, self._matrix[0])), kernel, bias)
-
-    def quantized_call(self, inputs, scale=1.0):
-        return ops.reshape(super().quantized_call(inputs) * scale, (-1, self._matrix[1]))
-
-    def build(self, input_shape):
-        super().build(input_shape)
-        units = math.prod(self.bias.shape)
-        self._matrix = (math.prod(self.kernel.shape) // units, units)
 
 
 def make_projections(dim, num_heads, dtype_policy, kind=keras.layers.EinsumDense):

@@ -1,4 +1,4 @@
-"""Layers that hold a config or a description or are made of others; functions that XLA compiles."""
+"""Layers that hold a config or a description, or are made of other layers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import keras
 import numpy as np
 
 from keras_vit.configs.blocks import UNSEEN_FEATURES, BlockConfig
-from keras_vit.layers.eager_pytorch import CalledDirectly, on_pytorch
-from keras_vit.layers.fused_attention import compute_capability
+from keras_vit.layers.fused import ON_PYTORCH, CalledDirectly, check_quantization
 from keras_vit.utils.json_files import changed_fields
 
 
@@ -60,33 +59,6 @@ class CompositeLayer(CalledDirectly):
         if frozen:
             for path, layer in parts.items():  # Each before its own ones, which it changes.
                 layer.trainable = path not in frozen
-
-
-def check_quantization(mode: str) -> None:
-    """Raises ValueError for a way of quantising that Keras has for the blocks of language models.
-
-    Args:
-        mode: Such as "int8".
-    """
-    if mode not in _QUANTIZATIONS:
-        raise ValueError(
-            f"A Vision Transformer is quantised by one of {_QUANTIZATIONS}; Keras's others need "
-            f"the texts and the blocks of a language model. Received: {mode!r}"
-        )
-
-
-_QUANTIZATIONS = ("int8", "int4", "float8")
-
-
-class QuantizedSubclass(keras.layers.Layer):
-    """Lets a subclass of one of Keras's dense layers be quantised as its base.
-
-    Keras refuses subclasses, as it does not know what they compute.
-    """
-
-    def quantize(self, mode=None, type_check=True, config=None):
-        check_quantization(mode)
-        super().quantize(mode, type_check=False, config=config)
 
 
 def arguments(owner: Any, *names: str) -> dict[str, Any]:
@@ -139,87 +111,10 @@ class ConfiguredLayer(CompositeLayer):
             return getattr(self.config, name)
         layer: Any = super()
         # PyTorch's modules find their parameters in this method; other backends have none.
-        return layer.__getattr__(name) if on_pytorch() else layer.__getattribute__(name)
+        return layer.__getattr__(name) if ON_PYTORCH else layer.__getattribute__(name)
 
     def get_config(self):
         return {**super().get_config(), **changed_fields(self.config)}
-
-
-def compiled_in_training(function):
-    """Returns the function compiled by XLA with its gradient, on TensorFlow.
-
-    TensorFlow runs a kernel for each step of the function and of the chain rule, and keeps all
-    intermediate values of the forward pass. Compiled, each direction is one kernel, and only the
-    inputs are kept: a GELU takes a third of the time in training on a CPU. On JAX, which
-    compiles the whole step, the function is returned unchanged; it is also called without
-    compilation if XLA cannot compile for the device, as in TensorFlow's build for TPUs on their
-    host. Compiled, it computes in float32 at least: XLA would round each step of it to bfloat16,
-    which takes as long as the step.
-
-    For training only: in inference TensorFlow fuses the function with its neighbours, which it
-    cannot do here.
-
-    Args:
-        function: Takes tensors or variables by position and returns a tensor; made of
-            Keras's differentiable operations.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return function
-    import tensorflow as tf
-
-    def in_float32(*inputs):
-        wide = (tf.cast(x, keras.backend.result_type(x.dtype.name, "float32")) for x in inputs)
-        return tf.cast(function(*wide), inputs[0].dtype)
-
-    @tf.function(autograph=False, jit_compile=True)
-    def differentiate(inputs, upstream):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            outputs = in_float32(*inputs)
-        return tape.gradient(outputs, inputs, upstream)
-
-    compiled = tf.function(in_float32, autograph=False, jit_compile=True)
-
-    @tf.custom_gradient
-    def differentiable(*inputs):
-        return compiled(*inputs), lambda upstream: differentiate(inputs, upstream)
-
-    def trained(*inputs):
-        # Not above: that module may be the first to import Keras, which imports the layers.
-        from keras_vit.keras_private import xla_compiles
-
-        if not xla_compiles():
-            return function(*inputs)
-        # Variables are read here; inside they would need a separate gradient function.
-        return differentiable(*map(tf.convert_to_tensor, inputs))
-
-    return trained
-
-
-def keeping_inputs(function):
-    """Returns the function whose gradient computes it again from its inputs, on JAX on a GPU.
-
-    XLA keeps several tensors of a GELU for the backward pass, a fifth of the memory of training
-    ViT-B/16; this keeps one. Numbers and second derivatives are the same, but JAX's forward mode
-    (`jax.jvp`) cannot go through it. On a CPU or a TPU the function is called as it is.
-
-    Args:
-        function: Takes tensors by position and returns a tensor; made of Keras's differentiable
-            operations.
-    """
-    if keras.backend.backend() != "jax":
-        return function
-    import jax
-
-    kept = jax.custom_vjp(lambda *inputs: function(*inputs))  # Without its default arguments.
-
-    def differentiate(inputs, upstream):
-        # Without the barrier XLA finds the same operations in the forward pass, and keeps those.
-        inputs = jax.lax.optimization_barrier(inputs)
-        return jax.vjp(function, *inputs)[1](upstream)
-
-    kept.defvjp(lambda *inputs: (function(*inputs), inputs), differentiate)
-    return lambda *inputs: (function if compute_capability() is None else kept)(*inputs)
 
 
 ENTRY = "description"  # In a file of weights.

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import keras
 from keras import ops
 
 from keras_vit.configs.blocks import BlockConfig, MLPConfig
 from keras_vit.layers.attention import RelativeSelfAttention, SelfAttention, output_spec
-from keras_vit.layers.base_layers import (
-    ConfiguredLayer,
-    QuantizedSubclass,
-    arguments,
-    compiled_in_training,
-    keeping_inputs,
+from keras_vit.layers.base_layers import ConfiguredLayer, arguments
+from keras_vit.layers.fused import (
+    ActivatedDense,
+    CalledDirectly,
+    RowDense,
+    as_rows,
+    call_on_rows,
+    fused_in_training,
+    reshape,
 )
-from keras_vit.layers.eager_pytorch import CalledDirectly, product_with_bias, reshape
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.random_numbers import DrawsByExample, Dropout, named_seed
-
-
-def as_rows(tokens):
-    """Returns tokens `(B, N, D)` as the rows of a matrix, `(B N, D)`.
-
-    TensorFlow fuses a product with its bias, its activation and a sum behind it only if all are
-    matrices. So the dense layers see rows, and the sums of the residuals are sums of rows.
-    """
-    return reshape(tokens, (-1, tokens.shape[-1]))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -62,38 +52,7 @@ ACTIVATIONS = {
     "relu": keras.activations.relu,
     "swiglu": swiglu,
 }
-_TRAINED_ACTIVATIONS = {
-    name: keeping_inputs(compiled_in_training(function)) for name, function in ACTIVATIONS.items()
-}
-
-
-class _Dense(QuantizedSubclass, CalledDirectly, keras.layers.Dense):
-    """A dense layer of rows, `(N, D)`, with a bias."""
-
-    def call(self, inputs, training=False):
-        return product_with_bias(inputs, self.kernel, self.bias)
-
-
-class _ActivatedDense(_Dense):
-    """A dense layer followed by an activation of `ACTIVATIONS`.
-
-    Both in one layer, and so under one name: TensorFlow's graph optimizer visits operations in
-    the order of their names, and fuses the two in inference only if they are neighbours.
-    """
-
-    def __init__(self, units, activation_name, **kwargs):
-        super().__init__(units, **kwargs)
-        self.activation_name = activation_name
-
-    def call(self, inputs, training=False):
-        return self._activate(super().call(inputs), training)
-
-    def quantized_call(self, inputs, training=False):
-        return self._activate(super().quantized_call(inputs, training=training), training)
-
-    def _activate(self, outputs, training):
-        functions = _TRAINED_ACTIVATIONS if training else ACTIVATIONS
-        return functions[self.activation_name](outputs)
+TRAINED_ACTIVATIONS = {name: fused_in_training(function) for name, function in ACTIVATIONS.items()}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -133,8 +92,14 @@ class MLP(ConfiguredLayer):
             biases = keras.initializers.RandomNormal(stddev=1e-6)
             return {"bias_initializer": biases, "dtype": policy}
 
-        self.dense_1 = _ActivatedDense(config.first_units, config.gelu, name="dense_1", **options())
-        self.dense_2 = _Dense(dim, name="dense_2", **options())
+        self.dense_1 = ActivatedDense(
+            config.first_units,
+            ACTIVATIONS[config.gelu],
+            TRAINED_ACTIVATIONS[config.gelu],
+            name="dense_1",
+            **options(),
+        )
+        self.dense_2 = RowDense(dim, name="dense_2", **options())
         self.dense_1.build((None, dim))
         self.dense_2.build((None, config.hidden_dim))
         self.dropout_1, self.dropout_2 = (
@@ -175,20 +140,6 @@ class LayerScale(CalledDirectly):
 
     def call(self, inputs):
         return inputs * ops.cast(self.gamma, inputs.dtype)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Call:
-    """What the parts of a block share in one call."""
-
-    training: Any
-    seed: Any
-    shape: Any
-    patches: Any
-    return_attention: bool
-
-    def seed_of(self, use):
-        return None if self.seed is None else named_seed(self.seed, use)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -253,52 +204,36 @@ class EncoderBlock(DrawsByExample, ConfiguredLayer):
         """Returns the attention layer; `RelativeEncoderBlock` has another one."""
         return SelfAttention(self.config.attention, dtype=self.dtype_policy, name="attention")
 
-    def call(self, tokens, training=False, return_attention=False, patches=None):
-        # Drawn once, outside of the recomputed part, which must see the same masks again.
-        seed = self.seed_generator.next() if training and self.config.is_random else None
+    @call_on_rows
+    def call(self, z, run):
+        y, attention = self.attend(self.norm_1(z), run)
+        z = z + self.branch(1, y, run)  # Equation 2.
+        y = self.mlp(self.norm_2(z), training=run.training, seed=run.seed_of("mlp"))
+        z = z + self.branch(2, y, run)  # Equation 3.
+        return z, attention
 
-        def encode(z):
-            shape = ops.shape(z)
-            call = _Call(training, seed, shape, patches, return_attention)
-            rows, attention = self.pre_norm(z, call)
-            return reshape(rows, shape), attention
-
-        if self.config.remat and training and not return_attention:
-            return keras.remat(lambda z: encode(z)[0])(tokens)
-        outputs, attention = encode(tokens)
-        return (outputs, attention) if return_attention else outputs
-
-    def pre_norm(self, z, call):
-        """Returns the tokens after the block as rows, and its attention probabilities or None."""
-        rows = as_rows(z)
-        y, attention = self.attend(self.norm_1(z), call)
-        rows = rows + self.residual(1, y, call)  # Equation 2.
-        y = self.mlp(self.norm_2(rows), training=call.training, seed=call.seed_of("mlp"))
-        rows = rows + self.residual(2, y, call)  # Equation 3.
-        return rows, attention
-
-    def attend(self, z, call):
+    def attend(self, z, run):
         """Returns the attention's outputs as rows, and its probabilities or None."""
-        found = self.attention(
-            z,
-            training=call.training,
-            seed=call.seed_of("attention"),
-            return_attention=call.return_attention,
+        outputs = self.attention(
+            reshape(z, run.shape),
+            training=run.training,
+            seed=run.seed_of("attention"),
+            return_attention=run.return_attention,
             as_rows=True,
-            patches=call.patches,
+            patches=run.patches,
         )
-        y, attention = found if call.return_attention else (found, None)
-        return self.dropout(y, training=call.training, seed=call.seed_of("dropout")), attention
+        y, attention = outputs if run.return_attention else (outputs, None)
+        return self.dropout(y, training=run.training, seed=run.seed_of("dropout")), attention
 
-    def residual(self, number, y, call):
+    def branch(self, number, y, run):
         """Returns what branch 1 or 2 adds to the tokens: y by LayerScale and stochastic depth."""
         if self.config.layer_scale:
             y = self.layer_scale_1(y) if number == 1 else self.layer_scale_2(y)
-        if not (call.training and self.config.stochastic_depth_rate):
+        if not (run.training and self.config.stochastic_depth_rate):
             return y
-        seed = call.seed_of(f"stochastic_depth_{number}")
-        examples = reshape(y, call.shape)
-        return as_rows(self.stochastic_depth(examples, training=call.training, seed=seed))
+        seed = run.seed_of(f"stochastic_depth_{number}")
+        examples = reshape(y, run.shape)
+        return as_rows(self.stochastic_depth(examples, training=run.training, seed=seed))
 
     def compute_output_spec(self, tokens, training=False, return_attention=False, patches=None):
         return output_spec(self, tokens, return_attention)

@@ -173,18 +173,19 @@ class UnknownClass(keras.layers.Layer):
         self.built = True
 
     def call(self, logits, leverage=None):
+        # Sums and products of 0.0 and 1.0 instead of `where`, which phones' NPUs do not have.
         scaled = ops.cast(logits, "float32") / self.temperature
-        if leverage is None:
-            strange = 0.0 * scaled[:, :1]
-        else:
-            strange = _is(leverage > self.largest_leverage)  # (B, 1)
         probabilities = ops.softmax(scaled, axis=-1)
         highest = ops.max(probabilities, axis=-1, keepdims=True)
         # "At least the threshold", in the comparison that phones' NPUs have.
         below = np.nextafter(np.float32(self.threshold), np.float32(-1))
-        refused = 1.0 - _is(highest > below) * (1.0 - strange)
-        kept = (1.0 - REFUSED_SHARE * refused) * probabilities
-        return ops.concatenate([kept, REFUSED_SHARE * refused], axis=-1)
+        is_sure = as_float(highest > below)  # (B, 1)
+        is_refused = 1.0 - is_sure
+        if leverage is not None:
+            is_strange = as_float(leverage > self.largest_leverage)
+            is_refused = 1.0 - is_sure * (1.0 - is_strange)
+        unknown = REFUSED_SHARE * is_refused
+        return ops.concatenate([(1.0 - unknown) * probabilities, unknown], axis=-1)
 
     def compute_output_spec(self, logits, leverage=None):
         batch, classes = logits.shape
@@ -195,5 +196,6 @@ class UnknownClass(keras.layers.Layer):
         return {**super().get_config(), **arguments(self, *names)}
 
 
-def _is(condition):
+def as_float(condition):
+    """Returns 1.0 where a condition holds, and 0.0 elsewhere."""
     return ops.cast(condition, "float32")

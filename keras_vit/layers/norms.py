@@ -5,8 +5,12 @@ import functools
 import keras
 from keras import ops
 
-from keras_vit.layers.base_layers import compiled_in_training
-from keras_vit.layers.eager_pytorch import CalledDirectly, layer_norm, on_pytorch
+from keras_vit.layers.fused import (
+    ON_PYTORCH,
+    CalledDirectly,
+    compiled_in_training,
+    layer_norm,
+)
 
 
 @functools.cache
@@ -88,7 +92,7 @@ class LayerNorm(CalledDirectly, keras.layers.LayerNormalization):
         self.axis: list[int] = axis
 
     def call(self, inputs, training=False):
-        if on_pytorch() and self.axis == [-1] and self.scale and self.center:
+        if ON_PYTORCH and self.axis == [-1] and self.scale and self.center:
             outputs = layer_norm(inputs, self.gamma, self.beta, self.epsilon)
         else:
             normalize = _normalization(tuple(self.axis), self.epsilon, bool(training))

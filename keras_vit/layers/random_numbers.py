@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.eager_pytorch import CalledDirectly
+from keras_vit.layers.fused import CalledDirectly
 
 # Philox-4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
@@ -30,6 +31,22 @@ class DrawsByExample:
     The `Trainer` gives the generator the same seed on every replica and in every micro-batch.
     The generator of another layer, such as `keras.layers.Dropout`, gets a seed for each of them.
     """
+
+    seed_generator: keras.random.SeedGenerator
+
+    def draw_seeds(self, is_random: bool) -> Callable[[str], Any]:
+        """Returns the function from the name of a use of randomness to its seed in this call.
+
+        Args:
+            is_random: Whether anything is drawn; else each seed is None.
+        """
+        if not is_random:
+            return _no_seed
+        return functools.partial(named_seed, self.seed_generator.next())
+
+
+def _no_seed(name):
+    return None
 
 
 @contextlib.contextmanager

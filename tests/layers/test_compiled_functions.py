@@ -6,7 +6,7 @@ import pytest
 
 from keras_vit import keras_private
 from keras_vit.layers import MLP, GroupNorm, LayerNorm
-from keras_vit.layers.base_layers import compiled_in_training
+from keras_vit.layers.fused import compiled_in_training
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("other backends compile the whole step", allow_module_level=True)

@@ -75,12 +75,12 @@ def test_a_step_that_is_not_finite_is_named_although_the_next_is_under_way(gpu):
 def test_gradients_of_an_activation_that_is_computed_again_are_autodiffs(gpu, name):
     import jax
 
-    from keras_vit.layers.encoder_block import _TRAINED_ACTIVATIONS
+    from keras_vit.layers.encoder_block import TRAINED_ACTIVATIONS
 
     x = np.random.default_rng(0).normal(size=(5, 8)).astype("float32")
     again, plain = (
         jax.jit(jax.grad(lambda x, f=f: keras.ops.sum(keras.ops.sin(f(x)))))(x)
-        for f in (_TRAINED_ACTIVATIONS[name], ACTIVATIONS[name])
+        for f in (TRAINED_ACTIVATIONS[name], ACTIVATIONS[name])
     )
     np.testing.assert_allclose(again, plain, rtol=1e-6, atol=1e-6)
 
@@ -88,12 +88,12 @@ def test_gradients_of_an_activation_that_is_computed_again_are_autodiffs(gpu, na
 def test_second_derivatives_of_an_activation_that_is_computed_again_are_the_same(gpu):
     import jax
 
-    from keras_vit.layers.encoder_block import _TRAINED_ACTIVATIONS
+    from keras_vit.layers.encoder_block import TRAINED_ACTIVATIONS
 
     x = np.random.default_rng(0).normal(size=(6,)).astype("float32")
     again, plain = (
         jax.jacrev(jax.grad(lambda x, f=f: keras.ops.sum(keras.ops.sin(f(x)))))(x)
-        for f in (_TRAINED_ACTIVATIONS["tanh"], ACTIVATIONS["tanh"])
+        for f in (TRAINED_ACTIVATIONS["tanh"], ACTIVATIONS["tanh"])
     )
     np.testing.assert_allclose(again, plain, rtol=1e-5, atol=1e-5)
 
