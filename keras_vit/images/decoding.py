@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -90,16 +90,24 @@ def in_turn(encoded: tf.Tensor, use: Callable[[tf.Tensor], Any], *, by_pillow: b
             lambda: pixels,
         )
 
-    @seldom
-    def alone(encoded):
-        lock = tf.raw_ops.MutexLock(mutex=tf.raw_ops.MutexV2(shared_name="keras_vit_large_image"))
-        with tf.control_dependencies([lock]):
-            found = use(tf.identity(encoded))
-        with tf.control_dependencies(tf.nest.flatten(found)):
-            tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)  # It is held up to here.
-        return found
+    is_large = pixels > LARGE
+    name = "keras_vit_large_image"
+    lock = tf.cond(
+        is_large,
+        lambda: tf.raw_ops.MutexLock(mutex=tf.raw_ops.MutexV2(shared_name=name)),
+        tf.raw_ops.OptionalNone,
+    )
+    with tf.control_dependencies([lock]):
+        results = use(tf.identity(encoded))
+    with tf.control_dependencies(tf.nest.flatten(results)):  # The lock is held up to here.
+        freed = tf.cond(is_large, lambda: _freed(lock), lambda: True)
+    with tf.control_dependencies([freed]):
+        return tf.nest.map_structure(tf.identity, results)
 
-    return tf.cond(pixels > LARGE, lambda: alone(encoded), lambda: use(encoded))
+
+def _freed(lock):
+    with tf.control_dependencies([tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)]):
+        return tf.constant(True)
 
 
 def decodable(encoded: tf.Tensor) -> tf.Tensor:
@@ -114,12 +122,12 @@ def decodable(encoded: tf.Tensor) -> tf.Tensor:
     Raises:
         tf.errors.InvalidArgumentError: If such an image cannot be read.
     """
-    found = tf.cond(
+    readable = tf.cond(
         read_format(encoded) == UNKNOWN,
         lambda: tf.numpy_function(transcoded, [encoded], tf.string, stateful=False),
         lambda: encoded,
     )
-    return tf.ensure_shape(found, [])
+    return tf.ensure_shape(readable, [])
 
 
 def verify_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
@@ -146,7 +154,7 @@ def verify_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
     return tf.size(image)
 
 
-def decode_region(encoded: tf.Tensor, header: ImageHeader, region: Any) -> tf.Tensor:
+def decode_region(encoded: tf.Tensor, header: ImageHeader, region: tf.Tensor) -> tf.Tensor:
     """Returns a rectangle of `decode_image(encoded)`, bit for bit.
 
     Only the rectangle of a JPEG is decoded.
@@ -194,7 +202,7 @@ def upright_size(header: ImageHeader) -> tf.Tensor:
     return tf.where(tf.gather(TRANSPOSED, header.orientation), size[::-1], size)
 
 
-def apply_preprocessing(image: Any, preprocessing: Preprocessing) -> tf.Tensor:
+def apply_preprocessing(image: np.ndarray | tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     """Returns an image as a model's input, by the arithmetic of the named evaluation.
 
     Args:
@@ -244,7 +252,7 @@ def preprocess_images(images: Any, preprocessing: Preprocessing) -> Any:
     return values if tf.is_tensor(images) else values.numpy()
 
 
-def scale(images: tf.Tensor, value_range: Any) -> tf.Tensor:
+def scale(images: tf.Tensor, value_range: Sequence) -> tf.Tensor:
     """Scales pixels from [0, 255] to a value range, or each channel to its own, in float32."""
     low, high = np.array(value_range)
     return tf.cast(images, tf.float32) * np.float32((high - low) / 255) + np.float32(low)
@@ -424,7 +432,7 @@ def read_format(encoded: tf.Tensor) -> tf.Tensor:
 @seldom
 def _read(encoded, kind):
     readers = [functools.partial(_jpeg, encoded), functools.partial(_png, encoded)]
-    return tf.switch_case(kind, [*readers, lambda: _found(0, 0, 1, 1)])
+    return tf.switch_case(kind, [*readers, lambda: _packed(0, 0, 1, 1)])
 
 
 @seldom
@@ -440,17 +448,17 @@ def _jpeg(encoded):
         marker = head[1]
         applications = (marker >= 0xE0) & (marker <= 0xEF)
         more = (head[0] == 0xFF) & (applications | (marker == 0xFE) | (marker == 0xFF))
-        found = (marker == 0xE1) & tf.reduce_all(head[4:8] == list(b"Exif"))
-        exif = tf.where(more & found, at + 4, exif)
+        is_exif = (marker == 0xE1) & tf.reduce_all(head[4:8] == list(b"Exif"))
+        exif = tf.where(more & is_exif, at + 4, exif)
         # Any number of FF bytes may precede a marker.
         at += tf.where(marker == 0xFF, tf.constant(1, tf.int64), 2 + _big_endian(head[2:4]))
-        return at, exif, more & ~found
+        return at, exif, more & ~is_exif
 
     start = (tf.constant(2, tf.int64), tf.constant(-1, tf.int64), tf.constant(True))
     _, exif, _ = tf.while_loop(lambda at, exif, more: more, step, start)
     height, width = tf.unstack(tf.image.extract_jpeg_shape(encoded)[:2])
     pieces = tf.raw_ops.StringSplitV2(input=[encoded], sep=START_OF_SCAN).values
-    return _found(height, width, _orientation(encoded, exif), tf.size(pieces) - 1)
+    return _packed(height, width, _orientation(encoded, exif), tf.size(pieces) - 1)
 
 
 @seldom
@@ -460,19 +468,19 @@ def _png(encoded):
 
     def step(at, exif, _):
         head = _bytes_at(encoded, at, 8)
-        found = tf.reduce_all(head[4:8] == list(b"eXIf"))
-        data = tf.reduce_all(head[4:8] == list(b"IDAT"))
+        is_exif = tf.reduce_all(head[4:8] == list(b"eXIf"))
+        is_data = tf.reduce_all(head[4:8] == list(b"IDAT"))
         following = at + 12 + _big_endian(head[:4])
-        more = ~found & ~data & (following < _length(encoded))
-        return following, tf.where(found, at + 8, exif), more
+        more = ~is_exif & ~is_data & (following < _length(encoded))
+        return following, tf.where(is_exif, at + 8, exif), more
 
     start = (tf.constant(8, tf.int64), tf.constant(-1, tf.int64), tf.constant(True))
     _, exif, _ = tf.while_loop(lambda at, exif, more: more, step, start)
     height, width = _big_endian(size[4:]), _big_endian(size[:4])
-    return _found(height, width, _orientation(encoded, exif), 1)
+    return _packed(height, width, _orientation(encoded, exif), 1)
 
 
-def _found(*numbers):
+def _packed(*numbers):
     """Packs height, width, orientation and scans into one tensor."""
     return tf.stack([tf.cast(number, tf.int64) for number in numbers])
 

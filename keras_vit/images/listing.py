@@ -63,7 +63,7 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     return files
 
 
-def as_images(images: Any) -> list[Any]:
+def as_images(images: Any) -> list[str | bytes | np.ndarray]:
     """Returns the paths of image files, and images as `as_image` returns them, in order.
 
     Args:
@@ -76,10 +76,13 @@ def as_images(images: Any) -> list[Any]:
     one = (*PATHS, bytes, bytearray, memoryview)
     is_one = isinstance(images, one) or hasattr(images, "getexif") or hasattr(images, "read")
     several = [images] if is_one or getattr(images, "ndim", 0) == 3 else images
-    found: list[Any] = []
+    readable: list[str | bytes | np.ndarray] = []
     for image in several:
-        found += image_files(image) if isinstance(image, PATHS) else [as_image(image)]
-    return found
+        if isinstance(image, PATHS):
+            readable += image_files(image)
+        else:
+            readable.append(as_image(image))
+    return readable
 
 
 def as_image(image: Any) -> bytes | np.ndarray:

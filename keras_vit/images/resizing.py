@@ -141,35 +141,34 @@ def _large_geometry(sides, size, resize_size=None):
     return Geometry(None, resized, _middle(resized, size))
 
 
-def _hugging_face_geometry(sides, size, resize_size=None):
-    resized = _before_crop(sides, resize_size or size)
-    return Geometry(None, resized, _middle(resized, size))
+def _short_side_geometry(middle):
+    """The short side becomes `resize_size`, or both do; of the result a middle is kept."""
 
+    def geometry(sides, size, resize_size=None):
+        resized = _before_crop(sides, resize_size or size)
+        return Geometry(None, resized, middle(resized, size))
 
-def _torchvision_geometry(sides, size, resize_size=None):
-    resized = _before_crop(sides, resize_size or size)
-    return Geometry(None, resized, _even_middle(resized, size))
+    return geometry
 
 
 def _keras_hub_geometry(sides, size, resize_size=None):
     """The middle of the aspect ratio of the size."""
-    (rows, columns), (height, width) = sides, size
-    wanted = (
-        tf.cast(columns * height, tf.float32) / width,
-        tf.cast(rows * width, tf.float32) / height,
-    )
-    cropped = []
-    for side, length in zip(sides, wanted, strict=True):
-        side = tf.convert_to_tensor(side)
-        cropped.append(tf.maximum(tf.minimum(side, tf.cast(length, side.dtype)), 1))
+    rows, columns = map(tf.convert_to_tensor, sides)
+    height, width = size
+    most_rows = tf.cast(columns * height, tf.float32) / width
+    most_columns = tf.cast(rows * width, tf.float32) / height
+    cropped = [
+        tf.maximum(tf.minimum(side, tf.cast(most, side.dtype)), 1)
+        for side, most in ((rows, most_rows), (columns, most_columns))
+    ]
     return Geometry(cropped, size, None)
 
 
-def _before_crop(sides, wanted):
+def _before_crop(sides, resize_size):
     """Returns the size before the crop; a number is the short side, and the long one is cut."""
-    if not isinstance(wanted, int):
-        return list(wanted)
-    return [side * wanted // tf.minimum(*sides) for side in sides]
+    if not isinstance(resize_size, int):
+        return list(resize_size)
+    return [side * resize_size // tf.minimum(*sides) for side in sides]
 
 
 def _middle(resized, size):
@@ -192,8 +191,8 @@ EVALUATION_STEPS = {
     "resize": EvaluationSteps(_whole_geometry, "filter"),
     "resize_small_central_crop": EvaluationSteps(_small_geometry, "area", "down"),
     "resize_central_crop": EvaluationSteps(_large_geometry, "filter", "down"),
-    "huggingface": EvaluationSteps(_hugging_face_geometry, "pillow"),
-    "torchvision": EvaluationSteps(_torchvision_geometry, "pillow"),
+    "huggingface": EvaluationSteps(_short_side_geometry(_middle), "pillow"),
+    "torchvision": EvaluationSteps(_short_side_geometry(_even_middle), "pillow"),
     "keras_hub": EvaluationSteps(_keras_hub_geometry, "filter", "nearest"),
 }
 

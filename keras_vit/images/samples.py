@@ -11,7 +11,6 @@ import io
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -141,7 +140,7 @@ def read_images(
     return images
 
 
-def pixels_of(image: Any) -> np.ndarray:
+def pixels_of(image: str | bytes | np.ndarray) -> np.ndarray:
     """Returns the pixels of one of `listing.as_images`, uint8 `(H, W, 3)`.
 
     Raises:

@@ -214,11 +214,11 @@ def transcoded_file(path: str | os.PathLike, folder: str | os.PathLike) -> str:
     """
     path = pathlib.Path(path)
     encoded = path.read_bytes()
-    found = transcoded(encoded)
-    if found is encoded:
+    decodable = transcoded(encoded)
+    if decodable is encoded:
         return str(path)
     made = pathlib.Path(folder) / f"{len(os.listdir(folder))}-{path.stem}.png"
-    made.write_bytes(found)
+    made.write_bytes(decodable)
     return str(made)
 
 
@@ -243,7 +243,7 @@ def _opened(encoded, kind):
     """A Pillow image of a file's content, of what `kind_of` returns; its pixels are not decoded."""
     if kind == "HEIF":
         import_optional("pillow_heif", "A HEIC image", "heif").register_heif_opener()
-    image: Any = Image.open(io.BytesIO(encoded), formats=[kind])
+    image = Image.open(io.BytesIO(encoded), formats=[kind])
     pixels = image.width * image.height  # Read from the header.
     if pixels > MAX_PIXELS:
         raise ValueError(
