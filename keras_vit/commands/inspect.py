@@ -31,7 +31,7 @@ class Inspect(Command):
     def run(self) -> None:
         """Writes the figures and prints the path of the page."""
         from keras_vit.images.listing import image_files
-        from keras_vit.inspection import write_report
+        from keras_vit.inspection import InspectedModel, write_report
 
         image_files(self.images)  # A wrong path is reported before the model is read.
         opened = self.model.open()
@@ -41,12 +41,14 @@ class Inspect(Command):
             class_names = [name for _, name in imagenet_classes()]
         written = write_report(
             self.output,
-            opened.model,
-            opened.preprocessing,
+            InspectedModel(
+                opened.model,
+                opened.preprocessing,
+                class_names,
+                opened.description.labels.limits,
+                opened.name,
+            ),
             self.images,
-            class_names=class_names,
-            thresholds=opened.description.labels.limits,
-            name=opened.name,
             num_pictures=self.num_pictures,
             batch_size=self.batch_size,
             progress=print,

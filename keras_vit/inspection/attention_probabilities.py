@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import keras
 import numpy as np
@@ -13,10 +13,15 @@ from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.layers import EncoderBlock, SplitLines
 
+if TYPE_CHECKING:
+    from keras_vit.classifier import Classifier
+
+    AnyModel: TypeAlias = keras.Model | Classifier
+
 QUERIES = ("token", "patches")
 
 
-def attention_by_layer(model: Any, images: Any) -> Iterator[tuple[str, np.ndarray]]:
+def attention_by_layer(model: AnyModel, images: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the attention probabilities of a model, one layer at a time.
 
     Equation 7 of the paper, before dropout, as the model's own blocks compute it. Memory
@@ -54,7 +59,7 @@ def attention_by_layer(model: Any, images: Any) -> Iterator[tuple[str, np.ndarra
     )
 
 
-def attention_maps(model: Any, images: Any) -> list[np.ndarray]:
+def attention_maps(model: AnyModel, images: np.ndarray) -> list[np.ndarray]:
     """Returns the attention probabilities of all layers of a model.
 
     They take `4 B L heads T^2` bytes for L layers; `attention_by_layer` holds one layer.
@@ -84,7 +89,7 @@ def has_rollout(model: keras.Model) -> bool:
 
 
 def attention_of_batches(
-    model: Any, images: Any, batch_size: int
+    model: AnyModel, images: np.ndarray, batch_size: int
 ) -> Iterator[tuple[TokenLayout, Iterator[np.ndarray]]]:
     """Yields the layout of the tokens and the attention of each layer, for a few images at a time.
 
@@ -108,18 +113,18 @@ def attention_of_batches(
         yield layout, (attention for _, attention in attention_by_layer(model, batch))
 
 
-def check_images(model: Any, images: Any) -> tuple[int, int]:
+def check_images(model: keras.Model, images: np.ndarray) -> tuple[int, int]:
     """Returns the pixels (height, width) of images.
 
     Raises:
         ValueError: If the images do not have the model's input shape.
     """
-    wanted, shape = tuple(model.input_shape), tuple(np.shape(images))
+    expected, shape = tuple(model.input_shape), tuple(np.shape(images))
     if len(shape) != 4 or any(
-        side not in (None, received) for side, received in zip(wanted[1:], shape[1:], strict=True)
+        side not in (None, received) for side, received in zip(expected[1:], shape[1:], strict=True)
     ):
         raise ValueError(
-            f"Images must have the model's input shape {wanted}. Received: shape {shape}"
+            f"Images must have the model's input shape {expected}. Received: shape {shape}"
         )
     return shape[1:3]
 
@@ -178,7 +183,7 @@ class TokenLayout:
         return row.reshape(*row.shape[:-1], *self.grid)
 
 
-def token_layout(model: Any, image_size: tuple[int, int] | None = None) -> TokenLayout:
+def token_layout(model: AnyModel, image_size: tuple[int, int] | None = None) -> TokenLayout:
     """Returns the layout of a model's tokens.
 
     Args:
@@ -211,13 +216,13 @@ def token_layout(model: Any, image_size: tuple[int, int] | None = None) -> Token
     )
 
 
-def keras_model(model: Any) -> Any:
+def keras_model(model: AnyModel) -> keras.Model:
     """Returns the `keras.Model` of a `Classifier`, or the model itself."""
     return model if hasattr(model, "layers") else model.model
 
 
 def run_by_operation(
-    model: keras.Model, images: Any, wanted: Callable, call: Callable
+    model: keras.Model, images: np.ndarray, wanted: Callable, call: Callable
 ) -> Iterator[Any]:
     """Runs a functional model one operation at a time, up to the last wanted operation.
 
@@ -242,12 +247,12 @@ def run_by_operation(
         for index, node in enumerate(layer["inbound_nodes"])
     }
     (name,) = [layer.name for layer in model.layers if isinstance(layer, keras.layers.InputLayer)]
-    values, found = {(name, 0): [images]}, {}
+    values, results = {(name, 0): [images]}, {}
 
     def outputs_of(key):
         if key not in values:
             args, kwargs = filled(calls[key])
-            outputs, found[key] = call(operations[key[0]], args, kwargs)
+            outputs, results[key] = call(operations[key[0]], args, kwargs)
             values[key] = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         return values[key]
 
@@ -267,4 +272,4 @@ def run_by_operation(
     for key in calls:
         if wanted(operations[key[0]]):
             outputs_of(key)
-            yield found.pop(key)
+            yield results.pop(key)

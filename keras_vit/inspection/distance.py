@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keras_vit.inspection.attention_probabilities import attention_of_batches
 from keras_vit.utils.plots import new_figure
+
+if TYPE_CHECKING:
+    from keras_vit.inspection.attention_probabilities import AnyModel
 
 
 def attention_distance(
@@ -44,7 +47,9 @@ def attention_distance(
     return np.where(count > 0, means.sum(axis=-1) / np.maximum(count, 1), np.nan)
 
 
-def mean_attention_distance(model: Any, images: Any, *, batch_size: int = 8) -> np.ndarray:
+def mean_attention_distance(
+    model: AnyModel, images: np.ndarray, *, batch_size: int = 8
+) -> np.ndarray:
     """Returns the mean attention distance over images, of each head of each layer.
 
     Memory holds the attention of one layer for one batch.
@@ -63,7 +68,7 @@ def mean_attention_distance(model: Any, images: Any, *, batch_size: int = 8) -> 
     distances = []
     for layout, by_layer in attention_of_batches(model, images, batch_size):
         shape = layout.grid, layout.patch_size, layout.num_prefix_tokens
-        distances.append(np.stack([attention_distance(found, *shape) for found in by_layer]))
+        distances.append(np.stack([attention_distance(layer, *shape) for layer in by_layer]))
     return np.concatenate(distances, axis=1).mean(axis=1)
 
 

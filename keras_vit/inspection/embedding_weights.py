@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -16,10 +16,13 @@ from keras_vit.layers import (
 )
 from keras_vit.utils.plots import evenly_spread, new_figure
 
+if TYPE_CHECKING:
+    from keras_vit.inspection.attention_probabilities import AnyModel
+
 MAX_MATRICES = 12  # Most tables in a drawing; evenly spread ones are drawn if there are more.
 
 
-def filter_components(model: Any, count: int = 28) -> tuple[np.ndarray, np.ndarray]:
+def filter_components(model: AnyModel, count: int = 28) -> tuple[np.ndarray, np.ndarray]:
     """Returns the principal components of a model's first filters.
 
     They are the filters of the patch embedding or, in hybrids and ResNets, the standardised
@@ -91,7 +94,7 @@ def draw_filters(components: np.ndarray) -> Any:
     return figure
 
 
-def position_similarity(model: Any) -> dict[str, np.ndarray]:
+def position_similarity(model: AnyModel) -> dict[str, np.ndarray]:
     """Returns the cosine similarities of a model's position embeddings.
 
     Prefix tokens are left out.
@@ -114,23 +117,23 @@ def position_similarity(model: Any) -> dict[str, np.ndarray]:
         ValueError: If the model has no position embeddings; biases are none.
     """
     model = keras_model(model)
-    found = {}
+    similarities = {}
     for layer in model.layers:
         if isinstance(layer, PositionEmbedding2D):
-            found[f"{layer.name}/x"] = cosine_similarity(_array(layer.x_embedding))
-            found[f"{layer.name}/y"] = cosine_similarity(_array(layer.y_embedding))
+            similarities[f"{layer.name}/x"] = cosine_similarity(_array(layer.x_embedding))
+            similarities[f"{layer.name}/y"] = cosine_similarity(_array(layer.y_embedding))
         elif isinstance(layer, PositionEmbedding):
             patches = _array(layer.embedding)[0, layer.num_prefix_tokens :]
-            found[layer.name] = cosine_similarity(patches).reshape(*layer.grid, *layer.grid)
+            similarities[layer.name] = cosine_similarity(patches).reshape(*layer.grid, *layer.grid)
         elif isinstance(layer, RelativeEncoderBlock):
-            found[layer.name] = _similarity_of_offsets(layer.attention)
+            similarities[layer.name] = _similarity_of_offsets(layer.attention)
         elif isinstance(layer, AxialUnit):
             for axis in ("row", "column"):
                 attention = getattr(layer.attention, axis)
-                found[f"{layer.name}/{axis}"] = _similarity_of_offsets(attention)
-    if not found:
+                similarities[f"{layer.name}/{axis}"] = _similarity_of_offsets(attention)
+    if not similarities:
         raise ValueError(f"The model must have position embeddings. Received: {model.name}")
-    return found
+    return similarities
 
 
 def cosine_similarity(vectors: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,15 +29,43 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import atomic_folder, check_folder
 from keras_vit.utils.plots import evenly_spread, new_figure
 
+if TYPE_CHECKING:
+    import keras
+
+    from keras_vit.classifier import Classifier
+
+
+NUM_IMAGES = 128  # For the attention distance, as in the paper; evenly spread ones of more.
+
+
+@dataclasses.dataclass(frozen=True)
+class InspectedModel:
+    """A model that a report is written on.
+
+    Args:
+        model: A functional `keras.Model` of the package, or a `Classifier`.
+        preprocessing: The preprocessing from an image to the model's input.
+        class_names: Names of the model's classes, for predictions in the titles, or None.
+        thresholds: For a multi-label model, the probability of each label above which an image has
+            it; None for other models.
+        name: The heading of the page; by default the model's name.
+    """
+
+    model: keras.Model | Classifier
+    preprocessing: Preprocessing
+    class_names: Sequence[str] | None = None
+    thresholds: Sequence[float] | None = None
+    name: str | None = None
+
 
 @dataclasses.dataclass
 class _Inspected:
     """The model and its images: `images` are inputs, `originals` the first few files."""
 
-    model: Any
+    model: keras.Model
     image_size: tuple[int, int]
     batch_size: int
-    images: Any = ()
+    images: np.ndarray | tuple[()] = ()
     originals: Sequence[np.ndarray] = ()
     regions: Sequence[tuple] = ()
     titles: Sequence[str] = ()
@@ -117,30 +145,19 @@ _FIGURES = {
 
 def write_report(
     folder: str | os.PathLike,
-    model: Any,
-    preprocessing: Preprocessing,
+    inspected: InspectedModel,
     images: Iterable[str | os.PathLike] = (),
     *,
-    class_names: Sequence[str] | None = None,
-    thresholds: Sequence[float] | None = None,
-    name: str | None = None,
-    num_images: int = 128,
     num_pictures: int = 4,
     batch_size: int = 8,
-    progress: Callable[[str], Any] | None = None,
+    progress: Callable[[str], object] | None = None,
 ) -> list[str]:
     """Writes PNG, SVG and NPZ of all figures that apply, and `index.html` with all of them.
 
     Args:
         folder: New or empty. It appears at the end, in one rename.
-        model: A functional `keras.Model` of the package, or a `Classifier`.
-        preprocessing: The preprocessing from an image to the model's input.
+        inspected: The model, and what is known of it.
         images: Image files and folders of images; without any, only weights are drawn.
-        class_names: Names of the model's classes, for predictions in the titles, or None.
-        thresholds: For a multi-label model, the probability of each label above which an image has
-            it; None for other models.
-        name: The heading of the page; by default the model's name.
-        num_images: Most images for the attention distance, at least 1; evenly spread ones of more.
         num_pictures: Most images whose attention is drawn, at least 1.
         batch_size: Images that run at once.
         progress: Function that is called with a line of text for each figure.
@@ -154,16 +171,15 @@ def write_report(
         OSError: If a file cannot be read or written.
     """
     new_figure((1, 1))  # Raises at once without matplotlib.
-    folder, images = pathlib.Path(folder), list(images)
+    folder, paths = pathlib.Path(folder), list(images)
     check_folder(folder)
-    inspected = _Inspected(keras_model(model), preprocessing.image_size, batch_size)
-    if images:
-        _read_images(
-            inspected, images, preprocessing, class_names, thresholds, num_images, num_pictures
-        )
+    image_size = inspected.preprocessing.image_size
+    seen = _Inspected(keras_model(inspected.model), image_size, batch_size)
+    if paths:
+        _read_images(seen, paths, inspected, num_pictures)
     facts = {
-        "image size (height x width)": "{} x {}".format(*preprocessing.image_size),
-        "images": len(inspected.images),
+        "image size (height x width)": "{} x {}".format(*image_size),
+        "images": len(seen.images),
     }
     parts, left_out = [facts_table(facts.items())], []
     with atomic_folder(folder) as scratch:
@@ -171,48 +187,47 @@ def write_report(
             if progress:
                 progress(f"{title} ...")
             try:
-                arrays, pictures = make(inspected)
+                arrays, pictures = make(seen)
             except ValueError as error:
                 left_out.append(f"{title} is left out. {error}")
                 continue
             np.savez(scratch / f"{figure}.npz", **arrays)
             parts += [heading(title), *_save(scratch, pictures)]
         parts += map(paragraph, left_out)
-        write_page(scratch / "index.html", name or inspected.model.name, *parts)
+        write_page(scratch / "index.html", inspected.name or seen.model.name, *parts)
         return sorted(path.name for path in scratch.iterdir())
 
 
-def _read_images(
-    inspected, paths, preprocessing, class_names, thresholds, num_images, num_pictures
-):
-    files = evenly_spread(image_files(paths), num_images)
+def _read_images(seen, paths, inspected, num_pictures):
+    preprocessing = inspected.preprocessing
+    files = evenly_spread(image_files(paths), NUM_IMAGES)
     # Drawn images first, spread over all files: images of one folder often have one class.
-    shown = evenly_spread(files, num_pictures)
+    drawn = evenly_spread(files, num_pictures)
     originals: list[np.ndarray] = []
     inputs: list[np.ndarray] = []
-    for file in dict.fromkeys([*shown, *files]):
+    for file in dict.fromkeys([*drawn, *files]):
         (image,) = read_images([file])
-        if len(originals) < len(shown):
+        if len(originals) < len(drawn):
             originals.append(image)
         inputs.append(np.asarray(apply_preprocessing(image, preprocessing)))
-    inspected.images = np.stack(inputs)
-    inspected.originals = originals
-    inspected.regions = [seen_region(image.shape[:2], preprocessing) for image in originals]
-    inspected.titles = [pathlib.Path(file).name for file in shown]
-    if class_names is not None:
-        scores = predict_batch(inspected.model, inspected.first_images)
-        inspected.titles = [
-            f"{name}: {_predicted(class_names, row, thresholds)}"
-            for name, row in zip(inspected.titles, scores, strict=True)
+    seen.images, seen.originals = np.stack(inputs), originals
+    seen.regions = [seen_region(image.shape[:2], preprocessing) for image in originals]
+    seen.titles = [pathlib.Path(file).name for file in drawn]
+    if inspected.class_names is not None:
+        scores = predict_batch(seen.model, seen.first_images)
+        seen.titles = [
+            f"{name}: {_predicted(inspected, row)}"
+            for name, row in zip(seen.titles, scores, strict=True)
         ]
 
 
-def _predicted(class_names, row, thresholds):
+def _predicted(inspected, row):
     """The most likely class with its probability; with thresholds all labels above them."""
     chosen = [row.argmax()]
-    if thresholds is not None:
-        chosen = sorted(np.flatnonzero(row > np.array(thresholds)), key=lambda k: -row[k])
-    return ", ".join(f"{class_names[k]} {row[k]:.1%}" for k in chosen) or "no label"
+    if inspected.thresholds is not None:
+        labels = np.flatnonzero(row > np.array(inspected.thresholds))
+        chosen = sorted(labels, key=lambda k: -row[k])
+    return ", ".join(f"{inspected.class_names[k]} {row[k]:.1%}" for k in chosen) or "no label"
 
 
 def seen_region(

@@ -171,17 +171,17 @@ def line_chart(
         y_label: What y is.
     """
     arrays = {name: np.array(list(points), float) for name, points in lines.items() if points}
-    known = {name: points[np.isfinite(points).all(axis=1)] for name, points in arrays.items()}
-    known = {name: points for name, points in known.items() if len(points)}
-    if not known:
+    finite = {name: points[np.isfinite(points).all(axis=1)] for name, points in arrays.items()}
+    finite = {name: points for name, points in finite.items() if len(points)}
+    if not finite:
         return ""
-    every = np.concatenate(list(known.values()))
-    low, high = every.min(axis=0), every.max(axis=0)
+    all_points = np.concatenate(list(finite.values()))
+    low, high = all_points.min(axis=0), all_points.max(axis=0)
     low[1] = min(low[1], 0.0)
     spans = np.where(high > low, high - low, 1.0)
     inner = np.array([_WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM])
     drawn, legend = [], []
-    for number, (name, points) in enumerate(known.items()):
+    for number, (name, points) in enumerate(finite.items()):
         color = _COLORS[number % len(_COLORS)]
         places = (points - low) / spans * inner
         places = places * (1, -1) + (_LEFT, _HEIGHT - _BOTTOM)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -17,6 +17,9 @@ from keras_vit.inspection.attention_probabilities import (
 )
 from keras_vit.layers import EncoderBlock
 from keras_vit.utils.plots import colored, new_figure
+
+if TYPE_CHECKING:
+    from keras_vit.inspection.attention_probabilities import AnyModel
 
 # Small images are magnified to this short side in pixels, so that titles fit.
 MIN_PICTURE = 240
@@ -52,7 +55,7 @@ def rollout(attention: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def attention_rollout(
-    model: Any, images: Any, *, query: str | None = None, batch_size: int = 8
+    model: AnyModel, images: np.ndarray, *, query: str | None = None, batch_size: int = 8
 ) -> np.ndarray:
     """Returns the Attention Rollout from a query to the patches of images.
 
@@ -114,13 +117,13 @@ class RolloutModel(keras.layers.Layer):
         operations = self.model.operations  # In the order of the graph.
         others = [next(o.name for o in operations if o.output is x) for x in self.also]
         names = [*others, operations[-1].name]
-        found = {}
+        values = {}
 
         def call(operation, args, kwargs):
             if isinstance(operation, EncoderBlock):
                 return operation(*args, **kwargs, return_attention=True)
-            found[operation.name] = operation(*args, **kwargs)
-            return found[operation.name], None
+            values[operation.name] = operation(*args, **kwargs)
+            return values[operation.name], None
 
         def wanted(operation):
             return isinstance(operation, EncoderBlock) or operation.name in names
@@ -137,7 +140,7 @@ class RolloutModel(keras.layers.Layer):
             row = result[:, 0, first:]
         else:
             row = ops.mean(result[:, first:, first:], axis=1)
-        *others, outputs = (found[name] for name in names)
+        *others, outputs = (values[name] for name in names)
         return outputs, ops.reshape(row, (-1, *self.layout.grid)), *others
 
     def compute_output_spec(self, images):

@@ -68,8 +68,7 @@ def test_other_architectures_have_the_figures_that_apply(
     file = write_picture(tmp_path / "wide.png", pixels)
     inspection.write_report(
         tmp_path / "out",
-        random_model(config, shape),
-        Preprocessing(shape[:2]),
+        inspection.InspectedModel(random_model(config, shape), Preprocessing(shape[:2])),
         [file],
         num_pictures=1,
     )
