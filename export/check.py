@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,6 +50,9 @@ from .formats import (
     format_of,
     read_facts,
 )
+
+if TYPE_CHECKING:
+    from .check_images import CheckImages
 
 # Largest difference of probabilities from those that an export gave when it was written.
 TOLERANCE = 1e-3
@@ -172,8 +175,11 @@ def compare(
         )
     same = (expected.argmax(axis=1) == received.argmax(axis=1)).astype("float64")
     if thresholds is not None:
-        known, given = (scores > np.array(thresholds) for scores in (expected, received))
-        both, either = (known & given).sum(axis=1), (known | given).sum(axis=1)
+        expected_labels, received_labels = (
+            scores > np.array(thresholds) for scores in (expected, received)
+        )
+        both = (expected_labels & received_labels).sum(axis=1)
+        either = (expected_labels | received_labels).sum(axis=1)
         same = np.divide(both, either, out=same, where=either > 0)
     difference = np.abs(expected.astype("float64") - received)
     return SignatureCheck(
@@ -223,8 +229,7 @@ def run_export(
     """
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
-        known = {"serve": np.zeros(0)} if images is None else images
-        np.savez(scratch / "images.npz", **known)
+        np.savez(scratch / "images.npz", **({"serve": np.zeros(0)} if images is None else images))
         decodable = [os.path.abspath(transcoded_file(file, folder)) for file in files]
         (scratch / "files.json").write_text(json.dumps(decodable), encoding="utf-8")
         arguments = (format_of(path).name, os.fspath(path), folder)
@@ -283,8 +288,8 @@ def _answers(name, signature, files, images, texts):
     if not (images.size or signature.takes_files or signature.takes_pixels):
         from keras_vit.images.decoding import apply_preprocessing
 
-        known = required(read_facts(texts)[0].preprocessing, "preprocessing")
-        images = np.stack([apply_preprocessing(read_pixels(file), known) for file in files])
+        preprocessing = required(read_facts(texts)[0].preprocessing, "preprocessing")
+        images = np.stack([apply_preprocessing(read_pixels(file), preprocessing) for file in files])
     probabilities, seconds = [], []
     for index in [0] * WARM_UP_CALLS + list(range(len(files))):
         if signature.takes_files:
@@ -311,10 +316,9 @@ def _answers(name, signature, files, images, texts):
 def compare_with_keras(
     path: str | os.PathLike,
     classifiers: Mapping[str, Classifier],
-    files: Sequence[str],
+    images: CheckImages,
     notes: Iterable[str] = (),
     *,
-    golden: Sequence[str] = (),
     time_limit: float | None = None,
 ) -> tuple[ExportReport, dict[str, np.ndarray]]:
     """Runs an export in a new process and compares its probabilities with Keras's.
@@ -323,37 +327,36 @@ def compare_with_keras(
         path: The export.
         classifiers: The exported classifiers by the suffix of their signatures: "" for
             `serve`, "_384x384" for `serve_384x384`.
-        files: Image files.
+        images: The images to check it on, and those it will hold, which it answers alone.
         notes: Remarks for the user, kept in the report.
-        golden: Further image files, which the export answers alone.
         time_limit: See `run_export`.
 
     Returns:
-        The `ExportReport`, and the export's answers to `golden` by signature, `(N, K)`.
+        The `ExportReport`, and the export's answers to `images.golden` by signature, `(N, K)`.
 
     Raises:
         ValueError: If the export cannot be run or gives another number of classes.
     """
     from .check_images import load_images
 
-    count = len(files)
-    images = {
-        f"serve{suffix}": load_images(classifier, [*files, *golden])
+    files, count = [*images.files, *images.golden], len(images.files)
+    inputs = {
+        f"serve{suffix}": load_images(classifier, files)
         for suffix, classifier in classifiers.items()
     }
-    answers = run_export(path, [*files, *golden], images, time_limit=time_limit)
+    answers = run_export(path, files, inputs, time_limit=time_limit)
     checks = []
     for suffix, classifier in classifiers.items():
-        inputs = images[f"serve{suffix}"][:count]
+        batch = inputs[f"serve{suffix}"][:count]
         size = answers.get(f"serve{suffix}/input_size")
         if size is not None:
             read = functools.partial(_read_as_program, size=size if size.all() else None)
-            inputs = load_images(classifier, files, read)
+            batch = load_images(classifier, images.files, read)
         expected, keras_seconds = [], []
-        predict_batch(classifier.model, inputs[:1])  # Compiles.
+        predict_batch(classifier.model, batch[:1])  # Compiles.
         for index in range(count):
             start = time.perf_counter()
-            expected.append(predict_batch(classifier.model, inputs[index : index + 1])[0])
+            expected.append(predict_batch(classifier.model, batch[index : index + 1])[0])
             keras_seconds.append(time.perf_counter() - start)
         for signature in (f"{kind}{suffix}" for kind in SIGNATURES):
             if f"{signature}/probabilities" in answers:
@@ -366,10 +369,23 @@ def compare_with_keras(
                     thresholds=classifier.thresholds,
                 )
                 checks.append(check)
-    found = (os.fspath(path), format_of(path).name, size_of(path))
-    report = ExportReport(*found, count, tuple(checks), tuple(notes))
-    kept = {name: answers.get(f"{name}/probabilities") for name in SIGNATURES}
-    return report, {name: rows[count:] for name, rows in kept.items() if rows is not None}
+    golden = {
+        name: answers[f"{name}/probabilities"][count:]
+        for name in SIGNATURES
+        if f"{name}/probabilities" in answers
+    }
+    return _report(path, count, checks, notes), golden
+
+
+def _report(path, num_images, checks, notes):
+    return ExportReport(
+        path=os.fspath(path),
+        format=format_of(path).name,
+        size=size_of(path),
+        num_images=num_images,
+        checks=tuple(checks),
+        notes=tuple(notes),
+    )
 
 
 def _read_as_program(file, size):
@@ -381,23 +397,22 @@ def _read_as_program(file, size):
 # What an export holds, to be verified anywhere
 
 
-def golden_json(files: Sequence[str], answers: Mapping[str, np.ndarray], *, synthetic: bool) -> str:
+def golden_json(images: CheckImages, answers: Mapping[str, np.ndarray]) -> str:
     """Returns the text of `golden.json`: a few images with the export's answers.
 
     Args:
-        files: PNG files of N images.
-        answers: By signature, an array `(N, K)`.
-        synthetic: Whether the images are made by this package instead of photos.
+        images: The images of the export.
+        answers: By signature, its answers to the golden ones, `(N, K)`.
     """
     samples = [
         {
-            "synthetic": synthetic,
+            "synthetic": images.has_synthetic_golden,
             "png": base64.b64encode(pathlib.Path(file).read_bytes()).decode(),
             "answers": {
                 name: [float(f"{p:.7g}") for p in rows[index]] for name, rows in answers.items()
             },
         }
-        for index, file in enumerate(files)
+        for index, file in enumerate(images.golden)
     ]
     return json.dumps(samples)
 
@@ -489,10 +504,11 @@ def verify(
         if classifier is not None:
             from keras_vit.opening import open_classifier  # With Keras.
 
-            from .check_images import found_check_images
+            from .check_images import check_images_of
 
             classifier = open_classifier(classifier)
-            files, remarks = stack.enter_context(found_check_images(classifier, check_images))
+            images = stack.enter_context(check_images_of(classifier, check_images))
+            remarks = images.notes
         try:
             texts = open_export(path).texts
             check_parts(path, texts)
@@ -500,8 +516,8 @@ def verify(
             remarks = (*remarks, *describe_contents(texts))
             if classifier is None:
                 return _compare_with_golden(path, texts[GOLDEN], remarks, time_limit)
-            known = {"": classifier}
-            return compare_with_keras(path, known, files, remarks, time_limit=time_limit)[0]
+            classifiers = {"": classifier}
+            return compare_with_keras(path, classifiers, images, remarks, time_limit=time_limit)[0]
         except ImportError:
             raise
         except Exception as error:  # Each library raises different errors of damaged files.
@@ -534,8 +550,7 @@ def _compare_with_golden(path, golden, remarks, time_limit):
             )
         checks.append(check)
     note = f"Golden samples: probabilities within {TOLERANCE:.1e}."
-    found = (os.fspath(path), format_of(path).name, size_of(path))
-    return ExportReport(*found, len(samples), tuple(checks), (note, *remarks))
+    return _report(path, len(samples), checks, (note, *remarks))
 
 
 def describe_contents(texts: Mapping[str, str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import tempfile
@@ -31,7 +32,7 @@ from keras_vit.images.samples import (
 from keras_vit.images.transcoding import read_image
 
 from .artefacts import with_size
-from .formats import CALIBRATED, QuantizedFormat
+from .formats import CALIBRATED, ExportFormat, QuantizedFormat
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256
@@ -48,69 +49,118 @@ SYNTHETIC = (
 )
 
 
-@contextlib.contextmanager
-def found_check_images(
-    classifier: Classifier,
-    check_images: str | os.PathLike | Iterable | None = None,
-    only_real: bool = False,
-) -> Iterator[tuple[list[str], tuple[str, ...]]]:
-    """Yields the image files that an export is checked on, and remarks for the user.
+@dataclasses.dataclass(frozen=True)
+class CheckImages:
+    """The images of an export, as files: to be checked and calibrated on, and to be held by it.
 
-    There are at most `MAX_CHECK_IMAGES`, spread evenly over all that were found.
+    Args:
+        files: Images on which the export is compared with the Keras model.
+        notes: Remarks for the user about the images.
+        calibration: Images for the ranges of activations.
+        golden: PNG files of the images that the export holds.
+        has_synthetic_golden: Whether those are synthetic instead of photos.
+    """
+
+    files: Sequence[str]
+    notes: tuple[str, ...] = ()
+    calibration: Sequence[str] = ()
+    golden: Sequence[str] = ()
+    has_synthetic_golden: bool = False
+
+
+@contextlib.contextmanager
+def check_images_of(
+    classifier: Classifier,
+    paths: str | os.PathLike | Iterable | None = None,
+    only_real: bool = False,
+) -> Iterator[CheckImages]:
+    """Yields the images that a classifier's export is checked on.
+
+    There are at most `MAX_CHECK_IMAGES`, spread evenly over all files.
 
     Args:
         classifier: The classifier, whose samples are the default, or else synthetic images.
-        check_images: Files or folders of images.
+        paths: Files or folders of images.
         only_real: Whether synthetic images do not do.
 
     Raises:
         ValueError: If there are none.
     """
-    found = own_samples(classifier.folder) if check_images is None else check_images
-    if not found and check_images is None and only_real:
-        raise ValueError(
-            "Ranges of activations need real images, and this classifier has no samples: pass "
-            "check_images (--check-images), of which none goes into the export. "
-            f"Received: {name_of_folder(classifier.folder)}"
-        )
     with tempfile.TemporaryDirectory() as folder:
         notes: tuple[str, ...] = ()
-        if not found and check_images is None:
-            found, notes = written_images(folder, synthetic_images()), (SYNTHETIC,)
-        files = image_files(found)
-        yield [files[place] for place in spread(len(files), MAX_CHECK_IMAGES)], notes
+        if paths is None:
+            paths = own_samples(classifier.folder)
+            if not paths and only_real:
+                raise ValueError(
+                    "Ranges of activations need real images, and this classifier has no samples: "
+                    "pass check_images (--check-images), of which none goes into the export. "
+                    f"Received: {name_of_folder(classifier.folder)}"
+                )
+            if not paths:
+                paths, notes = written_images(folder, synthetic_images()), (SYNTHETIC,)
+        files = image_files(paths)
+        yield CheckImages([files[place] for place in spread(len(files), MAX_CHECK_IMAGES)], notes)
 
 
-def calibration(
-    export: QuantizedFormat, classifier: Classifier, files: Sequence[str]
-) -> tuple[Sequence[str], list[np.ndarray], tuple[str, ...]]:
-    """Returns the files to check an export on, calibration images, and remarks for the user.
-
-    Only the precisions of `CALIBRATED` have calibration images. By default they are every second
-    check image, which the check then leaves out.
+@contextlib.contextmanager
+def images_of_export(export: ExportFormat, classifier: Classifier) -> Iterator[CheckImages]:
+    """Yields all images of an export, made once.
 
     Args:
         export: The format, with its options.
         classifier: The exported classifier.
-        files: Images to check on.
 
     Raises:
-        ValueError: If there are too few images.
+        ValueError: If there are too few images, a photo cannot be read, or a number of photos is
+            asked for and there are none.
     """
-    if export.precision not in CALIBRATED:
-        return files, [], ()
+    calibrated = None
+    if isinstance(export, QuantizedFormat) and export.precision in CALIBRATED:
+        calibrated = export
+    only_real = calibrated is not None and calibrated.calibration_images is None
+    with (
+        check_images_of(classifier, export.check_images, only_real) as images,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        if calibrated is not None:
+            images = _with_calibration(images, calibrated)
+        yield _with_golden(images, export, classifier, folder)
+
+
+def _with_calibration(images, export):
+    """Takes the calibration images: by default every second one, which the check leaves out."""
+    files = images.files
     if export.calibration_images is not None:
-        ranges: Sequence[str] = image_files(export.calibration_images)
+        calibration = image_files(export.calibration_images)
     elif len(files) > 1:
-        files, ranges = files[1::2], files[::2]
+        files, calibration = files[1::2], files[::2]
     else:
         raise ValueError(
             f"precision={export.precision} needs at least two images, for calibration and for the "
             f"check. Received: {len(files)}"
         )
-    ranges = ranges[:MAX_CALIBRATION_IMAGES]
-    images = input_images(export, classifier, ranges)
-    return files, images, (f"Ranges of activations from {len(ranges)} images.",)
+    calibration = calibration[:MAX_CALIBRATION_IMAGES]
+    note = f"Ranges of activations from {len(calibration)} images."
+    return CheckImages(files, (*images.notes, note), calibration)
+
+
+def _with_golden(images, export, classifier, folder):
+    """Writes the images that the export will hold: photos, or synthetic images without any."""
+    samples, preprocessing = export.samples, classifier.preprocessing
+    files = sample_files(samples, classifier.folder, NUM_SAMPLES)
+    photos = [_shrunk(at_model_size(photo, preprocessing)) for photo in read_images(files)]
+    is_folder = samples is not None and sample_count(samples) is None
+    of = f"of {last_part(str(samples))}" if is_folder else "of the classifier's samples"
+    size = photos[0].shape[:2] if photos else preprocessing.image_size
+    line = describe_samples(len(photos), of, size, "with the export")
+    input_size = getattr(export, "input_size", None)
+    golden = [with_size(image, input_size) for image in photos or synthetic_images()]
+    return dataclasses.replace(
+        images,
+        notes=(*images.notes, f"{line[0].upper()}{line[1:]}."),
+        golden=written_images(folder, golden),
+        has_synthetic_golden=not photos,
+    )
 
 
 def input_images(
@@ -118,7 +168,7 @@ def input_images(
 ) -> list[np.ndarray]:
     """Returns image files as an export takes them, without the batch's dimension."""
     if export.input == "float":
-        return list(load_images(classifier, files))
+        return list(load_images(classifier, files)) if files else []
     size = getattr(export, "input_size", None)
     return [with_size(pixels, size) for pixels in read_images(files)]
 
@@ -149,38 +199,6 @@ def load_images(
         apply_preprocessing(image, classifier.preprocessing) for image in read_images(files, read)
     )
     return np.stack([np.asarray(image) for image in images])
-
-
-def golden_files(
-    folder: str | os.PathLike,
-    classifier: Classifier,
-    samples: str | int | None = None,
-    input_size: tuple[int, int] | None = None,
-) -> tuple[list[str], bool, str]:
-    """Writes the images that an export will hold.
-
-    Args:
-        folder: An empty folder for them.
-        classifier: The exported classifier.
-        samples: The option of the export.
-        input_size: The only size of pixels that the export takes, if it has one.
-
-    Returns:
-        PNG files of photos, or of synthetic images where there are none; whether they are
-        synthetic; and the sentence about photos among them.
-
-    Raises:
-        ValueError: If a photo cannot be read, or a number is asked for and there are none.
-    """
-    known = classifier.preprocessing
-    found = sample_files(samples, classifier.folder, NUM_SAMPLES)
-    photos = [_shrunk(at_model_size(photo, known)) for photo in read_images(found)]
-    images = [with_size(image, input_size) for image in photos or synthetic_images()]
-    is_folder = samples is not None and sample_count(samples) is None
-    of = f"of {last_part(str(samples))}" if is_folder else "of the classifier's samples"
-    size = photos[0].shape[:2] if photos else known.image_size
-    line = describe_samples(len(photos), of, size, "with the export")
-    return written_images(folder, images), not photos, line
 
 
 def _shrunk(image):

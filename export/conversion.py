@@ -231,8 +231,8 @@ def _write_official(converted, destination, overwrite):
 
 def _noted(converted):
     """What only this package reads in a file of weights: the description without class names."""
-    known = converted.description
-    return dataclasses.replace(known, labels=Labels(task=known.labels.task))
+    description = converted.description
+    return dataclasses.replace(description, labels=Labels(task=description.labels.task))
 
 
 def _write_timm(converted, destination, overwrite):

@@ -38,18 +38,18 @@ PROCESSORS: dict[str, tuple[str, ...]] = {
 }
 
 
-def outside(found: Sequence[tuple[str, str]], processor: str) -> list[str]:
+def outside(in_file: Sequence[tuple[str, str]], processor: str) -> list[str]:
     """Returns the operations that a processor does not take: name, layer, whose.
 
     Args:
-        found: The `operations` of a TFLite file.
+        in_file: The `operations` of a TFLite file.
         processor: A key of `PROCESSORS`.
     """
     with pathlib.Path(__file__).with_name("delegates.csv").open(encoding="utf-8") as file:
         tables = {row["operation"]: row for row in csv.DictReader(file)}
     return [
         f"{name} of {layer} ({DELEGATES[column]})"
-        for name, layer in found
+        for name, layer in in_file
         for column in PROCESSORS[processor]
         if tables.get(name, {}).get(column) != "yes"
     ]
@@ -66,18 +66,19 @@ def checked(content: bytes, processor: str, tokens: int | None = None) -> tuple[
     Raises:
         ValueError: If it does not take one; the error names the layer that made it.
     """
-    found = operations(content)
-    wrong = outside(found, processor)
+    in_file = operations(content)
+    wrong = outside(in_file, processor)
     if wrong:
         raise ValueError(
             f"Every operation of an export for a {processor.upper()} must be one that it takes; "
             f"export for the CPU instead. Received: {'; '.join(wrong[:5])}"
         )
     titles = " and ".join(DELEGATES[column] for column in PROCESSORS[processor])
-    kinds = len({name for name, _ in found})
+    count, kinds = len(in_file), len({name for name, _ in in_file})
+    where = f", for {tokens} tokens" if tokens else ""
     remarks = [
-        f"{len(found)} operations of {kinds} kinds, all of the table of {titles} (LiteRT {LITERT})"
-        + (f", for {tokens} tokens." if tokens else "."),
+        f"{count} operations of {kinds} kinds, all of the table of {titles} (LiteRT {LITERT})"
+        f"{where}.",
         "unzip -p FILE app.md prints the lines of Kotlin and Swift that prepare the pixels.",
     ]
     if processor == "npu" and tokens and tokens > 2 and (tokens - 1).bit_count() == 1:

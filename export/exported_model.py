@@ -77,12 +77,12 @@ def exported_model(
     else:
         shape = (*preprocessing.image_size, channels)
         values = images = keras.Input(shape, dtype="float32", name="images")
-    found = _outputs(model, values, outputs)
-    probabilities = ops.cast(found.pop("scores"), "float32")
+    answer = _outputs(model, values, outputs)
+    probabilities = ops.cast(answer.pop("scores"), "float32")
     valid = _all_finite(probabilities)
     if input == "float":
         valid = ops.logical_and(_all_finite(images), valid)
-    return keras.Model(images, {"probabilities": probabilities, "valid": valid, **found})
+    return keras.Model(images, {"probabilities": probabilities, "valid": valid, **answer})
 
 
 def _outputs(model, values, outputs):
@@ -94,15 +94,14 @@ def _outputs(model, values, outputs):
         if head is None:
             raise ValueError(f"The output features needs a model with a head: {model.name}")
         inside[FEATURES] = head.input
-    found = {}
+    answer = {}
     if ATTENTION in outputs:  # Raises for a model without.
-        scores, found[ATTENTION], *others = RolloutModel(model, tuple(inside.values()))(values)
+        scores, answer[ATTENTION], *others = RolloutModel(model, tuple(inside.values()))(values)
     elif inside:
         scores, *others = keras.Model(model.inputs, [model.outputs[0], *inside.values()])(values)
     else:
         scores, others = model(values), []
-    found.update(zip(inside, others, strict=True))
-    return {**found, "scores": scores}
+    return {**answer, **dict(zip(inside, others, strict=True)), "scores": scores}
 
 
 def float32_model(model: keras.Model) -> keras.Model:

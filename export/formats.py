@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from keras_vit.classifier import Classifier
 
+    from .check_images import CheckImages
+
 
 # What a file takes: uint8 pixels of any size, or the model's own input.
 INPUTS = ("uint8", "float")
@@ -145,14 +147,12 @@ class Written(NamedTuple):
     """Facts about an export that was written, for its texts and its check.
 
     Args:
-        check_files: The images to check it on.
         notes: Remarks for the user.
         texts: Further texts of `NAMES`, by name.
         variants: Further classifiers in it, by the suffix of their signatures: "_384x384" for
             `serve_384x384`.
     """
 
-    check_files: Sequence[str]
     notes: tuple[str, ...] = ()
     texts: Mapping[str, str] = {}
     variants: Mapping[str, Classifier] = {}
@@ -217,13 +217,13 @@ class ExportFormat(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
         """Writes the export without its texts.
 
         Args:
             path: The file, or an empty folder.
             classifier: The classifier.
-            files: Real images, to check the export on.
+            images: The images that it is calibrated on, and will be checked on.
         """
 
     @staticmethod
@@ -330,8 +330,8 @@ def format_of(path: str | os.PathLike) -> type[ExportFormat]:
             return format_type
         if format_type.suffix and path.suffix == format_type.suffix and path.is_file():
             return format_type
-    markers = any_of(known.marker for known in FORMATS.values() if known.marker)
-    suffixes = any_of(known.suffix for known in FORMATS.values() if known.suffix)
+    markers = any_of(each.marker for each in FORMATS.values() if each.marker)
+    suffixes = any_of(each.suffix for each in FORMATS.values() if each.suffix)
     raise ValueError(
         f"An export must be a folder with {markers}, or a file ending in {suffixes}. "
         f"Received: {path}{'' if path.exists() else ', which does not exist'}"

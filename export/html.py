@@ -16,7 +16,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,8 @@ from .onnx import onnx_content
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
     from keras_vit.preprocessing import Preprocessing
+
+    from .check_images import CheckImages
 
 # onnxruntime-web, with WebAssembly: browsers have it everywhere, it computes in float32 as the
 # other runtimes do, and the page contains it. LiteRT.js is larger, and WebGPU gives other numbers
@@ -101,13 +103,13 @@ class HTML(ExportFormat):
         absent="downloaded once, into Keras's cache",
     )
 
-    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
         """Writes the page; see `ExportFormat.write`."""
         folder = classifier.folder
         title = self.title or (folder.name if folder else classifier.model.name)
         parts = classifier_files(classifier, self.runtime)
         path.write_text(page(title, facts_of(classifier), parts), encoding="utf-8")
-        return Written(files)
+        return Written()
 
     @staticmethod
     def add_texts(path, texts):
@@ -121,8 +123,8 @@ class HTML(ExportFormat):
     def open(path):
         """Returns the content of a page; see `ExportFormat.open`."""
         import_playwright()
-        found = _TEXT.findall(path.read_bytes())
-        stored = {name.decode("utf-8"): text.decode("utf-8") for name, text in found}
+        elements = _TEXT.findall(path.read_bytes())
+        stored = {name.decode("utf-8"): text.decode("utf-8") for name, text in elements}
         texts = texts_of_json(stored, ELEMENTS)
         address = path.absolute().as_uri()
         return OpenedExport(texts, [path], lambda: {"serve": page_signature(address)})
@@ -150,7 +152,7 @@ def page(
     )
     values = {"title": escape(title), "facts": in_one_line(facts), "parts": "\n".join(elements)}
     places = r"\{\{(\w+)\}\}"
-    return re.sub(places, lambda found: values[found[1]], template.replace("{{script}}", script))
+    return re.sub(places, lambda match: values[match[1]], template.replace("{{script}}", script))
 
 
 def _packed(content):
@@ -287,7 +289,8 @@ def _open_page(address):
     It has no network, and sends WebSockets and early connections too to a proxy that does not
     exist, and looks up no names.
     """
-    found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next(filter(None, map(shutil.which, names)), None)
     arguments = [
         "--proxy-server=http://127.0.0.1:9",  # The port of "discard", where nothing listens.
         "--proxy-bypass-list=<-loopback>",  # Else Chromium reaches every port of this machine.
@@ -298,7 +301,7 @@ def _open_page(address):
         arguments.append("--no-sandbox")  # The sandbox does not work for root.
     playwright = import_playwright().sync_playwright().start()
     try:
-        browser = playwright.chromium.launch(executable_path=next(found, None), args=arguments)
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
     except Exception as error:
         playwright.stop()
         raise ValueError(

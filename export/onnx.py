@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
     from keras_vit.classifier import Classifier
 
+    from .check_images import CheckImages
+    from .openvino import OpenVINO
+
 OPSET = 18  # ONNX 1.13 of 2022, which all current runtimes read.
 
 # Metadata properties of a file by the names of the texts.
@@ -74,11 +77,11 @@ class ONNX(QuantizedFormat):
 
     outputs: tuple[str, ...] = further_outputs()
 
-    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
         """Writes the file; see `ExportFormat.write`."""
-        content, written = onnx_in_precision(classifier, files, self)
+        content = onnx_in_precision(classifier, images, self)
         import_export_package("onnx").save(content, path)
-        return written
+        return Written()
 
     @staticmethod
     def add_texts(path, texts):
@@ -103,29 +106,26 @@ onnx = export_function(ONNX, "as an ONNX file and checks it in ONNX Runtime")
 
 
 def onnx_in_precision(
-    classifier: Classifier,
-    files: Sequence[str],
-    options: Any,
-    *,
-    fused: bool = True,
-) -> tuple[Any, Written]:
-    """Returns a classifier as an `onnx.ModelProto` in a precision, and facts about it.
+    classifier: Classifier, images: CheckImages, options: ONNX | OpenVINO, *, fused: bool = True
+) -> Any:
+    """Returns a classifier as an `onnx.ModelProto` in a precision.
 
     Args:
         classifier: The classifier.
-        files: Real images, for the check and for calibration.
+        images: The images of the export, for calibration.
         options: An `ONNX` or `OpenVINO`.
         fused: Under "int8", whether it is for ONNX Runtime; see `quantize`.
     """
-    from .check_images import calibration
+    from .check_images import input_images
 
-    files, images, notes = calibration(options, classifier, files)
-    content = onnx_content(classifier, options.input, output_names(options.outputs))
+    outputs = output_names(options.outputs)
+    content = onnx_content(classifier, options.input, outputs)
     if options.precision == "float16":
         store_in_float16(content)
     elif options.precision == "int8":
-        content = quantize(content, images, fused=fused)
-    return content, Written(files, notes)
+        calibration = input_images(options, classifier, images.calibration)
+        content = quantize(content, calibration, fused=fused)
+    return content
 
 
 def onnx_content(classifier: Classifier, input: str, outputs: Sequence[str] = ()) -> Any:

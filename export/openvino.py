@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from keras_vit.description.description_texts import read_texts
@@ -26,6 +25,8 @@ from .onnx import onnx_in_precision, separate
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
+
+    from .check_images import CheckImages
 
 
 @documented
@@ -54,15 +55,15 @@ class OpenVINO(QuantizedFormat):
 
     outputs: tuple[str, ...] = further_outputs()
 
-    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
         """Writes the model; see `ExportFormat.write`."""
-        content, written = onnx_in_precision(classifier, files, self, fused=False)
+        content = onnx_in_precision(classifier, images, self, fused=False)
         if self.precision == "int8":
             keep_scales(content.graph)
         library = import_export_package("openvino", "openvino")
         model = openvino_core().read_model(content.SerializeToString())
         library.save_model(model, path / self.marker, compress_to_fp16=False)
-        return written
+        return Written()
 
     add_texts = staticmethod(write_texts)
 

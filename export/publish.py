@@ -8,7 +8,6 @@ import datetime
 import json
 import os
 import pathlib
-import tempfile
 from collections.abc import Iterator
 
 import keras
@@ -25,10 +24,9 @@ from keras_vit.opening import open_classifier
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
 
 from .check import ExportReport, checksums, compare_with_keras, golden_json, size_of
-from .check_images import found_check_images, golden_files
+from .check_images import images_of_export
 from .exported_model import computes_in_float32
 from .formats import (
-    CALIBRATED,
     CHECK,
     CHECKSUMS,
     GOLDEN,
@@ -81,30 +79,21 @@ def write_export(
             f"An export to {export.name} holds at most 2 GiB; export to saved_model instead. "
             f"Received: a model of {bytes_of_weights / 2**30:.2f} GiB in float32"
         )
-    # Options that only some formats have.
-    precision = getattr(export, "precision", "float32")
-    only_real = precision in CALIBRATED and getattr(export, "calibration_images", None) is None
-    size = getattr(export, "input_size", None)
     with (
-        found_check_images(classifier, export.check_images, only_real) as (files, notes),
-        tempfile.TemporaryDirectory() as scratch,
+        images_of_export(export, classifier) as images,
         new_output(path, type(export), overwrite=export.overwrite) as partial,
     ):
-        golden, synthetic, line = golden_files(scratch, classifier, export.samples, size)
+        notes = images.notes
         if not export.runs_in_tensorflow and not computes_in_float32(classifier.model):
             notes += ("The model computes in reduced precision; this is its float32 copy.",)
-        written = export.write(partial, classifier, files)
+        written = export.write(partial, classifier, images)
         model_bytes = partial.stat().st_size
         export.add_texts(partial, {**texts_of(classifier), **written.texts})
-        report, answers = compare_with_keras(
-            partial,
-            {"": classifier, **written.variants},
-            written.check_files,
-            (*notes, *written.notes, f"{line[0].upper()}{line[1:]}."),
-            golden=golden,
-        )
+        variants = {"": classifier, **written.variants}
+        report, answers = compare_with_keras(partial, variants, images, (*notes, *written.notes))
+        precision = getattr(export, "precision", "float32")  # Only some formats have others.
         notes = check_agreement(report, classifier, precision, export.minimum_agreement)
-        export.add_texts(partial, {GOLDEN: golden_json(golden, answers, synthetic=synthetic)})
+        export.add_texts(partial, {GOLDEN: golden_json(images, answers)})
         report = dataclasses.replace(
             report,
             path=os.fspath(path),

@@ -27,6 +27,8 @@ from .functions import export_function
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
 
+    from .check_images import CheckImages
+
 TOP = 5  # Classes that are named.
 
 
@@ -76,7 +78,7 @@ class SavedModel(ExportFormat):
     )
     outputs: tuple[str, ...] = further_outputs()
 
-    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
         """Writes the SavedModel; see `ExportFormat.write`."""
         import keras
 
@@ -96,7 +98,7 @@ class SavedModel(ExportFormat):
         for suffix, variant in {"": classifier, **variants}.items():
             add_signatures(archive, variant, suffix, self)
         archive.write_out(str(path), verbose=False)
-        return Written(files, variants=variants)
+        return Written(variants=variants)
 
     @staticmethod
     def add_texts(path, texts):

@@ -11,7 +11,6 @@ import re
 import tempfile
 import threading
 import zipfile
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from keras_vit.preprocessing import MAX_SIDE
@@ -36,6 +35,8 @@ from .tflite_graph import with_gpu_forms
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
+
+    from .check_images import CheckImages
 
 LABELS = "labels.txt"  # Class names in the file, to which its metadata refer.
 
@@ -146,22 +147,23 @@ class TFLite(QuantizedFormat):
         quantizer = ("ai_edge_quantizer",) if self.precision in INTEGER_PRECISIONS else ()
         return ("ai_edge_litert.interpreter", *quantizer)
 
-    def write(self, path: pathlib.Path, classifier: Classifier, files: Sequence[str]) -> Written:
+    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
         """Writes the file; see `ExportFormat.write`."""
-        from .check_images import calibration, input_images
+        from .check_images import input_images
         from .exported_model import exported_model, float32_model
 
         preprocessing, size = classifier.preprocessing, self.input_size
-        files, images, notes = calibration(self, classifier, files)
+        notes: tuple[str, ...] = ()
         model = float32_model(classifier.model)
         if self.processor == "cpu":
             model = exported_model(model, preprocessing, input=self.input, input_size=size)
         content = convert(model, self.precision)
         if self.precision in INTEGER_PRECISIONS:
-            content = quantize(content, self.precision, images)
+            calibration = input_images(self, classifier, images.calibration)
+            content = quantize(content, self.precision, calibration)
         if self.precision == "float16" or self.processor == "gpu":
-            images = input_images(self, classifier, files[:FLOAT16_IMAGES])
-            notes += float16_notes(content, images, classifier.model.name)
+            searched = input_images(self, classifier, images.files[:FLOAT16_IMAGES])
+            notes += float16_notes(content, searched, classifier.model.name)
         metadata = image_classifier_metadata(
             classifier.model.name, preprocessing.value_range if self.input == "float" else None
         )
@@ -182,7 +184,7 @@ class TFLite(QuantizedFormat):
                 "answers otherwise than predict: export for it with --input-size, the size of its "
                 "images.",
             )
-        return Written(files, notes, {APP: app})
+        return Written(notes, {APP: app})
 
     @staticmethod
     def add_texts(path, texts):

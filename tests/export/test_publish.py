@@ -108,9 +108,9 @@ def export(path, classifier, files, content):
     """Writes a TFLite file of given bytes, as an export of a classifier."""
 
     class Given(FORMATS["tflite"]):
-        def write(self, path, classifier, files):
+        def write(self, path, classifier, images):
             path.write_bytes(content)
-            return Written(files)
+            return Written()
 
     publish.write_export(Given(input="float", check_images=files), classifier, path)
 
@@ -152,10 +152,10 @@ def test_without_samples_an_export_is_checked_on_synthetic_images_which_do_not_c
     model, classifier, tmp_path
 ):
     bare = Classifier(model, classifier.class_names, classifier.preprocessing)
-    with check_images.found_check_images(bare) as (files, notes):
-        read = check_images.load_images(bare, files)
+    with check_images.check_images_of(bare) as images:
+        read = check_images.load_images(bare, images.files)
     assert read.shape == (3, *bare.preprocessing.image_size, 3)
-    assert notes == (check_images.SYNTHETIC,)
+    assert images.notes == (check_images.SYNTHETIC,)
     with pytest.raises(ValueError, match="Ranges of activations need real images"):
         keras_vit.export.tflite(bare, tmp_path / "x.tflite", precision="int8")
 
