@@ -61,7 +61,7 @@ class CompositeLayer(CalledDirectly):
                 layer.trainable = path not in frozen
 
 
-def arguments(owner: Any, *names: str) -> dict[str, Any]:
+def arguments(owner: object, *names: str) -> dict[str, Any]:
     """Returns arguments of a constructor that an object keeps under their own names."""
     return {name: getattr(owner, name) for name in names}
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 from keras import ops
@@ -89,9 +89,9 @@ class BlockCall(NamedTuple):
     """
 
     training: bool
-    seed_of: Callable[[str], Any]
+    seed_of: Callable[[str], keras.KerasTensor | None]
     shape: tuple
-    patches: Any
+    patches: keras.KerasTensor | None
     return_attention: bool
 
 

@@ -30,7 +30,7 @@ class FusedAttention(NamedTuple):
     padding: int = 0
 
 
-def fused_attention(tokens: Any, num_heads: int) -> FusedAttention | None:
+def fused_attention(tokens: keras.KerasTensor, num_heads: int) -> FusedAttention | None:
     """Returns how attention is computed in one kernel here, or None for the plain path.
 
     On JAX that is cuDNN's kernel on an NVIDIA GPU, in float16 and bfloat16; on PyTorch
@@ -146,11 +146,11 @@ def _cudnn_is_right(dtype, heads, length, units, padding):
             half = [jnp.asarray(array, dtype) for array in arrays]
             wide = [array.astype("float32") for array in half]
             fused = functools.partial(_cudnn, padding=padding)
-            found = jax.jit(functools.partial(values_and_gradients, fused))(*half)
+            received = jax.jit(functools.partial(values_and_gradients, fused))(*half)
             expected = jax.jit(functools.partial(values_and_gradients, plain))(*wide)
             errors = [
                 float(np.linalg.norm(np.asarray(a, "float32") - b) / np.linalg.norm(b))
-                for a, b in zip(found, map(np.asarray, expected), strict=True)
+                for a, b in zip(received, map(np.asarray, expected), strict=True)
             ]
         reason = f"its errors are {max(errors):.2g} of the values"
         is_right = all(error < _TOLERANCE for error in errors)  # False for NaN.

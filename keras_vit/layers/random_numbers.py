@@ -8,11 +8,10 @@ import functools
 import math
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
+from keras import KerasTensor as Tensor, ops
 
 from keras_vit.layers.fused import CalledDirectly
 
@@ -34,7 +33,7 @@ class DrawsByExample:
 
     seed_generator: keras.random.SeedGenerator
 
-    def draw_seeds(self, is_random: bool) -> Callable[[str], Any]:
+    def draw_seeds(self, is_random: bool) -> Callable[[str], Tensor | None]:
         """Returns the function from the name of a use of randomness to its seed in this call.
 
         Args:
@@ -50,7 +49,7 @@ def _no_seed(name):
 
 
 @contextlib.contextmanager
-def examples_from(first: Any, count: Any) -> Iterator[None]:
+def examples_from(first: int | Tensor, count: int | Tensor) -> Iterator[None]:
     """Sets the place of this device's examples in the step, for `random_bits`.
 
     Args:
@@ -64,7 +63,7 @@ def examples_from(first: Any, count: Any) -> Iterator[None]:
         _EXAMPLES.reset(token)
 
 
-def named_seed(seed: Any, name: str) -> Any:
+def named_seed(seed: Tensor, name: str) -> Tensor:
     """Returns the seed of one of several uses of randomness that share a seed.
 
     Args:
@@ -76,7 +75,7 @@ def named_seed(seed: Any, name: str) -> Any:
     return _wrapped(ops.cast(seed, "uint32") + added)
 
 
-def random_bits(shape: tuple, seed: Any) -> Any:
+def random_bits(shape: tuple, seed: Tensor) -> Tensor:
     """Returns random integers that depend on the seed and the place of an example only.
 
     An example has the same numbers whatever device it is on and whatever examples are in its
@@ -100,7 +99,7 @@ def random_bits(shape: tuple, seed: Any) -> Any:
     return philox(shape, seed, first)
 
 
-def philox(shape: tuple, seed: Any, first_row: Any = 0) -> Any:
+def philox(shape: tuple, seed: Tensor, first_row: int | Tensor = 0) -> Tensor:
     """Returns rows of the random numbers of a seed, by Philox-4x32-10.
 
     A row has as many counters as it needs, four numbers each; row r begins at counter r times
@@ -214,8 +213,8 @@ class Dropout(DrawsByExample, CalledDirectly, keras.layers.Dropout):
             return inputs
         shape = ops.shape(inputs)
         if self.noise_shape:
-            given = zip(self.noise_shape, shape, strict=True)
-            shape = tuple(whole if size is None else size for size, whole in given)
+            sizes = zip(self.noise_shape, shape, strict=True)
+            shape = tuple(whole if size is None else size for size, whole in sizes)
         bits = random_bits(shape, self.seed_generator.next() if seed is None else seed)
         kept = bits >= np.uint32(round(self.rate * 2**32))
         return ops.where(kept, inputs * (1 / (1 - self.rate)), ops.zeros((), inputs.dtype))
