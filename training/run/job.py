@@ -296,11 +296,11 @@ class Job:
                 "patience needs validation images, which show when there is nothing more to gain. "
                 f"Received: patience={settings.patience}, none of them"
             )
-        make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
 
         # What the model takes from the weights, and where each fact is from.
         labels = Labels(source.class_names or None, source.task)
         description, rows, settings = settle(opened, settings, labels)
+        make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
         preprocessing = required(description.preprocessing, "preprocessing")
         if self.chosen_size is not None:
             origins = {**description.origins, "image_size": self.chosen_size[1]}

@@ -91,6 +91,11 @@ def find_start(settings: Any) -> OpenedModel:
     return opened
 
 
+# Two of the paper's four rates, by benchmarks/field.py and benchmarks/defaults.py: at the higher one
+# weights that know the classes lose more than they learn.
+NEW_HEAD_RATE, KEPT_HEAD_RATE = 0.03, 0.01
+
+
 def settle(
     opened: OpenedModel, settings: Any, labels: Labels
 ) -> tuple[Description, tuple[int | None, ...] | None, Any]:
@@ -98,14 +103,14 @@ def settle(
 
     Args:
         opened: The weights to start from.
-        settings: Resolved settings; image size and way of resizing may be None.
+        settings: Resolved settings; image size, way of resizing and learning rate may be None.
         labels: The classes of the data.
 
     Returns:
         The description of the model to train: with the data's classes, the preprocessing of
         evaluation, and without the hidden layer of pre-training unless the head is kept. For each
         class its number in the weights, or None for a class that is new there; None for a new
-        head. And the settings with image size and way of resizing.
+        head. And the settings with image size, way of resizing and learning rate.
 
     Raises:
         ValueError: If the head cannot be kept as the settings ask for.
@@ -137,7 +142,12 @@ def settle(
         labels=labels,
         origins=origins,
     )
-    settings = dataclasses.replace(settings, image_size=size, evaluation=preprocessing.evaluation)
+    rate = settings.learning_rate
+    if rate is None:
+        rate = NEW_HEAD_RATE if rows is None else KEPT_HEAD_RATE
+    settings = dataclasses.replace(
+        settings, image_size=size, evaluation=preprocessing.evaluation, learning_rate=rate
+    )
     return description, rows, settings
 
 

@@ -108,7 +108,7 @@ class DeclaredSettings:
     optimizer: str = setting(
         "sgd", "the optimizer", choices=OPTIMIZERS, source="paper, Table 4", column="optimizer"
     )
-    learning_rate: float = setting(
+    learning_rate: float | None = setting(
         0.03,
         "the highest learning rate, after warm-up",
         unit="RATE",

@@ -77,8 +77,12 @@ class FineTuning(Settings):
         needs="weights to start from",
         line="head_start",
     )
-    learning_rate: float = changed(
-        Settings, "learning_rate", 0.01, source="the paper's sweep; docs/finetune.md"
+    learning_rate: float | None = changed(
+        Settings,
+        "learning_rate",
+        None,
+        absent="0.03, or 0.01 where the head of the weights is kept",
+        source="the paper's sweep; docs/finetune.md",
     )
     augmentation: str | None = changed(
         Settings,

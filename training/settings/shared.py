@@ -172,7 +172,7 @@ class Settings(DeclaredSettings):
             scale=self.scale * scale,
             steps=steps,
             batch_size=batch_size,
-            learning_rate=self.learning_rate
+            learning_rate=required(self.learning_rate, "learning_rate")
             * (share if self.optimizer == "sgd" else math.sqrt(share)),
             **self._with_steps(steps),
         )

@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit.description import Labels
 from keras_vit.models.rebuild import inference_model, merged_weights
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
-from keras_vit.training.run.transfer import choose_head, choose_trained
+from keras_vit.training.run.transfer import choose_head, choose_trained, find_start, settle
 from makers import tiny_config
 
 CONFIG = tiny_config(depth=2)
@@ -103,3 +103,13 @@ def test_a_row_of_the_head_is_kept_in_either_form_of_unicode_and_a_look_alike_is
     rows, reason = choose_head(weights, ("Dog", "caf\u00e9"))
     assert rows == (None, 0)
     assert "'dog' and 'Dog' are different" in reason
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "rate"),
+    [(("cat", "dog"), None, 0.01), (("a", "b"), None, 0.03), (("cat", "dog"), 0.02, 0.02)],
+)
+def test_the_rate_is_lower_where_the_head_of_the_weights_is_kept(names, given, rate):
+    settings = FineTuning(weights="cifar10", model=None, learning_rate=given, image_size=None)
+    *_, settled = settle(find_start(settings), settings, Labels(names))
+    assert settled.learning_rate == rate
