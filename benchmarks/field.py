@@ -25,7 +25,7 @@ At most 300 images test. The rows, of which all but the first three start from t
     simple          the same on the thirty `simple_numbers`, which check uses too
     probe           `--train head`, from the linear probe and before its first step
     default         `finetune` without options
-    0.001 ... 0.03  the default at other rates; the sweep's best is the best of them and the default
+    0.001 ... 0.01  the default at other rates; the sweep's best is the best of them and the default
     keras           `fit` with Adam(5e-5) and a random head
     check           what check expects of the training images beside the probe's real accuracy
 
@@ -52,7 +52,7 @@ from PIL import Image
 
 TESTED = 300  # Images at most.
 BATCH = 32
-RATES = (0.001, 0.003, 0.03)
+RATES = (0.001, 0.003, 0.01)
 SIMPLE = ("most frequent", "pixels", "simple")
 ROWS = (*SIMPLE, "probe", "default", *map(str, RATES), "keras", "check")
 CLOTHES = pathlib.Path("/usr/share/datasets/fashion-mnist")

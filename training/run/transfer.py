@@ -91,7 +91,7 @@ def find_start(settings: Any) -> OpenedModel:
     return opened
 
 
-# Two of the paper's four rates, by benchmarks/field.py and benchmarks/defaults.py: at the higher one
+# Two of the paper's four rates, by benchmarks/field.py and defaults.py. At the higher one,
 # weights that know the classes lose more than they learn.
 NEW_HEAD_RATE, KEPT_HEAD_RATE = 0.03, 0.01
 

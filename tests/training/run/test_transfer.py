@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit.description import Labels
 from keras_vit.models.rebuild import inference_model, merged_weights
-from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
+from keras_vit.training import SGD, FineTuning, SoftmaxCrossentropy, Trainer
 from keras_vit.training.run.transfer import choose_head, choose_trained, find_start, settle
 from makers import tiny_config
 
