@@ -132,7 +132,7 @@ def _true_risk(known, everything, target, needed):
         return None
     answered = scaled_probabilities(everything.logits, decision.temperature).max(axis=1)
     is_wrong = everything.logits.argmax(axis=1) != everything.labels
-    return is_wrong[answered >= decision.threshold].mean()
+    return is_wrong[answered >= decision.bound.threshold].mean()
 
 
 def table_of_halves(classifier, known: Scores, trained: np.ndarray, halves: int) -> str:
@@ -192,7 +192,7 @@ def _half(classifier, known, trained, target, random):
         is_right = probabilities.argmax(axis=1) == part.labels
         parts.append((probabilities.max(axis=1), is_right, familiar, probabilities))
     confidence, is_right, familiar, probabilities = parts[1]
-    answered = familiar & (confidence >= decision.threshold)
+    answered = familiar & (confidence >= decision.bound.threshold)
     labels, plain = measured_on.labels, scaled_probabilities(measured_on.logits, 1.0)
     before = calibration_of(plain.max(axis=1), plain.argmax(axis=1) == labels)
     after = calibration_of(confidence, is_right)

@@ -259,7 +259,7 @@ def calibrated(classifier, data):
     except ValueError as error:
         return {"decision": str(error)}
     probabilities = scaled_probabilities(others.logits, decision.temperature)
-    answered = probabilities.max(axis=1) >= decision.threshold
+    answered = probabilities.max(axis=1) >= decision.bound.threshold
     wrong = (probabilities.argmax(axis=1) != others.labels)[answered]
     return {"answered": int(answered.sum()), "wrong": int(wrong.sum())}
 

@@ -64,19 +64,17 @@ def leverages_of(features: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.n
 class Decision:
     """When a classifier answers, and what it was found by on calibration images.
 
-    An image is answered if its calibrated probability is at least `threshold` and its leverage at
-    most `largest_leverage`.
+    An image is answered if its calibrated probability is at least the bound's threshold and its
+    leverage at most `largest_leverage`.
 
     Args:
         settings: The bounds.
         temperature: T; probabilities are softmax(z / T).
         largest_leverage: The leverage above which an image is strange; None where none is.
         arrays: `center` `(D,)` and `factor` `(D, D)`; {} without a limit of the leverage.
-        images: Calibration images that the bound was tested on.
+        bound: The threshold, 0 where only strange images are refused, and the answers.
+        images: Calibration images that were tested, strange ones too.
         strange: Images that are not answered as their leverage is too large.
-        threshold: The least probability of an answer; 0 where only strange images are refused.
-        answered: Images that are answered.
-        wrong: Wrong answers among these.
         calibration_errors: Expected calibration error before and after the temperature.
         grouped: Whether one image of each group and of each content counted.
     """
@@ -85,30 +83,27 @@ class Decision:
     temperature: float
     largest_leverage: float | None
     arrays: Mapping[str, np.ndarray]
+    bound: Bound
     images: int
     strange: int
-    threshold: float = 0.0
-    answered: int = 0
-    wrong: int = 0
     calibration_errors: tuple[float, float] = (math.nan, math.nan)
     grouped: bool = False
 
     def calibrated(self, model: keras.Model) -> keras.Model:
         """Returns a model with this decision in it, and "unknown" as its last output."""
-        return with_unknown(
-            model, self.temperature, self.threshold, self.largest_leverage, self.arrays
-        )
+        threshold = self.bound.threshold
+        return with_unknown(model, self.temperature, threshold, self.largest_leverage, self.arrays)
 
     def to_json(self) -> dict[str, Any]:
         """Returns what it was found by, for `recipe.json`; the model holds the rest."""
-        bound = self.settings.max_error
+        bound, settings = self.bound, self.settings
         return {
             "images": self.images,
-            "answered": self.answered,
-            "wrong": self.wrong,
+            "answered": bound.answered,
+            "wrong": bound.wrong,
             "strange": self.strange,
-            "max_error": bound,
-            "confidence": None if bound is None else self.settings.confidence,
+            "max_error": settings.max_error,
+            "confidence": None if settings.max_error is None else settings.confidence,
             "holds_for": self.holds_for,
             "calibration_errors": list(self.calibration_errors),
         }
@@ -128,10 +123,11 @@ class Decision:
                 f"with {_percent(settings.confidence)} confidence at most {settings.max_error:.1%} "
                 f"of the answers are wrong, for {self.holds_for}"
             )
-        low, high = exact_interval(self.answered, self.images)
-        answered = f"answered {self.answered / self.images:.0%} ({low:.0%} to {high:.0%})"
+        images, answered = self.images, self.bound.answered
+        low, high = exact_interval(answered, images)
+        share = f"answered {answered / images:.0%} ({low:.0%} to {high:.0%})"
         if self.largest_leverage is None:
-            few = count_within(settings.strange, self.images + 1) < 1
+            few = count_within(settings.strange, images + 1) < 1
             needed = f"{math.ceil(1 / settings.strange) - 1} tested photos"
             strange = "strange photos are not recognised, which needs "
             strange += needed if few else "the run's training images"
@@ -140,7 +136,7 @@ class Decision:
         before, after = self.calibration_errors
         worse = ", worse: more calibration photos choose it better" if after > before else ""
         change = f"calibration error {before:.3f} -> {after:.3f}{worse}"
-        return [*lines, f"{answered} · {strange}", f"temperature {self.temperature:.2f}: {change}"]
+        return [*lines, f"{share} · {strange}", f"temperature {self.temperature:.2f}: {change}"]
 
 
 def find_decision(
@@ -190,7 +186,8 @@ def find_decision(
         (confidence[part[is_familiar[part]]], is_right[part[is_familiar[part]]])
         for part in (choosing, testing)
     )
-    bound = Bound(0.0, len(testing), len(tested[1]), int((~tested[1]).sum()), True)
+    count, wrong = len(tested[1]), int((~tested[1]).sum())
+    bound = Bound(threshold=0.0, images=count, answered=count, wrong=wrong, holds=True)
     if settings.max_error is not None:
         limits = settings.max_error, settings.confidence
         bound = find_threshold(chosen, tested, max_error=limits[0], confidence=limits[1])
@@ -210,11 +207,9 @@ def find_decision(
         temperature=temperature,
         largest_leverage=limit,
         arrays=arrays,
+        bound=bound,
         images=len(testing),
         strange=int((~is_familiar[testing]).sum()),
-        threshold=bound.threshold,
-        answered=bound.answered,
-        wrong=bound.wrong,
         calibration_errors=(before.expected_error, after.expected_error),
         grouped=grouped,
     )

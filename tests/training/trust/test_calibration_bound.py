@@ -7,6 +7,7 @@ import pytest
 
 from keras_vit.description import Labels
 from keras_vit.training.evaluation.measures import scaled_probabilities
+from keras_vit.training.evaluation.risk import Bound
 from keras_vit.training.evaluation.scores import Scores, distinct
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibration_bound import (
@@ -56,7 +57,7 @@ def draws_above(population, draws):
         except ValueError:
             continue
         rows = scaled_probabilities(everything.logits, found.temperature)
-        answered, wrong = rows.max(1) >= found.threshold, rows.argmax(1) != everything.labels
+        answered, wrong = rows.max(1) >= found.bound.threshold, rows.argmax(1) != everything.labels
         risks = [np.average(wrong[answered], weights=w[answered]) for w in (weights, weights**0)]
         above += np.array(risks) > bound
     return above
@@ -77,7 +78,8 @@ def test_the_bound_is_for_one_photo_of_each_group_and_not_for_all():
 
 def test_line_card_and_record_name_the_photos_that_the_bound_is_for():
     bound = DecisionSettings(max_error=0.1)
-    decision = Decision(bound, 1.0, None, {}, 154, 0, answered=100, grouped=True)
+    answers = Bound(threshold=0.0, images=154, answered=100, wrong=0, holds=True)
+    decision = Decision(bound, 1.0, None, {}, answers, images=154, strange=0, grouped=True)
     words = "one photo of each group (copies are a group), like the 154 held-out ones"
     assert decision.lines[0].endswith(f"of the answers are wrong, for {words}")
     assert f"The bound holds for {words}. No bound" in with_section("# Pets\n", decision)
