@@ -7,7 +7,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import PIL.Image
@@ -63,7 +63,7 @@ class RuntimeModel:
         """The bytes of its files, by which result files identify weights."""
         return [np.fromfile(file, "uint8") for file in self._files]
 
-    def predict_on_batch(self, images: Any) -> np.ndarray:
+    def predict_on_batch(self, images: np.ndarray) -> np.ndarray:
         """Returns probabilities `(B, K)`; as of a Keras model they may be NaN.
 
         Args:
@@ -117,7 +117,9 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
         raise ValueError(f"{path} cannot be opened as an export. {reason_of(error)}") from error
 
 
-def read_pixels(path: Any, formats: tuple[str, ...] | None = None) -> np.ndarray:
+def read_pixels(
+    path: str | os.PathLike | BinaryIO, formats: tuple[str, ...] | None = None
+) -> np.ndarray:
     """Returns an image file's pixels as Pillow decodes them: uint8 `(H, W, 3)`, upright.
 
     Args:

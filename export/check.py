@@ -404,17 +404,20 @@ def golden_json(images: CheckImages, answers: Mapping[str, np.ndarray]) -> str:
         images: The images of the export.
         answers: By signature, its answers to the golden ones, `(N, K)`.
     """
-    samples = [
-        {
+    samples = []
+    for index, file in enumerate(images.golden):
+        content = pathlib.Path(file).read_bytes()
+        sample = {
             "synthetic": images.has_synthetic_golden,
-            "png": base64.b64encode(pathlib.Path(file).read_bytes()).decode(),
-            "answers": {
-                name: [float(f"{p:.7g}") for p in rows[index]] for name, rows in answers.items()
-            },
+            "png": base64.b64encode(content).decode(),
+            "answers": {name: list(map(_rounded, rows[index])) for name, rows in answers.items()},
         }
-        for index, file in enumerate(images.golden)
-    ]
+        samples.append(sample)
     return json.dumps(samples)
+
+
+def _rounded(probability):
+    return float(f"{probability:.7g}")
 
 
 def checksums(

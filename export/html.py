@@ -159,7 +159,7 @@ def _packed(content):
     return base64.b64encode(gzip.compress(content, mtime=0)).decode()
 
 
-def in_one_line(content: Any) -> str:
+def in_one_line(content: object) -> str:
     """Returns JSON as one line without "<", which may begin the end of an element."""
     return json.dumps(content).replace("<", "\\u003c")
 

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from keras_vit.description.description_texts import read_texts
 from keras_vit.images import MAX_PIXELS
@@ -25,6 +25,8 @@ from .formats import (
 from .functions import export_function
 
 if TYPE_CHECKING:
+    import keras
+
     from keras_vit.classifier import Classifier
 
     from .check_images import CheckImages
@@ -131,7 +133,9 @@ def _resized(classifier, image_size):
     )
 
 
-def add_signatures(archive: Any, classifier: Classifier, suffix: str, options: SavedModel) -> None:
+def add_signatures(
+    archive: keras.export.ExportArchive, classifier: Classifier, suffix: str, options: SavedModel
+) -> None:
     """Adds the two signatures of a classifier to an archive.
 
     Args:

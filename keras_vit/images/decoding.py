@@ -89,7 +89,6 @@ def in_turn(encoded: tf.Tensor, use: Callable[[tf.Tensor], Any], *, by_pillow: b
             lambda: tf.numpy_function(pixels_in_header, [encoded], tf.int64, stateful=False),
             lambda: pixels,
         )
-
     is_large = pixels > LARGE
     name = "keras_vit_large_image"
     lock = tf.cond(

@@ -16,12 +16,12 @@ from keras_vit.layers import EncoderBlock, SplitLines
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
 
-    AnyModel: TypeAlias = keras.Model | Classifier
+    ModelLike: TypeAlias = keras.Model | Classifier
 
 QUERIES = ("token", "patches")
 
 
-def attention_by_layer(model: AnyModel, images: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def attention_by_layer(model: ModelLike, images: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the attention probabilities of a model, one layer at a time.
 
     Equation 7 of the paper, before dropout, as the model's own blocks compute it. Memory
@@ -59,7 +59,7 @@ def attention_by_layer(model: AnyModel, images: np.ndarray) -> Iterator[tuple[st
     )
 
 
-def attention_maps(model: AnyModel, images: np.ndarray) -> list[np.ndarray]:
+def attention_maps(model: ModelLike, images: np.ndarray) -> list[np.ndarray]:
     """Returns the attention probabilities of all layers of a model.
 
     They take `4 B L heads T^2` bytes for L layers; `attention_by_layer` holds one layer.
@@ -89,7 +89,7 @@ def has_rollout(model: keras.Model) -> bool:
 
 
 def attention_of_batches(
-    model: AnyModel, images: np.ndarray, batch_size: int
+    model: ModelLike, images: np.ndarray, batch_size: int
 ) -> Iterator[tuple[TokenLayout, Iterator[np.ndarray]]]:
     """Yields the layout of the tokens and the attention of each layer, for a few images at a time.
 
@@ -183,7 +183,7 @@ class TokenLayout:
         return row.reshape(*row.shape[:-1], *self.grid)
 
 
-def token_layout(model: AnyModel, image_size: tuple[int, int] | None = None) -> TokenLayout:
+def token_layout(model: ModelLike, image_size: tuple[int, int] | None = None) -> TokenLayout:
     """Returns the layout of a model's tokens.
 
     Args:
@@ -216,7 +216,7 @@ def token_layout(model: AnyModel, image_size: tuple[int, int] | None = None) -> 
     )
 
 
-def keras_model(model: AnyModel) -> keras.Model:
+def keras_model(model: ModelLike) -> keras.Model:
     """Returns the `keras.Model` of a `Classifier`, or the model itself."""
     return model if hasattr(model, "layers") else model.model
 

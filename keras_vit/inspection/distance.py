@@ -10,7 +10,7 @@ from keras_vit.inspection.attention_probabilities import attention_of_batches
 from keras_vit.utils.plots import new_figure
 
 if TYPE_CHECKING:
-    from keras_vit.inspection.attention_probabilities import AnyModel
+    from keras_vit.inspection.attention_probabilities import ModelLike
 
 
 def attention_distance(
@@ -48,7 +48,7 @@ def attention_distance(
 
 
 def mean_attention_distance(
-    model: AnyModel, images: np.ndarray, *, batch_size: int = 8
+    model: ModelLike, images: np.ndarray, *, batch_size: int = 8
 ) -> np.ndarray:
     """Returns the mean attention distance over images, of each head of each layer.
 

@@ -17,12 +17,12 @@ from keras_vit.layers import (
 from keras_vit.utils.plots import evenly_spread, new_figure
 
 if TYPE_CHECKING:
-    from keras_vit.inspection.attention_probabilities import AnyModel
+    from keras_vit.inspection.attention_probabilities import ModelLike
 
 MAX_MATRICES = 12  # Most tables in a drawing; evenly spread ones are drawn if there are more.
 
 
-def filter_components(model: AnyModel, count: int = 28) -> tuple[np.ndarray, np.ndarray]:
+def filter_components(model: ModelLike, count: int = 28) -> tuple[np.ndarray, np.ndarray]:
     """Returns the principal components of a model's first filters.
 
     They are the filters of the patch embedding or, in hybrids and ResNets, the standardised
@@ -94,7 +94,7 @@ def draw_filters(components: np.ndarray) -> Any:
     return figure
 
 
-def position_similarity(model: AnyModel) -> dict[str, np.ndarray]:
+def position_similarity(model: ModelLike) -> dict[str, np.ndarray]:
     """Returns the cosine similarities of a model's position embeddings.
 
     Prefix tokens are left out.

@@ -19,7 +19,7 @@ from keras_vit.layers import EncoderBlock
 from keras_vit.utils.plots import colored, new_figure
 
 if TYPE_CHECKING:
-    from keras_vit.inspection.attention_probabilities import AnyModel
+    from keras_vit.inspection.attention_probabilities import ModelLike
 
 # Small images are magnified to this short side in pixels, so that titles fit.
 MIN_PICTURE = 240
@@ -55,7 +55,7 @@ def rollout(attention: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def attention_rollout(
-    model: AnyModel, images: np.ndarray, *, query: str | None = None, batch_size: int = 8
+    model: ModelLike, images: np.ndarray, *, query: str | None = None, batch_size: int = 8
 ) -> np.ndarray:
     """Returns the Attention Rollout from a query to the patches of images.
 

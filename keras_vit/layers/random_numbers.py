@@ -40,12 +40,8 @@ class DrawsByExample:
             is_random: Whether anything is drawn; else each seed is None.
         """
         if not is_random:
-            return _no_seed
+            return lambda name: None
         return functools.partial(named_seed, self.seed_generator.next())
-
-
-def _no_seed(name):
-    return None
 
 
 @contextlib.contextmanager
