@@ -8,6 +8,7 @@ import tensorflow as tf
 from runs import SignalAt
 
 import keras_vit
+from keras_vit.description.recipe import Recipe
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.run.folder import RunFolder
 from keras_vit.training.run.loop import Interrupted, make_trainer, train
@@ -37,7 +38,7 @@ def golden_settings(recipe, **changes):
 
 def new_run(tmp_path):
     run = RunFolder(tmp_path / "run")
-    run.start({})
+    run.start(Recipe())
     return run
 
 
@@ -69,7 +70,7 @@ class Problem:
         hidden = [keras.layers.Flatten(), keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.1)]
         self.model = keras.Sequential([keras.Input((16, 16, 3)), *hidden, keras.layers.Dense(3)])
         fields = {"steps": 8, "batch_size": 4, "warmup_steps": 2, "evaluate_every": 2}
-        fields |= {"weights": None} | changes
+        fields |= {"weights": None, "learning_rate": 0.01} | changes
         self.settings = FineTuning(validation=0.0, **fields).resolve(100)
         self.trainer = make_trainer(self.model, self.settings)
         self.output = tmp_path / "run"
@@ -80,7 +81,7 @@ class Problem:
 
     def start(self, **options):
         run = RunFolder(self.output)
-        run.start({})
+        run.start(Recipe())
         return train(self.trainer, self.batches, run, self.settings, **options)
 
     def resume(self):
