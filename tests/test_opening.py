@@ -24,7 +24,8 @@ from keras_vit.models.rebuild import resized_model
 from keras_vit.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.evaluation.predictions import build_evaluated
-from keras_vit.training.run.transfer import find_start, settle
+from keras_vit.training.run.settle import describe_model
+from keras_vit.training.run.start import find_start
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config
 
@@ -313,8 +314,9 @@ def test_images_of_dinov2_have_the_size_of_its_processor(dinov2):
         20,
     )
     settings = FineTuning(weights=str(dinov2), image_size=None)
-    *_, settled = settle(find_start(settings), settings, Labels(("cat", "dog")))
-    assert settled.image_size == (16, 16)
+    labels = Labels(("cat", "dog"))
+    _, preprocessing, _ = describe_model(find_start(settings), settings, labels)
+    assert preprocessing.image_size == (16, 16)
 
 
 def test_weights_of_any_origin_are_evaluated_at_another_image_size(dinov2, model, tmp_path):

@@ -50,4 +50,4 @@ def job_of(data, output, settings, **options):
 
 def plan_of(data, output, settings):
     """Returns the plan of the job that `finetune` would run."""
-    return job_of(data, output, settings).plan()
+    return job_of(data, output, settings).settle()

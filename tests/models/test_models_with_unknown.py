@@ -148,8 +148,8 @@ def test_a_changed_model_has_no_bound(folder, change):
 
 
 def test_a_teacher_gives_the_classes_alone(plain, folder):
-    teacher = open_teacher(folder, NAMES[:2], Preprocessing((8, 8)))
-    logits = keras.ops.convert_to_numpy(teacher.build()(IMAGES))
+    teacher = open_teacher(folder, NAMES[:2])
+    logits = keras.ops.convert_to_numpy(teacher.build(Preprocessing((8, 8)))(IMAGES))
     np.testing.assert_allclose(logits, np.log(answers(plain))[:, :2], atol=1e-5)  # float32
 
 

@@ -16,7 +16,7 @@ from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
 from keras_vit.training.run.finetune import build_model, finetune, pretrain
-from keras_vit.training.run.plan import choose_accumulation, free_memory, step_memory
+from keras_vit.training.run.machine import choose_accumulation, free_memory, step_memory
 from keras_vit.training.settings import FineTuning, PreTraining
 from makers import COLORS, tiny_config, write_classes
 
@@ -220,7 +220,7 @@ def test_unequal_classes_are_weighted(data, tmp_path):
     settings = dataclasses.replace(SETTINGS, validation=0.0, class_weights="balanced")
     spec = DataSpec(data, exclude=tuple(f"train/red/{i}.png" for i in range(4, 10)))
     job = job_of(spec, tmp_path / "run", settings)
-    plan = job.plan()
+    plan = job.settle()
     assert plan.recipe.to_json()["images"]["train"] == 24  # Ten blue, ten green, four red.
     fact = plan.recipe.to_json()["facts"]["class_weights"]
     assert fact == {"value": {"blue": 0.8, "green": 0.8, "red": 2.0}, "from": "balanced"}
@@ -232,7 +232,7 @@ def test_unequal_classes_are_weighted(data, tmp_path):
 def test_the_plan_and_the_recipe_have_the_steps_of_epochs(data, tmp_path):
     settings = dataclasses.replace(SETTINGS, steps=None, epochs=2)
     job = job_of(data, tmp_path / "out", settings)
-    plan = job.plan()
+    plan = job.settle()
     assert plan.recipe.to_json()["images"]["train"] == 24
     assert (plan.settings.steps, plan.settings.epochs) == (8, None)
     assert plan.recipe.to_json()["settings"]["steps"] == 8

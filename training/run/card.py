@@ -31,13 +31,12 @@ from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.measures import accuracy_text, wilson_interval
 from keras_vit.training.evaluation.references import beside_references
 from keras_vit.training.evaluation.reports import EvaluationReport, error_images, report_parts
-from keras_vit.utils.fields import required
 from keras_vit.utils.files import MODEL, REPORT
 from keras_vit.utils.report import markdown_table
 from keras_vit.utils.safe_text import for_line
 
-from .plan import TrainingPlan
-from .transfer import fact_lines
+from .plan import fact_lines
+from .settle import Settled
 
 MAX_CLASSES = 100  # Rows of the table of classes.
 
@@ -217,7 +216,7 @@ def hub_card(description: Description, text: str, *, repository: str) -> str:
 
 def write_run_page(
     folder: pathlib.Path,
-    plan: TrainingPlan,
+    plan: Settled,
     data: DataSpec,
     history: Sequence[Mapping[str, str]] = (),
     report: EvaluationReport | None = None,
@@ -235,7 +234,7 @@ def write_run_page(
         report: The evaluation on the test images, if there is one.
     """
     settings, source = plan.settings, plan.source
-    pictures = required(plan.samples, "samples").pictures
+    pictures = plan.samples.pictures
     facts = {
         "model": plan.recipe.model,
         "classes": len(source.class_names),
@@ -294,7 +293,7 @@ def _points(history, column):
     return [(float(row["step"]), float(row[column])) for row in history if row.get(column)]
 
 
-def augmented_pictures(plan: TrainingPlan, count: int) -> list[GridPicture]:
+def augmented_pictures(plan: Settled, count: int) -> list[GridPicture]:
     """Returns the first images of the first batch, augmented, with their labels.
 
     Args:
@@ -327,7 +326,7 @@ def _label(label, names):
 
 
 def error_pictures(
-    plan: TrainingPlan, report: EvaluationReport, data: DataSpec, count: int
+    plan: Settled, report: EvaluationReport, data: DataSpec, count: int
 ) -> Iterator[GridPicture]:
     """Yields the most confident errors at the model's size, with their answers.
 

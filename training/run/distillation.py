@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -19,7 +18,11 @@ from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.settings.jobs import DISTILLATIONS
 from keras_vit.training.trainer.trainer import Trainer
 
-from .transfer import dtype_policy
+from .machine import dtype_policy
+from .stage import Stage
+
+if TYPE_CHECKING:
+    pass
 
 
 class Distillation(keras.losses.Loss):
@@ -143,35 +146,51 @@ class DistillationTrainer(Trainer):
         return [v for v in super().state_variables() if id(v) not in frozen]
 
 
-@dataclasses.dataclass(frozen=True)
-class Teacher:
-    """A teacher's classifier, fitted to the classes and images of a student.
+class Teacher(Stage):
+    """During training: a teacher's classifier, fitted to the classes of a student.
 
     Args:
         folder: The classifier's folder, or "cifar10".
         fact: Its name and the hash of its weights, for `recipe.json`.
         rows: For each class of the student its number in the teacher.
         preprocessing: How an image becomes the teacher's input.
-        of_student: How an image becomes the student's input.
     """
 
-    folder: str
-    fact: Fact
-    rows: tuple[int, ...]
-    preprocessing: Preprocessing
-    of_student: Preprocessing
+    def __init__(
+        self, folder: str, fact: Fact, rows: tuple[int, ...], preprocessing: Preprocessing
+    ):
+        self.folder = folder
+        self.facts = {"teacher": fact}
+        self.rows = rows
+        self.preprocessing = preprocessing
 
-    def build(self) -> keras.Model:
+    @classmethod
+    def prepare(cls, weights, images, settings, begun):
+        folder = getattr(settings, "teacher", None)
+        if folder is None:
+            return None
+        return open_teacher(folder, images.source.class_names, begun.facts.get("teacher"))
+
+    def trainer(self, plan):
+        names = ("distillation", "distillation_weight", "temperature")
+        options = {name: getattr(plan.settings, name) for name in names}
+        teacher = self.build(plan.preprocessing)
+        return {"trainer_type": DistillationTrainer, "teacher": teacher, **options}
+
+    def build(self, of_student: Preprocessing) -> keras.Model:
         """Returns the model from the student's images to logits of the student's classes.
 
         It computes in the precision that it was saved in, whatever the student's.
+
+        Args:
+            of_student: How an image becomes the student's input.
         """
         with dtype_policy("float32"):
-            images = keras.Input((*self.of_student.image_size, 3))
+            images = keras.Input((*of_student.image_size, 3))
             # By channel, from the student's range of pixels to the teacher's.
             low, high, new_low, new_high = (
                 np.broadcast_to(np.asarray(side, "float64"), 3)
-                for side in (*self.of_student.value_range, *self.preprocessing.value_range)
+                for side in (*of_student.value_range, *self.preprocessing.value_range)
             )
             scale = (new_high - new_low) / (high - low)
             x = images * scale.astype("float32") + (new_low - scale * low).astype("float32")
@@ -187,7 +206,6 @@ class Teacher:
 def open_teacher(
     folder: str,
     class_names: Sequence[str],
-    of_student: Preprocessing,
     begun: Fact | None = None,
 ) -> Teacher:
     """Returns a teacher for a student, its classes matched by name.
@@ -195,7 +213,6 @@ def open_teacher(
     Args:
         folder: A classifier's folder, or "cifar10".
         class_names: Names of the student's classes.
-        of_student: How an image becomes the student's input.
         begun: The fact about the teacher of a run to resume, or None.
 
     Raises:
@@ -216,7 +233,7 @@ def open_teacher(
             raise ValueError(f"The teacher {what}. Received: teacher={folder}")
     name = Recipe.from_json(classifier.recipe).model or classifier.model.name
     fact = Fact(folder, name, sha256=digest)
-    return Teacher(folder, fact, tuple(rows[name] for name in class_names), taught, of_student)
+    return Teacher(folder, fact, tuple(rows[name] for name in class_names), taught)
 
 
 def _resize(images, size):

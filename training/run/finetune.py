@@ -16,47 +16,36 @@ from keras_vit import configs
 from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import Description, Labels, description_text, set_description
-from keras_vit.description.class_labels import (
-    ACTIVATIONS,
-    DEFAULT_THRESHOLD,
-    MULTILABEL,
-    SCORES,
-)
+from keras_vit.description import Description, description_text, set_description
+from keras_vit.description.class_labels import ACTIVATIONS, SCORES
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
-from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import Data
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.evaluation.classification import evaluate
-from keras_vit.training.evaluation.references import larger_size
-from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
-from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
+from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining, Settings
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.training.trust.calibration_bound import (
-    HEADING,
-    Decision,
-    check_counts,
-    find_decision,
-    with_section,
-)
-from keras_vit.utils.fields import required
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
 from .card import masked_patch_card, model_card, write_run_page
-from .distillation import DistillationTrainer
 from .folder import RunFolder
-from .head_start import CLEARLY, left_out_answers, simple_fact, start_head, starts_with_probe
+from .head_start import CLEARLY, left_out_answers
 from .job import Job
-from .loop import make_loss, make_metric, make_trainer, take_best, train
+from .loop import (
+    choose_trained,
+    make_loss,
+    make_metric,
+    make_trainer,
+    take_best,
+    train,
+)
+from .machine import attention_as_it_began, dtype_policy
 from .masked_patches import make_masked_patch_trainer, masked_patch_model, masked_patch_validation
-from .plan import TrainingPlan, attention_as_it_began, describe_plan
+from .plan import describe_plan
 from .run_options import run_arguments
-from .transfer import choose_trained, dtype_policy
-
-FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
+from .settle import Settled
+from .stage import Outcome
 
 
 def finetune(
@@ -198,8 +187,9 @@ def run(job: Job) -> Finished:
     with job.running(), attention_as_it_began(job.begun):
         # Open the data and find the weights.
         place = Place(job.settings.strategy)  # Before TensorFlow's first use: workers meet here.
-        plan = plan_at_best_size(job, place)
+        plan = settled_at_best_size(job, place)
         settings = plan.settings
+        job.recipe = plan.recipe
 
         # Open the model.
         keras.utils.set_random_seed(settings.seed)
@@ -210,12 +200,10 @@ def run(job: Job) -> Finished:
             check_classifier(plan.labels, model, plan.preprocessing)
         job.check_unchanged(plan, model)
         start_step = job.folder.checkpoints.restore(trainer) if job.folder.resume else 0
-        if not start_step and isinstance(settings, FineTuning) and (fact := simple_fact(plan)):
-            plan.recipe = plan.recipe.with_facts(simple_numbers=fact)
-        if not start_step and starts_with_probe(plan):
+        if not start_step:
             with place.scope():
-                fact = start_head(model, plan, progress=job.folder.writes)
-            plan.recipe = plan.recipe.with_facts(head_start=fact)
+                for stage in plan.stages:
+                    stage.before(job, plan, model)
 
         # Train. The folder's first write is after all errors of the input.
         images = place.batches(plan.source.splits["train"], **plan.batches, start_step=start_step)
@@ -223,7 +211,7 @@ def run(job: Job) -> Finished:
         lines = {"weights": origin}
         if start_step:
             lines["resumed"] = f"after step {start_step}"
-        job.options.log(describe_plan(plan, lines))
+        job.options.log(describe_plan(plan, lines, job.recipe.facts))
         history = train(
             trainer,
             images,
@@ -238,7 +226,7 @@ def run(job: Job) -> Finished:
             best = job.folder.best_score() if settings.keep == "best" else None
             job.options.log(line if best is None else f"{line}. Kept: step {best[0]}, the best")
         skipped_steps = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
-        plan.recipe = dataclasses.replace(plan.recipe, skipped_steps=skipped_steps)
+        job.recipe = dataclasses.replace(job.recipe, skipped_steps=skipped_steps)
 
         # Evaluate and save.
         finish = finish_classifier if plan.has_classes else finish_masked_patches
@@ -247,58 +235,52 @@ def run(job: Job) -> Finished:
         return finished
 
 
-def plan_at_best_size(job: Job, place: Place) -> TrainingPlan:
-    """Returns the plan of a job, for larger images where their size is open and a probe is better.
+def settled_at_best_size(job: Job, place: Place) -> Settled:
+    """Returns what is settled, for larger images where their size is open and a probe is better.
 
     A linear probe must name clearly more of the left-out images right, by two standard errors.
     """
-    plan, settings = job.plan(place.replicas), job.settings
-    is_open = settings.image_size is None and settings.recipe is None and not job.folder.resume
-    if not is_open or plan.source.task == MULTILABEL or not starts_with_probe(plan):
-        return plan
-    seen = plan.preprocessing.image_size
-    larger = larger_size(plan.config, seen, tuple(plan.recipe.facts["photos"].value))
+    plan = job.settle(place.replicas)
+    larger = job.size_to_try(plan)
     if larger is None:
         return plan
     side, times = larger
-    job.chosen_size = (side, side), ""
+    size = (side, side)
     right = []
-    for tried in (plan, job.plan(place.replicas)):
+    for tried in (plan, job.settle(place.replicas, size=(size, ""))):
         with dtype_policy(tried.settings.precision), place.scope():
             model, _ = build_model(tried)
             answers, groups = left_out_answers(model, tried, progress=job.folder.writes)
         right.append(answers)
     gains = np.bincount(groups, right[1].astype(float) - right[0])
     is_clear = gains.mean() > CLEARLY * gains.std() / len(gains) ** 0.5
+    seen = plan.preprocessing.image_size
     reason = (
         f"a linear probe of {len(groups)} training images, each left out: {right[0].mean():.1%} "
         f"right at {seen[0]}, {right[1].mean():.1%} at {side}, {times:.1f} times as long"
     )
-    job.chosen_size = (side, side) if is_clear else seen, reason
-    return job.plan(place.replicas)
+    return job.settle(place.replicas, size=(size if is_clear else seen, reason))
 
 
-def build_model(plan: TrainingPlan) -> tuple[keras.Model, str]:
+def build_model(plan: Settled) -> tuple[keras.Model, str]:
     """Returns the model to train, which gives logits, and a text on the origin of its weights."""
-    settings, model = plan.settings, new_model(plan.settings, plan.description)
+    settings, model = plan.settings, new_model(plan.settings, plan.config, plan.description)
     if isinstance(settings, MaskedPatches):
         return model, "random"
-    rows = plan.head_rows
-    report = plan.opened.load_into(model, "new" if rows is None else rows)
+    report = plan.weights.load_into(model, plan.head)
     if isinstance(settings, FineTuning):
         choose_trained(model, settings.train, settings.lora_rank)
     if report is None:
         return model, "random"
-    origin = str(settings.weights) + (", a new head" if rows is None else "")
+    origin = str(settings.weights) + (", a new head" if plan.head == "new" else "")
     if report.resized:
         grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
         origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
     return model, origin
 
 
-def new_model(settings: Any, description: Description) -> keras.Model:
+def new_model(settings: Settings, config: Any, description: Description) -> keras.Model:
     """Returns the model of a run with random weights, which gives logits."""
-    config: Any = required(description.config, "config")
     changes = {
         name: getattr(settings, name)
         for name in ("dropout_rate", "stochastic_depth_rate", "remat", "head_bias")
@@ -333,7 +315,7 @@ def read_unfinished(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
     settings = kinds[recipe.job].from_json(recipe.settings)
     description = Description.from_json(recipe.description, RECIPE)
     with dtype_policy(settings.precision):
-        model = new_model(settings, description)
+        model = new_model(settings, description.config, description)
         if isinstance(settings, FineTuning):
             choose_trained(model, settings.train, settings.lora_rank)
         is_masked = isinstance(settings, MaskedPatches)
@@ -362,75 +344,64 @@ def below_start(history: list[dict[str, str]], score: str) -> str | None:
     )
 
 
-def compiled_trainer(model: keras.Model, plan: TrainingPlan) -> Trainer:
-    """Returns the trainer of a plan's model, with the teacher's if there is one."""
-    settings, options = plan.settings, {}
+def compiled_trainer(model: keras.Model, plan: Settled) -> Trainer:
+    """Returns the trainer of a plan's model, as its stages want it."""
+    settings = plan.settings
     if isinstance(settings, MaskedPatches):
         return make_masked_patch_trainer(model, settings)
-    if plan.teacher is not None:
-        names = ("distillation", "distillation_weight", "temperature")
-        options = {name: getattr(settings, name) for name in names}
-        options["teacher"] = plan.teacher.build()
-    return make_trainer(
-        model,
-        settings,
-        DistillationTrainer if options else Trainer,
-        loss=make_loss(settings, plan.class_weights),
-        metric=make_metric(plan.source.task),
-        **options,
-    )
+    options: dict[str, Any] = {
+        "loss": make_loss(settings, plan.class_weights or None),
+        "metric": make_metric(plan.source.task),
+    }
+    for stage in plan.stages:
+        options |= stage.trainer(plan)
+    return make_trainer(model, settings, **options)
 
 
-def validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any] | None:
+def validation(trainer: Trainer, plan: Settled) -> Callable[[], Any] | None:
     """Returns a function that evaluates the weights on the validation images; None without any.
 
     Its result has a `loss` and a `score`, by which the best weights are chosen.
     """
-    if plan.validation is None:
+    examples = plan.validation
+    if examples is None:
         return None
     if isinstance(plan.settings, MaskedPatches):
-        return masked_patch_validation(trainer, plan)
+        return masked_patch_validation(trainer, plan, examples)
     predictor = backend_devices().predictor_of(trainer)
-    return lambda: evaluate_images(plan, predictor, plan.validation, from_logits=True)
+    return lambda: plan.evaluate(predictor, examples, from_logits=True)
 
 
-def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history: list) -> Finished:
+def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list) -> Finished:
     """Evaluates the model on the test images and writes the classifier's folder.
 
     Args:
         job: The job.
-        plan: Its plan, with the number of skipped steps in its recipe.
+        plan: What was settled.
         model: The model with its best weights.
         history: The rows of `history.csv`.
     """
     folder, source, log = job.folder, plan.source, job.options.log
-    kept = inference_model(model, activation=ACTIVATIONS[source.task])
-    thresholds = choose_thresholds(plan, kept, log) if source.task == MULTILABEL else None
-    labels = dataclasses.replace(plan.labels, thresholds=thresholds)
-    decision = decision_of_run(plan, kept, labels, log)
-    if decision is not None:
-        kept = decision.calibrated(kept)
-        labels = dataclasses.replace(labels, abstains=True)
+    outcome = Outcome(inference_model(model, activation=ACTIVATIONS[source.task]), plan.labels)
+    for stage in plan.stages:
+        stage.after(job, plan, outcome)
+    kept, labels = outcome.model, outcome.labels
     report, tested, test = None, None, source.splits.get("test")
     if test is not None and len(test):
-        report = evaluate_images(plan, kept, test, labels, progress=folder.writes)
+        report = plan.evaluate(kept, test, labels, progress=folder.writes)
         report = dataclasses.replace(report, skipped=tuple(source.skipped))
-        if simple := plan.recipe.facts.get("simple_numbers"):
+        if simple := job.recipe.facts.get("simple_numbers"):
             report = dataclasses.replace(report, simple=simple.reference)
         log(f"test    {report.summary}")
-        tested = report.to_json() | (_seen_before(plan) if folder.writes else {})
+        tested = report.to_json()
+        if folder.writes:
+            tested |= _seen_before(job, plan)
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
     recipe = job.finished_recipe(plan, test=tested, description=described.to_json())
-    card = model_card(recipe, source.class_names)
-    if decision is not None:
-        recipe = dataclasses.replace(recipe, decision=decision.to_json())
-        card = with_section(card, decision)
-    elif plan.settings.decision is not None:
-        bound = f"the errors below {plan.settings.max_error:.1%}"
-        card += f"\n{HEADING}\n\nNo threshold keeps {bound}: every photo is answered.\n"
+    card = model_card(recipe, source.class_names) + "".join(outcome.sections)
     classifier = Classifier.of(kept, described, recipe.to_json(), folder.path)
     write_files(folder.path, classifier, history, card)
-    write_samples(folder.path, required(plan.samples, "samples").images(), plan.preprocessing)
+    write_samples(folder.path, plan.samples.images(), plan.preprocessing)
     if folder.writes:
         write_run_page(folder.path, plan, job.data, history, report)
     job.publish(source)
@@ -440,9 +411,7 @@ def finish_classifier(job: Job, plan: TrainingPlan, model: keras.Model, history:
     return Finished(folder.output, history, classifier.model, classifier, report)
 
 
-def finish_masked_patches(
-    job: Job, plan: TrainingPlan, model: keras.Model, history: list
-) -> Finished:
+def finish_masked_patches(job: Job, plan: Settled, model: keras.Model, history: list) -> Finished:
     """Writes the folder of a model without classes; as `finish_classifier`."""
     folder, recipe = job.folder, job.finished_recipe(plan, objective=OBJECTIVE)
     name = configs.layer_name(plan.description.name)
@@ -461,110 +430,14 @@ def finish_masked_patches(
     return Finished(folder.output, history, plain)
 
 
-def evaluate_images(
-    plan: TrainingPlan,
-    model: Any,
-    examples: Examples | None,
-    labels: Labels | None = None,
-    **options: Any,
-) -> Any:
-    """Returns the report of a model on images of a run's data, by the task of the data.
-
-    Args:
-        plan: The run.
-        model: The model, or its predictor.
-        examples: The images.
-        labels: What the outputs are; by default the classes of the run.
-        **options: More arguments of `classification.evaluate`.
-    """
-    return evaluate(
-        model,
-        examples,
-        labels or plan.labels,
-        preprocessing=plan.preprocessing,
-        batch_size=min(plan.settings.micro_batch_size, 64),
-        **options,
-    )
-
-
-def choose_thresholds(
-    plan: TrainingPlan, model: keras.Model, log: Callable[[str], object]
-) -> tuple[float, ...]:
-    """Returns the threshold of each class of multi-label data, and prints them.
-
-    They are chosen on the validation images; without any, each is 0.5.
-
-    Args:
-        plan: The run.
-        model: The model with its best weights, giving probabilities.
-        log: Receives the lines.
-    """
-    names = plan.source.class_names
-    if plan.validation is None:
-        log(f"labels  probability above {DEFAULT_THRESHOLD}, no validation images")
-        return (DEFAULT_THRESHOLD,) * len(names)
-    report = evaluate_images(plan, model, plan.validation)
-    thresholds = report.best_thresholds
-    shown = [f"{name} {value:.3g}" for name, value in zip(names, thresholds, strict=True)]
-    log(f"labels  probability above (best F1 in validation): {', '.join(shown[:20])}")
-    few = [
-        f"{name} {count} with, {report.count - count} without"
-        for name, count in zip(names, report.counts.images.tolist(), strict=True)
-        if min(count, report.count - count) < FEW_IMAGES
-    ]
-    if few:
-        log(
-            f"labels  warning: chosen from fewer than {FEW_IMAGES} validation images with or "
-            f"without the label, so it may be far off: {', '.join(few[:20])}"
-        )
-    return thresholds
-
-
-def decision_of_run(
-    plan: TrainingPlan, model: keras.Model, labels: Labels, log: Callable[[str], object]
-) -> Decision | None:
-    """Returns when the classifier of a run answers, if its settings ask for it.
-
-    Args:
-        plan: The run.
-        model: The model with its best weights, giving probabilities.
-        labels: Its classes.
-        log: Receives the lines of the result. Without a threshold within the bound, the reason:
-            the run is finished all the same.
-    """
-    bounds, source = plan.settings.decision, plan.source
-    if bounds is None:
-        return None
-    examples, record = source.splits["calibration"], SplitRecord.of(plan.fingerprints)
-    numbers = plan.fingerprints.get("calibration")
-    if record is not None and numbers is not None and (seen := record.has_seen(numbers)).any():
-        log(f"split   {seen.sum()} calibration images with a copy that was trained on are left out")
-        examples = examples.take(np.flatnonzero(~seen))
-    examples, grouped = counted(examples, source.groups, log)
-    batch_size = plan.settings.micro_batch_size
-    try:
-        check_counts(examples.labels, labels, bounds)
-        known, trained = (
-            compute_scores(model, part, plan.preprocessing, batch_size=batch_size)
-            for part in (examples, spaced(source.splits["train"]))
-        )
-        found = find_decision(labels, known, trained.features, bounds, grouped=grouped)
-    except ValueError as error:
-        log(f"no decision: {error}")
-        return None
-    for line in found.lines:
-        log(line)
-    return found
-
-
-def _seen_before(plan):
+def _seen_before(job, plan):
     """How many test images this run, or the run of its weights, trained on or chose by.
 
     A copy of an image may be in two parts. 0 where the content is not known, and for the run of
     the weights, `start_is_known` is whether it is.
     """
-    numbers = plan.fingerprints["test"]
-    start, run = SplitRecord.read(plan.opened.folder), SplitRecord.of(plan.fingerprints)
+    numbers = job.fingerprints["test"]
+    start, run = SplitRecord.read(plan.weights.folder), SplitRecord.of(job.fingerprints)
     if run is None or numbers is None:
         return {"seen": 0, "start_is_known": False}
     seen = [record.has_seen(numbers) for record in (run, start) if record is not None]

@@ -25,10 +25,10 @@ from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_ho
 from keras_vit.training.evaluation.scores import compute_scores, spaced
 from keras_vit.training.evaluation.simple_reference import reference_of_files
 from keras_vit.training.settings import FineTuning
-from keras_vit.utils.fields import required
 
-from .plan import TrainingPlan
-from .transfer import extends_head
+from .settle import Settled
+from .stage import Stage
+from .start import extends_head
 
 CLEARLY = 2.0  # Standard errors by which the probe must be better.
 # The share of the probe's logits that fine-tuning starts with. All of them fit the training images
@@ -40,25 +40,58 @@ MAX_SIMPLE = 1000  # and whose simple numbers are computed.
 MAX_TARGETS = 50_000_000  # Images of the probe times the number of classes: 0.4 GB.
 
 
-def starts_with_probe(plan: TrainingPlan) -> bool:
-    """Returns whether a run solves a linear probe for its head.
+class SimpleReference(Stage):
+    """Before training: what simple numbers of the training photos reach, of one label each."""
+
+    @classmethod
+    def prepare(cls, weights, images, settings, begun):
+        is_wanted = isinstance(settings, FineTuning) and images.source.task != MULTILABEL
+        return cls() if is_wanted else None
+
+    def before(self, job, plan, model):
+        examples, groups = _some_images(plan, MAX_SIMPLE)
+        if not groups.any():
+            return  # All photos are of one group.
+        images = (encoded for encoded, _ in examples.encoded())
+        name, accuracy = reference_of_files(images, examples.labels, groups)
+        reason = f"{name}, of {len(examples)} training images that are left out"
+        fact = Fact(f"{accuracy:.1%} right", reason, reference=(name, accuracy))
+        job.recipe = job.recipe.with_facts(simple_numbers=fact)
+
+
+class HeadStart(Stage):
+    """Before training: a linear probe as the head.
 
     Not where the settings want zeros or the rows of the weights, the weights are random, or the
     head is extended: then the images of the former classes may be missing.
     """
-    settings = plan.settings
-    return (
-        isinstance(settings, FineTuning)
-        and settings.head_start == "probe"
-        and settings.head != "keep"
-        and not extends_head(settings)
-        and not plan.opened.is_random
-        and len(plan.source.splits["train"]) > 1
-        and getattr(plan.config, "classifier", "") != "token+distillation"  # Two heads.
-    )
+
+    facts = {"head_start": Fact("linear probe", "solved before the first step")}
+
+    @classmethod
+    def prepare(cls, weights, images, settings, begun):
+        is_wanted = (
+            isinstance(settings, FineTuning)
+            and settings.head_start == "probe"
+            and settings.head != "keep"
+            and not extends_head(settings)
+        )
+        has_two_heads = (
+            getattr(weights.description.config, "classifier", "") == "token+distillation"
+        )
+        if not is_wanted or has_two_heads or weights.is_random or images.counts["train"] < 2:
+            return None
+        return cls()
+
+    def before(self, job, plan, model):
+        simple = job.recipe.facts.get("simple_numbers")
+        fact = start_head(model, plan, simple, progress=job.folder.writes)
+        job.recipe = job.recipe.with_facts(head_start=fact)
 
 
-def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False) -> Fact:
+def start_head(
+    model: keras.Model, plan: Settled, simple: Fact | None = None, *, progress: bool = False
+) -> Fact:
     """Gives a model's head the weights of a linear probe, where they are better than its own.
 
     The probe is the ridge regression of the labels from the features of the training images, as
@@ -71,13 +104,14 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
 
     Args:
         model: The model with its first weights, which gives logits.
-        plan: Its plan, for which `starts_with_probe`.
+        plan: Its plan, with a `HeadStart`.
+        simple: The fact about simple numbers of the photos.
         progress: Whether to show a line while features are computed.
 
     Returns:
         The fact for the plan, with the reason as its origin.
     """
-    head = "zeros" if plan.head_rows is None else "the rows of the weights"
+    head = "zeros" if plan.head == "new" else "the rows of the weights"
     most = min(MAX_IMAGES, max(MAX_TARGETS // len(plan.source.class_names), 2))
     examples, groups = _some_images(plan, most)
     if not groups.any():
@@ -93,7 +127,6 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
         f"cross-entropy of {len(examples)} training images, each left out: {losses.mean():.3g}, "
         f"with {head} {own_losses.mean():.3g}"
     )
-    simple = plan.recipe.facts.get("simple_numbers")
     if simple is not None and simple.reference is not None:
         right = ridge.left_out_predictions.argmax(axis=1) == scores.labels
         accuracy, low, _ = expected_accuracy(right.astype("float64"), groups)
@@ -111,10 +144,10 @@ def start_head(model: keras.Model, plan: TrainingPlan, *, progress: bool = False
 
 def _some_images(plan, most):
     """Returns at most so many training images, and the number of the group of each."""
-    examples = required(spaced(plan.source.splits["train"], most), "training images")
+    examples = spaced(plan.source.splits["train"], most)
     # An image that is drawn several times, or shares a group, is left out as a whole.
-    known = plan.source.groups or {}
-    names = [str(known.get(name, name)) for name in examples.names]
+    group_of = plan.source.groups or {}
+    names = [str(group_of.get(name, name)) for name in examples.names]
     return examples, np.unique(names, return_inverse=True)[1]
 
 
@@ -137,22 +170,8 @@ def _probe(model, plan, examples, groups, progress):
     return scores, targets, ridge
 
 
-def simple_fact(plan: TrainingPlan) -> Fact | None:
-    """Returns the fact of what simple numbers of the training photos reach; None if unknown.
-
-    It is not known of multi-label data, and of photos that are all of one group.
-    """
-    examples, groups = _some_images(plan, MAX_SIMPLE)
-    if plan.source.task == MULTILABEL or not groups.any():
-        return None
-    images = (encoded for encoded, _ in examples.encoded())
-    name, accuracy = reference_of_files(images, examples.labels, groups)
-    reason = f"{name}, of {len(examples)} training images that are left out"
-    return Fact(f"{accuracy:.1%} right", reason, reference=(name, accuracy))
-
-
 def left_out_answers(
-    model: keras.Model, plan: TrainingPlan, *, progress: bool = False
+    model: keras.Model, plan: Settled, *, progress: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns whether a linear probe is right about images that it left out, and their groups.
 

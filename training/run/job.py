@@ -11,69 +11,44 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.description import Description, Labels, check_class_names
-from keras_vit.description.class_labels import SCORES
+from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.description.without_paths import without_paths
 from keras_vit.images.decoding import reading_error
-from keras_vit.opening import OpenedModel
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
-from keras_vit.training.data.examples import class_weights, typical_size
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.training.data.split_record import (
-    PARTS,
     SplitRecord,
-    fingerprint,
-    notes_of_seen,
     read_fingerprints,
 )
 from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.evaluation.predictions import weights_hash
-from keras_vit.training.evaluation.references import describe_seen
-from keras_vit.training.evaluation.results import pretraining_fields, versions
-from keras_vit.training.evaluation.scores import counted
-from keras_vit.training.recipes import HYPER_RULE_NAME
-from keras_vit.training.settings import FineTuning, MaskedPatches
-from keras_vit.training.trust.calibration_bound import check_counts
-from keras_vit.utils.fields import flag_of, required
+from keras_vit.training.evaluation.references import larger_size
+from keras_vit.training.evaluation.results import pretraining_fields
+from keras_vit.training.settings import MaskedPatches, Settings
+from keras_vit.utils.fields import flag_of
 from keras_vit.utils.files import RECIPE, atomic_write
-from keras_vit.utils.json_files import changed_fields
 
 from .card import write_run_page
-from .distillation import open_teacher
+from .decision import Answering, Thresholds
+from .distillation import Teacher
 from .folder import IMAGES, RunFolder, unfinished_recipe
-from .head_start import starts_with_probe
-from .loop import make_schedule
+from .head_start import HeadStart, SimpleReference
+from .images import RunImages, image_numbers, open_images
+from .machine import Machine, facts_of_computation
 from .masked_patches import check_masked_patches
-from .plan import (
-    TrainingPlan,
-    choose_accumulation,
-    choose_precision,
-    choose_samples,
-    describe_plan,
-    expected_time,
-    facts_of_computation,
-)
+from .plan import describe_plan, expected_time
 from .run_options import RunOptions
-from .transfer import (
-    by_record,
-    extend,
-    extends_head,
-    facts_of,
-    find_start,
-    settle,
-    with_fixed_repositories,
-)
+from .settle import Settled, settle
+from .stage import Stage
+from .start import find_start, with_fixed_repositories
+
+STAGES: tuple[type[Stage], ...] = (SimpleReference, HeadStart, Teacher, Thresholds, Answering)
 
 CALIBRATION = 0.1  # The share of the training images for calibration that --max-error takes.
-_DROPPED = "the bound of the weights does not hold for other weights; "
-_UNWEIGHTED = (
-    "class weights are in the loss of training alone; the head's start and the choice of the best "
-    "weights count each image once"
-)
 
 
 class Job:
@@ -91,15 +66,17 @@ class Job:
             other settings or data.
     """
 
-    def __init__(self, data: DataSpec, options: RunOptions, settings: Any):
+    def __init__(self, data: DataSpec, options: RunOptions, settings: Settings):
         self.data = data
         self.options = options
         self.settings = settings
         self.begun = Recipe()  # The recipe of the unfinished run.
         self.excluded: tuple[str, ...] = ()  # Images that a resumed run goes on without, from now.
-        self.source: Source | None = None
-        # The image size in place of the settings', and why.
-        self.chosen_size: tuple[tuple[int, int], str] | None = None
+        self.images: RunImages | None = None
+        self.stages: list[Stage] = []
+        self.recipe = Recipe()  # What is recorded; it grows.
+        self.fingerprints: Mapping[str, np.ndarray | None] = {}  # `read_fingerprints`.
+        self.numbers = np.array([], "uint64")  # Their `image_numbers`.
         output, overwrite, command = options.output, options.overwrite, options.command
         # The same command again, as a restarted machine gives it, continues the run.
         is_repeated = command != "" and command == unfinished_recipe(output).command
@@ -161,20 +138,20 @@ class Job:
                 raise
 
     def _unreadable(self, reason):
-        parts = self.source.splits.values() if self.source else ()
+        parts = self.images.source.splits.values() if self.images else ()
         paths = [name for part in parts if isinstance(part, FileExamples) for name in part.names]
-        found = [f"{paths[place]}: {why}" for place, why in undecodable(paths)]
+        damaged = [f"{paths[place]}: {why}" for place, why in undecodable(paths)]
         return (
             "The images must be whole while they are read: restore them, or leave them out with "
             "--resume --exclude LIST, a file with their paths. "
-            f"Received: {'; '.join(found[:3]) or reason}"
+            f"Received: {'; '.join(damaged[:3]) or reason}"
         )
 
-    def check_unchanged(self, plan: TrainingPlan, model: keras.Model) -> None:
+    def check_unchanged(self, plan: Settled, model: keras.Model) -> None:
         """Notes the hashes of images and first weights; a resumed run must have its own images.
 
         Args:
-            plan: The plan, whose recipe gets the hashes.
+            plan: What was settled.
             model: The model before the first step.
 
         Raises:
@@ -183,22 +160,22 @@ class Job:
         if not (self.folder.resume or self.folder.writes):
             return
         source = plan.source
-        plan.fingerprints = read_fingerprints(source.splits)
-        plan.numbers = image_numbers(source, plan.fingerprints)
-        digest = hashlib.sha256(repr(source.class_names).encode() + plan.numbers.tobytes())
+        self.fingerprints = read_fingerprints(source.splits)
+        self.numbers = image_numbers(source, self.fingerprints)
+        digest = hashlib.sha256(repr(source.class_names).encode() + self.numbers.tobytes())
         hashes = {"images": digest.hexdigest(), "weights": weights_hash(model)}
-        plan.recipe = dataclasses.replace(plan.recipe, hashes=hashes)
+        self.recipe = dataclasses.replace(self.recipe, hashes=hashes)
         if not self.folder.resume:
             return
         is_same = hashes["images"] == self.begun.hashes.get("images")
         if self.excluded:  # The others are the same, and no more are missing.
             before = np.load(self.folder.shared / IMAGES)
-            missing = len(before) - len(plan.numbers)
-            is_same = np.isin(plan.numbers, before).all() and missing <= len(self.excluded)
+            missing = len(before) - len(self.numbers)
+            is_same = np.isin(self.numbers, before).all() and missing <= len(self.excluded)
         if not is_same:
             record = SplitRecord.read(self.folder.shared)
-            found = [] if record is None else record.differences(source.splits)
-            changes = "; ".join(found) or "other bytes, names or classes, or another order"
+            differences = [] if record is None else record.differences(source.splits)
+            changes = "; ".join(differences) or "other bytes, names or classes, or another order"
             raise ValueError(
                 "A resumed run must have the images that it began with: restore them, leave out "
                 "those that are gone (--exclude LIST, their paths), or start another run. "
@@ -210,9 +187,9 @@ class Job:
                 "The run goes on on another device than it began on, so its numbers differ from a "
                 "run without a stop by rounding"
             )
-        versions_before, versions_now = self.begun.versions, plan.recipe.versions
+        versions_before, versions_now = self.begun.versions, self.recipe.versions
         if versions_before != versions_now:
-            plan.recipe = dataclasses.replace(plan.recipe, versions_before=versions_before)
+            self.recipe = dataclasses.replace(self.recipe, versions_before=versions_before)
             changed = [
                 f"{name} {versions_now.get(name)}, before {versions_before.get(name)}"
                 for name in sorted({*versions_before, *versions_now})
@@ -223,7 +200,7 @@ class Job:
                 f"differ from a run without a stop: {'; '.join(changed)}"
             )
 
-    def begin(self, plan: TrainingPlan, start_step: int = 0) -> None:
+    def begin(self, plan: Settled, start_step: int = 0) -> None:
         """Writes the folder before the first step: recipe, split and the first page.
 
         Args:
@@ -233,18 +210,18 @@ class Job:
         if self.excluded:
             origin = f"--exclude and --resume after step {start_step}"
             fact = Fact(", ".join(self.data.exclude), origin)
-            plan.recipe = plan.recipe.with_facts(excluded=fact)
+            self.recipe = self.recipe.with_facts(excluded=fact)
         if not self.folder.resume:
-            self.folder.start(plan.recipe)
+            self.folder.start(self.recipe)
         if not self.folder.writes:
             return
         with atomic_write(self.folder.path / IMAGES) as path:
-            np.save(path, plan.numbers)
+            np.save(path, self.numbers)
         if self.excluded:
-            self.folder.write_recipe(plan.recipe)
-        record = SplitRecord.of(plan.fingerprints)
+            self.folder.write_recipe(self.recipe)
+        record = SplitRecord.of(self.fingerprints)
         # Images that a run goes on without stay in the record: it has seen them.
-        if record is not None and "excluded" not in plan.recipe.facts:
+        if record is not None and "excluded" not in self.recipe.facts:
             record.write(self.folder.path)
         if not self.folder.resume and plan.has_classes:
             write_run_page(self.folder.path, plan, self.data)
@@ -258,148 +235,80 @@ class Job:
             ValueError: If something does not fit; weights are not read.
         """
         try:
-            plan = self.plan(download=False)
-            return describe_plan(plan, {"time": expected_time(plan)})
+            plan = self.settle(download=False)
         except NotPrepared as missing:
             return f"{missing}. A dry run fetches nothing; the rest of the plan needs it"
+        lines = {"time": expected_time(plan)}
+        if larger := self.size_to_try(plan):
+            side, times = larger
+            longer = f"a step takes {times:.1f} times as long"
+            lines["larger size"] = f"{side}x{side} is tried first by a linear probe; {longer}"
+        return describe_plan(plan, lines)
 
-    def plan(self, replicas: int = 1, *, download: bool = True) -> TrainingPlan:
+    def size_to_try(self, plan: Settled) -> tuple[int, float] | None:
+        """Returns the side of larger images, whose size is open, and how many times as long a step
+        takes; None where the size is not open or no larger one is worth its time.
+
+        Args:
+            plan: What is settled without it.
+        """
+        given = self.settings
+        is_open = given.image_size is None and given.recipe is None and not self.folder.resume
+        has_probe = any(isinstance(stage, HeadStart) for stage in plan.stages)
+        if not is_open or not has_probe or plan.source.task == MULTILABEL:
+            return None
+        return larger_size(plan.config, plan.preprocessing.image_size, plan.images.photo_size)
+
+    def settle(
+        self,
+        replicas: int = 1,
+        *,
+        download: bool = True,
+        size: tuple[tuple[int, int], str] | None = None,
+    ) -> Settled:
         """Returns everything that is known before the model is built; writes nothing.
 
         Args:
             replicas: Devices that share a batch.
             download: Whether missing data and repositories are downloaded; see `open_source`.
+            size: Pixels (height, width) in place of the settings', and why.
 
         Raises:
             ValueError: If something does not fit; weights are not read.
         """
-        settings = with_fixed_repositories(self.settings, download=download)
-        if self.chosen_size is not None:
-            settings = dataclasses.replace(settings, image_size=self.chosen_size[0])
-        check_augmentation(settings.augmentation or "none")
-        make_layers(settings.layers)
-        opened = find_start(settings)  # Before the data are read: a wrong name fails at once.
-        if isinstance(settings, MaskedPatches):
-            check_masked_patches(opened.description.config, settings)
+        given, size_from = with_fixed_repositories(self.settings, download=download), None
+        if size is not None:
+            given, size_from = dataclasses.replace(given, image_size=size[0]), size[1]
+        check_augmentation(given.augmentation or "none")
+        make_layers(given.layers)
 
-        # The data, and the steps that follow from their number.
-        source = self.source or self._open(opened, download)
-        counts = {name: len(source.splits.get(name, ())) for name in PARTS}
-        num_images = counts["train"] + counts["validation"]
-        by_data = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
-        size = typical_size(source.splits["train"]) if by_data else None
-        epochs, settings = settings.epochs, settings.with_epochs(counts["train"])
-        steps = settings.steps
-        settings = choose_precision(settings.resolve(num_images, size, source.task))
-        if settings.patience and not counts["validation"]:
-            raise ValueError(
-                "patience needs validation images, which show when there is nothing more to gain. "
-                f"Received: patience={settings.patience}, none of them"
-            )
+        # Start: before the images are read, so that a wrong name fails at once.
+        weights = find_start(given)
+        if isinstance(given, MaskedPatches):
+            check_masked_patches(weights.description.config, given)
 
-        # What the model takes from the weights, and where each fact is from.
-        labels = Labels(source.class_names or None, source.task)
-        description, rows, settings = settle(opened, settings, labels)
-        make_schedule(settings)  # Raises if warm-up, cool-down or boundaries do not fit.
-        preprocessing = required(description.preprocessing, "preprocessing")
-        if self.chosen_size is not None:
-            origins = {**description.origins, "image_size": self.chosen_size[1]}
-            description = dataclasses.replace(description, origins=origins)
-        if self.begun.description:  # Where its facts were from at the start.
-            before = Description.from_json(self.begun.description, RECIPE)
-            description = dataclasses.replace(description, origins=before.origins)
-        facts = facts_of(description, rows is None)
-        photo = typical_size(source.splits["train"], 20)
-        seen = describe_seen(description.config, preprocessing.image_size, photo)
-        facts["photos"] = Fact(list(photo), seen)
-        if opened.description.labels.abstains:
-            bound = settings.decision and f"a new one of {settings.max_error:.1%} is looked for"
-            origin = _DROPPED + (bound or "--max-error finds a new one")
-            facts["unknown"] = Fact("dropped", origin)
-        if epochs is not None:
-            images = f"{counts['train']} images in batches of {settings.batch_size}"
-            facts["epochs"] = Fact(epochs, f"{steps} steps: {images}")
+        # Images: read once, whatever sizes are tried.
+        if self.images is None:
+            goes_without = bool(self.excluded) or "excluded" in self.begun.facts
+            record = SplitRecord.read(self.folder.shared) if goes_without else None
+            self.images = open_images(self.data, weights, given, record=record, download=download)
+            prepared = [kind.prepare(weights, self.images, given, self.begun) for kind in STAGES]
+            self.stages = [stage for stage in prepared if stage is not None]
 
-        # Classes of unequal size, the teacher, and the memory.
-        weights = teacher = samples = None
-        if settings.class_weights is not None:
-            if "class_weights" in self.begun.facts:
-                by_class = self.begun.facts["class_weights"].value
-                weights = [by_class[name] for name in source.class_names]
-            else:
-                numbers = source.splits["train"].labels
-                weights = class_weights(numbers, source.class_names)
-            by_name = dict(zip(source.class_names, weights, strict=True))
-            facts["class_weights"] = Fact(by_name, settings.class_weights)
-            source = dataclasses.replace(source, notes=(*source.notes, _UNWEIGHTED))
-        if name := getattr(settings, "teacher", None):
-            fact = self.begun.facts.get("teacher")
-            teacher = open_teacher(name, source.class_names, preprocessing, fact)
-            facts["teacher"] = teacher.fact
-        facts |= facts_of_computation(settings, description.config)
-        settings = choose_accumulation(settings, description.config, replicas=replicas)
-        if source.class_names:  # What would be an error at the end is one now.
-            check_class_names(labels.output_names)
-            samples = choose_samples(settings.samples, source, preprocessing.image_size)
-
-        recipe = Recipe(
-            job=settings.command,
+        # Settle.
+        recorded = Recipe(
             command=self.options.command,
-            description=description.to_json(),
-            model=description.name,
-            config=changed_fields(description.config),
-            settings=settings.to_json(),
-            facts={**facts, **self.begun.facts},
-            preprocessing=preprocessing.to_fields(),
+            description=self.begun.description,
+            facts=self.begun.facts,
             data=self.data.to_json(),
             overwrite=self.folder.overwrite,
-            classes=len(source.class_names),
-            task=source.task,
-            images={**counts, "skipped": len(source.skipped)},
-            versions=versions(),
         )
-        self.source = source
-        plan = TrainingPlan(
-            opened, description, rows, source, settings, recipe, weights, teacher, samples
+        machine = Machine.of(given, replicas)
+        return settle(
+            weights, self.images, self.stages, given, recorded, machine, size_from=size_from
         )
-        if settings.decision is not None:  # Too few for a bound is an error before the first step.
-            held_out, _ = counted(source.splits["calibration"], source.groups, lambda line: None)
-            check_counts(held_out.labels, labels, settings.decision)
-        if starts_with_probe(plan):
-            start = Fact("linear probe", "solved before the first step")
-            facts = {"head_start": start, **recipe.facts}
-            plan.recipe = dataclasses.replace(recipe, facts=facts)
-        return plan
 
-    def _open(self, weights: OpenedModel, download: bool) -> Source:
-        """Returns the images in splits, with the classes and images of the weights to extend."""
-        settings, share = self.settings, self.settings.validation_share
-        how: dict[str, Any] = {"download": download}
-        if isinstance(settings, MaskedPatches):
-            how["labelled"] = False
-        elif isinstance(settings, FineTuning) and extends_head(settings):
-            how["min_classes"] = 1  # The weights have other classes.
-        else:
-            how["trained"] = True
-        if self.excluded or "excluded" in self.begun.facts:
-            # Each of the others is in the part that it had, whatever a new choice would be.
-            record = SplitRecord.read(self.folder.shared)
-            source = record and by_record(self.data, record, share, **how)
-            if source is None:
-                raise ValueError(
-                    "A run goes on without some of its images where they are files. Received: "
-                    f"{self.data.name}"
-                )
-        else:
-            source = self.data.open(share, **how)
-        if not isinstance(settings, FineTuning):
-            return source
-        source = extend(source, weights, settings, share, download=download)
-        record = SplitRecord.read(weights.folder)
-        notes = notes_of_seen(source.splits, record, "in the run of the weights")
-        return dataclasses.replace(source, notes=(*source.notes, *notes))
-
-    def finished_recipe(self, plan: TrainingPlan, **more: Any) -> Recipe:
+    def finished_recipe(self, plan: Settled, **more: Any) -> Recipe:
         """Returns the content of `recipe.json` in the finished folder, which leaves this machine.
 
         The folder of the unfinished run has the whole paths, which `--resume` needs.
@@ -411,8 +320,8 @@ class Job:
         best = self.folder.best_score()
         score = SCORES[plan.source.task]
         named = best and {"step": best[0], score: best[1], "loss": best[2]}
-        recipe = dataclasses.replace(plan.recipe, best=named, **more)
-        if plan.opened.folder:  # Its recipe is not found by the last part of its path.
+        recipe = dataclasses.replace(self.recipe, best=named, **more)
+        if plan.weights.folder:  # Its recipe is not found by the last part of its path.
             recipe = dataclasses.replace(recipe, pretraining=pretraining_fields(recipe))
         skipped = [[self.data.relative(path), reason] for path, reason in plan.source.skipped]
         reduced = Recipe.from_json(without_paths(recipe.to_json()))
@@ -425,22 +334,3 @@ class Job:
             self.options.log(line)
         if source.skipped:
             self.options.log(f"all skipped files are in {self.folder.output / RECIPE}")
-
-
-def image_numbers(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> np.ndarray:
-    """Returns a number for each image of a run with its class and part, uint64 `(N,)`, in order.
-
-    Images in record files are known by their names, all others by their bytes.
-
-    Args:
-        source: The images in splits.
-        fingerprints: Their `read_fingerprints`.
-    """
-    numbers = []
-    for part, examples in source.splits.items():
-        known = fingerprints[part]
-        read = np.zeros(len(examples), "uint64") if known is None else known
-        for name, label, image in zip(examples.names, examples.labels, read, strict=True):
-            what = image.tobytes() if image else name.encode("utf-8", "surrogateescape")
-            numbers.append(fingerprint(f"{part} ".encode() + np.asarray(label).tobytes() + what))
-    return np.array(numbers, "uint64")

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import math
 import pathlib
+import re
 import signal
 import threading
 import time
@@ -14,7 +15,9 @@ from typing import Any, TypeVar
 
 import keras
 
+from keras_vit import configs
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SCORES
+from keras_vit.layers import SelfAttention
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.settings import Settings
 from keras_vit.training.trainer.devices import backend_devices
@@ -32,6 +35,45 @@ from keras_vit.utils.progress import progress_bar
 from .folder import RunFolder
 
 T = TypeVar("T", bound=Trainer)
+
+HEAD_PATH = re.compile(rf"(?:^|/)(?:{'|'.join(configs.HEAD_LAYERS)})/")
+
+
+def choose_trained(model: keras.Model, part: str = "all", lora_rank: int = 8) -> None:
+    """Sets the trainable weights of a model; call it before the trainer is made.
+
+    "head" trains the head alone, a linear probe. "lora" (arXiv 2106.09685) trains the head
+    and a product of two small arrays that is added to the kernels of query and value,
+    `(D, k, D_h)`, as in `keras.layers.EinsumDense.enable_lora`:
+
+        W + A B,    A: (D, k, rank), B: (rank, D_h)
+
+    B starts at zero, so that the outputs do not change before training. Saving adds the
+    product to the kernel: the loaded model is a plain model.
+
+    Args:
+        model: A model of `keras_vit.build` with a head.
+        part: "all", "head" or "lora".
+        lora_rank: Columns of A for each head.
+
+    Raises:
+        ValueError: If the model has no self-attention.
+    """
+    if part == "all":
+        return
+    for weight in model.trainable_variables:
+        weight.trainable = bool(HEAD_PATH.search(weight.path))
+    if part == "lora":
+        parts = [getattr(layer, "attention", None) for layer in model.layers]
+        attentions = [part for part in parts if isinstance(part, SelfAttention)]
+        if not attentions:
+            raise ValueError(
+                "LoRA needs the self-attention of a Vision Transformer. "
+                f"Received: {model.name}, without any"
+            )
+        for attention in attentions:
+            attention.query.enable_lora(lora_rank)
+            attention.value.enable_lora(lora_rank)
 
 
 def make_schedule(settings: Settings) -> WarmupSchedule:

@@ -14,21 +14,20 @@ from keras import ops
 from keras_vit import configs
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
-from keras_vit.training.data import evaluation_batches
+from keras_vit.training.data import Examples, evaluation_batches
 from keras_vit.training.data.augmentations import MIXUP, mixes_batches
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.settings import TARGETS as PATCH_TARGETS, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.utils.fields import required
 
 from .loop import make_trainer
-from .plan import TrainingPlan
+from .settle import Settled
 
 COLOURS = 512  # Three bits for each of red, green and blue.
 CELLS = 4  # Per side of a downsized patch.
 
 
-def cut_patches(images: Any, patch_sizes: tuple[int, int]) -> Any:
+def cut_patches(images: keras.KerasTensor, patch_sizes: tuple[int, int]) -> keras.KerasTensor:
     """Returns the pixels of each patch, in the order of the tokens.
 
     Args:
@@ -47,7 +46,7 @@ def cut_patches(images: Any, patch_sizes: tuple[int, int]) -> Any:
     return ops.reshape(patches, (-1, down * across, height, width, 3))
 
 
-def colour_classes(pixels: Any) -> Any:
+def colour_classes(pixels: keras.KerasTensor) -> keras.KerasTensor:
     """Returns 3-bit colours: the upper three bits of each channel.
 
     The class is `64 r + 8 g + b`, each of r, g and b in 0 .. 7.
@@ -64,12 +63,12 @@ def colour_classes(pixels: Any) -> Any:
     return bits[..., 0] * 64 + bits[..., 1] * 8 + bits[..., 2]
 
 
-def mean_colour(patches: Any) -> Any:
+def mean_colour(patches: keras.KerasTensor) -> keras.KerasTensor:
     """Returns the colour of the mean of each patch, int32 `(B, N, 1)`."""
     return colour_classes(ops.mean(patches, axis=(2, 3)))[..., None]
 
 
-def downsized(patches: Any) -> Any:
+def downsized(patches: keras.KerasTensor) -> keras.KerasTensor:
     """Returns the colours of 4x4 cells of each patch, int32 `(B, N, 16)`.
 
     A cell is the mean of its area. If 4 does not divide the patch size, cells share pixels.
@@ -81,7 +80,7 @@ def downsized(patches: Any) -> Any:
     return ops.reshape(colour_classes(cells), (-1, patches.shape[1], CELLS * CELLS))
 
 
-def whole_patch(patches: Any) -> Any:
+def whole_patch(patches: keras.KerasTensor) -> keras.KerasTensor:
     """Returns every value of each patch, `(B, N, 3 * height * width)`."""
     return ops.reshape(patches, (-1, patches.shape[1], int(np.prod(patches.shape[2:]))))
 
@@ -94,7 +93,7 @@ def _areas(size):
     return (np.clip(covered, 0, 1) * CELLS / size).astype("float32")
 
 
-def has_mean_colour(y_true: Any, y_pred: Any) -> Any:
+def has_mean_colour(y_true: keras.KerasTensor, y_pred: keras.KerasTensor) -> keras.KerasTensor:
     """Returns 1 for each predicted patch whose mean has the correct 3-bit colour, else 0.
 
     It makes a regression on pixels comparable to predictions of colours.
@@ -142,7 +141,7 @@ class MaskedPatchTrainer(Trainer):
             x, self._targets(x, y_pred), y_pred["predictions"], sample_weight
         )
 
-    def _targets(self, images: Any, y_pred: dict[str, Any]) -> Any:
+    def _targets(self, images, y_pred):
         """The targets of the corrupted patches."""
         targets = TARGETS[self.target][0](cut_patches(images, self.patch_size))
         return ops.take_along_axis(targets, y_pred["places"][..., None], axis=1)
@@ -242,14 +241,16 @@ def check_masked_patches(config: Any, settings: MaskedPatches) -> None:
         )
 
 
-def masked_patch_validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[], Any]:
+def masked_patch_validation(
+    trainer: Trainer, plan: Settled, examples: Examples
+) -> Callable[[], Any]:
     """Returns a function that evaluates the predictions on the validation images.
 
     Args:
         trainer: A `MaskedPatchTrainer`.
         plan: The run.
+        examples: The validation images.
     """
-    examples = required(plan.validation, "validation")
     batches = evaluation_batches(
         examples,
         preprocessing=plan.preprocessing,
@@ -260,7 +261,8 @@ def masked_patch_validation(trainer: Trainer, plan: TrainingPlan) -> Callable[[]
         scores = trainer.evaluate(batches, verbose=0, return_dict=True)
         if not math.isfinite(scores["loss"]):
             raise NonFiniteScores("The loss of the validation images must be finite.")
-        known = {"score": scores["accuracy"], "count": len(examples)}
-        return types.SimpleNamespace(loss=scores["loss"], **known)
+        return types.SimpleNamespace(
+            loss=scores["loss"], score=scores["accuracy"], count=len(examples)
+        )
 
     return validate

@@ -207,7 +207,7 @@ def _begin(path, fields, data, settings, *, validated=False):
         raise ValueError(
             f"The output folder must be new, empty or of the same {path.stem}. Received: {folder}"
         )
-    plan = Job(data, RunOptions(folder / "plan"), settings).plan()
+    plan = Job(data, RunOptions(folder / "plan"), settings).settle()
     images = plan.recipe.images
     if not images["test"]:
         raise ValueError(f"There must be test images to report on. Received: {data.data}")

@@ -16,6 +16,7 @@ from keras_vit.keras_private import variable_index
 from keras_vit.layers.base_layers import arguments
 from keras_vit.training.settings import DECAYS, WEIGHT_DECAY_TIMES
 
+TIMESCALE = 10_000  # Steps after which "rsqrt" has fallen to 0.71, as in big_vision.
 LINEAR_END = 1e-5  # The learning rate at the end of a linear decay, as in the official code.
 LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
@@ -30,22 +31,19 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         lr(s) = decay(p) * min(1, s / w)
         cosine:     base_lr * (1 + cos(pi p)) / 2
         linear:     1e-5 + (base_lr - 1e-5) * (1 - p)
-        rsqrt:      base_lr / sqrt(1 + max(0, s - w) / timescale)
+        rsqrt:      base_lr / sqrt(1 + max(0, s - w) / 10,000)
         staircase:  base_lr / 10^(boundaries that s has passed)
         constant:   base_lr
 
     Cosine and linear follow the official training code, which ends a linear decay at 1e-5
     and not at 0; the first step of a run with warm-up has a learning rate of 0. The
-    reciprocal square root and its cool-down, the factor min(1, (S - s) / cooldown_steps),
-    follow big_vision, the staircase BiT.
+    reciprocal square root follows big_vision, the staircase BiT.
 
     Args:
         base_lr: Learning rate after warm-up.
         steps: Optimizer steps of the run, S.
         warmup_steps: Steps of linear warm-up, w; less than `steps`.
         decay: "cosine", "linear", "rsqrt", "staircase" or "constant".
-        timescale: Steps after which "rsqrt" has fallen to 0.71.
-        cooldown_steps: Steps at the end over which "rsqrt" falls to 0.
         boundaries: Steps after which "staircase" falls to a tenth.
 
     Raises:
@@ -63,8 +61,6 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         steps: int,
         warmup_steps: int,
         decay: str = "cosine",
-        timescale: float = 10_000,
-        cooldown_steps: int = 0,
         boundaries: Sequence[int] = (),
     ):
         super().__init__()
@@ -75,16 +71,6 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
                 "The warm-up must be shorter than the run. "
                 f"Received: warmup_steps={warmup_steps}, steps={steps}"
             )
-        if cooldown_steps and decay != "rsqrt":
-            raise ValueError(
-                'cooldown_steps is for decay="rsqrt"; the other decays have their own end. '
-                f"Received: decay={decay!r}, cooldown_steps={cooldown_steps}"
-            )
-        if not 0 <= cooldown_steps <= steps - warmup_steps:
-            raise ValueError(
-                "The cool-down must fit between the warm-up and the end. Received: "
-                f"cooldown_steps={cooldown_steps}, warmup_steps={warmup_steps}, steps={steps}"
-            )
         if bool(boundaries) != (decay == "staircase"):
             raise ValueError(
                 'decay="staircase" needs boundaries, the other decays take none. '
@@ -94,8 +80,6 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.steps = int(steps)
         self.warmup_steps = int(warmup_steps)
         self.decay = decay
-        self.timescale = float(timescale)
-        self.cooldown_steps = int(cooldown_steps)
         self.boundaries = tuple(boundaries)
 
     def __call__(self, step):
@@ -104,32 +88,33 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         learning_rate = self._decayed(step, progress)
         if self.warmup_steps:
             learning_rate = learning_rate * ops.minimum(1.0, step / self.warmup_steps)
-        if self.cooldown_steps:
-            left = ops.maximum(self.steps - step, 0) / self.cooldown_steps
-            learning_rate = learning_rate * ops.minimum(1.0, left)
         return ops.cast(learning_rate, "float32")
 
     def _decayed(self, step, progress):
-        """Returns the learning rate without warm-up and cool-down."""
+        """Returns the learning rate without warm-up."""
         if self.decay == "cosine":
             return self.base_lr * 0.5 * (1 + ops.cos(math.pi * progress))
         if self.decay == "linear":
             return LINEAR_END + (self.base_lr - LINEAR_END) * (1 - progress)
         if self.decay == "rsqrt":
             past_warmup = ops.maximum(step - self.warmup_steps, 0)
-            return self.base_lr / ops.sqrt(1 + past_warmup / self.timescale)
+            return self.base_lr / ops.sqrt(1 + past_warmup / TIMESCALE)
         if self.decay == "staircase":
             passed = ops.cast(step > ops.convert_to_tensor(self.boundaries, "float32"), "float32")
             return self.base_lr * ops.power(0.1, ops.sum(passed))
         return self.base_lr * ops.ones_like(progress)  # "constant"
 
     def get_config(self):
-        names = ("base_lr", "steps", "warmup_steps", "decay", "timescale")
-        return arguments(self, *names, "cooldown_steps", "boundaries")
+        return arguments(self, "base_lr", "steps", "warmup_steps", "decay", "boundaries")
 
 
 def warmup_schedule(
-    base_lr: float, *, steps: int, warmup_steps: int, decay: str = "cosine", **options: Any
+    base_lr: float,
+    *,
+    steps: int,
+    warmup_steps: int,
+    decay: str = "cosine",
+    boundaries: Sequence[int] = (),
 ) -> WarmupSchedule:
     """Returns a learning-rate schedule with linear warm-up; see `WarmupSchedule`.
 
@@ -138,12 +123,12 @@ def warmup_schedule(
         steps: Optimizer steps of the run.
         warmup_steps: Steps of linear warm-up; less than `steps`.
         decay: "cosine", "linear", "rsqrt", "staircase" or "constant".
-        **options: The other arguments of `WarmupSchedule`.
+        boundaries: Steps after which "staircase" falls to a tenth.
 
     Raises:
         ValueError: If a value is out of range or unknown.
     """
-    return WarmupSchedule(base_lr, steps, warmup_steps, decay, **options)
+    return WarmupSchedule(base_lr, steps, warmup_steps, decay, boundaries)
 
 
 class DecoupledOptimizer(keras.optimizers.Optimizer):
@@ -476,7 +461,7 @@ def matrix_shape(path: str, shape: Sequence[int]) -> tuple[int, int]:
     return rows, math.prod(shape) // rows
 
 
-def orthogonal(matrix: Any) -> Any:
+def orthogonal(matrix: keras.KerasTensor) -> keras.KerasTensor:
     """Returns a matrix with the singular vectors of another one and singular values near 1.
 
     Args:

@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit.training import finetune
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.results import versions
-from keras_vit.training.run import job
+from keras_vit.training.run import job, settle
 from keras_vit.training.run.loop import Interrupted
 from makers import tiny_config, write_classes, write_picture
 
@@ -61,7 +61,7 @@ def test_a_run_resumes_on_its_own_images_alone(photos, tmp_path, monkeypatch):
             run(photos, output, resume=True)
         shutil.rmtree(photos)
         shutil.copytree(kept, photos)
-    monkeypatch.setattr(job, "versions", lambda: {**versions(), "numpy": "9.9"})
+    monkeypatch.setattr(settle, "versions", lambda: {**versions(), "numpy": "9.9"})
     done = run(photos, output, resume=True, log=lines.append)
     assert any("numpy 9.9, before" in line for line in lines)
     assert done.classifier.recipe["versions_before"] == versions()

@@ -18,8 +18,8 @@ from keras_vit.training.data import DataSpec
 from keras_vit.training.run.distillation import DistillationTrainer, open_teacher
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.run.job import Job
+from keras_vit.training.run.machine import dtype_policy
 from keras_vit.training.run.run_options import RunOptions
-from keras_vit.training.run.transfer import dtype_policy
 from keras_vit.training.settings import FineTuning
 from makers import tiny_config, write_picture
 
@@ -164,10 +164,10 @@ def teacher(tmp_path_factory):
 
 def test_the_teacher_sees_the_students_images_as_its_own(teacher):
     of_student = Preprocessing((10, 6))
-    opened = open_teacher(teacher, NAMES, of_student)
+    opened = open_teacher(teacher, NAMES)
     pixels = RNG.uniform(0, 255, (10, 6, 3)).astype("float32")
     with dtype_policy("mixed_bfloat16"):  # The student's policy.
-        logits = np.array(opened.build()(pixels[None] / 127.5 - 1))[0]
+        logits = np.array(opened.build(of_student)(pixels[None] / 127.5 - 1))[0]
     channels = [Image.fromarray(pixels[..., c]) for c in range(3)]
     resized = [np.array(c.resize((4, 4), Image.Resampling.BILINEAR)) for c in channels]
     mean, std = (np.array(values) for values in NORMALIZATIONS["imagenet"])
@@ -234,16 +234,16 @@ def test_a_run_is_resumed_with_its_own_teacher_alone(teacher, data, tmp_path):
     spec, given = DataSpec(str(data)), settings(teacher=str(folder))
     job = Job(spec, RunOptions(tmp_path / "run"), given)
     with job.folder.locked():
-        job.folder.start(job.plan().recipe)
+        job.folder.start(job.settle().recipe)
     options = RunOptions(tmp_path / "run", resume=True)
-    assert Job(DataSpec(), options, FineTuning()).plan().teacher.rows == (2, 3, 0)
+    assert Job(DataSpec(), options, FineTuning()).settle().stages[-1].rows == (2, 3, 0)
     shutil.rmtree(folder)
     model = load_classifier(teacher).model
     model.layers[-1].bias.assign(np.zeros(4))
     names = ("light", "other", "dark", "grey")
     save_classifier(folder, model, names, Preprocessing((4, 4), value_range=IMAGENET))
     with pytest.raises(ValueError, match="must be the one that the run was started with"):
-        Job(DataSpec(), options, FineTuning()).plan()
+        Job(DataSpec(), options, FineTuning()).settle()
 
 
 def test_what_does_not_fit_is_one_line(teacher, data, tmp_path, capsys):

@@ -8,7 +8,7 @@ import re
 import keras
 import numpy as np
 import pytest
-from runs import SignalAt, plan_of, silent
+from runs import SignalAt, job_of, plan_of, silent
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from keras_vit.description.recipe import Fact
@@ -18,9 +18,9 @@ from keras_vit.training.evaluation.predictions import predictions_of
 from keras_vit.training.evaluation.ridge import L2_SHARES
 from keras_vit.training.run.finetune import build_model, finetune
 from keras_vit.training.run.head_start import (
+    HeadStart,
     fit_logits,
     start_head,
-    starts_with_probe,
 )
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.settings import FineTuning, PreTraining
@@ -166,9 +166,8 @@ def test_a_run_that_keeps_its_last_weights_has_no_row_of_its_start(data, wild, t
 
 def test_only_a_new_head_of_fine_tuning_starts_as_a_probe(data, settings, tiny, tmp_path):
     def probes(**changes):
-        return starts_with_probe(
-            plan_of(data, tmp_path / "run", dataclasses.replace(settings, **changes))
-        )
+        plan = plan_of(data, tmp_path / "run", dataclasses.replace(settings, **changes))
+        return any(isinstance(stage, HeadStart) for stage in plan.stages)
 
     assert probes()
     assert probes(head=None)
@@ -246,6 +245,12 @@ def test_a_size_whose_probe_is_clearly_better_is_taken(striped_run):
     assert shares[0] < 80 < max(shares)
     assert done.classifier.preprocessing.image_size == tuple(fact["value"])
     assert "a linear probe of 36 training images, each left out" in text
+
+
+def test_a_dry_run_names_the_larger_size_that_a_run_tries(stripes, tiny, tmp_path):
+    settings = FineTuning(weights=str(tiny), steps=1, batch_size=8, samples="none")
+    text = job_of(stripes, tmp_path / "run", settings).dry_run()
+    assert "28x28 is tried first by a linear probe" in " ".join(text.split())
 
 
 def test_the_plan_says_what_simple_numbers_reach(striped_run):

@@ -193,7 +193,7 @@ def test_fine_tuning_starts_from_it(body, colors):
     assert "positions interpolated from 4x3 to 6x6 patches" in origin
     for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
         weights = start.get_layer(name).get_weights()
-        for new, old in zip(weights, plan.opened.model.get_layer(name).get_weights(), strict=True):
+        for new, old in zip(weights, plan.weights.model.get_layer(name).get_weights(), strict=True):
             np.testing.assert_array_equal(new, old)
 
 

@@ -11,7 +11,7 @@ from runs import silent, tiny_settings
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
-from keras_vit.training.run.transfer import extend
+from keras_vit.training.run.images import extend
 from makers import write_classes
 
 COLORS = {"blue": (20, 20, 230), "green": (20, 230, 20), "red": (230, 20, 20), "white": (250,) * 3}

@@ -81,6 +81,6 @@ def test_no_photo_is_on_the_page_where_none_may_travel(without, data, tmp_path):
 
 
 def test_the_first_batch_is_the_one_that_is_trained_on(run, data, tmp_path):
-    plan = Job(DataSpec(str(data)), RunOptions(tmp_path / "other"), SETTINGS).plan()
+    plan = Job(DataSpec(str(data)), RunOptions(tmp_path / "other"), SETTINGS).settle()
     shown = [np.asarray(Image.open(io.BytesIO(p.encoded))) for p in augmented_pictures(plan, 4)]
     np.testing.assert_array_equal(shown, np.rint((run[2][:4] + 1) * 127.5).astype("uint8"))

@@ -10,7 +10,9 @@ import keras_vit
 from keras_vit.description import Labels
 from keras_vit.models.rebuild import inference_model, merged_weights
 from keras_vit.training import SGD, FineTuning, SoftmaxCrossentropy, Trainer
-from keras_vit.training.run.transfer import choose_head, choose_trained, find_start, settle
+from keras_vit.training.run.loop import choose_trained
+from keras_vit.training.run.settle import choose_head, describe_model, rate_of
+from keras_vit.training.run.start import find_start
 from makers import tiny_config
 
 CONFIG = tiny_config(depth=2)
@@ -111,5 +113,5 @@ def test_a_row_of_the_head_is_kept_in_either_form_of_unicode_and_a_look_alike_is
 )
 def test_the_rate_is_lower_where_the_head_of_the_weights_is_kept(names, given, rate):
     settings = FineTuning(weights="cifar10", model=None, learning_rate=given, image_size=None)
-    *_, settled = settle(find_start(settings), settings, Labels(names))
-    assert settled.learning_rate == rate
+    *_, head = describe_model(find_start(settings), settings, Labels(names))
+    assert rate_of(settings, head) == rate

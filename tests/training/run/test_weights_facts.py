@@ -279,7 +279,7 @@ def test_a_new_head_is_made_where_no_class_is_known_or_on_request(photos, tmp_pa
     plan = plan_of(tmp_path / "numbers", photos, tmp_path)
     assert plan.recipe.to_json()["facts"]["head"]["from"] == "the weights do not name their classes"
     plan = plan_of(tmp_path / "numbers", photos, tmp_path, head="keep")
-    assert plan.head_rows == (0, 1, 2)
+    assert plan.head == (0, 1, 2)
 
 
 @pytest.mark.slow
@@ -309,7 +309,7 @@ def test_the_released_classifier_is_fine_tuned_at_its_own_size(photos, tmp_path)
     side = IMAGE_SIZES[RELEASED[0].model]
     assert plan.settings.image_size == (side, side)
     assert "cat, dog" not in plan.recipe.to_json()["facts"]["head"]["from"]
-    assert plan.head_rows == (3, 5, None)  # cat, dog; a fox is new.
+    assert plan.head == (3, 5, None)  # cat, dog; a fox is new.
 
 
 def test_a_file_alone_gives_the_model(timm, photos, tmp_path):
@@ -327,9 +327,9 @@ def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_pat
     recipe = tmp_path / "out.partial" / UNFINISHED
     recipe.parent.mkdir(parents=True)
     recipe.write_text(json.dumps(plan.recipe.to_json()))
-    again = runs.job_of(None, tmp_path / "out", FineTuning(), resume=True).plan()
+    again = runs.job_of(None, tmp_path / "out", FineTuning(), resume=True).settle()
     assert again.preprocessing == plan.preprocessing
     facts = json.dumps(plan.recipe.to_json()["facts"])
     assert json.dumps(again.recipe.to_json()["facts"]) == facts
     assert again.description == plan.description
-    assert again.head_rows == plan.head_rows
+    assert again.head == plan.head

@@ -122,22 +122,23 @@ def settings_of(**options):
 
 
 def test_auto_is_half_precision_on_a_gpu_that_has_it(gpu):
-    from keras_vit.training.run.plan import choose_precision
+    from keras_vit.training.run.machine import Machine, choose_precision
 
-    found = [choose_precision(settings_of(strategy=name)).precision for name in (None, "cpu")]
-    assert found == ["mixed_bfloat16", "float32"]
-    assert choose_precision(settings_of(precision="float32")).precision == "float32"
+    given = [settings_of(), settings_of(strategy="cpu"), settings_of(precision="float32")]
+    chosen = [choose_precision(settings, Machine.of(settings)) for settings in given]
+    assert [each.precision for each in chosen] == ["mixed_bfloat16", "float32", "float32"]
 
 
 def test_auto_is_single_precision_on_a_cpu():
-    from keras_vit.training.run.plan import choose_precision
+    from keras_vit.training.run.machine import Machine, choose_precision
 
-    assert choose_precision(settings_of()).precision == "float32"
+    settings = settings_of()
+    assert choose_precision(settings, Machine.of(settings)).precision == "float32"
 
 
 def test_the_plan_names_the_kernel_and_how_a_run_resumes(kernel):
     from keras_vit import configs
-    from keras_vit.training.run.plan import facts_of_computation
+    from keras_vit.training.run.machine import facts_of_computation
 
     config = configs.resolve("ViT-B/16")
     facts = facts_of_computation(settings_of(precision="mixed_bfloat16"), config)
@@ -148,7 +149,7 @@ def test_the_plan_names_the_kernel_and_how_a_run_resumes(kernel):
 
 def test_on_a_cpu_the_plan_has_no_facts_of_the_computation():
     from keras_vit import configs
-    from keras_vit.training.run.plan import facts_of_computation
+    from keras_vit.training.run.machine import facts_of_computation
 
     settings = settings_of(precision="mixed_bfloat16")
     assert not facts_of_computation(settings, configs.resolve("ViT-B/16"))
@@ -157,7 +158,7 @@ def test_on_a_cpu_the_plan_has_no_facts_of_the_computation():
 def test_a_run_that_began_with_the_plain_path_keeps_it(kernel):
     from keras_vit import configs
     from keras_vit.description.recipe import Fact, Recipe
-    from keras_vit.training.run.plan import attention_as_it_began, attention_kernel
+    from keras_vit.training.run.machine import attention_as_it_began, attention_kernel
 
     settings, config = settings_of(precision="mixed_bfloat16"), configs.resolve("ViT-B/16")
     with attention_as_it_began(Recipe(job="finetune")):
@@ -169,7 +170,7 @@ def test_a_run_that_began_with_the_plain_path_keeps_it(kernel):
 
 def test_the_memory_of_a_step_is_what_an_h200_took(kernel, monkeypatch):
     from keras_vit import configs
-    from keras_vit.training.run.plan import step_memory
+    from keras_vit.training.run.machine import step_memory
 
     settings, config = settings_of(precision="mixed_bfloat16"), configs.resolve("ViT-B/16")
     assert 16.5e9 <= step_memory(settings, config, 256) <= 1.3 * 16.5e9
@@ -181,7 +182,7 @@ def test_the_memory_of_a_step_is_what_an_h200_took(kernel, monkeypatch):
 
 def test_a_batch_of_512_at_384_pixels_is_split_for_80_gb(kernel):
     from keras_vit import configs
-    from keras_vit.training.run.plan import choose_accumulation
+    from keras_vit.training.run.machine import choose_accumulation
     from keras_vit.training.settings import FineTuning
 
     settings = FineTuning(image_size=384, batch_size=512, precision="mixed_bfloat16")

@@ -25,12 +25,11 @@ def test_linear_ends_at_a_hundred_thousandth_and_warms_up_from_zero():
     np.testing.assert_allclose(values(schedule, [0, 5, 10, 55, 100, 130]), expected, rtol=1e-5)
 
 
-def test_reciprocal_square_root_cools_down_to_zero():
-    schedule = warmup_schedule(
-        0.1, steps=1000, warmup_steps=100, decay="rsqrt", timescale=50, cooldown_steps=200
-    )
-    expected = [0.05, 0.1, 0.1 / np.sqrt(2), 0.1 / np.sqrt(1 + 800 / 50) / 2, 0.0]
-    np.testing.assert_allclose(values(schedule, [50, 100, 150, 900, 1000]), expected, rtol=1e-5)
+def test_reciprocal_square_root_is_half_after_three_times_ten_thousand_steps():
+    schedule = warmup_schedule(0.1, steps=100_000, warmup_steps=100, decay="rsqrt")
+    expected = [0.05, 0.1, 0.1 / np.sqrt(2), 0.1 / 2]
+    found = values(schedule, [50, 100, 10_100, 30_100])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_staircase_falls_after_each_boundary():
@@ -54,9 +53,7 @@ def test_a_schedule_survives_serialisation(decay):
     [
         ({"warmup_steps": 10}, "shorter"),
         ({"warmup_steps": 0, "decay": "cosin"}, "cosine"),
-        ({"warmup_steps": 0, "cooldown_steps": 2}, "rsqrt"),
         ({"warmup_steps": 0, "decay": "staircase"}, "boundaries"),
-        ({"warmup_steps": 5, "decay": "rsqrt", "cooldown_steps": 6}, "fit"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(arguments, word):

@@ -1,0 +1,135 @@
+"""After training: thresholds of multi-label classes, and when a classifier answers "unknown"."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from keras_vit.description import Labels
+from keras_vit.description.class_labels import DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
+from keras_vit.training.settings import DecisionSettings
+from keras_vit.training.trust.calibration_bound import (
+    HEADING,
+    check_counts,
+    find_decision,
+    with_section,
+)
+
+from .settle import Settled
+from .stage import Stage
+
+FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
+
+
+class Thresholds(Stage):
+    """After training: the threshold of each class of multi-label data."""
+
+    @classmethod
+    def prepare(cls, weights, images, settings, begun):
+        return cls() if images.source.task == MULTILABEL else None
+
+    def after(self, job, plan, outcome):
+        thresholds = choose_thresholds(plan, outcome.model, job.options.log)
+        outcome.labels = dataclasses.replace(outcome.labels, thresholds=thresholds)
+
+
+def choose_thresholds(
+    plan: Settled, model: keras.Model, log: Callable[[str], object]
+) -> tuple[float, ...]:
+    """Returns the threshold of each class of multi-label data, and prints them.
+
+    They are chosen on the validation images; without any, each is 0.5.
+
+    Args:
+        plan: The run.
+        model: The model with its best weights, giving probabilities.
+        log: Receives the lines.
+    """
+    names = plan.source.class_names
+    if plan.validation is None:
+        log(f"labels  probability above {DEFAULT_THRESHOLD}, no validation images")
+        return (DEFAULT_THRESHOLD,) * len(names)
+    report = plan.evaluate(model, plan.validation)
+    thresholds = report.best_thresholds
+    shown = [f"{name} {value:.3g}" for name, value in zip(names, thresholds, strict=True)]
+    log(f"labels  probability above (best F1 in validation): {', '.join(shown[:20])}")
+    few = [
+        f"{name} {count} with, {report.count - count} without"
+        for name, count in zip(names, report.counts.images.tolist(), strict=True)
+        if min(count, report.count - count) < FEW_IMAGES
+    ]
+    if few:
+        log(
+            f"labels  warning: chosen from fewer than {FEW_IMAGES} validation images with or "
+            f"without the label, so it may be far off: {', '.join(few[:20])}"
+        )
+    return thresholds
+
+
+class Answering(Stage):
+    """After training: when the classifier answers, if the settings ask for a bound.
+
+    Too few images for the bound are an error before the first step.
+
+    Args:
+        bounds: The bounds.
+    """
+
+    def __init__(self, bounds: DecisionSettings):
+        self.bounds = bounds
+
+    @classmethod
+    def prepare(cls, weights, images, settings, begun):
+        if settings.decision is None:
+            return None
+        source = images.source
+        held_out, _ = counted(source.splits["calibration"], source.groups, lambda line: None)
+        labels = Labels(source.class_names or None, source.task)
+        check_counts(held_out.labels, labels, settings.decision)
+        return cls(settings.decision)
+
+    def after(self, job, plan, outcome):
+        decision = self._decision(job, plan, outcome)
+        if decision is None:
+            bound = f"the errors below {self.bounds.max_error:.1%}"
+            text = f"No threshold keeps {bound}: every photo is answered."
+            outcome.sections.append(f"\n{HEADING}\n\n{text}\n")
+            return
+        outcome.model = decision.calibrated(outcome.model)
+        outcome.labels = dataclasses.replace(outcome.labels, abstains=True)
+        outcome.sections.append(with_section("", decision))
+        job.recipe = dataclasses.replace(job.recipe, decision=decision.to_json())
+
+    def _decision(self, job, plan, outcome):
+        """When the classifier answers; None without a threshold, as the run is finished anyway."""
+        source, log = plan.source, job.options.log
+        examples, record = source.splits["calibration"], SplitRecord.of(job.fingerprints)
+        contents = job.fingerprints.get("calibration")
+        if record is not None and contents is not None:
+            seen = record.has_seen(contents)
+            if seen.any():
+                with_copy = f"{seen.sum()} calibration images with a copy that was trained on"
+                log(f"split   {with_copy} are left out")
+                examples = examples.take(np.flatnonzero(~seen))
+        examples, grouped = counted(examples, source.groups, log)
+        batch_size = plan.settings.micro_batch_size
+        try:
+            check_counts(examples.labels, outcome.labels, self.bounds)
+            scores, trained = (
+                compute_scores(outcome.model, part, plan.preprocessing, batch_size=batch_size)
+                for part in (examples, spaced(source.splits["train"]))
+            )
+            decision = find_decision(
+                outcome.labels, scores, trained.features, self.bounds, grouped=grouped
+            )
+        except ValueError as error:
+            log(f"no decision: {error}")
+            return None
+        for line in decision.lines:
+            log(line)
+        return decision

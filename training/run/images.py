@@ -1,0 +1,218 @@
+"""The images of a run: opened, in their parts, with replayed ones, and counted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_vit.description.recipe import Recipe
+from keras_vit.opening import OpenedModel
+from keras_vit.training.data import DataSpec, Source
+from keras_vit.training.data.examples import MixedExamples, typical_size
+from keras_vit.training.data.parts import Drawing, with_validation
+from keras_vit.training.data.spec import spec_of_run
+from keras_vit.training.data.split_record import (
+    NEW,
+    PARTS,
+    SplitRecord,
+    fingerprint,
+    notes_of_seen,
+)
+from keras_vit.training.recipes import HYPER_RULE_NAME
+from keras_vit.training.settings import FineTuning, MaskedPatches, Settings
+
+from .start import extends_head
+
+_UNWEIGHTED = (
+    "class weights are in the loss of training alone; the head's start and the choice of the best "
+    "weights count each image once"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunImages:
+    """The images of a run.
+
+    Args:
+        source: The images in parts: "train", and if there are any, "validation", by which the best
+            weights are chosen, "calibration", which is held out, and "test".
+        counts: Images of each of `PARTS`.
+        photo_size: Pixels (height, width) of a typical training image.
+        typical_size: The same of more images, where a setting follows from it.
+    """
+
+    source: Source
+    counts: dict[str, int]
+    photo_size: tuple[int, int]
+    typical_size: tuple[int, int]
+
+
+def open_images(
+    data: DataSpec,
+    weights: OpenedModel,
+    settings: Settings,
+    *,
+    record: SplitRecord | None = None,
+    download: bool = True,
+) -> RunImages:
+    """Returns the images of a run, with the classes and images of its weights to extend.
+
+    Args:
+        data: The data.
+        weights: The weights to start from.
+        settings: The settings.
+        record: For a run that goes on without some of its images, the record of their parts: each
+            of the others is in the part that it had, whatever a new choice would be.
+        download: Whether missing data are downloaded.
+
+    Raises:
+        ValueError: If the data do not fit.
+    """
+    share = settings.validation_share
+    how: dict[str, Any] = {"download": download}
+    if isinstance(settings, MaskedPatches):
+        how["labelled"] = False
+    elif isinstance(settings, FineTuning) and extends_head(settings):
+        how["min_classes"] = 1  # The weights have other classes.
+    else:
+        how["trained"] = True
+    source = data.open(share, **how) if record is None else by_record(data, record, share, **how)
+    if source is None:
+        raise ValueError(
+            f"A run goes on without some of its images where they are files. Received: {data.name}"
+        )
+    notes: tuple[str, ...] = ()
+    if isinstance(settings, FineTuning):
+        source = extend(source, weights, settings, share, download=download)
+        seen = SplitRecord.read(weights.folder)
+        notes = tuple(notes_of_seen(source.splits, seen, "in the run of the weights"))
+    if settings.class_weights is not None:
+        notes += (_UNWEIGHTED,)
+    source = dataclasses.replace(source, notes=(*source.notes, *notes))
+    train = source.splits["train"]
+    photo_size = typical_size(train, 20)
+    by_size = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
+    return RunImages(
+        source,
+        {name: len(source.splits.get(name, ())) for name in PARTS},
+        photo_size,
+        typical_size(train) if by_size else photo_size,
+    )
+
+
+def extend(
+    source: Source,
+    weights: OpenedModel,
+    settings: FineTuning,
+    validation: Callable[[int], float],
+    *,
+    download: bool = True,
+) -> Source:
+    """Returns a source with all classes of the weights first, and the replayed images.
+
+    Training images are mixed by the share of the settings. Validation and test images are from
+    both data sets, so that the best weights are the best on old and new classes. The images that
+    were held out when the weights were trained are held out again.
+
+    Args:
+        source: The new data.
+        weights: The weights to start from.
+        settings: The settings.
+        validation: See `DataSpec.open`.
+        download: Whether missing data are downloaded.
+
+    Raises:
+        ValueError: If the weights do not name their classes, or the replayed images have another
+            class or task.
+    """
+    if not extends_head(settings):
+        return source
+    old_names = weights.class_names
+    if old_names is None:
+        raise ValueError(
+            "To extend the head (--head extend, --replay) the weights must name their classes. "
+            f"Received: weights={settings.weights}"
+        )
+    names = dict.fromkeys((*old_names, *source.class_names))
+    extended = source.with_classes(tuple(names))
+    if settings.replay is None:
+        return extended
+    given = DataSpec(settings.replay)
+    spec = spec_of_run(Recipe.from_json(weights.recipe), given) or given
+    record = SplitRecord.read(weights.folder)
+    replayed = record and by_record(spec, record, validation, download=download)
+    if replayed is None:
+        replayed = spec.open(validation, download=download)
+    unknown = [name for name in replayed.class_names if name not in names]
+    if unknown or replayed.task != source.task:
+        raise ValueError(
+            "Replayed images must have classes of the weights or the data, and their task. "
+            f"Received: {settings.replay}, with {', '.join(unknown[:10]) or replayed.task}"
+        )
+    old = replayed.with_classes(tuple(names)).splits
+    splits = dict(extended.splits)
+    for split in splits.keys() & old.keys():
+        splits[split] = MixedExamples(splits[split], old[split], settings.replay_share)
+    skipped = [*source.skipped, *replayed.skipped]
+    notes = (*source.notes, *replayed.notes)
+    return dataclasses.replace(extended, splits=splits, skipped=skipped, notes=notes)
+
+
+def by_record(
+    spec: DataSpec, record: SplitRecord, validation: Callable[[int], float], **how: Any
+) -> Source | None:
+    """Returns the images of data as a run split them; None for images that are not of the run.
+
+    Images that are new to that run are trained on, if the data do not hold them out.
+
+    Args:
+        spec: The data.
+        record: The record of the run.
+        validation: See `DataSpec.open`.
+        **how: See `DataSpec.open`.
+    """
+    source = spec.open(recorded=True, **how)
+    part_of, train = {}, source.splits.get("train")
+    for split, examples in source.splits.items():
+        numbers = examples.fingerprints()
+        if numbers is None:
+            return None
+        part_of[split] = record.part_of(numbers)
+    if train is None or all((parts == NEW).all() for parts in part_of.values()):
+        return None
+
+    def taken(split, *parts):
+        return source.splits[split].take(np.flatnonzero(np.isin(part_of[split], parts)))
+
+    splits = {"train": taken("train", "train", NEW)}
+    for split in ("validation", "calibration", "test"):
+        is_own = split in source.splits
+        splits[split] = taken(split, split, NEW) if is_own else taken("train", split)
+    splits = {split: examples for split, examples in splits.items() if len(examples)}
+    share = validation(len(splits["train"]))
+    drawing = Drawing(source.class_names, spec.split_seed or 0, source.groups)
+    splits = with_validation(splits, share, drawing)
+    return dataclasses.replace(source, splits=splits)
+
+
+def image_numbers(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> np.ndarray:
+    """Returns a number for each image of a run with its class and part, uint64 `(N,)`, in order.
+
+    Images in record files are known by their names, all others by their bytes.
+
+    Args:
+        source: The images in splits.
+        fingerprints: Their `read_fingerprints`.
+    """
+    numbers = []
+    for part, examples in source.splits.items():
+        contents = fingerprints[part]
+        if contents is None:
+            contents = np.zeros(len(examples), "uint64")
+        for name, label, content in zip(examples.names, examples.labels, contents, strict=True):
+            image = content.tobytes() if content else name.encode("utf-8", "surrogateescape")
+            numbers.append(fingerprint(f"{part} ".encode() + np.asarray(label).tobytes() + image))
+    return np.array(numbers, "uint64")

@@ -1,0 +1,458 @@
+"""The settling of a run, before its model is built: from weights, images and settings, no file.
+
+`settle` gives a `Settled`, which `--dry-run` prints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from keras_vit import configs
+from keras_vit.configs.model_table import paper_name, without_hidden_layer
+from keras_vit.description import Description, Labels, check_class_names
+from keras_vit.description.class_labels import look_alikes
+from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.images.samples import describe_samples, sample_count, spread
+from keras_vit.images.transcoding import decode_file
+from keras_vit.opening import OpenedModel
+from keras_vit.preprocessing import Preprocessing, describe_resize
+from keras_vit.training.data import Examples, Source
+from keras_vit.training.data.examples import class_weights
+from keras_vit.training.evaluation.classification import evaluate
+from keras_vit.training.evaluation.references import describe_seen
+from keras_vit.training.evaluation.results import versions
+from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, Settings
+from keras_vit.utils.files import RECIPE
+from keras_vit.utils.json_files import changed_fields
+
+from .images import RunImages
+from .loop import make_schedule
+from .machine import Machine, choose_accumulation, choose_precision, facts_of_computation
+from .stage import Stage
+
+# "new", or for each class of the data its row in the weights' head, None for a class that is new.
+Head: TypeAlias = Literal["new"] | tuple[int | None, ...]
+
+NUM_SAMPLES = 8
+# The parts that samples are taken from, the first one that has images.
+_SAMPLED = {
+    "test": "of the test part",
+    "validation": "of the validation part",
+    "calibration": "of the calibration part",
+    "train": "that are trained on",
+}
+# Two of the four rates of the paper, by benchmarks/field.py and defaults.py: at the higher one
+# weights that know the classes lose more than they learn.
+NEW_HEAD_RATE, KEPT_HEAD_RATE = 0.03, 0.01
+
+_DROPPED = "the bound of the weights does not hold for other weights; "
+
+
+@dataclasses.dataclass(frozen=True)
+class ChosenSamples:
+    """The photos that travel with a classifier.
+
+    Args:
+        line: The sentence that says so, for the plan.
+        examples: The chosen images, or None.
+        pictures: The images that `report.html` shows, at most, as augmented and again of the
+            errors.
+    """
+
+    line: str = ""
+    examples: Examples | None = None
+    pictures: int = 0
+
+    def images(self) -> Iterator[np.ndarray]:
+        """Yields their pixels, uint8 `(H, W, 3)`."""
+        if self.examples is not None:
+            for encoded, _ in self.examples.encoded():
+                yield decode_file(encoded)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settled:
+    """A run before its model is built.
+
+    Args:
+        weights: The weights to start from, or random ones.
+        images: The images in their parts.
+        settings: The settings, with every value that was open.
+        description: The model to train.
+        config: Its architecture.
+        preprocessing: How an image becomes its input in evaluation.
+        head: What its head begins with.
+        labels: The classes of the data.
+        class_weights: The weight of each class in the loss; () for equal ones.
+        samples: The photos that travel with the classifier.
+        stages: What the run does before and after training.
+        recipe: The record as it is at the start; the run's own grows.
+    """
+
+    weights: OpenedModel
+    images: RunImages
+    settings: Any  # `FineTuning`, `PreTraining` or `MaskedPatches`.
+    description: Description
+    config: Any
+    preprocessing: Preprocessing
+    head: Head
+    labels: Labels
+    class_weights: tuple[float, ...]
+    samples: ChosenSamples
+    stages: tuple[Stage, ...]
+    recipe: Recipe
+
+    @property
+    def source(self) -> Source:
+        """The images: "train", and if there are any, "validation", "calibration" and "test"."""
+        return self.images.source
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the model becomes a classifier; False for masked patches."""
+        return bool(self.source.class_names)
+
+    @property
+    def validation(self) -> Examples | None:
+        """The images to choose the best weights by."""
+        return self.source.splits.get("validation")
+
+    @property
+    def batches(self) -> dict[str, Any]:
+        """Arguments of `training_batches`, without the images and the first step."""
+        names = ("image_size", "batch_size", "seed", "augmentation", "flip", "mixup", "resize")
+        return {
+            **{name: getattr(self.settings, name) for name in (*names, "layers")},
+            "micro_batches": self.settings.accumulate,
+            "value_range": self.preprocessing.value_range,
+            "num_classes": len(self.source.class_names),
+        }
+
+    def evaluate(
+        self, model: Any, examples: Examples, labels: Labels | None = None, **options: Any
+    ) -> Any:
+        """Returns the report of a model on images of the run's data, by their task.
+
+        Args:
+            model: The model, or its predictor.
+            examples: The images.
+            labels: What the outputs are; by default the classes of the run.
+            **options: More arguments of `classification.evaluate`.
+        """
+        return evaluate(
+            model,
+            examples,
+            labels or self.labels,
+            preprocessing=self.preprocessing,
+            batch_size=min(self.settings.micro_batch_size, 64),
+            **options,
+        )
+
+
+def settle(
+    weights: OpenedModel,
+    images: RunImages,
+    stages: Sequence[Stage],
+    given: Settings,
+    record: Recipe,
+    machine: Machine,
+    *,
+    size_from: str | None = None,
+) -> Settled:
+    """Returns everything that is known before the model is built.
+
+    Args:
+        weights: The weights to start from.
+        images: The images of the run.
+        stages: Its stages.
+        given: The settings that the user gave.
+        record: What is recorded already: the command, the data, and of a resumed run the facts
+            and the description that it began with.
+        machine: The devices and their memory.
+        size_from: Why the images have the size of the settings; None if the user gave it.
+
+    Raises:
+        ValueError: If something does not fit.
+    """
+    source = images.source
+    labels = Labels(source.class_names or None, source.task)
+    if source.class_names:  # What would be an error at the end is one now.
+        check_class_names(labels.output_names)
+
+    # The numbers that follow from the images, then those of the weights and of the memory.
+    by_images = _by_images(given, images, machine)
+    description, preprocessing, head = describe_model(weights, by_images, labels)
+    if size_from is not None:
+        description = _with_origins(description, image_size=size_from)
+    if record.description:  # Where its facts were from at the start.
+        before = Description.from_json(record.description, RECIPE)
+        description = dataclasses.replace(description, origins=before.origins)
+    by_weights = dataclasses.replace(
+        by_images,
+        image_size=preprocessing.image_size,
+        evaluation=preprocessing.evaluation,
+        learning_rate=rate_of(by_images, head),
+    )
+    make_schedule(by_weights)  # Raises if warm-up or boundaries do not fit.
+    settings = choose_accumulation(by_weights, description.config, machine.memory, machine.replicas)
+
+    # What the run found by itself; a resumed run keeps what it began with.
+    balanced = _class_weights(settings, source, record.facts)
+    facts = {
+        **_facts_of_weights(description, preprocessing, head),
+        **_facts_of_images(weights, description, settings, images, given.epochs),
+    }
+    if balanced:
+        by_name = dict(zip(source.class_names, balanced, strict=True))
+        facts["class_weights"] = Fact(by_name, str(settings.class_weights))
+    for stage in stages:
+        facts |= stage.facts
+    facts |= facts_of_computation(settings, description.config)
+
+    recipe = dataclasses.replace(
+        record,
+        job=settings.command,
+        description=description.to_json(),
+        model=description.name,
+        config=changed_fields(description.config),
+        settings=settings.to_json(),
+        facts={**facts, **record.facts},
+        preprocessing=preprocessing.to_fields(),
+        classes=len(source.class_names),
+        task=source.task,
+        images={**images.counts, "skipped": len(source.skipped)},
+        versions=versions(),
+    )
+    samples = ChosenSamples()
+    if source.class_names:
+        samples = choose_samples(settings.samples, source, preprocessing.image_size)
+    return Settled(
+        weights=weights,
+        images=images,
+        settings=settings,
+        description=description,
+        config=description.config,
+        preprocessing=preprocessing,
+        head=head,
+        labels=labels,
+        class_weights=balanced,
+        samples=samples,
+        stages=tuple(stages),
+        recipe=recipe,
+    )
+
+
+def _by_images(given, images, machine):
+    """The settings with what follows from the number and the size of the images."""
+    counts = images.counts
+    num_images = counts["train"] + counts["validation"]
+    with_steps = given.with_epochs(counts["train"])
+    resolved = with_steps.resolve(num_images, images.typical_size, images.source.task)
+    if resolved.patience and not counts["validation"]:
+        raise ValueError(
+            "patience needs validation images, which show when there is nothing more to gain. "
+            f"Received: patience={resolved.patience}, none of them"
+        )
+    return choose_precision(resolved, machine)
+
+
+def describe_model(
+    weights: OpenedModel, settings: Settings, labels: Labels
+) -> tuple[Description, Preprocessing, Head]:
+    """Returns what the model to train is, and where each fact is from.
+
+    It has the data's classes, the preprocessing of evaluation, and the hidden layer of
+    pre-training only if the head is kept.
+
+    Args:
+        weights: The weights to start from.
+        settings: Settings; image size and way of resizing may be None.
+        labels: The classes of the data.
+
+    Raises:
+        ValueError: If the head cannot be kept as the settings ask for.
+    """
+    start = weights.description
+    config = without_hidden_layer(start.config)
+    name = start.name if weights.is_random else paper_name(start.config) or start.name
+    size, size_from = _image_size(settings, weights)
+    preprocessing = weights.preprocessing_for(size, settings.evaluation)
+    origins = {**start.origins, "image_size": size_from}
+    if settings.evaluation is not None:
+        origins["evaluation"] = "the settings"
+    head: Head = "new"
+    if not weights.is_random:
+        head, origins["head"] = choose_head(weights, labels.names or (), settings.head)
+        hidden = getattr(start.config, "representation_size", None)
+        if head != "new" and hidden:
+            config = dataclasses.replace(config, representation_size=hidden)
+    grid = config.grid(size) if isinstance(config, configs.ViTConfig) else None
+    if grid is not None and 0 in grid:
+        grid = None  # The image is smaller than a patch, which is an error of the plan.
+    description = dataclasses.replace(
+        start,
+        name=name,
+        config=config,
+        input_shape=(*size, 3),
+        position_grid=grid,
+        classes=len(labels.names) if labels.names else None,
+        preprocessing=preprocessing,
+        labels=labels,
+        origins=origins,
+    )
+    return description, preprocessing, head
+
+
+def rate_of(settings: Settings, head: Head) -> float:
+    """Returns the learning rate, which is lower where the head of the weights is kept."""
+    if settings.learning_rate is not None:
+        return settings.learning_rate
+    return NEW_HEAD_RATE if head == "new" else KEPT_HEAD_RATE
+
+
+def _with_origins(description, **origins):
+    return dataclasses.replace(description, origins={**description.origins, **origins})
+
+
+def _facts_of_weights(description, preprocessing, head):
+    """What a run takes from its weights, by name, and where it is from."""
+    values = {
+        "image_size": list(preprocessing.image_size),
+        "pixels": preprocessing.value_range,
+        "evaluation": describe_resize(preprocessing),
+        "gelu": getattr(description.config, "gelu", None),
+        "norm_epsilon": getattr(description.config, "norm_epsilon", None),
+        "position_resize": description.position_resize,
+        "head": "new" if head == "new" else "keep",
+    }
+    return {
+        name: Fact(value, description.origins[name])
+        for name, value in values.items()
+        if value is not None and name in description.origins
+    }
+
+
+def _facts_of_images(weights, description, settings, images, epochs):
+    """What is lost of the photos, what of the weights is dropped, and the steps of epochs."""
+    seen = describe_seen(description.config, settings.image_size, images.photo_size)
+    facts = {"photos": Fact(list(images.photo_size), seen)}
+    if weights.description.labels.abstains:
+        bound = "--max-error finds a new one"
+        if settings.decision is not None:
+            bound = f"a new one of {settings.max_error:.1%} is looked for"
+        facts["unknown"] = Fact("dropped", _DROPPED + bound)
+    if epochs is not None:
+        seen_by = f"{images.counts['train']} images in batches of {settings.batch_size}"
+        facts["epochs"] = Fact(epochs, f"{settings.steps} steps: {seen_by}")
+    return facts
+
+
+def _class_weights(settings, source, begun):
+    """The weight of each class in the loss, of a resumed run as it began; () for equal ones."""
+    if settings.class_weights is None:
+        return ()
+    if "class_weights" in begun:
+        by_name = begun["class_weights"].value
+        return tuple(by_name[name] for name in source.class_names)
+    return class_weights(source.splits["train"].labels, source.class_names)
+
+
+def _image_size(settings: Settings, weights: OpenedModel) -> tuple[tuple[int, int], str]:
+    """The pixels (height, width) of a run, and why."""
+    if settings.image_size is not None:
+        return settings.image_size, settings.recipe or "the settings"
+    higher = (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
+    if weights.is_random or weights.image_size is None:
+        return higher, "the paper's"
+    if weights.image_size != weights.description.image_size:
+        return weights.image_size, "as the image processor of the weights states"
+    height, width = weights.image_size
+    is_finetuned = Recipe.from_json(weights.recipe).job == FineTuning.command
+    if {height, width} == {configs.DEFAULT_IMAGE_SIZE} and not is_finetuned:
+        return higher, f"the paper's higher resolution, for weights of {height}x{width} pixels"
+    return weights.image_size, "as in the weights"
+
+
+def choose_head(
+    weights: OpenedModel, class_names: Sequence[str], head: str | None = None
+) -> tuple[Head, str]:
+    """Returns which rows of the weights' head are kept, and why.
+
+    Args:
+        weights: The weights.
+        class_names: Names of the data's classes.
+        head: "keep", "new", or None to keep the rows of the classes that the weights name.
+
+    Returns:
+        For each class of the data its number in the weights, or None for a new class; or
+        "new". And the human-readable reason.
+
+    Raises:
+        ValueError: If `head` is "keep" and no row can be kept.
+    """
+    names, classes = weights.class_names, weights.description.classes
+    if head == "new":
+        return "new", "the settings"
+    if head == "keep" and names is None and classes == len(class_names):
+        return tuple(range(len(class_names))), (
+            "the settings; the weights do not name their classes, so rows keep their order"
+        )
+    # If two classes have one name, the first counts.
+    places = {name: row for row, name in reversed([*enumerate(names or ())])}
+    rows = [places.get(name) for name in class_names] if names else []
+    if classes is None:
+        reason = "the weights have no head"
+    elif names is None:
+        reason = "the weights do not name their classes"
+    elif not any(row is not None for row in rows):
+        reason = f"none of the {len(names)} classes of the weights is in the data"
+    else:
+        return tuple(rows), _describe_rows(rows, names, class_names)
+    if head == "keep":
+        raise ValueError(
+            "A head can be kept where the weights name a class of the data (--head new makes a "
+            f"new one). Received: {weights.source}: {reason}"
+        )
+    return "new", reason
+
+
+def _describe_rows(rows, names, class_names):
+    new = [name for name, row in zip(class_names, rows, strict=True) if row is None]
+    left_out = len(names) + len(new) - len(rows)
+    if not new and not left_out:
+        return "the classes are the same" + ("" if rows == sorted(rows) else ", reordered by name")
+    text = f"{len(rows) - len(new)} of {len(rows)} classes are in the weights"
+    if new:
+        shown = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
+        text += f"; {len(new)} start at zero ({shown})"
+        text += "".join(f"; {line}" for line in look_alikes([*names, *class_names]))
+    return text + (f"; {left_out} of the weights are left out" if left_out else "")
+
+
+def choose_samples(
+    samples: str | None, source: Source, image_size: tuple[int, int]
+) -> ChosenSamples:
+    """Returns the photos that travel with a classifier.
+
+    By default they are test images. Images that are trained on are taken only if a number is
+    asked for and no image is held out, and the line says it.
+
+    Args:
+        samples: The setting.
+        source: The images in splits.
+        image_size: Pixels (height, width) of the model.
+    """
+    where = "with the classifier and its exports"
+    count = NUM_SAMPLES if samples is None else sample_count(samples)
+    parts = [part for part in _SAMPLED if len(source.splits.get(part, ()))]
+    if not count or (samples is None and "test" not in parts):
+        missing = "; --samples takes some, for there is no test part" if count and parts else ""
+        return ChosenSamples(describe_samples(0, "", image_size, where) + missing)
+    examples = source.splits[parts[0]]
+    chosen = examples.take(spread(len(examples), count))
+    line = describe_samples(len(chosen), _SAMPLED[parts[0]], image_size, where)
+    return ChosenSamples(line, chosen, count)
