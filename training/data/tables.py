@@ -290,28 +290,26 @@ def listed_files(
         ValueError: If a column, value or file is missing, a split unknown, or a path listed twice.
     """
     spec = reading.spec
-    columns = [name for name in table.columns if not _UNNAMED.fullmatch(name)]
-    if len({*columns}) != len(columns):
-        raise ValueError(f"{title} must have each column once. Received: columns {columns}")
-    path_column, label_column, split_column, classes = _columns_of(
-        columns, table.rows, title, reading
-    )
-    if label_column is None:
-        labels = _labels_by_column(table, title, classes, reading.notes)
+    names = [name for name in table.columns if not _UNNAMED.fullmatch(name)]
+    if len({*names}) != len(names):
+        raise ValueError(f"{title} must have each column once. Received: columns {names}")
+    columns = _columns_of(names, table.rows, title, reading)
+    if columns.label is None:
+        labels = _labels_by_column(table, title, columns.classes, reading.notes)
     else:
-        labels = _labels_of(table, title, label_column, reading)
+        labels = _labels_of(table, title, columns.label, reading)
     class_names = sorted_classes(all_names(labels))
     _question_numbers(class_names, len(labels), reading.notes)
-    words = [str(row.get(split_column, "")).strip().lower() for row in table.rows]
+    words = [str(row.get(columns.split, "")).strip().lower() for row in table.rows]
     reading.notes += shared_parts(words)
     excluded = {*map(normal_path, spec.exclude)}
     images_in = functools.cache(_images_by_name)
     files: dict[str, LabelledFile] = {}
     rows = zip(table.rows, labels, words, strict=True)
     for number, (row, label, word) in enumerate(rows, table.first_row):
-        path, part = str(row[path_column]).strip(), SPLITS.get(word)
+        path, part = str(row[columns.path]).strip(), SPLITS.get(word)
         texts = [path, *all_names([label])]
-        if any(len(text.splitlines()) != 1 for text in texts) or (split_column and part is None):
+        if any(len(text.splitlines()) != 1 for text in texts) or (columns.split and part is None):
             raise ValueError(
                 f"Each row of {title} must have a path, a label (--task multilabel allows none), "
                 f"and a split ({', '.join(PARTS)}) if there are any, each in one line. Received in "
@@ -334,20 +332,26 @@ def listed_files(
     return list(files.values()), class_names
 
 
+class Columns(NamedTuple):
+    """What the columns of a table are.
+
+    Args:
+        path: The column of paths.
+        label: The column of labels; None where there is a column for each class.
+        split: The column of parts; None without one.
+        classes: The columns of the classes, where there is no column of labels.
+    """
+
+    path: str
+    label: str | None
+    split: str | None
+    classes: list[str]
+
+
 def _columns_of(columns, rows, title, reading):
-    """The columns of paths, labels and parts, None where there is none, and of classes."""
+    """The columns that the flags name, or that have the names of other tools."""
     spec = reading.spec
-    label_columns = [name.strip() for name in (spec.label_column or "").split(",") if name]
-    if spec.label_column in columns:  # A name may have a comma.
-        label_columns = [spec.label_column]
-    flags = dict.fromkeys(label_columns, "label")
-    if spec.path_column is not None:
-        flags[spec.path_column] = "path"
-    for name, flag in flags.items():
-        if name not in columns:
-            raise ValueError(
-                f"--{flag}-column must be one of {title}: {', '.join(columns)}. Received: {name}"
-            )
+    label_columns = _named_labels(columns, title, spec)
     path = spec.path_column or _first_column(_PATHS, columns)
     split = _first_column(["split"], [name for name in columns if name not in label_columns])
     label = _first_column(_LABELS, [name for name in columns if name != path])
@@ -366,7 +370,23 @@ def _columns_of(columns, rows, title, reading):
     if label is None and len(classes) == 1:
         label = classes[0]
         reading.notes.append(f"the labels are the column {label}, as {path} is the only other one")
-    return path, label, split, classes
+    return Columns(path, label, split, classes)
+
+
+def _named_labels(columns, title, spec):
+    """The columns of --label-column; raises ValueError if a flag names a missing column."""
+    labels = [name.strip() for name in (spec.label_column or "").split(",") if name]
+    if spec.label_column in columns:  # A name may have a comma.
+        labels = [spec.label_column]
+    paths = [] if spec.path_column is None else [spec.path_column]
+    for flag, names in (("label", labels), ("path", paths)):
+        for name in names:
+            if name not in columns:
+                raise ValueError(
+                    f"--{flag}-column must be one of {title}: {', '.join(columns)}. "
+                    f"Received: {name}"
+                )
+    return labels
 
 
 def _first_column(names, columns):
