@@ -84,6 +84,9 @@ class Share(float):
         share._images = images
         return share
 
+    def __getnewargs__(self):  # For copies.
+        return float(self), self._images
+
     def __str__(self) -> str:
         return accuracy_text(float(self), self._images)
 

@@ -183,7 +183,7 @@ def settle(
     if source.class_names:  # What would be an error at the end is one now.
         check_class_names(labels.output_names)
 
-    # The numbers that follow from the images, then those of the weights and of the memory.
+    # The numbers that follow from the images, then from the weights and the memory.
     by_images = _by_images(given, images, machine)
     description, preprocessing, head = describe_model(weights, by_images, labels)
     if size_from is not None:
