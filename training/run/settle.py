@@ -227,9 +227,7 @@ def settle(
         images={**images.counts, "skipped": len(source.skipped)},
         versions=versions(),
     )
-    samples = ChosenSamples()
-    if source.class_names:
-        samples = choose_samples(settings.samples, source, preprocessing.image_size)
+    samples = choose_samples(settings.samples, source, preprocessing.image_size)
     return Settled(
         weights=weights,
         images=images,
@@ -446,6 +444,8 @@ def choose_samples(
         source: The images in splits.
         image_size: Pixels (height, width) of the model.
     """
+    if not source.class_names:
+        return ChosenSamples()
     where = "with the classifier and its exports"
     count = NUM_SAMPLES if samples is None else sample_count(samples)
     parts = [part for part in _SAMPLED if len(source.splits.get(part, ()))]
