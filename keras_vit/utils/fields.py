@@ -29,14 +29,18 @@ import pathlib
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from keras_vit.utils.nearest_names import Class, with_hints
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
-SettingsType: TypeAlias = "type[DataclassInstance]"
+class DataclassInstance(Protocol):
+    """An instance of any dataclass, to a type checker."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
+
+
+SettingsType: TypeAlias = type[DataclassInstance]
 REQUIRED: Any = dataclasses.MISSING  # In place of a default: the value must be given.
 
 # Limits of a value: their text in errors, and the check.
