@@ -180,7 +180,8 @@ def test_the_defaults_are_the_rows_of_table_4(num_images, expected):
     settings = FineTuning().resolve(num_images)
     assert (settings.steps, settings.warmup_steps, settings.validation) == expected
     assert (settings.batch_size, settings.momentum, settings.clip_norm) == (512, 0.9, 1.0)
-    assert (settings.learning_rate, settings.image_size) == (0.01, None)
+    # By the head and the weights, when they are known.
+    assert (settings.learning_rate, settings.image_size) == (None, None)
 
 
 def test_accumulation_is_chosen_by_memory():

@@ -249,7 +249,8 @@ def _by_images(given, images, machine):
     counts = images.counts
     num_images = counts["train"] + counts["validation"]
     with_steps = given.with_epochs(counts["train"])
-    resolved = with_steps.resolve(num_images, images.typical_size, images.source.task)
+    data_size = images.typical_size if given.image_size is None else None
+    resolved = with_steps.resolve(num_images, data_size, images.source.task)
     if resolved.patience and not counts["validation"]:
         raise ValueError(
             "patience needs validation images, which show when there is nothing more to gain. "

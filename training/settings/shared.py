@@ -295,7 +295,7 @@ class Settings(DeclaredSettings):
         }
 
     def _by_hyper_rule(self, num_images, data_size):
-        size = self.image_size or data_size
+        size = data_size or self.image_size
         if size is None:
             raise ValueError("BiT's HyperRule needs the size of the images. Received: None")
         rule = type(self)(**recipes.bit_hyper_rule(num_images, size).settings).scaled(self.scale)
