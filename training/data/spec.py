@@ -27,11 +27,8 @@ if TYPE_CHECKING:
 
 FOLDERS = ("classes", "parts")  # What the folders in the data may be.
 
-# The fields of `DataSpec` that evaluations read; the classifier and its run have the others.
-EVALUATED_DATA = (
-    "data",
-    "data_dir",
-    "strict",
+# The fields of `DataSpec` that an evaluation takes from the run unless they are given.
+OF_THE_RUN = (
     "follow_symlinks",
     "labels",
     "group_by",
@@ -40,6 +37,8 @@ EVALUATED_DATA = (
     "label_separator",
     "folders",
 )
+# The fields that evaluations read; the classifier and its run have the others.
+EVALUATED_DATA = ("data", "data_dir", "strict", *OF_THE_RUN)
 
 
 @documented

@@ -16,7 +16,7 @@ from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.parts import groups_of
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, spec_of_run
+from keras_vit.training.data.spec import EVALUATED_DATA, OF_THE_RUN, DataSpec, spec_of_run
 from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
 
 _KNOWN_GROUP = "known group"
@@ -29,16 +29,6 @@ _WORDS = {
     _KNOWN_GROUP: "that are new, but of a group that the run trained on or chose its weights by",
 }
 _HELD_OUT = ("calibration", "test")  # Neither trained on nor chosen by.
-# Options of data that are the run's unless they are given.
-_OF_BOTH = (
-    "follow_symlinks",
-    "labels",
-    "group_by",
-    "path_column",
-    "label_column",
-    "label_separator",
-    "folders",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +127,7 @@ def _spec(classifier, given, run_spec, class_names):
         strict=given.strict,
         test=True,
         task=classifier.task,
-        **{name: getattr(given, name) or getattr(spec, name) for name in _OF_BOTH},
+        **{name: getattr(given, name) or getattr(spec, name) for name in OF_THE_RUN},
     )
 
 
