@@ -1,4 +1,4 @@
-"""What opens files that need a module of training/ or export/, which are built on this package."""
+"""Runtimes: modules of training/ and export/ that open exports, unfinished runs and trainers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the layers do for speed, apart from what they compute: nothing here changes a result.
+"""Fast forms of the layers' computations: nothing here changes a result.
 
 - TensorFlow runs a kernel for each operation. It fuses a product with its bias, its activation and
   a sum behind it if all of them are matrices, so blocks compute on rows; and XLA compiles the
