@@ -151,6 +151,7 @@ def evaluation_batches(
     *,
     preprocessing: Preprocessing | None,
     batch_size: int,
+    skip_unreadable: bool = False,
 ) -> tf.data.Dataset:
     """Returns batches with each example exactly once, in order.
 
@@ -160,6 +161,8 @@ def evaluation_batches(
             pixels.
         batch_size: Images in a batch; the last one may have fewer. Pixels are in batches of one
             image, as images differ in size.
+        skip_unreadable: Whether images that cannot be read are left out. The batches then have a
+            third part, the places of their images among the examples, int64 `(B,)`.
 
     Returns:
         A finite dataset of (float32 images `(B, height, width, 3)`, or uint8 pixels
@@ -174,13 +177,16 @@ def evaluation_batches(
 
     image_of = _decoding(preprocessing)
 
-    def image_and_label(handle, *_):
+    def image_and_label(handle, _, place):
         encoded, label = examples.read(handle)
-        return in_turn(encoded, lambda encoded: image_of(decodable(encoded))), label
+        image = in_turn(encoded, lambda encoded: image_of(decodable(encoded)))
+        return (image, label, place) if skip_unreadable else (image, label)
 
     elements = examples.ordered().map(image_and_label, num_parallel_calls=_parallel_calls())
-    # Raises if the data hold fewer or more examples than were counted.
-    elements = elements.apply(tf.data.experimental.assert_cardinality(len(examples)))
+    if skip_unreadable:
+        elements = elements.ignore_errors()
+    else:  # Raises if the data hold fewer or more examples than were counted.
+        elements = elements.apply(tf.data.experimental.assert_cardinality(len(examples)))
     return _prepared(elements.batch(batch_size if preprocessing else 1).prefetch(_AHEAD))
 
 

@@ -19,7 +19,7 @@ from keras_vit.training.data.spec import Data, data_spec
 
 from .held_out import choose_images
 from .measures import average_precision, best_threshold
-from .predictions import predictions_of
+from .predictions import predictions_of, without
 from .reports import ClassificationReport, EvaluationReport, MultilabelReport
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def evaluate(
     *,
     preprocessing: Preprocessing | None,
     batch_size: int = 32,
+    skip_unreadable: bool = False,
     from_logits: bool = False,
     progress: bool = False,
 ) -> EvaluationReport:
@@ -49,6 +50,8 @@ def evaluate(
             "unknown".
         preprocessing: How an image becomes the model's input; see `evaluation_batches`.
         batch_size: Images in a batch; does not change the results.
+        skip_unreadable: Whether image files that cannot be read are left out and reported as
+            skipped; else they are an error.
         from_logits: Whether the model's outputs are logits.
         progress: Whether to show a line with the rate and the time left.
 
@@ -59,6 +62,7 @@ def evaluate(
         ValueError: If there are no examples, or not every example was counted once.
         NonFiniteScores: If an output is NaN or infinite; a ValueError.
     """
+    unreadable: list[tuple[int, str]] = []
     began = time.monotonic()
     outputs = predictions_of(
         model,
@@ -66,12 +70,15 @@ def evaluate(
         preprocessing=preprocessing,
         batch_size=batch_size,
         progress="evaluate" if progress else None,
+        unreadable=unreadable if skip_unreadable else None,
     )
     report_of = _multilabel_report if labels.is_multilabel else _classification_report
     report = report_of(outputs, labels, from_logits)
+    examples, skipped = without(examples, unreadable)
     return dataclasses.replace(
         report,
         examples=examples,
+        skipped=tuple(skipped),
         images_per_second=len(examples) / max(time.monotonic() - began, 1e-9),
     )
 
@@ -220,13 +227,12 @@ def evaluate_classifier(
     images = choose_images(classifier, data_spec(data, **data_options), split)
 
     class_names, new = images.source.class_names, None
-    options = {"batch_size": batch_size, "progress": progress}
+    options = {"batch_size": batch_size, "skip_unreadable": True, "progress": progress}
     if images.new is not None:
         new = evaluate_examples(classifier, images.new, class_names, **options)
     report = evaluate_examples(classifier, images.examples, class_names, **options)
-    return dataclasses.replace(
-        report, skipped=tuple(images.source.skipped), split_lines=images.lines, new=new
-    )
+    skipped = (*images.source.skipped, *report.skipped)
+    return dataclasses.replace(report, skipped=skipped, split_lines=images.lines, new=new)
 
 
 def _is_in_top(count, scores, labels):

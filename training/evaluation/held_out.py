@@ -15,9 +15,10 @@ from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.parts import groups_of
-from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import EVALUATED_DATA, OF_THE_RUN, DataSpec, spec_of_run
 from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
+
+from .predictions import without
 
 _KNOWN_GROUP = "known group"
 _WORDS = {
@@ -33,10 +34,10 @@ _HELD_OUT = ("calibration", "test")  # Neither trained on nor chosen by.
 
 @dataclasses.dataclass(frozen=True)
 class EvaluatedImages:
-    """The images of an evaluation, all of which can be read.
+    """The images of an evaluation.
 
     Args:
-        source: The data, with the files that cannot be read.
+        source: The data.
         examples: The images to report on.
         lines: What of the data is evaluated and what is left out, for the report.
         new: Images that the run neither used nor held out, reported apart; None if there are none,
@@ -109,8 +110,7 @@ def choose_images(
     if spec.labels:
         whose = "--labels" if given.labels else "the run's table"
         remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
-    images = dataclasses.replace(images, lines=(*images.lines, *remarks), record=record)
-    return _without_unreadable(images)
+    return dataclasses.replace(images, lines=(*images.lines, *remarks), record=record)
 
 
 def _spec(classifier, given, run_spec, class_names):
@@ -129,35 +129,6 @@ def _spec(classifier, given, run_spec, class_names):
         task=classifier.task,
         **{name: getattr(given, name) or getattr(spec, name) for name in OF_THE_RUN},
     )
-
-
-def readable(examples: Examples) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Returns the places of the images that can be decoded, and `(path, reason)` of the others."""
-    places, names = np.arange(len(examples)), examples.names
-    if not isinstance(examples, FileExamples):
-        return places, []
-    reasons = dict(undecodable(names))
-    return np.delete(places, list(reasons)), [(names[place], reasons[place]) for place in reasons]
-
-
-def _without_unreadable(images):
-    """Returns the images to report on that can be read."""
-    places, skipped = readable(images.examples)
-    if not skipped:
-        return images
-    if not len(places):
-        raise ValueError(
-            "There must be images that can be read. Received: none; "
-            + "; ".join(describe_skipped(skipped, names=3)[:3])
-        )
-    examples, source = images.examples.take(places), images.source
-    splits = {
-        part: examples if of_part is images.examples else of_part
-        for part, of_part in source.splits.items()
-    }
-    source = dataclasses.replace(source, splits=splits, skipped=[*source.skipped, *skipped])
-    seen = None if images.seen is None else images.seen[places]
-    return dataclasses.replace(images, source=source, examples=examples, seen=seen)
 
 
 def _check_fields(given):
@@ -208,11 +179,12 @@ def _by_record(source, record, split):
     if source.groups is not None:
         is_known = _in_trained_groups(source, record, pool)[places[NEW]]
         places[NEW], places[_KNOWN_GROUP] = places[NEW][~is_known], places[NEW][is_known]
-    # The run did not record files that it could not read.
-    kept, skipped = readable(pool.take(places[NEW]))
-    if skipped:
-        places[NEW] = places[NEW][kept]
+    if len(places[wanted]) and isinstance(pool, FileExamples):
+        # The run did not record files that it could not read: not all are new images.
+        new = pool.take(places[NEW])
+        readable, skipped = without(new, list(undecodable(new.names)))
         source = dataclasses.replace(source, skipped=[*source.skipped, *skipped])
+        places[NEW] = places[NEW][np.isin(new.names, readable.names)]
 
     counts = {part: len(of_part) for part, of_part in places.items() if len(of_part)}
     rest = (*_other_parts(source, part_of_data), *source.notes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,8 @@ from keras_vit.prediction import array_of, predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.examples import Examples
+from keras_vit.training.data.image_files import FileExamples, undecodable
+from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.fields import required
 from keras_vit.utils.progress import progress_bar
 
@@ -39,6 +41,7 @@ def predictions(
     *,
     name_of: Callable[[int], str] = "image {}".format,
     progress: str | None = None,
+    left_out: Sized = (),
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """Yields a model's outputs for each batch, and checks that no image is lost.
 
@@ -48,6 +51,7 @@ def predictions(
         count: Images in all batches together.
         name_of: Function from an image's number, from 0, to its name in an error message.
         progress: First word of a line with the rate and the time left; None shows no line.
+        left_out: Images of the count that the batches leave out; complete when they end.
 
     Yields:
         Outputs `(B, K)`, and labels `(B,)` or None.
@@ -69,7 +73,7 @@ def predictions(
             yield outputs, np.asarray(labels[0]) if labels else None
             done += len(outputs)
             bar.update(len(outputs))
-    if done != count:
+    if done + len(left_out) != count:
         raise ValueError(
             "Every image must be evaluated exactly once. "
             f"Received: {done} predictions for {count} images"
@@ -83,6 +87,7 @@ def predictions_of(
     preprocessing: Preprocessing | None,
     batch_size: int,
     progress: str | None = None,
+    unreadable: list[tuple[int, str]] | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """Returns what `predictions` yields for examples, each once and in their order.
 
@@ -92,18 +97,64 @@ def predictions_of(
         preprocessing: How an image becomes the model's input; see `evaluation_batches`.
         batch_size: Images in a batch.
         progress: See `predictions`.
+        unreadable: Receives the place and the reason of each image file that cannot be read,
+            which is left out; None if it is an error.
 
     Raises:
-        ValueError: If there are no examples.
+        ValueError: If there are no examples, or none that can be read.
     """
-    batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
+    is_skipping = unreadable is not None and isinstance(examples, FileExamples)
+    batches: Iterable[tuple] = evaluation_batches(
+        examples,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
+        skip_unreadable=is_skipping,
+    )
+    left_out = [] if unreadable is None else unreadable
+    if is_skipping:
+        batches = _noting_unreadable(batches, examples.names, left_out)
     return predictions(
         model,
         batches,
         len(examples),
         name_of=lambda number: examples.names[number],
         progress=progress,
+        left_out=left_out,
     )
+
+
+def _noting_unreadable(batches, names, unreadable):
+    """Yields images and labels, then notes the places that had none, with the reasons."""
+    was_read = np.zeros(len(names), bool)
+    for images, labels, places in batches:
+        was_read[np.asarray(places)] = True
+        yield images, labels
+    places = np.flatnonzero(~was_read).tolist()
+    # An image that can be read and was not is lost: an error of the count.
+    reasons = undecodable([names[place] for place in places])
+    unreadable += [(places[number], reason) for number, reason in reasons]
+    if len(unreadable) == len(names):
+        skipped = [(names[place], reason) for place, reason in unreadable]
+        raise ValueError(
+            "There must be images that can be read. Received: none; "
+            + "; ".join(describe_skipped(skipped, names=3)[:3])
+        )
+
+
+def without(
+    examples: Examples, unreadable: Sequence[tuple[int, str]]
+) -> tuple[Examples, list[tuple[str, str]]]:
+    """Returns the examples that can be read, and `(path, reason)` of the others.
+
+    Args:
+        examples: The examples.
+        unreadable: Places and reasons; see `predictions_of`.
+    """
+    if not unreadable:
+        return examples, []
+    kept = np.delete(np.arange(len(examples)), [place for place, _ in unreadable])
+    names = examples.names
+    return examples.take(kept), [(names[place], reason) for place, reason in unreadable]
 
 
 class Features(NamedTuple):
@@ -126,6 +177,7 @@ def extract(
     feature: str = "pre_logits",
     batch_size: int = 32,
     progress: bool = False,
+    unreadable: list[tuple[int, str]] | None = None,
 ) -> Features:
     """Returns the features of all examples from a frozen model, in their order.
 
@@ -136,6 +188,7 @@ def extract(
         feature: One of `configs.FEATURES`.
         batch_size: Images in a batch.
         progress: Whether to show a line with the rate and the time left.
+        unreadable: See `predictions_of`; images that are left out are not in the features.
 
     Raises:
         ValueError: If the model does not have the feature, or there are no examples.
@@ -148,6 +201,7 @@ def extract(
         preprocessing=preprocessing,
         batch_size=batch_size,
         progress="features" if progress else None,
+        unreadable=unreadable,
     )
     values, labels = map(np.concatenate, zip(*outputs, strict=True))
     return Features(values.astype("float32"), labels)

@@ -20,7 +20,7 @@ from keras_vit.opening import open_classifier
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec, spec_of_run
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.evaluation.held_out import choose_images, readable
+from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.utils.files import (
@@ -99,14 +99,14 @@ def calibrate(
 
     options = {"batch_size": batch_size, "progress": progress}
     preprocessing, training_features = classifier.preprocessing, None
-    scores = compute_scores(plain, images.examples, preprocessing, **options)
+    scores = compute_scores(plain, images.examples, preprocessing, unreadable=[], **options)
     if images.trained is None:
         log(
             "strange no training images are found, so strange images are not recognised: "
             "--training-data DATA (training_data=) gives the data of the run"
         )
     elif recognises_strange(len(scores), settings):
-        trained = compute_scores(plain, images.trained, preprocessing, **options)
+        trained = compute_scores(plain, images.trained, preprocessing, unreadable=[], **options)
         training_features = trained.features
     decision = find_decision(labels, scores, training_features, settings, grouped=images.grouped)
     for line in decision.lines:
@@ -190,11 +190,10 @@ def calibration_images(
         trained = _trained_in(images.source.splits, images.record)
         if trained is None or trained is images.examples:
             trained = _training_images_of_run(classifier, spec)
-    trained = None if trained is None else spaced(trained)
-    if trained is not None:
-        trained = trained.take(readable(trained)[0])
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
-    return CalibrationImages(examples.relabelled(numbers), trained, grouped)
+    return CalibrationImages(
+        examples.relabelled(numbers), None if trained is None else spaced(trained), grouped
+    )
 
 
 def _training_images_of_run(classifier, spec):

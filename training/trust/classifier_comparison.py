@@ -123,6 +123,7 @@ def compare_classifiers(
             images.examples,
             images.class_names,
             batch_size=batch_size,
+            skip_unreadable=True,
             progress=progress,
         )
         for classifier in classifiers
@@ -156,11 +157,13 @@ class _Images(NamedTuple):
         examples: The images, labelled with numbers of `class_names`.
         class_names: The classes that both have, in the order of OLD.
         lines: What of the data is compared and what is left out.
+        skipped: `(path, reason)` of files that were found to be unreadable.
     """
 
     examples: Examples
     class_names: list[str]
     lines: list[str]
+    skipped: list[tuple[str, str]]
 
 
 def _common_images(classifiers, spec, split):
@@ -187,9 +190,6 @@ def _common_images(classifiers, spec, split):
     if rest := len(names) - len(examples):
         lines.append(f"images  {rest} in other parts of the data are left out")
 
-    if source.skipped:
-        lines.append(f"skipped {len(source.skipped)} files that cannot be read")
-
     common = [name for name in old_names if name in new_names]
     is_common = np.isin(np.array(source.class_names, object)[examples.labels], common)
     if not is_common.any():
@@ -204,7 +204,7 @@ def _common_images(classifiers, spec, split):
         )
     numbers = [common.index(name) if name in common else 0 for name in source.class_names]
     examples = examples.take(np.flatnonzero(is_common)).relabelled(np.array(numbers, "int32"))
-    return _Images(examples, common, lines)
+    return _Images(examples, common, lines, source.skipped)
 
 
 def _names_of(images, split):
@@ -245,6 +245,8 @@ def _comparison(classifiers, images, reports, gates):
             lines.append(
                 f"unknown {word} answers every image, without a bound: it is not calibrated"
             )
+    if skipped := {*images.skipped, *old.skipped}:
+        lines.append(f"skipped {len(skipped)} files that cannot be read")
     if without := sorted(set(class_names) - {class_names[number] for number in true}):
         lines.append(f"classes {len(without)} have no images and no recall: {_some(without)}")
     return Comparison(tuple(measures), tuple(verdicts), tuple(map(for_line, lines)), tuple(flips))
