@@ -44,7 +44,7 @@ COMMANDS = {
     ),
     "compare": "Compare a new classifier with an old one on the same images, with gates.",
     "predict": "Print the most likely classes of images.",
-    "embed": "Write features of images, and find the images nearest to one.",
+    "embed": "Write features of images.",
     "few-shot": "Evaluate frozen features with a few images per class.",
     "records": "Write images as sharded TFRecord files, for several machines.",
     "inspect": "Draw what a model has learned and what it looks at.",

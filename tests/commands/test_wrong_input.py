@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 
-import numpy as np
 import pytest
 
 FINETUNE = (
@@ -25,10 +24,8 @@ ROWS = [
     (COMPARE + "--gate 'top1 > 3'", "must be one of top_1"),
     (COMPARE + "--gate 'top_1 is good'", "then < or >, and a number"),
     (COMPARE + "--gate 'coverage > -1'", "needs a classifier that answers"),
-    ("embed {tiny} {colors}", "--output FILE, --like IMAGE"),
+    ("embed {tiny} {colors}", "--output"),
     ("embed {tiny} {colors} --output {tmp}/out.csv", "must end in .npz"),
-    ("embed {tiny} {tmp}/text.npz --like {tmp}/cat.png", "that keras-vit embed wrote"),
-    ("embed {tiny} {tmp}/other.npz --like {tmp}/cat.png", "must be of this model"),
     ("evaluate {tmp}/none --data {colors}", NO_FOLDER),
     ("evaluate {tiny} --data {tmp}/none", "no such folder"),
     ("evaluate {tiny} --data {colors} --split dev --output {tmp}/out", "one of the data's"),
@@ -101,8 +98,6 @@ def places(tiny, colors, tmp_path_factory):
     (folder / "text.npz").write_text("no archive")
     rows = [f"{path},x;y\n" for path in (folder / "missing").rglob("*.png")]
     (folder / "several.csv").write_text("".join(["path,label\n", *rows]))
-    facts = {"model": "x", "weights_sha256": "y", "feature": "pre_logits"}
-    np.savez(folder / "other.npz", names=["a"], features=np.zeros((1, 4), "float32"), **facts)
     return {"tmp": folder, "tiny": tiny, "colors": colors}
 
 

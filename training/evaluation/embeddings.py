@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.prediction import highest
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.utils.files import atomic_write
@@ -21,8 +20,6 @@ SUFFIX = ".npz"
 
 # Queries at once, and their similarities: 256 MiB.
 _ROWS, _SIMILARITIES = 1024, 2**26
-
-_FACTS = ("model", "weights_sha256", "feature")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,30 +48,6 @@ class Embeddings:
         arrays: dict[str, Any] = {"names": self.names, "features": self.values}
         with atomic_write(path) as partial, open(partial, "wb") as file:
             np.savez(file, **arrays, **self.facts)  # type: ignore[arg-type]
-
-
-def read_embeddings(path: str | os.PathLike) -> Embeddings:
-    """Reads what `Embeddings.write` wrote.
-
-    Raises:
-        ValueError: If the file holds something else.
-    """
-    try:
-        check_suffix(path)
-        arrays = load_arrays(path)
-        names, values = arrays["names"].tolist(), arrays["features"]
-        facts = {name: str(arrays[name]) for name in _FACTS}
-    except (KeyError, ValueError) as error:
-        raise ValueError(
-            f"{path} must be a file of features that keras-vit embed wrote. {error}"
-        ) from error
-    is_right = values.ndim == 2 and values.dtype.kind + arrays["names"].dtype.kind == "fU"
-    if not is_right or len(values) != len(names) or not np.isfinite(values).all():
-        raise ValueError(
-            f"{path} must hold a row of finite features for each name. "
-            f"Received: names of shape {arrays['names'].shape}, {values.dtype} of {values.shape}"
-        )
-    return Embeddings(names, values.astype("float32", copy=False), facts)
 
 
 def embed(
@@ -128,18 +101,8 @@ def nearest(
     Returns:
         Numbers of features, int `(M, k)`, the nearest first, and cosines, `(M, k)`. Ties go to
         the lower number.
-
-    Raises:
-        ValueError: If the shapes do not fit, or `count` is not from 1 to N.
     """
     rows, asked = _unit_rows(features), _unit_rows(queries)
-    if rows.shape[1] != asked.shape[1]:
-        raise ValueError(
-            "Features must have the same size. "
-            f"Received: {rows.shape[1]} and {asked.shape[1]}, of different models?"
-        )
-    if not 1 <= count <= len(rows):
-        raise ValueError(f"count must be from 1 to {len(rows)}. Received: count={count}")
     numbers = np.empty((len(asked), count), "int64")
     cosines = np.empty((len(asked), count), "float32")
     at_once = min(max(_SIMILARITIES // len(rows), 1), _ROWS)
@@ -152,6 +115,4 @@ def nearest(
 
 def _unit_rows(values):
     rows = np.asarray(values, "float32")
-    if rows.ndim != 2 or not len(rows):
-        raise ValueError(f"Features must have the shape (N, D). Received: shape={rows.shape}")
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

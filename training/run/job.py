@@ -40,7 +40,7 @@ from .head_start import HeadStart, SimpleReference
 from .images import RunImages, image_numbers, open_images
 from .machine import Machine, facts_of_computation
 from .masked_patches import check_masked_patches
-from .plan import describe_plan, expected_time
+from .plan import describe_plan
 from .run_options import RunOptions
 from .settle import Settled, settle
 from .stage import Stage
@@ -238,7 +238,7 @@ class Job:
             plan = self.settle(download=False)
         except NotPrepared as missing:
             return f"{missing}. A dry run fetches nothing; the rest of the plan needs it"
-        lines = {"time": expected_time(plan)}
+        lines = {}
         if larger := self.size_to_try(plan):
             side, times = larger
             longer = f"a step takes {times:.1f} times as long"

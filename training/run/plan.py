@@ -1,36 +1,23 @@
-"""The plan of a run before the model is built, its memory and its expected time."""
+"""The plan of a run before the model is built, human-readable."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from keras_vit.description import describe
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.recipe import Fact
-from keras_vit.models.build import build
-from keras_vit.prediction import predict_batch
 from keras_vit.preprocessing import describe_range
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.settings import Settings
 from keras_vit.utils.fields import field_info
 from keras_vit.utils.files import REPORT
 from keras_vit.utils.report import align_columns
 
-from .machine import dtype_policy, step_memory
+from .machine import step_memory
 from .settle import Settled
 
 MAX_LISTED = 10  # Class weights in the printed plan.
-
-_DEPTH = 2  # Blocks of a model that shows the rate of this machine,
-_OPERATIONS = 3e10  # and the operations of its answers.
-# Operations of a step in units of an answer's: the backward pass takes two, for the gradients of
-# activations and of weights.
-_PASSES = {"all": 3, "lora": 2, "head": 1}
 
 
 def describe_plan(
@@ -87,56 +74,6 @@ def _recipe_line(settings):
         return "the defaults"
     scaled = f", scaled by {settings.scale:g}" if settings.scale != 1 else ""
     return f"{settings.recipe} ({settings.recipe_source}){scaled}"
-
-
-def expected_time(plan: Settled) -> str:
-    """Returns the expected time of a run on one device, as "about 12 min 5 s: ...".
-
-    It is the time of the operations at the rate of the model's first blocks.
-
-    Args:
-        plan: The plan.
-    """
-    settings, images, config = plan.settings, plan.recipe.images, plan.config
-    shape = (*plan.preprocessing.image_size, 3)
-    validations = settings.steps // settings.evaluate_every * (2 if settings.averaging else 1)
-    evaluated = images["validation"] * validations + images["test"]
-    passes = _PASSES[getattr(settings, "train", "all")] + int(settings.remat)
-    answers = passes * settings.steps * settings.batch_size + evaluated
-    operations = answers * describe(config, input_shape=shape).flops
-    rate = answer_rate(config, shape, settings)
-    minutes, seconds = divmod(round(operations / rate), 60)
-    hours = f"{minutes // 60} h {minutes % 60} min"
-    return (
-        f"about {hours if minutes >= 60 else f'{minutes} min {seconds} s'}: {operations:.2g} "
-        f"operations at {rate / 1e9:.2g} GFLOP/s, measured on the model's first blocks; more for "
-        "reading, compiling and augmentation"
-    )
-
-
-def answer_rate(config: Any, shape: tuple[int, int, int], settings: Settings) -> float:
-    """Returns the operations per second of a model's answers on the first device.
-
-    A model of at most two of its blocks, with random weights, answers a few images.
-
-    Args:
-        config: The model's config.
-        shape: `(H, W, 3)`.
-        settings: Resolved settings.
-    """
-    if getattr(config, "depth", 0) > _DEPTH:
-        config = dataclasses.replace(config, depth=_DEPTH)
-    flops = describe(config, input_shape=shape).flops
-    with dtype_policy(settings.precision):
-        model = build(config, weights=None, input_shape=shape)
-    count = max(1, min(settings.micro_batch_size, round(_OPERATIONS / flops)))
-    images = np.zeros((count, *shape), "float32")
-    predict_batch(model, images)  # Compiles.
-    times = [time.perf_counter()]
-    for _ in range(3):
-        predict_batch(model, images)
-        times.append(time.perf_counter())
-    return count * flops / np.diff(times).min()
 
 
 def fact_lines(facts: Mapping[str, Fact]) -> dict[str, str]:
