@@ -34,7 +34,7 @@ class Evaluate(Command):
     protocol: str | None = setting(
         None,
         "evaluate an ImageNet classifier by the rules of this test set; --data is needed for "
-        "objectnet, and for images that are not in TensorFlow Datasets",
+        "images that are not in TensorFlow Datasets",
         choices=tuple(IMAGENET_PROTOCOLS),
     )
     output: str | None = setting(

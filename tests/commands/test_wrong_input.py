@@ -24,7 +24,6 @@ ROWS = [
     (COMPARE + "--gate 'top1 > 3'", "must be one of top_1"),
     (COMPARE + "--gate 'top_1 is good'", "then < or >, and a number"),
     (COMPARE + "--gate 'coverage > -1'", "needs a classifier that answers"),
-    ("embed {tiny} {colors}", "--output"),
     ("embed {tiny} {colors} --output {tmp}/out.csv", "must end in .npz"),
     ("evaluate {tmp}/none --data {colors}", NO_FOLDER),
     ("evaluate {tiny} --data {tmp}/none", "no such folder"),

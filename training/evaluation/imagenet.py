@@ -1,8 +1,7 @@
-"""Accuracy on ImageNet and its other test sets: ReaL, V2, A, R and ObjectNet.
+"""Accuracy on ImageNet, by the original labels or the re-assessed ones of ReaL.
 
-All need a classifier of the 1000 ImageNet classes. An image counts as correct if the top-1
-prediction, or one of the top 5, is among its correct classes. Of ObjectNet's
-313 classes only those that have ImageNet classes are used.
+Both need a classifier of the 1000 ImageNet classes. An image counts as correct if the top-1
+prediction, or one of the top 5, is among its correct classes.
 """
 
 from __future__ import annotations
@@ -14,33 +13,24 @@ import importlib.resources
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from keras_vit.images.decoding import apply_preprocessing, decode_image
 from keras_vit.images.listing import image_files
-from keras_vit.images.transcoding import IMAGE_SUFFIXES
 from keras_vit.preprocessing import Preprocessing, imagenet_classes
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
-from keras_vit.training.data.examples import multi_hot, without_autotune
+from keras_vit.training.data.examples import multi_hot
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.evaluation.measures import Share
 from keras_vit.training.evaluation.predictions import predictions
-from keras_vit.training.evaluation.results import IMAGENET_PROTOCOLS
-from keras_vit.utils.json_files import read_json
+from keras_vit.training.evaluation.results import IMAGENET_PROTOCOLS, REAL
 
 NUM_CLASSES = 1000
-OBJECTNET_BORDER = 2  # Pixels of red around every image, which mark it as a test image; cut off.
-
-FOLDERS = "folder_to_objectnet_label.json"
-CLASSES = "objectnet_to_imagenet_1k.json"
-LINES = "pytorch_to_imagenet_2012_id.json"
-LABELS = "imagenet_to_label_2012_v2"
+DATASET, SPLIT = "imagenet2012", "validation"  # In TensorFlow Datasets.
 
 _NUM_VALIDATION = 50_000
 
@@ -108,7 +98,7 @@ def evaluate(
         model: A model from images to scores `(B, 1000)`.
         protocol: A name of `IMAGENET_PROTOCOLS`.
         data: Images that are not in TFDS: a folder with a subfolder for each WordNet id; for
-            ReaL any folder with the original file names; for ObjectNet its unpacked folder.
+            ReaL any folder with the original file names.
         preprocessing: The model's preprocessing.
         data_dir: The folder of TFDS.
         batch_size: Images per batch; it changes no result.
@@ -122,55 +112,62 @@ def evaluate(
         raise ValueError(
             f"The protocol must be one of {', '.join(IMAGENET_PROTOCOLS)}. Received: {protocol!r}"
         )
-    rules = IMAGENET_PROTOCOLS[protocol]
+    title = IMAGENET_PROTOCOLS[protocol]
     if model.output_shape[-1] != NUM_CLASSES:
         raise ValueError(
-            f"{rules.title} needs a classifier of the 1000 ImageNet classes. "
+            f"{title} needs a classifier of the 1000 ImageNet classes. "
             f"Received: a model with outputs of shape {model.output_shape}"
         )
-    batches, targets, left_out, among, skipped = _open_test_set(
-        rules, data, preprocessing, data_dir, batch_size
-    )
+    examples, targets, left_out, skipped = _open_test_set(protocol, data, data_dir)
+    batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
+    in_top_1, in_top_5 = count_all(model, batches, targets, progress=progress)
+    return ImageNetAccuracy(title, len(targets), left_out, in_top_1, in_top_5, skipped)
+
+
+def count_all(
+    model: keras.Model, batches: Iterable[tuple], targets: np.ndarray, *, progress: bool = False
+) -> tuple[int, int]:
+    """Returns the number of images whose top-1, and whose top 5, have a correct class.
+
+    Args:
+        model: From images to scores `(B, K)`.
+        batches: Tuples of images, in order.
+        targets: bool `(N, K)`, the correct classes.
+        progress: Whether to show progress.
+    """
     done, in_top_1, in_top_5 = 0, 0, 0
     name = "evaluate" if progress else None
     for scores, _ in predictions(model, batches, len(targets), progress=name):
-        first, five = count_correct(scores, targets[done : done + len(scores)], among)
+        first, five = count_correct(scores, targets[done : done + len(scores)])
         in_top_1, in_top_5, done = in_top_1 + first, in_top_5 + five, done + len(scores)
-    return ImageNetAccuracy(rules.title, done, left_out, in_top_1, in_top_5, skipped)
+    return in_top_1, in_top_5
 
 
-def _open_test_set(rules, data, preprocessing, data_dir, batch_size):
+def _open_test_set(protocol, data, data_dir):
     """Returns the images of a protocol with their correct classes; see `evaluate`.
 
-    They are batches of preprocessed images in tuples; the correct classes of each image, bool
-    `(N, 1000)`; the number of images without one, which are left out; the classes that may be
-    predicted, or None for all; and `(path, reason)` of images that could not be read.
+    They are the examples; the correct classes of each, bool `(N, 1000)`; the number of images
+    without one, which are left out; and `(path, reason)` of images that could not be read.
     """
-    if rules.dataset is None:
-        if data is None:
-            raise ValueError(
-                "ObjectNet is not in TFDS: download objectnet-1.0.zip from "
-                "https://objectnet.dev, unpack it and give the folder objectnet-1.0 (--data)."
-            )
-        return *open_objectnet(data, preprocessing, batch_size), None, ()
-    if rules.real_labels and data is not None and pathlib.Path(data).is_dir():
+    is_real = protocol == REAL
+    if is_real and data is not None and pathlib.Path(data).is_dir():
         # The file names give the labels; folders of classes are not needed.
         paths = image_files(data)
-        source = Source((), {rules.split: FileExamples(paths, np.zeros(len(paths)))})
+        source = Source((), {SPLIT: FileExamples(paths, np.zeros(len(paths)))})
     else:
         source = open_source(
-            data or f"tfds:{rules.dataset}", data_dir=data_dir, holdout=0, follow_symlinks=True
+            data or f"tfds:{DATASET}", data_dir=data_dir, holdout=0, follow_symlinks=True
         )
-    parts = (source.splits.get(name) for name in (rules.split, "validation", "test", "train"))
+    parts = (source.splits.get(name) for name in (SPLIT, "test", "train"))
     examples: Examples | None = next(
         (part for part in parts if part is not None and len(part)), None
     )
     if examples is None:
-        raise ValueError(f"{rules.title} must have images. Received: none")
-    left_out, among = 0, None
-    if rules.real_labels:
+        raise ValueError(f"{IMAGENET_PROTOCOLS[protocol]} must have images. Received: none")
+    left_out = 0
+    if is_real:
         is_tfds = data is None or str(data).startswith("tfds:")
-        names = _tfds_file_names(data or rules.dataset, data_dir) if is_tfds else examples.names
+        names = _tfds_file_names(data or DATASET, data_dir) if is_tfds else examples.names
         classes_of = real_labels()
         targets = multi_hot([classes_of[validation_index(name)] for name in names], NUM_CLASSES) > 0
         labelled = np.flatnonzero(targets.any(axis=1))
@@ -179,28 +176,17 @@ def _open_test_set(rules, data, preprocessing, data_dir, batch_size):
     else:
         classes = imagenet_indices(source.class_names)[examples.labels]
         targets = np.eye(NUM_CLASSES, dtype=bool)[classes]
-        among = np.unique(classes) if rules.only_its_classes else None
-    if not len(examples):
-        raise ValueError(f"{rules.title} must have images with labels. Received: none")
-    batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
-    return batches, targets, left_out, among, tuple(source.skipped)
+    return examples, targets, left_out, tuple(source.skipped)
 
 
-def count_correct(
-    scores: np.ndarray, targets: np.ndarray, among: np.ndarray | None = None
-) -> tuple[int, int]:
+def count_correct(scores: np.ndarray, targets: np.ndarray) -> tuple[int, int]:
     """Returns the number of rows whose top-1, and whose top 5, have a correct class.
 
     Args:
         scores: `(B, K)`; ties go to the lower class index.
         targets: bool `(B, K)`, the correct classes.
-        among: Class indices that may be predicted; None allows all.
     """
     scores = np.asarray(scores, np.float64)
-    if among is not None:
-        masked = np.full_like(scores, -np.inf)
-        masked[:, among] = scores[:, among]
-        scores = masked
     order = np.argsort(-scores, axis=1, kind="stable")[:, :5]
     correct = np.take_along_axis(targets, order, axis=1)
     return int(correct[:, 0].sum()), int(correct.any(axis=1).sum())
@@ -266,71 +252,3 @@ def _tfds_file_names(
         read_config=tfds.ReadConfig(try_autocache=False),
     )
     return [example["file_name"].decode() for example in names.as_numpy_iterator()]
-
-
-def read_mapping(folder: str | os.PathLike) -> dict[str, tuple[int, ...]]:
-    """Returns the ImageNet class indices of each of ObjectNet's image folders.
-
-    Args:
-        folder: The folder "mappings" of the unpacked data set.
-
-    Raises:
-        ValueError: If a file is missing or damaged.
-    """
-    folder = pathlib.Path(folder)
-    try:
-        folders, classes, lines = (read_json(folder / name) for name in (FOLDERS, CLASSES, LINES))
-        labels = (folder / LABELS).read_text(encoding="utf-8").splitlines()
-        line_of = {label.strip(): line for line, label in enumerate(labels)}
-        index_of = {int(line): int(index) for index, line in lines.items()}
-        return {
-            name: tuple(
-                sorted(index_of[line_of[label.strip()]] for label in classes[title].split("; "))
-            )
-            for name, title in folders.items()
-            if title in classes
-        }
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise ValueError(
-            "The ImageNet classes of ObjectNet are in its own files: objectnet-1.0/mappings of "
-            f"objectnet-1.0.zip from https://objectnet.dev. {type(error).__name__}: {error}"
-        ) from error
-
-
-def open_objectnet(
-    folder: str | os.PathLike, preprocessing: Preprocessing, batch_size: int
-) -> tuple[tf.data.Dataset, np.ndarray, int]:
-    """Returns ObjectNet's images that have an ImageNet class.
-
-    Args:
-        folder: objectnet-1.0, with the folders images and mappings.
-        preprocessing: How an image becomes the model's input.
-        batch_size: Images in a batch.
-
-    Returns:
-        The images in order, `(B, h, w, 3)` in tuples of one; their correct classes, bool
-        `(N, 1000)`; and the number of images whose class is not in ImageNet.
-
-    Raises:
-        ValueError: If the folder or a file in it is missing or damaged.
-    """
-    folder = pathlib.Path(folder)
-    mapping = read_mapping(folder / "mappings")
-    files = [path for path in folder.glob("images/*/*") if path.suffix.lower() in IMAGE_SUFFIXES]
-    paths = sorted(path for path in files if path.parent.name in mapping)
-    if not paths:
-        raise ValueError(
-            f"ObjectNet's images must be in {folder / 'images'}, a folder for each class. "
-            "Received: none"
-        )
-
-    def read(path):
-        image = decode_image(tf.io.read_file(path))
-        image = image[OBJECTNET_BORDER:-OBJECTNET_BORDER, OBJECTNET_BORDER:-OBJECTNET_BORDER]
-        return (apply_preprocessing(image, preprocessing),)
-
-    images = tf.data.Dataset.from_tensor_slices([str(path) for path in paths])
-    images = images.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    targets = multi_hot([mapping[path.parent.name] for path in paths], NUM_CLASSES) > 0
-    batches = without_autotune(images.batch(batch_size).prefetch(1))
-    return batches, targets, len(files) - len(paths)

@@ -34,36 +34,9 @@ L2 = 1024.0  # Added to the diagonal of the summed, not averaged, squares.
 FEW_SHOT_RESIZE = "resize_central_crop"  # Resizing of images, one of preprocessing.EVALUATIONS.
 
 
-@dataclasses.dataclass(frozen=True)
-class ImageNetProtocol:
-    """A test set for ImageNet classifiers.
-
-    Args:
-        title: Its name in tables.
-        dataset: The TFDS name; None for one that is not in TFDS.
-        split: The TFDS split.
-        real_labels: Whether the re-assessed labels of ReaL replace the original ones.
-        only_its_classes: Whether the classifier chooses among the classes of the test set
-            alone, as its authors do.
-    """
-
-    title: str
-    dataset: str | None
-    split: str
-    real_labels: bool = False
-    only_its_classes: bool = False
-
-
-IMAGENET_PROTOCOLS = {
-    "imagenet": ImageNetProtocol("ImageNet", "imagenet2012", "validation"),
-    "imagenet-real": ImageNetProtocol(
-        "ImageNet ReaL", "imagenet2012", "validation", real_labels=True
-    ),
-    "imagenet-v2": ImageNetProtocol("ImageNet-V2", "imagenet_v2/matched-frequency", "test"),
-    "imagenet-a": ImageNetProtocol("ImageNet-A", "imagenet_a", "test", only_its_classes=True),
-    "imagenet-r": ImageNetProtocol("ImageNet-R", "imagenet_r", "test", only_its_classes=True),
-    "objectnet": ImageNetProtocol("ObjectNet", None, "test"),
-}
+# Test sets of ImageNet classifiers, and their titles in tables.
+REAL = "imagenet-real"
+IMAGENET_PROTOCOLS = {"imagenet": "ImageNet", REAL: "ImageNet ReaL"}
 
 # Names of data sets in the paper's tables, by TFDS name or folder name.
 TASKS = {

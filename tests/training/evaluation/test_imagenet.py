@@ -1,5 +1,3 @@
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -82,61 +80,9 @@ def test_original_labels_go_by_wordnet_id(tmp_path, model):
     assert (accuracy.count, accuracy.in_top_1, accuracy.in_top_5) == (4, 2, 3)
 
 
-@pytest.mark.slow
-def test_imagenet_a_chooses_among_its_own_classes(tmp_path, model):
-    write(tmp_path / "n01440764" / "a.png", 0)
-    write(tmp_path / "n01514859" / "b.png", 2)  # The next allowed class is 8, not 0.
-    for protocol, right in (("imagenet-v2", 1), ("imagenet-a", 2), ("imagenet-r", 2)):
-        accuracy = imagenet.evaluate(model, protocol, tmp_path, preprocessing=PREPROCESSING)
-        assert accuracy.in_top_1 == right
-
-
 def test_equal_scores_are_ordered_by_class():
     targets = np.eye(10, dtype=bool)[[0, 4, 5]]
     assert imagenet.count_correct(np.zeros((3, 10)), targets) == (1, 2)
-
-
-@pytest.fixture
-def objectnet_folder(tmp_path):
-    """Three classes: one of two ImageNet classes, one of one, one of none."""
-    mappings = tmp_path / "mappings"
-    mappings.mkdir()
-    files = {
-        imagenet.FOLDERS: {"alarm_clock": "Alarm clock", "bench": "Bench", "combo": "Combo"},
-        imagenet.CLASSES: {"Alarm clock": "analog clock; digital clock", "Bench": "park bench"},
-        # From the class index to the line of the label, 0 being the first.
-        imagenet.LINES: {"100": 2, "101": 0, "7": 1},
-    }
-    for name, content in files.items():
-        (mappings / name).write_text(json.dumps(content))
-    (mappings / imagenet.LABELS).write_text("analog clock\npark bench\ndigital clock\n")
-    for name, red in (
-        ("alarm_clock/1", 101),
-        ("alarm_clock/2", 102),
-        ("bench/1", 3),
-        ("combo/1", 0),
-    ):
-        image = Image.new("RGB", (8, 8), (red, 0, 0))
-        framed = Image.new("RGB", (12, 12), (255, 0, 0))
-        framed.paste(image, (2, 2))
-        path = tmp_path / "images" / f"{name}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        framed.save(path)
-    return tmp_path
-
-
-def test_objectnet_maps_several_classes_and_cuts_the_border(objectnet_folder, model):
-    mapping = imagenet.read_mapping(objectnet_folder / "mappings")
-    assert mapping == {"alarm_clock": (100, 101), "bench": (7,)}
-    accuracy = imagenet.evaluate(model, "objectnet", objectnet_folder, preprocessing=PREPROCESSING)
-    assert (accuracy.count, accuracy.left_out, accuracy.in_top_1, accuracy.in_top_5) == (3, 1, 1, 2)
-
-
-def test_objectnet_without_its_files_says_where_they_are(tmp_path, model):
-    with pytest.raises(ValueError, match=r"objectnet\.dev.*No such file.*folder_to_objectnet"):
-        imagenet.evaluate(model, "objectnet", tmp_path, preprocessing=PREPROCESSING)
-    with pytest.raises(ValueError, match=r"download objectnet-1\.0\.zip"):
-        imagenet.evaluate(model, "objectnet", preprocessing=PREPROCESSING)
 
 
 def test_wrong_input_is_an_error(tmp_path, model):
