@@ -14,7 +14,6 @@ import numpy as np
 
 from keras_vit.checkpoints.code_bases.files_beside import read_json
 from keras_vit.checkpoints.hdf5 import read_model
-from keras_vit.checkpoints.repositories import classifier_folder
 from keras_vit.classifier import Classifier, described_fully
 from keras_vit.description import (
     Description,
@@ -24,6 +23,7 @@ from keras_vit.description import (
 )
 from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, MULTILABEL, composed
 from keras_vit.description.description_texts import TEXTS, description_of_folder, texts_of
+from keras_vit.hub.repositories import classifier_folder
 from keras_vit.images.listing import PATHS, as_images
 from keras_vit.images.samples import pixels_of, write_samples
 from keras_vit.keras_private import all_layers

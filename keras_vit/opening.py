@@ -19,7 +19,6 @@ from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
 from keras_vit.checkpoints.load import LoadOptions, LoadReport, load_opened, set_position_rule
-from keras_vit.checkpoints.repositories import fixed_name, repository_folder
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import read_classifier
 from keras_vit.configs import BiTConfig, ViTConfig
@@ -36,6 +35,7 @@ from keras_vit.description import (
     set_description,
 )
 from keras_vit.description.recipe import Recipe
+from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import (
     copy_weights,

@@ -255,7 +255,7 @@ def hub(monkeypatch, tmp_path):
     from fake_hub import TOKEN, FakeHub
     from huggingface_hub import constants
 
-    from keras_vit.checkpoints import repositories
+    from keras_vit.hub import repositories
 
     server = FakeHub()
     for name, value in {

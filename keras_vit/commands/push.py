@@ -39,8 +39,7 @@ class Push(Command):
 
     def run(self) -> None:
         """Writes the files to a temporary folder, prints them, and pushes them."""
-        from keras_vit.checkpoints.repositories import READ_FILES
-        from keras_vit.hub.downloads import NAME
+        from keras_vit.hub.repositories import NAME, READ_FILES
 
         if not re.fullmatch(NAME, self.repository):
             raise ValueError(f"The repository must be OWNER/NAME. Received: {self.repository}")
@@ -63,9 +62,9 @@ class Push(Command):
         to the folder.
         """
         from keras_vit.checkpoints.hdf5 import check_keras_archive
-        from keras_vit.checkpoints.repositories import classifier_folder
         from keras_vit.description.description_texts import TEXTS, description_of_folder
         from keras_vit.description.without_paths import without_paths
+        from keras_vit.hub.repositories import classifier_folder
         from keras_vit.training.run.card import hub_card
         from keras_vit.utils.json_files import read_json
 
@@ -99,9 +98,9 @@ class Push(Command):
         Until the commit nothing changes. Files of the names `replaced` that the folder does not
         have are removed; what a call that broke off uploaded is not uploaded again.
         """
-        from keras_vit.hub.downloads import import_hugging_face, one_line_errors
+        from keras_vit.hub.repositories import LIBRARY, import_hugging_face, one_line_errors
 
-        api = import_hugging_face().HfApi(library_name="keras-vit")
+        api = import_hugging_face().HfApi(library_name=LIBRARY)
         with one_line_errors(f"{self.repository} cannot be pushed"):
             api.create_repo(self.repository, private=self.private or None, exist_ok=True)
             found = api.repo_info(self.repository)

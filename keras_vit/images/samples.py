@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from PIL import Image
 
-from keras_vit.hub.downloads import in_cache
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
 from keras_vit.images.resizing import Preprocessing
@@ -45,12 +44,11 @@ def own_samples(folder: str | os.PathLike | None) -> list[str]:
     Raises:
         ValueError: If a link leads out of the folder, whose samples go into what is given away.
     """
-    if folder is None or not os.path.isdir(folder):
+    if folder is None or not os.path.isdir(os.path.join(folder, SAMPLES)):
         return []
-    if not in_cache(folder):
-        check_own_files(folder)
+    check_own_files(folder)
     path = pathlib.Path(folder, SAMPLES)
-    return image_files(path) if path.is_dir() and any(path.iterdir()) else []
+    return image_files(path) if any(path.iterdir()) else []
 
 
 def sample_files(

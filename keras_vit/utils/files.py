@@ -162,31 +162,6 @@ def check_holds_one_model(path: str | os.PathLike) -> None:
         )
 
 
-def path_inside(folder: str | os.PathLike, name: str) -> pathlib.Path:
-    """Returns the path in a folder of a name from a file, an archive or a store of others.
-
-    Every such name becomes a path here, before anything is written or read.
-
-    Args:
-        folder: The folder.
-        name: Relative, with `/` between its parts.
-
-    Raises:
-        ValueError: If the name leads out of the folder on any operating system, or names the
-            folder itself.
-    """
-    parts = name.split("/")
-    if (
-        any(part in ("", ".", "..") or pathlib.PureWindowsPath(part).drive for part in parts)
-        or "\\" in name
-        or "\0" in name
-    ):
-        raise ValueError(
-            f"The name of a file must lie in its folder. Received: {name!r} for {folder}"
-        )
-    return pathlib.Path(folder, *parts)
-
-
 def check_own_files(folder: str | os.PathLike) -> None:
     """Raises unless all in a folder are regular files and folders, and links in it stay in it.
 

@@ -12,7 +12,7 @@ from keras_vit.description import UNKNOWN, Description
 from keras_vit.description.class_labels import MULTILABEL, SCORES, SEPARATOR
 from keras_vit.description.description_texts import hub_licence, without_header
 from keras_vit.description.recipe import Recipe
-from keras_vit.hub.downloads import RepositoryName, import_hugging_face
+from keras_vit.hub.repositories import RepositoryName, import_hugging_face
 from keras_vit.images.samples import at_model_size, encoded_png
 from keras_vit.images.transcoding import decode_file
 from keras_vit.inspection.pages import (

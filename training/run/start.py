@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeVar
 
-from keras_vit.checkpoints.repositories import cached_name, fixed_name
-from keras_vit.hub.downloads import RepositoryName
+from keras_vit.hub.repositories import RepositoryName, cached_name, fixed_name
 from keras_vit.opening import OpenedModel, open_model
 from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.recipes import HYPER_RULE_NAME
