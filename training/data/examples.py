@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import importlib
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -37,6 +38,7 @@ else:
 
     tf, tfds = map(_Lazy, ("tensorflow", "tensorflow_datasets"))
 
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 # A key of an image, or an encoded image, and its label.
 Handle: TypeAlias = "tuple[tf.Tensor, tf.Tensor]"
 
@@ -445,6 +447,13 @@ def first_names(names: Sequence[str], count: int = 5) -> str:
     """Returns the first of some names, and how many more there are."""
     more = f" and {len(names) - count:,} more" if len(names) > count else ""
     return ", ".join(names[:count]) + more
+
+
+def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the different class names: in numerical order if all are numbers, else sorted."""
+    names = set(names)
+    numbers = all(map(_NUMBER.fullmatch, names))
+    return tuple(sorted(names, key=lambda name: (float(name), name) if numbers else name))
 
 
 def places_by_class(labels: np.ndarray) -> list[np.ndarray]:

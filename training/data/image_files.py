@@ -17,26 +17,27 @@ from keras_vit.description.class_labels import composed
 from keras_vit.images.listing import NO_FILE, images_below, is_hidden, is_no_file, leads_back
 from keras_vit.images.transcoding import IN_GRAPHS, LARGE, kind_of, with_pixels
 
-from .examples import Handle, RandomAccessExamples, first_names, tf, without_autotune
-from .parts import SPLITS, folder_parts, says_no_class, shared_parts
+from .examples import (
+    Handle,
+    RandomAccessExamples,
+    first_names,
+    sorted_classes,
+    tf,
+    without_autotune,
+)
+from .parts import SPLITS, folder_parts, shared_parts
 from .split_record import file_fingerprints, usable_cores
 from .tables import (
     TABLE_SUFFIXES,
     LabelledFile,
     Reading,
-    all_names,
-    listed_files,
-    read_label_table,
-    sorted_classes,
 )
 
 NOT_UTF_8 = "The name is not UTF-8."  # The reason why a file cannot be opened.
 NO_CLASS = "Not in the folder of a class, but beside these folders."
 ARCHIVE = "An archive, which must be unpacked."
-NO_ROW = "Not in the table of its folder."
 
 _ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar")
-_TABLES_INSIDE = ("metadata.csv", "metadata.jsonl", "_classes.csv")  # Hugging Face's, Roboflow's.
 
 
 class FileExamples(RandomAccessExamples):
@@ -95,10 +96,8 @@ def folder_files(
 
     The folder holds either a folder for each class, or folders named after parts that hold these;
     see `folder_parts`. A folder that is alone in it is entered. Folders inside a class belong to
-    it. See `images_below` for what an image is. Where there are none but a table of Hugging Face's
-    ImageFolder or Roboflow lies beside the images, in the folder or in the folders of the parts,
-    it has the labels. A line in `notes` says each choice. Without labels, all images of the folder,
-    or of its folders of parts, are in one class.
+    it. See `images_below` for what an image is. A line in `notes` says each choice. Without labels,
+    all images of the folder, or of its folders of parts, are in one class.
 
     Args:
         folder: The folder.
@@ -109,16 +108,11 @@ def folder_files(
     Raises:
         ValueError: If it contains no folders of classes, or it is not sure which folders these are.
     """
-    data, folders = folder, reading.spec.folders
-    if folders is None and reading.labelled:
-        folder = _entered(folder, _may_hold_classes, reading)
+    data = folder
+    if reading.spec.folders is None and reading.labelled:
+        folder = _entered(folder, reading)
     parts = _parts_of(folder, reading)
     roots = [folder / name for name in sorted(parts)] or [folder]
-    tables = [path / name for path in [data, folder, *roots] for name in _TABLES_INSIDE]
-    tables = [*dict.fromkeys(path for path in tables if path.is_file())]
-    has_classes = folders == "classes" or any(len(_folders(root)) > 1 for root in roots)
-    if reading.labelled and tables and not has_classes:
-        return _files_of_tables(folder, tables, parts, reading)
     if parts:
         _leave_out_images(folder, reading)
     files: list[LabelledFile] = []
@@ -131,16 +125,13 @@ def folder_files(
         return files, ("",)
     classes = {str(file.label) for file in files} or {*names}
     _check_classes(classes, data, folder, reading)
-    reading.notes += [
-        f"the labels are the folders; --data {printable(path)} reads the table" for path in tables
-    ]
     return files, sorted_classes(classes)
 
 
-def _entered(folder, may_enter, reading):
-    """The folder, or the only one in it that may be entered and has folders, and so on."""
+def _entered(folder, reading):
+    """The folder, or the only one in it that holds folders alone, and so on."""
     start = folder
-    while len(inside := _folders(folder)) == 1 and may_enter(inside[0]) and _folders(inside[0]):
+    while len(inside := _folders(folder)) == 1 and _holds_folders(inside[0]):
         _leave_out_images(folder, reading)
         folder = inside[0]
     if folder != start:
@@ -150,13 +141,9 @@ def _entered(folder, may_enter, reading):
     return folder
 
 
-def _may_hold_classes(folder):
-    return not folder_parts([folder.name]) and not images_below(folder, deep=False)[0]
-
-
-def _repeats_a_part(folder):
-    """Whether a folder in a part is named as the part, or as in train/images."""
-    return folder.name == folder.parent.name or says_no_class(folder.name)
+def _holds_folders(folder):
+    is_part = folder.name.lower() in SPLITS
+    return not is_part and _folders(folder) and not images_below(folder, deep=False)[0]
 
 
 def _parts_of(folder, reading):
@@ -174,9 +161,6 @@ def _parts_of(folder, reading):
         )
     if unknown and parts:
         reading.notes.append(f"left out {first_names(unknown, 3)}: not named after a part")
-    named = [f"{name} is {part}" for name, part in parts.items() if name.lower() not in SPLITS]
-    if named:
-        reading.notes.append(f"parts by the names of folders: {', '.join(named)}")
     reading.notes += shared_parts(name.lower() for name in parts)
     return parts
 
@@ -185,20 +169,16 @@ def _images_by_class(root, parts, reading):
     """The images of each class in the folder of a part or of the data."""
     if not reading.labelled:
         return {"": _images_in(root, reading)}
-    folder = root
-    if parts:
-        folder = _entered(root, _repeats_a_part, reading)
-    _leave_out_images(folder, reading)
-    images = {path: _images_in(path, reading) for path in _folders(folder)}
+    _leave_out_images(root, reading)
+    images = {path: _images_in(path, reading) for path in _folders(root)}
     if reading.spec.folders is None:
-        _check_levels(folder, images, parts, reading.notes)
+        _check_levels(root, images, parts, reading.notes)
     if parts and not images:
         reading.notes.append(f"left out {printable(root)}: no folder of a class in it")
     empty = [printable(path) for path, of_class in images.items() if not of_class]
     reading.notes += [f"left out {path}: no images in it" for path in empty]
-    by_class: dict[str, list[str]] = collections.defaultdict(
-        list
-    )  # A name on disk in two of Unicode's forms is one.
+    # A name on disk in two of Unicode's forms is one.
+    by_class: dict[str, list[str]] = collections.defaultdict(list)
     for path, of_class in images.items():
         by_class[composed(path.name)] += of_class
     return by_class
@@ -243,25 +223,6 @@ def _check_classes(classes, data, folder, reading):
             "which hold such folders; or the data must be a CSV file path,label. Received: "
             f"{printable('; '.join([str(folder), *ways[:3]]))}"
         )
-
-
-def _files_of_tables(folder, tables, parts, reading):
-    """The images of tables in a folder or in its folders of parts, and the class names."""
-    files: list[LabelledFile] = []
-    for path in tables:
-        table = read_label_table(path, reading.notes)
-        for file in listed_files(table, str(path), path.parent, reading)[0]:
-            name = os.path.relpath(file.path, folder).split(os.sep)[0]
-            files.append(file._replace(split=file.split or parts.get(name)))
-    reading.notes.append(f"the labels come from {', '.join(map(printable, tables[:3]))}")
-    listed = {os.path.normpath(file.path) for file in files}
-    if len(listed) < len(files):
-        raise ValueError(
-            f"Tables in a folder must list each image once. Received: {printable(folder)}"
-        )
-    others = [path for path in _images_in(folder, reading) if os.path.normpath(path) not in listed]
-    reading.skipped += [(printable(path), NO_ROW) for path in others]
-    return files, sorted_classes(all_names(file.label for file in files))
 
 
 def _leave_out_images(folder, reading):

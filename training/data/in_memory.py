@@ -1,21 +1,18 @@
-"""In-memory data: labelled images as arrays or data frames."""
+"""In-memory data: labelled images as arrays."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from .examples import Examples, Handle, RandomAccessExamples, tf
+from .examples import Examples, Handle, RandomAccessExamples, sorted_classes, tf
 from .parts import SPLITS
-from .tables import LabelTable, cell_of, sorted_classes
 
 Pairs: TypeAlias = "tuple[npt.ArrayLike, npt.ArrayLike]"
 # What `open_source` opens.
@@ -32,8 +29,7 @@ class InMemory:
             a pair of arrays: images, uint8 `(N, H, W)`, `(N, H, W, 1)` or `(N, H, W, 3)`, and
             labels, which are class numbers `(N,)`, names `(N,)`, or multi-label zeros and ones
             `(N, K)`;
-            a mapping of "train", "validation", "calibration" and "test" to such pairs;
-            a `pandas.DataFrame` with the columns of a CSV file, see `tables.listed_files`.
+            a mapping of "train", "validation", "calibration" and "test" to such pairs.
 
     Raises:
         ValueError: If the data have another form, such as images of floats, whose range is
@@ -41,10 +37,7 @@ class InMemory:
     """
 
     def __init__(self, data: object):
-        self.frame = _frame_table(data)
         self._parts: dict[str | None, tuple[list[np.ndarray], np.ndarray]] = {}
-        if self.frame is not None:
-            return
         for key, part in (data if isinstance(data, Mapping) else {None: data}).items():
             split = None if key is None else SPLITS.get(str(key).lower())
             if key is not None and (split is None or split in self._parts):
@@ -58,15 +51,15 @@ class InMemory:
 
     def __str__(self) -> str:
         """What the data are, for messages."""
-        return "the arrays" if self.frame is None else "the DataFrame"
+        return "the arrays"
 
     @functools.cached_property
     def name(self) -> str:
         """The data's name in `recipe.json`, "memory:" and the start of a SHA-256.
 
-        The hash is of all images and labels in their order, or of the rows of a data frame.
+        The hash is of all images and labels in their order.
         """
-        digest = hashlib.sha256(f"{self} {json.dumps(self.frame)}".encode())
+        digest = hashlib.sha256(f"{self} null".encode())
         for split, (images, labels) in self._parts.items():
             digest.update(f"{split} {labels.dtype.kind} {labels.tolist()}".encode())
             for image in images:
@@ -146,10 +139,9 @@ def _images_and_labels(data):
     """Images uint8 `(H, W, C)`, and labels, see `_label_values`."""
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise ValueError(
-            "The data must be a path, a pair (images, labels) of arrays, a pandas.DataFrame, or a "
-            'mapping of "train", "validation", "calibration" and "test" to pairs. '
-            f"Received: {type(data).__name__}"
-            + (", of another library: pass its .to_pandas()" if hasattr(data, "to_pandas") else "")
+            "The data must be a path, a pair (images, labels) of arrays, or a mapping of "
+            '"train", "validation", "calibration" and "test" to pairs; a DataFrame of paths is '
+            f"written with its to_csv. Received: {type(data).__name__}"
         )
     images, labels = np.asarray(data[0]), _label_values(data[1])
     if images.ndim == 3:
@@ -186,16 +178,4 @@ def _label_values(labels):
     raise ValueError(
         "Labels must be class numbers from 0 or names, (N,), or multi-label zeros and ones, "
         f"(N, K). Received: {array.dtype} of shape {array.shape}"
-    )
-
-
-def _frame_table(data):
-    """The table in a `pandas.DataFrame`; None for other data."""
-    pandas = sys.modules.get("pandas")  # Imported, if there is a DataFrame.
-    if pandas is None or not isinstance(data, pandas.DataFrame):
-        return None
-    columns = [str(name).strip() for name in data.columns]
-    values = data.astype(object).where(data.notna(), "").to_numpy().tolist()
-    return LabelTable(
-        columns, [dict(zip(columns, map(cell_of, row), strict=True)) for row in values], 0
     )

@@ -22,49 +22,34 @@ _WORDS = {
 }
 SPLITS = {word: part for part, words in _WORDS.items() for word in words}
 
-# Words that say nothing in the name of a folder, as in training_set and test-images.
-_FILLERS = {"", "data", "dataset", "folder", "image", "images", "img", "imgs", "part", "photos"}
-_FILLERS |= {"pictures", "pics", "sample", "samples", "set", "sets", "split"}
-
 
 def folder_parts(names: Iterable[str]) -> dict[str, str]:
     """Returns the part that each folder of the data is; {} if the folders are no parts.
 
-    Names are read by their words: training_set, TestImages, val2017. Another word must be in the
-    name of another part too, as in seg_train and seg_test. A folder "calibration" is a part next to
-    others only: a class may have that name.
+    A folder "calibration" is a part next to others only: a class may have that name.
 
     Args:
         names: Names of the folders.
+
+    Raises:
+        ValueError: If folders without the name of a part have words for "train" and for another.
     """
-    read = {name: _part_and_rest(name) for name in names}
-    parts_by_rest = {
-        rest: {part for part, other in read.values() if other == rest} - {None}
-        for _, rest in read.values()
-    }
-    parts = {
-        name: part
-        for name, (part, rest) in read.items()
-        if part is not None and (not rest or len(parts_by_rest[rest]) > 1)
-    }
-    if "train" not in parts.values():  # test1 and test2 alone are classes.
-        parts = {name: part for name, part in parts.items() if name.lower() in SPLITS}
-    return {} if set(parts.values()) == {"calibration"} else parts
+    names = [*names]
+    parts = {name: SPLITS[name.lower()] for name in names if name.lower() in SPLITS}
+    named = {name: words[0] for name in names if len(words := words_for_parts(name)) == 1}
+    if not parts and len({*named.values()}) > 1 and "train" in named.values():
+        raise ValueError(
+            f"Folders of parts must be called {', '.join(PARTS)}: rename them, or give --folders "
+            f"classes if they are classes. Received: {first_names([*named], 3)}"
+        )
+    return {} if {*parts.values()} == {"calibration"} else parts
 
 
-def says_no_class(name: str) -> bool:
-    """Returns whether a folder's name has words for parts and images only, as "test images"."""
-    part, rest = _part_and_rest(name)
-    return not rest and (part is not None or any(map(str.isalpha, name)))
-
-
-def words_of(name: str) -> list[str]:
-    """Returns the words of a name such as test_set, TestImages and val2017, in small letters."""
+def words_for_parts(name: str) -> list[str]:
+    """Returns the parts whose words a name has, as training_set, TestImages and val2017 have."""
     words = re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)
-    return [
-        word.lower() if word.lower() in _FILLERS else word.lower().removesuffix("set")
-        for word in words
-    ]
+    parts = (SPLITS.get(word.lower().removesuffix("set")) for word in words)
+    return [*filter(None, dict.fromkeys(parts))]
 
 
 def shared_parts(words: Iterable[str]) -> list[str]:
@@ -77,14 +62,6 @@ def shared_parts(words: Iterable[str]) -> list[str]:
         for part, same in by_part.items()
         if len(same) > 1
     ]
-
-
-def _part_and_rest(name):
-    """The part in a folder's name, or None, and its other words."""
-    words = words_of(name)
-    parts = {SPLITS[word] for word in words if word in SPLITS}
-    rest = tuple(word for word in words if word not in SPLITS and word not in _FILLERS)
-    return parts.pop() if len(parts) == 1 else None, rest
 
 
 class Drawing(NamedTuple):

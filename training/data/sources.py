@@ -120,7 +120,7 @@ def _opened(reading):
 def kind_of_data(data: str | InMemory) -> str:
     """Returns the key of `READERS` for `DataSpec.data`."""
     if isinstance(data, InMemory):
-        return "arrays" if data.frame is None else "table"
+        return "arrays"
     if data.startswith(MEMORY):
         raise ValueError(f"Data in memory must be passed again by the program. Received: {data}")
     for prefix in (TFDS, TFRECORDS):
@@ -142,22 +142,19 @@ def check_table(spec: DataSpec, *, columns: bool) -> None:
     if kind == "table" and columns:
         _listed(Reading(spec))
     elif kind in _FILES and not os.path.isdir(spec.data):
-        read_label_table(pathlib.Path(spec.data), [])
+        read_label_table(pathlib.Path(spec.data))
 
 
 def _listed(reading):
     """The image files with their labels, and the class names."""
     spec, root = reading.spec, pathlib.Path(reading.spec.root)
-    is_frame = isinstance(spec.data, InMemory)
-    if is_frame:
-        files, class_names = listed_files(spec.data.frame, str(spec.data), root, reading)
-    elif os.path.isdir(spec.data):
+    if os.path.isdir(spec.data):
         files, class_names = folder_files(pathlib.Path(spec.data), reading)
     else:
-        table = read_label_table(pathlib.Path(spec.data), reading.notes)
+        table = read_label_table(pathlib.Path(spec.data))
         files, class_names = listed_files(table, spec.data, root, reading)
     files = corrected_files(files, class_names, reading)
-    if not spec.follow_symlinks and (spec.data_dir is not None or not is_frame):
+    if not spec.follow_symlinks:
         check_links(spec.root, (file.path for file in files))
     return files, class_names
 

@@ -310,7 +310,7 @@ def open_source(
             the names of the classes, or a table of another tool; see `listed_files`;
             a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
-            arrays or a `pandas.DataFrame`; see `InMemory`.
+            arrays; see `InMemory`.
         seed: Seed of the choice of test images where the data have no test split; by default 0.
         verify: See `tables.Reading`.
         labelled: See `tables.Reading`.

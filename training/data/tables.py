@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import collections
 import contextlib
 import csv
@@ -11,7 +10,6 @@ import functools
 import html
 import io
 import itertools
-import json
 import os
 import pathlib
 import posixpath
@@ -23,14 +21,14 @@ from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR
 from keras_vit.images.listing import has_image_suffix
 from keras_vit.utils.json_files import parse_json
 
-from .examples import first_names
-from .parts import SPLITS, shared_parts, words_of
+from .examples import first_names, sorted_classes
+from .parts import SPLITS, shared_parts, words_for_parts
 from .split_record import PARTS
 
 if TYPE_CHECKING:
     from .spec import DataSpec
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")
 # Columns with the path of an image and with its label, the clearest name first.
 _PATHS = (
     *("path", "file_name", "filename", "filepath", "file_path", "image_path"),
@@ -39,9 +37,9 @@ _PATHS = (
 _LABELS = ("label", "labels", "class", "class_name", "category", "choice")
 _UNNAMED = re.compile(r"|Unnamed: \d+")  # The index that pandas writes, and reads again.
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
-# Text of a list or dict.
-_OBJECT = re.compile(r"\{.*\}$|\[.*,.*\]$|[\[({]\s*(\w+\.\w+\()?['\"]", re.DOTALL)
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+# The beginning of a list or an object; of parentheses one with a text in it.
+_BRACKETS = ("[", "{", "('", '("')
+_MOST_PARTS = 10  # Values of a column that may be parts.
 
 Cell = str | tuple[str, ...]  # A tuple of the items of a list.
 
@@ -106,25 +104,11 @@ class LabelTable(NamedTuple):
 
 
 def cell_of(value: object) -> Cell:
-    """Returns the text of a value in JSON or a data frame, or the texts in a list of values.
-
-    Objects, and lists that hold objects or lists, are JSON as text.
-
-    Raises:
-        ValueError: If they are no JSON, hold themselves or are too deep.
-    """
-    value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's.
-    items = value if isinstance(value, list | tuple | set | frozenset) else ()
-    try:
-        if any(isinstance(x, dict | list | tuple) for x in (value, *items) if x is not items):
-            return json.dumps(value, default=str)
-        if items is value:
-            return tuple(str(cell_of(item)) for item in items)
-    except (RecursionError, TypeError, ValueError) as error:
-        raise ValueError(
-            "A cell of a table must be a text, a number or a list of them. Received: a "
-            f"{type(value).__name__}, {error}"
-        ) from error
+    """Returns the text of a value in JSON, or the texts in a list of values."""
+    if isinstance(value, dict) and [*value] == ["choices"]:  # Label Studio's.
+        value = value["choices"]
+    if isinstance(value, list):
+        return tuple(str(cell_of(item)) for item in value)
     if isinstance(value, bool):
         return str(int(value))
     return "" if value is None else str(value)
@@ -133,8 +117,6 @@ def cell_of(value: object) -> Cell:
 def csv_table(text: str, title: str) -> LabelTable:
     """Returns the table in a text with commas, semicolons, tabs or bars between the cells.
 
-    Tabs may separate cells with single quotation marks in them, which are read as text.
-
     Args:
         text: The text; its first line has the names of the columns. Excel's line `sep=;` may be
             before it.
@@ -142,7 +124,7 @@ def csv_table(text: str, title: str) -> LabelTable:
 
     Raises:
         ValueError: If the first line names no columns, a row has more cells than there are
-            columns, or a quotation mark has no other.
+            columns, or a quotation mark has no other in its line.
     """
     lines = io.StringIO(text, newline="").readlines()
     first = lines[0] if lines else ""
@@ -151,14 +133,7 @@ def csv_table(text: str, title: str) -> LabelTable:
     if separator := re.fullmatch(r'"?sep=(.)"?\s*', first, re.IGNORECASE):
         delimiter, lines = separator[1], lines[1:]
     first_row = 3 if separator else 2
-    try:
-        header, *rows = _rows(lines, delimiter, title, first_row - 1) or [[]]
-    except ValueError:
-        if delimiter != "\t":
-            raise
-        cells = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
-        whole = [[re.sub('^"(.*)"$', r"\1", cell) for cell in row] for row in cells]
-        header, *rows = filter(any, whole)
+    header, *rows = _rows(lines, delimiter, title, first_row - 1) or [[]]
     columns = [name.strip() for name in header]
     if any(map(has_image_suffix, columns)):
         raise ValueError(
@@ -175,18 +150,13 @@ def csv_table(text: str, title: str) -> LabelTable:
 
 
 def _rows(lines, delimiter, title, number):
-    """The cells of each row of CSV; rows without any, as spreadsheets write, are left out."""
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+    """The cells of each line of CSV; lines without any, as spreadsheets write, are left out."""
     rows: list[list[str]] = []
-    fewest, end = float("inf"), 0
     try:
-        for cells in reader:
-            record, end = lines[end : reader.line_num], reader.line_num
-            if len(record) > 1 and all(line.count(delimiter) >= fewest for line in record):
-                raise csv.Error(f"quoted lines that look like rows: {' '.join(record)[:80]!r}")
+        for line in lines:  # One by one: a mark without another would swallow the lines below.
+            (cells,) = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
             if any(cells):
                 rows.append(cells)
-                fewest = min(fewest, len(cells) - 1)  # Separators in a row.
     except csv.Error as error:
         raise ValueError(
             f"{title}, row {number + len(rows)}: quotation marks must be around a whole cell, on "
@@ -204,15 +174,11 @@ def text_of(path: str | os.PathLike) -> str:
         raise ValueError(f"{os.fspath(path)} must be a CSV file in UTF-8. {error}") from error
 
 
-def read_label_table(path: pathlib.Path, notes: list[str]) -> LabelTable:
-    """Returns a CSV file, a file of a JSON object a line, a JSON list of objects or a COCO file.
-
-    Args:
-        path: The file.
-        notes: Receives a line about boxes that are not used.
+def read_label_table(path: pathlib.Path) -> LabelTable:
+    """Returns a CSV file, or a file of a JSON object a line.
 
     Raises:
-        ValueError: If there is no such file, or it is none of these or damaged.
+        ValueError: If there is no such file, or it is neither of these or damaged.
     """
     suffix = path.suffix.lower()
     if not path.is_file():
@@ -226,47 +192,15 @@ def read_label_table(path: pathlib.Path, notes: list[str]) -> LabelTable:
             f"unpacked. Received: {path}"
         )
     text = text_of(path)
-    if suffix not in (".jsonl", ".json"):
+    if suffix != ".jsonl":
         return csv_table(text, str(path))
-    if suffix == ".jsonl":
-        lines = enumerate(text.split("\n"), 1)
-        objects = [parse_json(line, f"{path}, line {n}") for n, line in lines if line.strip()]
-    else:
-        objects = parse_json(text, f"{path} (or .jsonl, with an object a line)")
-        if isinstance(objects, dict):
-            objects = _coco_rows(objects, path, notes)
-    if not isinstance(objects, list) or not all(isinstance(row, dict) for row in objects):
+    lines = enumerate(text.split("\n"), 1)
+    objects = [parse_json(line, f"{path}, line {n}") for n, line in lines if line.strip()]
+    if not all(isinstance(row, dict) for row in objects):
         raise ValueError(f"{path} must have JSON objects. Received: {str(objects):.80}")
     columns = list(dict.fromkeys(name for row in objects for name in row))
     rows = [{name: cell_of(row.get(name)) for name in columns} for row in objects]
     return LabelTable(columns, rows, 1)
-
-
-def _coco_rows(content, path, notes):
-    """The images of a COCO file with their categories, a list where it is not one."""
-    try:
-        images, categories = content["images"], content["categories"]
-        # Programs write numbers or their texts.
-        names = {str(category["id"]): str(category["name"]) for category in categories}
-        labels: dict[str, dict[str, None]] = {str(image["id"]): {} for image in images}
-        for annotation in content["annotations"]:
-            label = names[str(annotation["category_id"])]
-            labels[str(annotation["image_id"])][label] = None  # Each once, in order.
-        paths = [image["file_name"] for image in images]
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} must be a list of objects with path and label, or a COCO file: images with id "
-            "and file_name, categories with id and name, and annotations with the image_id and "
-            f"category_id of these. Received: one without {error}"
-        ) from error
-    if len(labels) < len(images) or len(names) < len(categories):
-        raise ValueError(f"{path} must have each id of an image or a category once.")
-    if any("bbox" in annotation for annotation in content["annotations"]):
-        notes.append(f"the labels in {path.name} are the categories of an image's boxes")
-    return [
-        {"path": path, "label": [*of_image] if len(of_image) != 1 else next(iter(of_image))}
-        for path, of_image in zip(paths, labels.values(), strict=True)
-    ]
 
 
 def listed_files(
@@ -299,7 +233,6 @@ def listed_files(
     else:
         labels = _labels_of(table, title, columns.label, reading)
     class_names = sorted_classes(all_names(labels))
-    _question_numbers(class_names, len(labels), reading.notes)
     words = [str(row.get(columns.split, "")).strip().lower() for row in table.rows]
     reading.notes += shared_parts(words)
     excluded = {*map(normal_path, spec.exclude)}
@@ -359,17 +292,15 @@ def _columns_of(columns, rows, title, reading):
         label = label_columns[0] if len(label_columns) == 1 else None
     used = (path, label, split, spec.group_by, *label_columns)
     others = [name for name in columns if name not in used]
-    of_parts = _columns_of_parts(rows, others, reading.notes)
-    classes = label_columns or [name for name in others if name not in of_parts]
+    if split is None and not spec.split:
+        _check_no_parts(rows, others, title)
+    classes = label_columns or others
     if path is None or not (label or classes) or not rows:
         raise ValueError(
             f"{title} must have the columns path,label or path and a column of 0 and 1 for each "
             "class, named in its first line, and rows; --path-column and --label-column name "
             f"others. Received: {columns}"
         )
-    if label is None and len(classes) == 1:
-        label = classes[0]
-        reading.notes.append(f"the labels are the column {label}, as {path} is the only other one")
     return Columns(path, label, split, classes)
 
 
@@ -396,37 +327,29 @@ def _first_column(names, columns):
     return next((by_name[name] for name in names if name in by_name), None)
 
 
-def _columns_of_parts(rows, columns, notes):
-    """Columns of words for parts, or named as is_valid, are not read; a line names each."""
-    unread = []
+def _check_no_parts(rows, columns, title):
+    """Raises ValueError for a column of words for parts, or named as is_valid: it is not read."""
     for name in columns:
         values = sorted({str(row[name]).strip() for row in rows} - {""})
         is_flag = re.sub(r"^is[ _]?", "", name.lower()) in SPLITS.keys() - {name.lower()}
-        has_words = all(not SPLITS.keys().isdisjoint(words_of(value)) for value in values)
-        if values and (is_flag or has_words):
-            unread.append(name)
-            notes.append(
-                f"the column {name} ({first_names(values, 3)}) is not read: a column named split "
-                f"has the part of each row ({', '.join(PARTS)})"
+        has_words = 0 < len(values) <= _MOST_PARTS and all(map(words_for_parts, values))
+        if is_flag or has_words:
+            raise ValueError(
+                f"The column of {title} that has the part of each row ({', '.join(PARTS)}) must be "
+                f"named split; --split TABLE gives other parts. Received: {name}, with "
+                f"{first_names(values, 3)}"
             )
-    return unread
 
 
 def _labels_of(table, title, column, reading):
     """The label of each row: a name, or a tuple of names in all rows of multi-label data."""
-    spec, notes = reading.spec, reading.notes
+    spec = reading.spec
     cells = [
         _names_in(row[column], f"{title}, row {number}")
         for number, row in enumerate(table.rows, table.first_row)
     ]
-    texts = {cell for cell in cells if isinstance(cell, str)}
     separator = spec.label_separator
     if not separator:
-        if joined := sorted(text for text in texts if "|" in text):
-            notes.append(
-                f'labels such as "{joined[0]}" look like several: --label-separator "|" '
-                '(label_separator="|") splits them'
-            )
         separator = "\n" if spec.task == MULTICLASS else SEPARATOR  # A text is one line.
     rows_of_several = [
         index
@@ -435,9 +358,9 @@ def _labels_of(table, title, column, reading):
     ]
     if not (rows_of_several or spec.task == MULTILABEL or spec.label_separator):
         return [composed(cell) for cell in cells]
-    if texts and rows_of_several and not (spec.task or spec.label_separator):
+    if not (spec.task or spec.label_separator) and len(rows_of_several) < len(cells):
         first = rows_of_several[0]
-        notes.append(
+        reading.notes.append(
             f'multi-label, as {len(rows_of_several):,} of {len(cells):,} labels are lists or hold "'
             f'{SEPARATOR}", the first {table.rows[first][column]!r:.80} in {title}, row '
             f'{table.first_row + first}; --task multiclass (task="multiclass") takes each text as '
@@ -466,44 +389,25 @@ def _labels_by_column(table, title, classes, notes):
     line = f"a class for each column of 0 and 1: {first_names(classes)}"
     if empty := [name for name in classes if not counts[composed(name)]]:
         line += f"; left out {', '.join(empty)}: 0 in every row"
-    if full := [name for name in classes if counts[composed(name)] == len(labels)]:
-        line += f"; {', '.join(full)}: 1 in every row; --label-column names the columns to take"
     notes.append(line)
     return labels
 
 
 def _names_in(cell, row_title):
-    """The text of a cell; the names of a list or of Label Studio's choices, also as text."""
-    value = cell
+    """The text of a cell, or the names of a list, also of one that a program wrote as text."""
     if isinstance(cell, str):
-        value = cell.strip()
-        if value.startswith(("[", "{", "(")):
-            value = _object_in(value, row_title)
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict) and [*value] == ["choices"]:
-        value = value["choices"]
-    is_list = isinstance(value, list | tuple)
-    if not is_list or any(isinstance(item, dict | list | tuple) for item in value):
+        cell = cell.strip()
+        if not cell.startswith(_BRACKETS):
+            return cell
+        with contextlib.suppress(ValueError):  # Python writes its lists with single marks.
+            marks = cell if '"' in cell else cell.replace("'", '"')
+            cell = cell_of(parse_json(marks, row_title))
+    if isinstance(cell, str) or any(name.startswith(_BRACKETS) for name in cell):
         raise ValueError(
             f"{row_title}: a label must be a name, a list of names with commas between, or "
             f'{{"choices": [...]}} of names. Received: {cell!s:.200}'
         )
-    return [str(cell_of(item)) for item in value]
-
-
-def _object_in(text, row_title):
-    """The object of JSON or Python in a text, None if it is damaged; the text if it is a name."""
-    value = None
-    errors = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
-    if not re.search(r"['\"]\s+['\"]", text):  # NumPy's array, whose texts Python would join.
-        with contextlib.suppress(*errors):
-            value = ast.literal_eval(text)
-        with contextlib.suppress(ValueError):
-            value = parse_json(text, row_title)
-    if isinstance(value, list | tuple | dict) or _OBJECT.match(text):
-        return value
-    return text  # Such as [none] or (2019).
+    return [*cell]
 
 
 def distinct_labels(names: Iterable[str]) -> tuple[str, ...]:
@@ -517,26 +421,12 @@ def all_names(labels: Iterable[str | tuple[str, ...]]) -> list[str]:
     return [name for names in labels for name in ((names,) if isinstance(names, str) else names)]
 
 
-def _question_numbers(class_names, count, notes):
-    """Notes classes of `count` images that may be quantities."""
-    if not all(_NUMBER.fullmatch(name.replace(",", ".")) for name in class_names):
-        return
-    is_whole = all(re.fullmatch(r"\d+(\.0)?", name) for name in class_names)
-    if is_whole and (len(class_names) <= 2 or 5 * len(class_names) <= count):
-        return
-    notes.append(
-        f"the classes are {len(class_names)} numbers ({first_names(class_names, 3)}): right for "
-        "numbered classes, wrong for quantities such as ages or prices"
-    )
-
-
 def _existing(image, images_in, row_title):
     """The file of a path, which may be in another case or without the suffix."""
     if os.path.isfile(image):
         return image
     folder, name = os.path.split(image)
-    by_name, name = images_in(folder), composed(name)
-    files = by_name.get(name) or by_name.get(name.lower() + "/", [])
+    files = images_in(folder)[composed(name).lower()]
     if len(files) > 1:
         raise ValueError(f"{row_title}: a path must name one file. Received: {files}")
     if not files:
@@ -545,35 +435,15 @@ def _existing(image, images_in, row_title):
 
 
 def _images_by_name(folder):
-    """The images of a folder by name and by stem; with a slash behind these in small letters."""
-    folder = _in_any_form(folder)
+    """The images of a folder by name and by stem, in small letters."""
     files = collections.defaultdict(list)
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         if has_image_suffix(name):
-            for form in map(composed, (os.path.splitext(name)[0], name)):
-                files[form].append(os.path.join(folder, name))
-                files[form.lower() + "/"].append(os.path.join(folder, name))
+            for form in (os.path.splitext(name)[0], name):
+                files[composed(form).lower()].append(os.path.join(folder, name))
     return files
-
-
-def _in_any_form(folder):
-    """The folder of a path, whose names may be on disk in another of Unicode's forms."""
-    parent, name = os.path.split(folder)
-    if os.path.exists(folder) or not name:
-        return folder
-    parent = _in_any_form(parent)
-    names = os.listdir(parent or ".") if os.path.isdir(parent or ".") else []
-    same = [other for other in names if composed(other) == composed(name)]
-    return os.path.join(parent, same[0] if same else name)
 
 
 def normal_path(path: str) -> str:
     """Returns a path as it is compared: with slashes, without "./", in composed form."""
     return composed(posixpath.normpath(path.replace(os.sep, "/")))
-
-
-def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the different class names: in numerical order if all are numbers, else sorted."""
-    names = set(names)
-    numbers = all(map(_NUMBER.fullmatch, names))
-    return tuple(sorted(names, key=lambda name: (float(name), name) if numbers else name))

@@ -117,7 +117,7 @@ def _spec(classifier, given, run_spec, class_names):
     """Returns the data with the options of the run, unless others are given."""
     spec = run_spec
     if spec is None:
-        is_numbered = isinstance(given.data, InMemory) and given.data.frame is None
+        is_numbered = isinstance(given.data, InMemory)
         names = class_names if is_numbered else None
         spec = dataclasses.replace(given, holdout=0.0, class_names=names)
     return dataclasses.replace(

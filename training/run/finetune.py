@@ -62,9 +62,8 @@ def finetune(
 
     Args:
         data: A folder `{train,test}/<class>/*` or `<class>/*`, a CSV file of paths and
-            labels, or "tfds:NAME". None with `resume`. Arrays or a `pandas.DataFrame`, see
-            `open_source`; with `resume` the same again. Or a `DataSpec`, which has the options
-            of the data too.
+            labels, or "tfds:NAME". None with `resume`. Arrays, see `open_source`; with
+            `resume` the same again. Or a `DataSpec`, which has the options of the data too.
         output: The folder to write. Until the end everything is in `OUTPUT.partial`.
         settings: The recipe; the paper's by default.
         **options: Fields of `RunOptions`: `overwrite`, `resume` (with the data and settings of

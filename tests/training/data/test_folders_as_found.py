@@ -1,6 +1,5 @@
 """Folders with links, what systems put into them, archives and tables beside the images."""
 
-import json
 import os
 import tarfile
 
@@ -8,7 +7,7 @@ import pytest
 from labelled_data import opened as opened_with, refused
 
 from keras_vit.images.listing import image_files
-from keras_vit.training.data.image_files import ARCHIVE, NO_CLASS, NO_ROW
+from keras_vit.training.data.image_files import ARCHIVE, NO_CLASS
 
 
 def opened(data, **options):
@@ -130,96 +129,9 @@ def test_a_folder_of_an_archive_only_says_that_it_must_be_unpacked(tmp_path):
 
 
 @pytest.mark.parametrize("place", [".", "images"])
-@pytest.mark.parametrize("table", ["my labels.csv", "annotations/instances.json"])
+@pytest.mark.parametrize("table", ["my labels.csv", "annotations/metadata.jsonl"])
 def test_a_folder_of_photos_with_a_table_names_the_line_that_reads_it(make_folder, place, table):
     folder = make_folder({place: 2})
     (folder / table).parent.mkdir(exist_ok=True)
     (folder / table).write_text("path,label\n00.png,cat\n01.png,dog\n")
     refused(folder, f"must hold a folder of images .*; --data {folder}/{table} reads a table")
-
-
-def metadata(folder, rows, name):
-    """Writes rows of a path and a label as Hugging Face's ImageFolder reads them."""
-    if name.endswith(".csv"):
-        text = "file_name,label\n" + "".join(f"{path},{label}\n" for path, label in rows)
-    else:
-        pairs = [dict(zip(("file_name", "label"), row, strict=True)) for row in rows]
-        text = "".join(f"{json.dumps(pair)}\n" for pair in pairs)
-    (folder / name).write_text(text)
-
-
-LABELS = [("00.png", "cat"), ("01.png", "dog")]
-
-
-@pytest.mark.parametrize("name", ["metadata.csv", "metadata.jsonl"])
-@pytest.mark.parametrize("place", [".", "images", "a/b"])
-def test_metadata_beside_photos_have_the_labels(make_folder, name, place):
-    folder = make_folder({place: 3})
-    metadata(folder, [(f"{place}/{path}", label) for path, label in LABELS], name)
-    source = opened(folder)
-    assert counts(source) == {"train": {"cat": 1, "dog": 1}}
-    assert source.notes[-1] == f"the labels come from {folder / name}"
-    left = os.path.normpath(folder / place / "02.png")
-    assert [(os.path.normpath(p), r) for p, r in source.skipped] == [(left, NO_ROW)]
-
-
-@pytest.mark.parametrize("name", ["metadata.csv", "metadata.jsonl"])
-@pytest.mark.parametrize("at", ["parts", "root"])
-def test_metadata_of_parts_have_the_labels(make_folder, name, at):
-    folder = make_folder({"train": 2, "validation": 2})
-    for part in ("train", "validation") if at == "parts" else ():
-        metadata(folder / part, LABELS, name)
-    if at == "root":
-        rows = [(f"{part}/{p}", label) for part in ("train", "validation") for p, label in LABELS]
-        metadata(folder, rows, name)
-    assert counts(opened(folder)) == {part: {"cat": 1, "dog": 1} for part in ("train", "test")}
-
-
-def test_an_image_that_two_tables_list_is_refused(make_folder):
-    folder = make_folder({"train": 2, "test": 2})
-    metadata(folder / "train", LABELS, "metadata.csv")
-    metadata(folder, [("train/00.png", "cat"), ("test/00.png", "dog")], "metadata.csv")
-    refused(folder, "Tables in a folder must list each image once")
-
-
-def test_an_image_beside_the_parts_that_a_table_lists_is_trained_on(make_folder):
-    folder = make_folder({"train": 2, "test": 2, ".": 1})
-    rows = [(f"{part}/{path}", label) for part in ("train", "test") for path, label in LABELS]
-    metadata(folder, [("00.png", "cat"), *rows], "metadata.csv")
-    assert counts(opened(folder)) == {"train": {"cat": 2, "dog": 1}, "test": {"cat": 1, "dog": 1}}
-
-
-def test_a_multi_label_export_of_roboflow_is_read_from_its_folder(make_folder):
-    folder = make_folder({"train": 3, "valid": 2, "test": 2})
-    for part, rows in {
-        "train": ["00.png, 1, 0", "01.png, 1, 1", "02.png, 0, 0"],
-        "valid": ["00.png, 1, 0", "01.png, 0, 1"],
-        "test": ["00.png, 0, 1", "01.png, 1, 1"],
-    }.items():
-        (folder / part / "_classes.csv").write_text("\n".join(["filename, cat, dog", *rows]))
-    source = opened(folder)
-    assert (source.task, source.class_names) == ("multilabel", ("cat", "dog"))
-    found = {part: examples.labels.tolist() for part, examples in source.splits.items()}
-    assert found == {
-        "train": [[1, 0], [1, 1], [0, 0]],
-        "validation": [[1, 0], [0, 1]],
-        "test": [[0, 1], [1, 1]],
-    }
-
-
-def test_one_table_of_several_labels_makes_all_parts_multi_label(make_folder):
-    folder = make_folder({"train": 2, "test": 2})
-    metadata(folder / "train", [("00.png", ["cat", "dog"]), ("01.png", ["dog"])], "metadata.jsonl")
-    metadata(folder / "test", LABELS, "metadata.jsonl")
-    found = opened(folder).splits
-    assert found["train"].labels.tolist() == [[1, 1], [0, 1]]
-    assert found["test"].labels.tolist() == [[1, 0], [0, 1]]
-
-
-def test_folders_have_the_labels_before_metadata_with_a_line(make_folder):
-    folder = make_folder({"cat": 2, "dog": 2})
-    metadata(folder, [("cat/00.png", "puma")], "metadata.csv")
-    source = opened(folder)
-    assert source.class_names == ("cat", "dog")
-    line = f"the labels are the folders; --data {folder}/metadata.csv reads the table"
-    assert source.notes == (line,)

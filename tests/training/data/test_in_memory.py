@@ -1,4 +1,4 @@
-"""Arrays and data frames give the batches of the same images in files."""
+"""Arrays give the batches of the same images in files."""
 
 import io
 import json
@@ -54,42 +54,6 @@ def test_arrays_give_the_batches_of_the_same_files(arrays, folder):
     images, labels = of(held.splits["test"])
     np.testing.assert_array_equal(images, arrays[0][places])
     np.testing.assert_array_equal(labels, arrays[1][places])
-
-
-@pytest.fixture
-def frame(folder):
-    """A data frame of the files with their labels."""
-    pandas = pytest.importorskip("pandas")
-    paths = sorted(path.relative_to(folder) for path in folder.rglob("*.png"))
-    rows = [(str(path), path.parts[0]) for path in paths]
-    return pandas.DataFrame(rows, columns=["path", "label"])
-
-
-def test_a_frame_gives_the_batches_of_its_files(folder, frame, monkeypatch):
-    files = open_source(folder, seed=3)
-    for options in ({"data_dir": folder}, {}):
-        monkeypatch.chdir(folder)
-        found = open_source(frame, seed=3, **options)
-        assert found.class_names == CLASSES
-        names = [str(folder / name) for name in found.splits["train"].names]
-        assert names == files.splits["train"].names
-        assert found.splits["train"].labels.tolist() == files.splits["train"].labels.tolist()
-
-
-def test_a_frame_may_have_a_column_for_each_class(folder, frame):  # With pandas's own types.
-    frame = frame.assign(cat=frame.label == "cat", furry=1.0, split=["train", "test", "val"] * 7)
-    several = open_source(frame.drop(columns="label"), data_dir=folder)
-    assert several.task == "multilabel"
-    assert several.class_names == ("cat", "furry")
-    assert [len(several.splits[part]) for part in ("train", "validation", "test")] == [7, 7, 7]
-
-
-def test_a_missing_value_of_a_frame_is_refused_with_its_row(folder, frame):
-    frame["split"] = ["train", "test", "val"] * 7
-    frame.loc[3, "split"] = None
-    with pytest.raises(ValueError, match=r"Each row of the DataFrame .* Received in row 3: "):
-        open_source(frame, data_dir=folder)
-    assert DataSpec(frame).name != DataSpec(frame.drop(columns="split")).name
 
 
 @pytest.mark.parametrize("channels", [(), (1,)])
@@ -189,10 +153,9 @@ def test_labels_may_be_texts_of_numpys_own_type():
     assert source.splits["train"].labels.tolist() == [1, 0, 1, 0]
 
 
-def test_a_frame_of_another_library_is_refused_with_how_to_pass_it():
+def test_a_frame_is_refused_with_how_to_pass_it():
     class DataFrame:
-        def to_pandas(self):
-            raise NotImplementedError
+        pass
 
-    with pytest.raises(ValueError, match=r"DataFrame, of another library: pass its .to_pandas\(\)"):
+    with pytest.raises(ValueError, match="written with its to_csv. Received: DataFrame"):
         open_source(DataFrame())

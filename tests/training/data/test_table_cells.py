@@ -5,8 +5,6 @@ import json
 import pytest
 from labelled_data import opened, refused
 
-from keras_vit.training.data.tables import cell_of
-
 ROWS = [(f"{name}{n}.png", name) for name in ("cat", "dog") for n in range(10)]
 
 
@@ -49,14 +47,6 @@ SINGLE = {path: [name] for path, name in ROWS}
 # Quotation marks
 
 
-@pytest.mark.parametrize("marks", [('"text', '"text'), ('"text', 'text"'), ('5" high', '"5" high')])
-def test_tabs_with_single_quotation_marks_between_are_read_without_quoting(table, photos, marks):
-    captions = {3: marks[0], 9: marks[1]}
-    rows = [(*row, captions.get(n, "text")) for n, row in enumerate(ROWS)]
-    path = table("path\tlabel\tcaption", rows, "\t", "labels.tsv")
-    assert labels(read(path, photos)) == SINGLE
-
-
 @pytest.mark.parametrize(
     "header", ["path,label,caption", "caption,path,label", "path,caption,label"]
 )
@@ -77,34 +67,16 @@ def test_short_rows_that_a_quotation_mark_swallows_are_refused_too(table, photos
     refused(path, "row 5: quotation marks must be around", data_dir=str(photos))
 
 
-def test_cells_in_quotes_beside_a_single_quotation_mark_are_read_without_them(table, photos):
-    rows = [(f'"{path}"', f'"{name}"' if n else name, '5"') for n, (path, name) in enumerate(ROWS)]
-    rows[4] = (*rows[4][:2], '"')
-    path = table("path\tlabel\tsize", rows, "\t", "labels.tsv")
-    assert labels(read(path, photos)) == SINGLE
-
-
 def test_a_quotation_mark_behind_a_label_gets_a_line(table, photos):
     rows = [("cat0.png", 'cat"'), *ROWS[1:]]
     notes = read(table("path,label", rows), photos).notes
     assert "classes that look alike: 'cat' and 'cat\"' are different" in notes
 
 
-def test_captions_of_several_lines_in_quotes_are_read(table, photos):
-    rows = [(*row, '"a, ""small""\none"') for row in ROWS]
-    assert labels(read(table("path,label,caption", rows), photos)) == SINGLE
-
-
 def test_a_space_before_a_quotation_mark_is_no_part_of_the_cell(table, photos):
     rows = [(path, f' "{name}, a pet"') for path, name in ROWS]
     source = read(table("path,label", rows), photos)
     assert source.class_names == ("cat, a pet", "dog, a pet")
-
-
-@pytest.mark.parametrize("row", ['"cat0\n.png",cat', '"cat0.png","cat\ntabby"'])
-def test_a_path_or_label_of_several_lines_is_refused_with_its_row(table, photos, row):
-    path = table("path,label,caption", [(row, '"a\nb"'), *([*pair, ""] for pair in ROWS)])
-    refused(path, "each in one line. Received in row 2", data_dir=str(photos))
 
 
 def test_a_huge_cell_is_refused_in_one_line(table, photos):
@@ -134,25 +106,18 @@ def test_choices_of_label_studio_in_a_csv_file_are_labels(table, photos, kind):
     assert found == {"cat0.png": ["cat", "pet"], "dog0.png": ["dog"]}
 
 
-@pytest.mark.parametrize("name", ["labels.json", "labels.jsonl", "frame"])
-def test_choices_as_objects_are_labels(tmp_path, photos, name):
+def test_choices_as_objects_are_labels(tmp_path, photos):
     rows = [
         {"image": "cat0.png", "label": {"choices": ["cat", "pet"]}},
         {"image": "dog0.png", "label": {"choices": []}},
     ]
-    path = tmp_path / name
-    if name == "frame":
-        path = pytest.importorskip("pandas").DataFrame(rows)
-    elif name.endswith("l"):
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    else:
-        path.write_text(json.dumps(rows))
+    path = tmp_path / "labels.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert labels(read(path, photos)) == {"cat0.png": ["cat", "pet"], "dog0.png": []}
 
 
 OBJECTS = [
     {"name": "cat"},
-    {"choices": "cat"},
     {"choices": ["cat"], "score": 1},
     {"choices": [{"name": "cat"}]},
     [{"name": "cat"}],
@@ -162,13 +127,11 @@ OBJECTS = [
 
 
 @pytest.mark.parametrize("label", OBJECTS, ids=str)
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "frame"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_other_objects_as_labels_are_refused_with_their_row(table, photos, tmp_path, label, kind):
     rows = [{"path": path, "label": label} for path, _ in ROWS]
     path = tmp_path / "labels.jsonl"
-    if kind == "frame":
-        path = pytest.importorskip("pandas").DataFrame(rows)
-    elif kind == "csv":
+    if kind == "csv":
         cell = json.dumps(label).replace('"', '""')
         path = table("path,label", [(row["path"], f'"{cell}"') for row in rows])
     else:
@@ -230,61 +193,10 @@ def test_an_entity_of_html_has_no_separator(table, photos):
     assert source.task == "multiclass"
 
 
-def test_a_separator_of_names_that_never_stand_alone_is_offered(table, photos):
-    path = table("path,label", [(path, f"pet|{name}") for path, name in ROWS])
-    (line,) = read(path, photos).notes
-    assert 'such as "pet|cat" look like several: --label-separator' in line
-    assert read(path, photos, label_separator="|").class_names == ("cat", "dog", "pet")
-
-
-def coco(pairs):
-    return {
-        "images": [{"id": n, "file_name": path} for n, (path, _) in enumerate(ROWS[8:12])],
-        "categories": [{"id": "3", "name": "cat"}, {"id": "4", "name": "dog"}],
-        "annotations": [{"image_id": image, "category_id": name} for image, name in pairs],
-    }
-
-
-def coco_file(tmp_path, content):
-    (tmp_path / "coco.json").write_text(json.dumps(content))
-    return tmp_path / "coco.json"
-
-
-@pytest.mark.parametrize("more", [[], [(3, 3), (3, 4)]])
-def test_one_coco_image_without_or_with_two_categories_gets_a_line(tmp_path, photos, more):
-    content = coco([("0", 3), ("1", 3), ("2", 4), *more])  # Ids as texts and as numbers.
-    source = read(coco_file(tmp_path, content), photos)
-    found = labels(source)
-    assert (found["cat8.png"], found["dog0.png"]) == (["cat"], ["dog"])
-    assert any("multi-label, as 1 of 4 labels" in note for note in source.notes)
-    path = coco_file(tmp_path, coco([("0", 3), ("1", 3), ("2", 4), (3, 4)]))
-    assert read(path, photos).task == "multiclass"
-
-
-def test_coco_ids_that_nothing_has_and_ids_twice_are_refused(tmp_path, photos):
-    path = coco_file(tmp_path, coco([(0, 3), (99, 4)]))
-    refused(path, "category_id of these. Received: one without '99'", data_dir=str(photos))
-    content = coco([(0, 3)])
-    content["images"][1]["id"] = 0
-    path = coco_file(tmp_path, content)
-    refused(path, "must have each id of an image or a category once", data_dir=str(photos))
-
-
 def test_the_same_number_written_in_two_ways_gets_a_line(table, photos):
     rows = [(path, "1" if n % 2 else "1.0") for n, (path, _) in enumerate(ROWS)]
     notes = read(table("path,label", rows), photos).notes
     assert "classes that look alike: '1' and '1.0' are different" in notes
-
-
-@pytest.mark.parametrize(
-    "numbers",
-    [[f"{n}" for n in range(20)], ["0.5", "1.5"], ["-1", "0"], ['"0,5"', '"1,5"']],
-    ids=str,
-)
-def test_numbers_that_may_be_quantities_get_a_line(table, photos, numbers):
-    rows = [(path, numbers[n % len(numbers)]) for n, (path, _) in enumerate(ROWS)]
-    notes = read(table("path,label", rows), photos).notes
-    assert any(f"the classes are {len(numbers)} numbers" in note for note in notes)
 
 
 def test_a_few_numbered_classes_get_no_line(table, photos):
@@ -312,7 +224,7 @@ def test_a_column_split_in_any_case_has_the_parts(table, photos, header, test):
     assert found == {"train": names[::2], "test": names[1::2]}
 
 
-@pytest.mark.parametrize("task", [None, "multilabel"])
+@pytest.mark.parametrize("labels", ["label", "cat,dog"])
 @pytest.mark.parametrize(
     ("name", "train", "test"),
     [
@@ -324,16 +236,19 @@ def test_a_column_split_in_any_case_has_the_parts(table, photos, header, test):
         ("Usage", "PrivateTest", "Training"),
     ],
 )
-def test_a_column_that_looks_like_parts_and_is_not_read_gets_a_line(
-    table, photos, task, name, train, test
-):
-    rows = [(*row, test if n % 2 else train) for n, row in enumerate(ROWS)]
-    source = read(table(f"path,label,{name}", rows), photos, task=task)
-    first, second = sorted((train, test))
-    assert list(source.notes) == [
-        f"the column {name} ({first}, {second}) is not read: a column named split has the part of "
-        "each row (train, validation, calibration, test)"
+def test_a_column_of_parts_under_another_name_is_refused(table, photos, labels, name, train, test):
+    rows = [
+        (path, *("01", "10")[label == "cat"], test if n % 2 else train)
+        if "," in labels
+        else (path, label, test if n % 2 else train)
+        for n, (path, label) in enumerate(ROWS)
     ]
+    path = table(f"path,{labels},{name}", rows)
+    first, second = sorted((train, test))
+    match = f"must be named split; --split TABLE .*Received: {name}, with {first}, {second}"
+    refused(path, match, data_dir=str(photos))
+    parts = {path: ("train", "test")[n % 2] for n, (path, _) in enumerate(ROWS)}
+    assert len(read(path, photos, split=parts, label_column=labels).splits["test"]) == 10
 
 
 def test_two_words_for_one_part_get_a_line(table, photos):
@@ -351,7 +266,6 @@ def test_the_column_split_is_taken_before_one_in_another_case(table, photos):
     rows = [(*row, "train", ("train", "test")[n % 2]) for n, row in enumerate(ROWS)]
     source = read(table("path,label,Split,split", rows), photos)
     assert len(source.splits["test"]) == 10
-    assert source.notes[0].startswith("the column Split (train) is not read")
 
 
 def test_a_column_split_may_have_the_labels(table, photos):
@@ -363,14 +277,6 @@ def test_a_column_split_may_have_the_labels(table, photos):
 def test_other_columns_get_no_line(table, photos, name):
     rows = [(*row, f"{n + 20}") for n, row in enumerate(ROWS)]
     assert read(table(f"path,label,{name}", rows), photos).notes == ()
-
-
-@pytest.mark.parametrize(("name", "cells"), [("is_valid", "01"), ("set", ("train", "test"))])
-def test_a_column_of_parts_is_no_class_of_a_one_hot_table(table, photos, name, cells):
-    rows = [(path, "01"[n % 2], "10"[n % 2], cells[n % 2]) for n, (path, _) in enumerate(ROWS)]
-    source = read(table(f"image,cat,dog,{name}", rows), photos)
-    assert source.class_names == ("cat", "dog")
-    assert any(f"the column {name} (" in note for note in source.notes)
 
 
 def test_a_class_of_a_one_hot_table_may_be_called_test_tube(table, photos):
@@ -439,22 +345,3 @@ def test_a_table_of_boxes_is_called_so(table, photos):
     rows = [("cat0.png", "1", "2", "cat"), ("cat0.png", "3", "4", "dog")]
     path = table("image,x,y,class", rows)
     refused(path, "a table of boxes .* Received in row 3", data_dir=str(photos))
-
-
-def nested(depth):
-    value = ["cat"]
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-def holding_itself():
-    value = ["cat"]
-    value.append(value)
-    return value
-
-
-@pytest.mark.parametrize("value", [nested(5000), holding_itself(), {(1, 2): "cat"}])
-def test_a_value_that_no_cell_can_hold_is_one_line(value):
-    with pytest.raises(ValueError, match="must be a text, a number or a list of them"):
-        cell_of(value)
