@@ -23,7 +23,6 @@ from export_speed import export_all
 LIMITS = {
     "dynamic_int8": 0.3,
     "int8": 0.5,
-    "int16x8": 0.3,
 }  # Points lost, by precision; 0 for others.
 SAMPLES = 256  # Images to calibrate and to check on, half of them each.
 TIMED = 320  # Images that are computed one by one, for the time.

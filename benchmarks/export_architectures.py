@@ -4,8 +4,7 @@
 
 Prints the largest difference and the share of equal first classes, for small models with random
 weights and a random head of 10 classes, on crops of scikit-learn's two photographs. A random head
-leaves no margin between classes, so small numerical errors change classes. For the processors of a
-phone it also prints the operations outside of the GPU's and of the NPUs' tables, and the size.
+leaves no margin between classes, so small numerical errors change classes.
 """
 
 import dataclasses
@@ -19,7 +18,7 @@ import numpy as np
 from machine import describe
 
 SIDE = 64  # Pixels.
-IMAGES = 16  # Half of them calibrate int8 and int16x8.
+IMAGES = 16  # Half of them calibrate int8.
 CLASSES = 10
 
 
@@ -29,8 +28,6 @@ def main():
     import keras_vit.export
     from keras_vit.classifier import Classifier
     from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
-    from keras_vit.export.delegates import outside
-    from keras_vit.export.tflite_graph import operations
     from keras_vit.preprocessing import Preprocessing
 
     dinov2 = ViTConfig(8, 64, 4, 256, 4, gelu="exact", layer_scale=True, num_registers=4)
@@ -47,13 +44,9 @@ def main():
         "SavedModel": (keras_vit.export.saved_model, "", {}),
         **{
             f"TFLite {precision}": (keras_vit.export.tflite, ".tflite", {"precision": precision})
-            for precision in ("float32", "dynamic_int8", "int8", "int16x8")
+            for precision in ("float32", "dynamic_int8", "int8")
         },
         "ONNX": (keras_vit.export.onnx, ".onnx", {}),
-        **{
-            f"--for {processor}": (keras_vit.export.litert, ".tflite", {"processor": processor})
-            for processor in ("cpu", "gpu", "npu")
-        },
     }
     print(describe("tensorflow", "ai-edge-litert", "ai-edge-quantizer", "onnxruntime"))
     print(f"| model | {' | '.join(formats)} |")
@@ -77,14 +70,9 @@ def main():
                     minimum_agreement=0,
                     **options,
                 )
-                phone = ""
-                if "processor" in options:
-                    found = operations(path.read_bytes())
-                    counts = [len(outside(found, name)) for name in ("gpu", "npu")]
-                    phone = f", outside {counts[0]} and {counts[1]}, {report.size / 1e6:.2f} MB"
             worst = max(check.largest_difference for check in report.checks)
             agreement = f" ({report.agreement:.0%})" if report.agreement < 1 else ""
-            cells.append(f"{worst:.0e}{agreement}{phone}")
+            cells.append(f"{worst:.0e}{agreement}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

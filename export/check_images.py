@@ -32,7 +32,7 @@ from keras_vit.images.samples import (
 from keras_vit.images.transcoding import read_image
 
 from .artefacts import with_size
-from .formats import CALIBRATED, ExportFormat, QuantizedFormat
+from .formats import ExportFormat, QuantizedFormat
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256
@@ -115,7 +115,7 @@ def images_of_export(export: ExportFormat, classifier: Classifier) -> Iterator[C
             asked for and there are none.
     """
     calibrated = None
-    if isinstance(export, QuantizedFormat) and export.precision in CALIBRATED:
+    if isinstance(export, QuantizedFormat) and export.precision == "int8":
         calibrated = export
     only_real = calibrated is not None and calibrated.calibration_images is None
     with (

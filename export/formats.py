@@ -40,15 +40,13 @@ MINIMUM_AGREEMENT = {
     "float16": 0.99,
     "dynamic_int8": 0.98,
     "int8": 0.98,
-    "int16x8": 0.98,
 }
 
-# Precisions with integer weights. LayerNorm and residual additions stay in float in every format,
-# and with 8 bits softmax, GELU and attention's products. They are little of the work, and the
-# residual stream of a Vision Transformer has a few values far above all others, which 8 bits cannot
-# hold together with the rest.
-INTEGER_PRECISIONS = ("dynamic_int8", "int8", "int16x8")
-CALIBRATED = ("int8", "int16x8")  # Activations have ranges from images.
+# Precisions with integer weights. LayerNorm, residual additions, softmax, GELU and attention's
+# products stay in float in every format. They are little of the work, and the residual stream of a
+# Vision Transformer has a few values far above all others, which 8 bits cannot hold together with
+# the rest. The activations of "int8" have ranges from images.
+INTEGER_PRECISIONS = ("dynamic_int8", "int8")
 
 PIXELS = "pixel_preprocessing"  # The layer that resizes and scales.
 
@@ -74,8 +72,7 @@ ORIGIN = "origin.json"
 GOLDEN = "golden.json"
 CHECK = "check.json"
 CHECKSUMS = "checksums.json"  # SHA-256 of all other parts.
-APP = "app.md"  # Lines of an app for a phone.
-NAMES = (*description_texts.EXPORT_TEXTS, ORIGIN, GOLDEN, CHECK, CHECKSUMS, APP)
+NAMES = (*description_texts.EXPORT_TEXTS, ORIGIN, GOLDEN, CHECK, CHECKSUMS)
 
 # Formats that `convert` writes, with the end of the file's name; "" is a folder.
 CONVERSION_FORMATS = {
@@ -144,17 +141,15 @@ class OpenedExport(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Facts about an export that was written, for its texts and its check.
+    """Facts about an export that was written, for its check.
 
     Args:
         notes: Remarks for the user.
-        texts: Further texts of `NAMES`, by name.
         variants: Further classifiers in it, by the suffix of their signatures: "_384x384" for
             `serve_384x384`.
     """
 
     notes: tuple[str, ...] = ()
-    texts: Mapping[str, str] = {}
     variants: Mapping[str, Classifier] = {}
 
 
@@ -251,29 +246,22 @@ class QuantizedFormat(ExportFormat):
 
     precision: str = setting(
         "float32",
-        "dynamic_int8 has integer weights; int8 and int16x8 have integer activations too, of 8 and "
-        "16 bits",
+        "dynamic_int8 has integer weights; int8 has integer activations too",
         choices=tuple(MINIMUM_AGREEMENT),
     )
     input: str = setting(
-        None,
+        "uint8",
         "uint8: pixels of any size, preprocessed in the export; float: images that the caller has "
         "preprocessed",
-        absent="uint8, for a GPU or NPU float",
         choices=INPUTS,
     )
     calibration_images: str | os.PathLike | Iterable | None = setting(
         None,
-        "with int8 and int16x8: real images for the ranges of the activations",
+        "with int8: real images for the ranges of the activations",
         unit="PATH",
         several=True,
         absent="every second check image",
     )
-
-    @property
-    def default_input(self) -> str:
-        """One of `INPUTS`."""
-        return "uint8"
 
     def __post_init__(self):
         if self.precision not in self.precisions:
@@ -281,8 +269,6 @@ class QuantizedFormat(ExportFormat):
                 f"precision must be one of {self.precisions} for {self.name}. "
                 f"Received: precision={self.precision!r}"
             )
-        if self.input is None:
-            object.__setattr__(self, "input", self.default_input)
         super().__post_init__()
 
 

@@ -88,7 +88,7 @@ def write_export(
             notes += ("The model computes in reduced precision; this is its float32 copy.",)
         written = export.write(partial, classifier, images)
         model_bytes = partial.stat().st_size
-        export.add_texts(partial, {**texts_of(classifier), **written.texts})
+        export.add_texts(partial, texts_of(classifier))
         variants = {"": classifier, **written.variants}
         report, answers = compare_with_keras(partial, variants, images, (*notes, *written.notes))
         precision = getattr(export, "precision", "float32")  # Only some formats have others.

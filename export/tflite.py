@@ -7,7 +7,6 @@ import dataclasses
 import io
 import os
 import pathlib
-import re
 import tempfile
 import threading
 import zipfile
@@ -17,9 +16,7 @@ from keras_vit.preprocessing import MAX_SIDE
 from keras_vit.utils.fields import Rule, documented, image_size, setting
 from keras_vit.utils.files import CLASSES
 
-from .delegates import PROCESSORS, app_text, checked
 from .formats import (
-    APP,
     FLOAT_LAYERS,
     INTEGER_PRECISIONS,
     NAMES,
@@ -31,7 +28,6 @@ from .formats import (
     import_export_package,
 )
 from .functions import export_function
-from .tflite_graph import with_gpu_forms
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
@@ -42,23 +38,9 @@ LABELS = "labels.txt"  # Class names in the file, to which its metadata refer.
 
 _MAX_TEXT = 2**26  # Bytes of a text.
 
-# Limit of GPU and NPU delegates.
-MAX_RANK = 4
-
-# By processor: precisions that are not for it.
-_NOT_FOR = {"cpu": (), "gpu": INTEGER_PRECISIONS, "npu": ("dynamic_int8", "int8")}
-
-FLOAT16_MAX = 65504.0
-FLOAT16_IMAGES = 32  # Images that are searched for larger values, which takes half a check.
-
 # Operations whose activations are integers. XNNPACK's delegate has no 8-bit GELU or attention
-# products, which would make them slower. With 16 bits a block is in integers between its norms and
-# residual additions, for NPUs.
-_PRODUCTS = ("FULLY_CONNECTED", "CONV_2D")
-INTEGER_OPERATIONS = {
-    "int8": _PRODUCTS,
-    "int16x8": (*_PRODUCTS, "BATCH_MATMUL", "SOFTMAX", "GELU", "RESHAPE", "TRANSPOSE"),
-}
+# products, which would make them slower.
+INTEGER_OPERATIONS = ("FULLY_CONNECTED", "CONV_2D")
 
 
 @documented
@@ -70,17 +52,10 @@ class TFLite(QuantizedFormat):
     scales as evaluation does; or float32, preprocessed before. Pixels have the classifier's size,
     until the interpreter resizes its input to another. It gives `probabilities` `(1, K)` float32,
     zeros for an image with NaN or infinity in its values or scores. The file has builtin operations
-    only and tensors of rank 4 at most. Its TFLite metadata refers to `labels.txt` and, for
-    preprocessed images, holds the normalisation. The file is also a ZIP archive of
-    `description.json`, `labels.txt`, `preprocessing.json`, `origin.json`, `golden.json`,
-    `check.json`, `checksums.json` and `app.md`, the lines of Kotlin and Swift for an app, and of a
-    multi-label classifier `task.json`. A model in mixed
-    precision is exported as its float32 copy.
-
-    With `processor` "gpu" or "npu" the file is the model alone: `images` are float32, preprocessed,
-    values that are no numbers give no zeros, and each operation is one of the tables of the
-    processors' makers (`delegates.csv`), else nothing is written. The lines in `app.md` prepare the
-    pixels.
+    only. Its TFLite metadata refers to `labels.txt` and, for preprocessed images, holds the
+    normalisation. The file is also a ZIP archive of `description.json`, `labels.txt`,
+    `preprocessing.json`, `origin.json`, `golden.json`, `check.json` and `checksums.json`, and of a
+    multi-label classifier `task.json`. A model in mixed precision is exported as its float32 copy.
 
     Precisions:
 
@@ -90,15 +65,12 @@ class TFLite(QuantizedFormat):
       activations are float32, quantised by row inside matrix products;
     - "int8": weights as in "dynamic_int8"; activations in int8 in matrix products with
       weights and convolutions, with ranges from calibration images; float32 in LayerNorm,
-      GELU, attention and residual additions;
-    - "int16x8": weights as in "dynamic_int8"; activations in int16 with ranges from calibration
-      images, also in attention and GELU; float32 in LayerNorm and residual additions. It is for
-      NPUs: LiteRT's kernels for CPUs take 25 times as long as in float32.
+      GELU, attention and residual additions.
     """
 
     name = "tflite"
     suffix = ".tflite"
-    precisions = ("float32", "float16", "dynamic_int8", "int8", "int16x8")
+    precisions = ("float32", "float16", "dynamic_int8", "int8")
 
     input_size: tuple[int, int] | None = setting(
         None,
@@ -110,36 +82,13 @@ class TFLite(QuantizedFormat):
         limits=(f"sides from 1 to {MAX_SIDE}", lambda side: 1 <= side <= MAX_SIDE),
     )
 
-    processor: str = setting(
-        "cpu",
-        "gpu or npu: a file whose every operation such a processor of a phone takes: the model "
-        "alone, for preprocessed images, without a test for values that are no numbers",
-        flag="for",
-        choices=tuple(PROCESSORS),
-    )
-
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "a GPU or NPU takes preprocessed images (input='float')",
-            ("processor", "input"),
-            lambda options: options.processor == "cpu" or options.input == "float",
-        ),
-        Rule(
-            "a GPU takes no integers, and an NPU those whose ranges are all fixed (int16x8)",
-            ("processor", "precision"),
-            lambda options: options.precision not in _NOT_FOR[options.processor],
-        ),
         Rule(
             "input_size is for input='uint8', as preprocessed images have the classifier's size",
             ("input_size", "input"),
             lambda options: options.input_size is None or options.input == "uint8",
         ),
     )
-
-    @property
-    def default_input(self) -> str:
-        """Pixels for a CPU; other processors have no operations to prepare them."""
-        return "uint8" if self.processor == "cpu" else "float"
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -153,38 +102,27 @@ class TFLite(QuantizedFormat):
         from .exported_model import exported_model, float32_model
 
         preprocessing, size = classifier.preprocessing, self.input_size
-        notes: tuple[str, ...] = ()
-        model = float32_model(classifier.model)
-        if self.processor == "cpu":
-            model = exported_model(model, preprocessing, input=self.input, input_size=size)
+        model = exported_model(
+            float32_model(classifier.model), preprocessing, input=self.input, input_size=size
+        )
         content = convert(model, self.precision)
         if self.precision in INTEGER_PRECISIONS:
             calibration = input_images(self, classifier, images.calibration)
             content = quantize(content, self.precision, calibration)
-        if self.precision == "float16" or self.processor == "gpu":
-            searched = input_images(self, classifier, images.files[:FLOAT16_IMAGES])
-            notes += float16_notes(content, searched, classifier.model.name)
         metadata = image_classifier_metadata(
             classifier.model.name, preprocessing.value_range if self.input == "float" else None
         )
         flexible = self.input == "uint8" and size is None
         content = finished(content, metadata, preprocessing.image_size if flexible else None)
-        if self.processor != "cpu":
-            content = with_gpu_forms(content)
-            tokens = classifier.description.sequence_length
-            notes = (*notes, *checked(content, self.processor, tokens))
         path.write_bytes(content)
-        classes, takes_pixels = classifier.model.output_shape[-1], self.input == "uint8"
-        app = app_text(preprocessing, classes, self.processor, takes_pixels=takes_pixels)
-        if self.processor == "cpu" and size is None:
-            height, width = preprocessing.image_size
-            notes = (
-                *notes,
-                f"MediaPipe resizes images to {height}x{width} pixels in its own way and then "
-                "answers otherwise than predict: export for it with --input-size, the size of its "
-                "images.",
-            )
-        return Written(notes, {APP: app})
+        if size is not None:
+            return Written()
+        height, width = preprocessing.image_size
+        note = (
+            f"MediaPipe resizes images to {height}x{width} pixels in its own way and then answers "
+            "otherwise than predict: export for it with --input-size, the size of its images."
+        )
+        return Written((note,))
 
     @staticmethod
     def add_texts(path, texts):
@@ -214,7 +152,7 @@ def convert(model, precision):
     """Returns the bytes of a TFLite file in "float32" or "float16"; integers come later.
 
     Args:
-        model: What `exported_model` returns, or a model of probabilities alone.
+        model: What `exported_model` returns.
         precision: "float32" or "float16"; integers have float32 here.
     """
     import keras
@@ -225,8 +163,6 @@ def convert(model, precision):
 
     def serve(images):
         answer = model(images, training=False)
-        if not isinstance(answer, dict):  # The model alone.
-            return {"probabilities": answer}
         # MediaPipe takes every output for the scores of a head, so `valid` is none.
         mask = tf.reshape(answer["valid"], (1, 1))
         return {"probabilities": tf.where(mask, answer["probabilities"], 0.0)}
@@ -245,66 +181,22 @@ def convert(model, precision):
         return converter.convert()
 
 
-def float16_notes(content, images, model_name):
-    """Returns remarks about layers of a TFLite file whose values leave float16 on images.
-
-    First of all these are norms, which square the distances from the mean: above 255 the squares
-    are infinite in float16.
-
-    Args:
-        content: The file's bytes.
-        images: What the file takes, without the batch's dimension.
-        model_name: The name of the model in it.
-    """
-    import numpy as np
-
-    litert = import_export_package("ai_edge_litert.interpreter")
-    interpreter = litert.Interpreter(
-        model_content=content,
-        num_threads=os.cpu_count(),
-        # A delegate leaves tensors that it does not need as the memory was.
-        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-        experimental_preserve_all_tensors=True,
-    )
-    run = interpreter.get_signature_runner("serve")
-    largest: dict[str, float] = {}
-    for image in images:
-        run(images=image[np.newaxis])
-        for tensor in interpreter.get_tensor_details():
-            # Keras adds a number to the name of each layer. Scratch buffers have no name, and of
-            # fused operations the last one gives the values.
-            operation = re.search(rf"\b{re.escape(model_name)}_1/([^;]+)/[^;]+$", tensor["name"])
-            if operation and tensor["dtype"] == np.float32:
-                layer = re.sub(r"_1(?=/|$)|/moments", "", operation[1])
-                values = np.abs(interpreter.get_tensor(tensor["index"]))
-                largest[layer] = max(largest.get(layer, 0), values.max(initial=0))
-    beyond = [f"{value:.0f} in {name}" for name, value in largest.items() if value > FLOAT16_MAX]
-    if not beyond:
-        return ()
-    return (
-        f"float16 ends at {FLOAT16_MAX:.0f}, the square of 256 in a norm. The images give "
-        f"{', '.join(beyond)}. A device that computes in float16, as a phone's GPU usually does, "
-        "may then answer otherwise: let it compute in float32.",
-    )
-
-
 def quantize(content, precision, images=()):
     """Returns a float32 TFLite file's bytes with integer weights.
 
     Args:
         content: The file's bytes.
         precision: One of `INTEGER_PRECISIONS`.
-        images: Calibration images `(H, W, C)` for one of `CALIBRATED`.
+        images: Calibration images `(H, W, C)`, for "int8".
     """
     quantizer = import_export_package("ai_edge_quantizer.quantizer").Quantizer(bytearray(content))
     if precision == "dynamic_int8":
         quantizer.add_dynamic_config(regex=".*", operation_name="*", num_bits=8)
-    for operation in INTEGER_OPERATIONS.get(precision, ()):
-        bits = 8 if precision == "int8" else 16
-        quantizer.add_static_config(
-            regex=".*", operation_name=operation, activation_num_bits=bits, weight_num_bits=8
-        )
-        if precision == "int8":
+    else:
+        for operation in INTEGER_OPERATIONS:
+            quantizer.add_static_config(
+                regex=".*", operation_name=operation, activation_num_bits=8, weight_num_bits=8
+            )
             residual = f".*{RESIDUAL_PRODUCTS}.*"
             quantizer.add_dynamic_config(regex=residual, operation_name=operation, num_bits=8)
     quantizer.update_quantization_recipe(f".*{FLOAT_LAYERS}.*", "*", algorithm_key="no_quantize")
@@ -346,25 +238,10 @@ def finished(
         metadata: See `image_classifier_metadata`.
         image_size: The size that pixels have if nobody resizes the input, or None. The converter
             writes 1 for each free dimension, and MediaPipe takes that for the size.
-
-    Raises:
-        ValueError: If it has custom operations or tensors of a rank above 4.
     """
     schema = import_export_package("ai_edge_litert.schema_py_generated")
     utils = import_export_package("ai_edge_litert.tools.flatbuffer_utils")
     model = utils.read_model_from_bytearray(bytearray(content))
-    custom = {code.customCode.decode() for code in model.operatorCodes if code.customCode}
-    if custom:
-        raise ValueError(
-            f"A TFLite file must have builtin operations only. Received: {sorted(custom)}"
-        )
-    tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
-    high = {t.name.decode() for t in tensors if t.shape is not None and len(t.shape) > MAX_RANK}
-    if high:
-        raise ValueError(
-            f"Tensors of a TFLite file must have rank {MAX_RANK} at most. "
-            f"Received: {sorted(high)[:3]}"
-        )
     if image_size is not None:
         graph = model.subgraphs[0]
         graph.tensors[graph.inputs[0]].shape[1:3] = image_size

@@ -5,10 +5,6 @@ formats for browsers the model is the one of the ONNX file.
 """
 
 import dataclasses
-import os
-import pathlib
-import subprocess
-import sys
 from typing import get_args
 
 import keras
@@ -21,14 +17,12 @@ from keras_vit.classifier import Classifier
 from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
 from keras_vit.configs.blocks import Gelu
 from keras_vit.configs.vit_configs import FinalNorm, HeadInput, PositionKind
-from keras_vit.export.delegates import checked, outside
 from keras_vit.export.exported_model import exported_model
 from keras_vit.export.formats import import_export_package
 from keras_vit.export.onnx import keep_padding, onnx_content
 from keras_vit.export.openvino import openvino_core
 from keras_vit.export.saved_model import SavedModel
 from keras_vit.export.tflite import convert, finished, quantize
-from keras_vit.export.tflite_graph import operations, with_gpu_forms
 from keras_vit.preprocessing import Preprocessing
 
 SIZE = (16, 24)
@@ -59,9 +53,6 @@ CONFIGS = {
     "bit": BiTConfig((1,), 0.5),
     "axial resnet": AxialResNetConfig((1,)),
 }
-
-# A GPU in software.
-SWIFTSHADER = pathlib.Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 
 KINDS = {
     "gelu": get_args(Gelu),
@@ -125,21 +116,6 @@ def in_tflite(classifier, images, folder):
     yield in_litert(finished(convert(exported, "float32")), images)
 
 
-def in_gpu(classifier, images, folder):
-    content = with_gpu_forms(finished(convert(classifier.model, "float32")))
-    found = operations(content)
-    assert not outside(found, "gpu") + outside(found, "npu")
-    if not SWIFTSHADER.exists():
-        yield in_litert(content, images)
-        return
-    (folder / "model.tflite").write_bytes(content)
-    np.save(folder / "images.npy", images)
-    program = pathlib.Path(__file__).with_name("programs") / "gpu_accelerator.py"
-    environment = {"LD_LIBRARY_PATH": SWIFTSHADER.parent, "VK_ICD_FILENAMES": SWIFTSHADER}
-    subprocess.run([sys.executable, program, folder], check=True, env=os.environ | environment)
-    yield np.load(folder / "answers.npy")
-
-
 def in_onnx_and_openvino(classifier, images, folder):
     content = onnx_content(classifier, "float").SerializeToString()
     providers = ["CPUExecutionProvider"]
@@ -150,7 +126,7 @@ def in_onnx_and_openvino(classifier, images, folder):
     yield compiled({"images": images})["probabilities"]
 
 
-@pytest.mark.parametrize("answers", [in_saved_model, in_tflite, in_gpu, in_onnx_and_openvino])
+@pytest.mark.parametrize("answers", [in_saved_model, in_tflite, in_onnx_and_openvino])
 def test_every_value_gives_the_answers_of_keras(answers, classifier, images, expected, tmp_path):
     for runtime, received in enumerate(answers(classifier, images, tmp_path)):
         for index, name in enumerate(CONFIGS):
@@ -161,21 +137,13 @@ def test_every_value_gives_the_answers_of_keras(answers, classifier, images, exp
             )
 
 
-def test_an_axial_vit_gives_the_answers_of_keras_on_a_gpu(images, tmp_path):
+def test_an_axial_vit_gives_the_answers_of_keras_in_litert(images, tmp_path):
     config = AxialConfig(8, 16, 1, 16, 2)
     model = keras_vit.build(config, input_shape=(*SIZE, 3), classes=CLASSES)
     for weight in model.trainable_weights:
         weight.assign_add(keras.random.normal(weight.shape, seed=len(weight.shape)) / 4)
-    (received,) = in_gpu(Classifier(model, tuple("abc"), Preprocessing(SIZE)), images, tmp_path)
+    (received,) = in_tflite(Classifier(model, tuple("abc"), Preprocessing(SIZE)), images, tmp_path)
     np.testing.assert_allclose(received, model.predict(images, verbose=0), rtol=0, atol=ATOL)
-
-
-def test_an_operation_that_an_npu_does_not_take_names_its_layer():
-    images = keras.Input((*SIZE, 3))
-    waves = keras.layers.Activation(keras.ops.sin, name="wave")(images)
-    model = keras.Model(images, keras.layers.GlobalAveragePooling2D()(waves))
-    with pytest.raises(ValueError, match="SIN of .*wave.*MediaTek's NPUs"):
-        checked(convert(model, "float32"), "npu")
 
 
 WITH_8_BITS = {

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import keras_vit.export
 from keras_vit.export.artefacts import load_artefact, open_export
-from keras_vit.export.formats import CALIBRATED, INTEGER_PRECISIONS
+from keras_vit.export.formats import INTEGER_PRECISIONS
 from keras_vit.inspection import attention_rollout
 from keras_vit.models.rebuild import feature_model
 from keras_vit.utils.files import CLASSES
@@ -31,7 +31,6 @@ every_format = pytest.mark.parametrize(
         ("tflite", "float16", 3e-3),
         ("tflite", "dynamic_int8", 0.2),
         ("tflite", "int8", 0.2),
-        ("tflite", "int16x8", 0.2),
         slow("openvino", "float32", 1e-5),
         slow("openvino", "int8", 0.2),
     ],
@@ -69,7 +68,7 @@ def test_the_file_holds_the_facts(report_of, classifier, name, precision, tolera
     assert texts["preprocessing.json"] == classifier.preprocessing.to_json()
     assert json.loads(texts["origin.json"])["recipe"] == {"seed": 7}
     # Half of the samples gave the ranges.
-    assert report.num_images == (5 if precision in CALIBRATED else 10)
+    assert report.num_images == (5 if precision == "int8" else 10)
     assert json.loads(texts["check.json"])["num_images"] == report.num_images
 
 
