@@ -23,7 +23,7 @@ import scipy.stats
 
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.description import Labels
-from keras_vit.training.data import DataSpec
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.evaluation.measures import calibration_of, scaled_probabilities
 from keras_vit.training.evaluation.scores import MAX_TRAINING, Scores, compute_scores, distinct
 from keras_vit.training.settings import DecisionSettings
@@ -47,7 +47,7 @@ def main() -> None:
         print(table_of_draws(arguments.simulate))
     for name in arguments.classifiers:
         classifier = load_classifier(name)
-        splits = DataSpec(arguments.data).open(verify=False).splits
+        splits = open_source(DataSpec(arguments.data), verify=False).splits
         train = splits["train"]
         places = np.linspace(0, len(train) - 1, min(len(train), MAX_TRAINING)).round().astype(int)
         known, trained = (

@@ -34,10 +34,10 @@ def main():
     halve(arguments.output / "model.keras")
 
     from keras_vit import load_classifier
-    from keras_vit.training.data import DataSpec, evaluation_batches
+    from keras_vit.training.data import DataSpec, evaluation_batches, open_source
 
     models = [load_classifier(path) for path in (arguments.classifier, arguments.output)]
-    images = DataSpec(arguments.data, holdout=0.0).open().splits["test"]
+    images = open_source(DataSpec(arguments.data, holdout=0.0)).splits["test"]
     differing, largest, count = 0, 0.0, 0
     for batch, _ in evaluation_batches(
         images, preprocessing=models[0].preprocessing, batch_size=250

@@ -19,7 +19,7 @@ from keras_vit.classifier_folder import load_classifier
 from keras_vit.images.listing import image_files
 from keras_vit.images.transcoding import read_image
 from keras_vit.models.rebuild import feature_model
-from keras_vit.training.data import DataSpec
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.evaluation.scores import MAX_TRAINING, compute_scores
 from keras_vit.training.trust.calibration_bound import leverage_arrays, leverages_of
 from keras_vit.utils.report import markdown_table
@@ -38,7 +38,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for name in arguments.classifiers:
         classifier = load_classifier(name)
-        splits = DataSpec(arguments.data).open(verify=False).splits
+        splits = open_source(DataSpec(arguments.data), verify=False).splits
         parts = {}
         for split, most in (("train", MAX_TRAINING), ("test", arguments.known)):
             examples = splits[split]

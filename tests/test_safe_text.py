@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from keras_vit.command_line import main
-from keras_vit.training.data.corrections import read_table, table_lines
+from keras_vit.training.data.corrections import read_table
+from keras_vit.training.data.spec import table_lines
 from keras_vit.utils.report import markdown_table
 from keras_vit.utils.safe_text import for_csv, for_line, for_markdown, for_output, safe_output
 

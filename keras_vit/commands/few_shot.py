@@ -41,6 +41,7 @@ class FewShot(Command):
     def run(self) -> None:
         """Evaluates and prints the accuracies; writes result files with --output."""
         from keras_vit.opening import features
+        from keras_vit.training.data import open_source
         from keras_vit.training.evaluation import few_shot
 
         self.data.check_given()
@@ -50,7 +51,7 @@ class FewShot(Command):
         features(model.model, self.feature)  # An error here comes before the data are read.
         report = few_shot.evaluate(
             model,
-            self.data.open(),
+            open_source(self.data),
             shots=self.shots,
             seeds=self.seeds,
             l2=self.l2,

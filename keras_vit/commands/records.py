@@ -22,11 +22,11 @@ class RecordsCommand(Command):
 
     def run(self) -> None:
         """Writes the files, reads them back, and prints how many there are."""
-        from keras_vit.training.data import write_records
+        from keras_vit.training.data import open_source, write_records
         from keras_vit.training.data.sources import describe_skipped
 
         check_output(self.output, self.data.data)
-        source = dataclasses.replace(self.data, split_seed=self.seed).open()
+        source = open_source(dataclasses.replace(self.data, split_seed=self.seed))
         for line in (*source.notes, *describe_skipped(source.skipped)):
             print(line)
         written = write_records(

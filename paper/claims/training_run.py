@@ -21,7 +21,7 @@ from keras_vit.inspection import mean_attention_distance
 from keras_vit.models.rebuild import copy_weights, feature_model, inference_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import MaskedPatches, NonFiniteError, PreTraining
-from keras_vit.training.data import DataSpec, evaluation_batches, training_batches
+from keras_vit.training.data import DataSpec, evaluation_batches, open_source, training_batches
 from keras_vit.training.data.in_memory import ArrayExamples
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.run import masked_patches
@@ -34,7 +34,7 @@ DISTANCE_IMAGES = 128  # As in the paper.
 
 def decode(data: str, file: pathlib.Path) -> None:
     """Writes the pixels and labels of a folder of images as one file of arrays."""
-    source = DataSpec(data).open(VALIDATION, verify=False)
+    source = open_source(DataSpec(data), VALIDATION, verify=False)
     arrays = {}
     for split in ("train", "validation", "test"):
         pairs = evaluation_batches(source.splits[split], preprocessing=None, batch_size=1)

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from keras_vit import command_line
+from keras_vit.training.data import open_source
 from keras_vit.training.data.corrections import NO_PART
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.trust import check_photos
@@ -92,7 +93,7 @@ def test_a_run_takes_the_table_of_parts_with_the_labels_and_the_list_of_the_page
         labels=["path,label", "blue/wrong.png,red"],
         exclude=["red/copy.png"],
     )
-    source = spec.open()
+    source = open_source(spec)
     assert len(source.splits["test"]) == list(parts_of(report).values()).count("test")
     assert sum(map(len, source.splits.values())) == 40
     assert source.skipped == [(str(photos / "red/broken.png"), NO_PART)]
@@ -114,7 +115,7 @@ def test_a_check_that_ends_while_it_writes_leaves_nothing_of_an_older_one(
 
     monkeypatch.setattr(os, "replace", fails)
     spec = DataSpec(photos)
-    splits = spec.open().splits
+    splits = open_source(spec).splits
     with pytest.raises(KeyboardInterrupt):
         write_check(report, spec, splits, tmp_path)
     assert "old" not in [path.read_text() for path in tmp_path.iterdir()]
@@ -191,5 +192,5 @@ def test_split_csv_has_the_paths_of_the_data_and_keeps_groups_together(photos, t
             parts.setdefault(digit[1], set()).add(row["split"])
     assert set(map(len, parts.values())) == {1}
     assert "groups left out" in str(report)
-    source = DataSpec(table, split=report.written[2]).open(verify=False)
+    source = open_source(DataSpec(table, split=report.written[2]), verify=False)
     assert sum(map(len, source.splits.values())) == len(files)

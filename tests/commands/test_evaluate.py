@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from keras_vit.classifier_folder import load_classifier
-from keras_vit.training.data.spec import open_source
+from keras_vit.training.data import open_source
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.evaluation.classification import evaluate_classifier
 

@@ -20,7 +20,7 @@ from keras_vit.description.recipe import Recipe
 from keras_vit.export import convert
 from keras_vit.export.artefacts import open_export
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import DataSpec
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run
 from keras_vit.training.run.settle import choose_samples
 from makers import COLORS, encode, tiny_config
@@ -169,7 +169,7 @@ def test_an_export_without_samples_is_verified_by_synthetic_images(run, tmp_path
 
 
 def test_photos_travel_that_were_held_out_or_asked_for(data):
-    source = DataSpec(data / "train", holdout=0.0).open(0.0)
+    source = open_source(DataSpec(data / "train", holdout=0.0), 0.0)
     for samples, count, line in (
         (None, 0, "no photos travel"),
         ("2", 2, "2 photos that are trained on, 8x8, without metadata, travel"),

@@ -26,7 +26,7 @@ from keras_vit.images.decoding import reading_error
 from keras_vit.images.transcoding import read_image
 from keras_vit.opening import open_model
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data.spec import open_source
+from keras_vit.training.data import open_source
 from keras_vit.training.data.tfrecords import write_records
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"

@@ -101,7 +101,7 @@ def test_the_history_has_the_measures_of_the_task(done):
 def test_thresholds_are_those_of_the_validation_images(done, data):
     finished, output, _ = done
     recipe = Recipe.from_json(finished.classifier.recipe)
-    validation = spec_of_run(recipe, DataSpec(data)).open(0.25)
+    validation = open_source(spec_of_run(recipe, DataSpec(data)), 0.25)
     examples = validation.splits["validation"]
     classifier = load_classifier(output)
     found = classifier.predict(examples.names, top=3)

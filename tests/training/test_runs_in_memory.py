@@ -6,6 +6,7 @@ from runs import SignalAt, silent, tiny_settings
 
 import keras_vit
 from keras_vit.training import PreTraining, finetune
+from keras_vit.training.data import open_source
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.loop import Interrupted
@@ -99,5 +100,5 @@ def test_a_class_that_is_tested_must_be_trained(arrays, tmp_path):
             Job(spec, RunOptions(tmp_path / "out"), settings).dry_run()
     # A class without any image may have a name, and an evaluation trains nothing.
     spec = keras_vit.training.DataSpec((images[:20], labels[:20]), class_names=tuple(COLORS))
-    assert len(spec.open(trained=True).class_names) == 3
-    assert keras_vit.training.DataSpec(data).open().class_names == ("0", "1", "2")
+    assert len(open_source(spec, trained=True).class_names) == 3
+    assert open_source(keras_vit.training.DataSpec(data)).class_names == ("0", "1", "2")

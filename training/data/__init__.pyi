@@ -9,9 +9,11 @@ from .examples import (
     Examples as Examples,
     Source as Source,
 )
+from .sources import (
+    open_source as open_source,
+)
 from .spec import (
     DataSpec as DataSpec,
-    open_source as open_source,
 )
 from .tfrecords import (
     write_records as write_records,

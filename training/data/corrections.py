@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed
-from keras_vit.utils.safe_text import for_csv
 
 from .examples import Examples, first_names
 from .image_files import is_utf_8, printable
 from .parts import SPLITS
+from .spec import COLUMNS, normal_path
 from .split_record import PARTS
 from .tables import (
     LabelledFile,
@@ -20,41 +17,9 @@ from .tables import (
     all_names,
     csv_table,
     distinct_labels,
-    normal_path,
-    text_of,
 )
 
 NO_PART = "In no part by the table of --split."
-
-_COLUMNS = {"split": "split", "labels": "label"}  # By the flag, the column of values.
-
-
-def table_lines(
-    table: str | os.PathLike | Mapping[str, str] | Iterable[str], flag: str
-) -> tuple[str, ...]:
-    """Returns the lines of a table, as a run records it and `check` writes it.
-
-    A path that a spreadsheet would run as a formula is quoted and begins with "./".
-
-    Args:
-        table: A CSV file, its lines, or a mapping from paths to values.
-        flag: "split" or "labels".
-
-    Raises:
-        ValueError: If a file is not text in UTF-8.
-    """
-    if isinstance(table, Mapping):
-        text = io.StringIO()
-        formulas = {path for path in table if for_csv(path) != path}
-        rows = [(f"./{path}" if path in formulas else path, table[path]) for path in table]
-        writer = csv.writer(
-            text, lineterminator="\n", quoting=csv.QUOTE_ALL if formulas else csv.QUOTE_MINIMAL
-        )
-        writer.writerows([("path", _COLUMNS[flag]), *rows])
-        return tuple(text.getvalue().splitlines())
-    if isinstance(table, str | os.PathLike):
-        table = text_of(table).splitlines()
-    return tuple(line for line in table if line.strip())
 
 
 def read_table(names: Sequence[str], lines: Sequence[str], flag: str) -> dict[str, str]:
@@ -69,7 +34,7 @@ def read_table(names: Sequence[str], lines: Sequence[str], flag: str) -> dict[st
         ValueError: If a column is missing, a path is missing or listed twice, or the data do not
             have an image.
     """
-    column, title = _COLUMNS[flag], f"The table of --{flag} ({flag}=)"
+    column, title = COLUMNS[flag], f"The table of --{flag} ({flag}=)"
     columns, rows, first_row = csv_table("\n".join(lines), title)
     in_any_case = {name.lower(): name for name in reversed(columns)}
     if not {"path", column} <= in_any_case.keys():

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,39 +32,69 @@ from .image_files import (
     printable,
     undecodable,
 )
-from .in_memory import MEMORY, InMemory
-from .tables import TABLE_SUFFIXES, LabelledFile, Reading, all_names, listed_files, read_label_table
+from .in_memory import MEMORY, InMemory, Labelled
+from .spec import DataSpec, data_spec
+from .tables import (
+    OPTIONS_OF_READING,
+    TABLE_SUFFIXES,
+    LabelledFile,
+    Reading,
+    all_names,
+    listed_files,
+    read_label_table,
+)
 from .tfrecords import INDEX, TFDS, open_tfds, open_tfrecords
-
-if TYPE_CHECKING:
-    from .spec import DataSpec
 
 TFRECORDS = "tfrecords:"
 
 
-def read_source(
-    spec: DataSpec,
+def open_source(
+    data: Labelled | DataSpec,
     validation: float | Callable[[int], float] | None = None,
     *,
+    seed: int | None = None,
     trained: bool = False,
     recorded: bool = False,
-    **how: Any,
+    **options: Any,
 ) -> Source:
     """Opens labelled images and splits them.
 
     Args:
-        spec: A `DataSpec`.
-        validation: See `DataSpec.open`.
+        data: A `DataSpec`, or one of
+            a folder with `train` and `test` (or `val`, `valid`, `validation`) in it, and
+            `calibration` if there is such a part, each with a folder of images for each class;
+            a folder with a folder of images for each class; see `folder_files`;
+            a CSV file whose first line is `path,label` or `path,label,split`, or `path` and
+            the names of the classes, or a table of another tool; see `listed_files`;
+            a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
+            `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
+            arrays; see `InMemory`.
+        validation: Share of the training images for "validation" where the data have no such part,
+            or a function from the number of training images to it. 0: there is no "validation",
+            even if the data have one. None: as the data have it.
+        seed: Seed of the choice of test images where the data have no test split; by default 0.
         trained: Whether a class in another part must have a training image, as a model of the
             data's classes alone needs it.
         recorded: Whether a `SplitRecord` has the part of each image, so that none is held out
             here; where a table has the parts, all images are in "train".
-        **how: Fields of `Reading`.
+        **options: Fields of `Reading`, such as `verify`, and other fields of `DataSpec`, such as
+            `holdout`.
+
+    Returns:
+        The images in "train", and if there are any, "validation", "calibration" and "test".
 
     Raises:
-        NotPrepared: As `open_source`.
-        ValueError: As `open_source`.
+        NotPrepared: If a data set is missing and may not be downloaded.
+        TypeError: If an option is no field of `DataSpec`.
+        ValueError: If the data do not exist, have no images or fewer than two classes, if a
+            class of image files is missing in a split, a name to exclude does not occur, a table
+            does not fit, record files are incomplete, or the data are not of the task; with
+            `strict`, if a file cannot be decoded.
     """
+    how = {name: options.pop(name) for name in OPTIONS_OF_READING & options.keys()}
+    if seed is not None:
+        options["split_seed"] = seed
+    spec = data_spec(data, **options)
     spec.check_given()
     if recorded:
         how |= {"one_part": bool(spec.split), "recorded": True}

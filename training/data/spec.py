@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import collections
+import csv
 import dataclasses
+import io
 import os
+import pathlib
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from keras_vit.description.class_labels import TASKS
+from keras_vit.description.class_labels import TASKS, composed
 from keras_vit.description.recipe import Recipe
 from keras_vit.description.without_paths import is_place
 from keras_vit.utils.fields import (
@@ -20,11 +23,12 @@ from keras_vit.utils.fields import (
     documented,
     setting,
 )
+from keras_vit.utils.safe_text import for_csv
 
 if TYPE_CHECKING:
-    from .examples import Source
     from .in_memory import Labelled
 
+COLUMNS = {"split": "split", "labels": "label"}  # By the flag, the column of values.
 FOLDERS = ("classes", "parts")  # What the folders in the data may be.
 
 # The fields of `DataSpec` that an evaluation takes from the run unless they are given.
@@ -52,7 +56,7 @@ class DataSpec:
         ValueError: If a value is out of range.
 
     Example:
-    >>> source = DataSpec("photos", holdout=0.1).open(validation=0.05)
+    >>> source = open_source(DataSpec("photos", holdout=0.1), validation=0.05)
     >>> len(source.splits["train"]), len(source.splits["validation"])
     (1710, 90)
     """
@@ -156,12 +160,10 @@ class DataSpec:
         if isinstance(self.data, os.PathLike):
             object.__setattr__(self, "data", os.fspath(self.data))
         elif not isinstance(self.data, str | None):
-            from .in_memory import InMemory
+            from .in_memory import InMemory  # Imports NumPy, which --help does not need.
 
             data = self.data if isinstance(self.data, InMemory) else InMemory(self.data)
             object.__setattr__(self, "data", data)
-        from .corrections import table_lines  # Imports NumPy, which --help does not need.
-
         for table in ("split", "labels"):
             object.__setattr__(self, table, table_lines(getattr(self, table), table))
         for name in ("exclude", "class_names"):
@@ -195,35 +197,12 @@ class DataSpec:
         An image outside of the folder has the last part of its path, if no other image has this
         name.
         """
-        from .tables import normal_path
-
         names = [normal_path(os.path.relpath(path, self.root or ".")) for path in paths]
         last = [posixpath.basename(name) if name.startswith("../") else name for name in names]
         counts = collections.Counter(last)
         return [
             short if counts[short] == 1 else name for short, name in zip(last, names, strict=True)
         ]
-
-    def open(self, validation: float | Callable[[int], float] | None = None, **how: Any) -> Source:
-        """Opens the images and splits them.
-
-        Args:
-            validation: Share of the training images for "validation" where the data have no
-                such part, or a function from the number of training images to it. 0: there
-                is no "validation", even if the data have one. None: as the data have it.
-            **how: `trained`, `recorded` and fields of `Reading`; see `sources.read_source`.
-
-        Returns:
-            A `Source` with the splits "train", and if there are any, "validation",
-            "calibration" and "test".
-
-        Raises:
-            ValueError: If no data are given, a class has no training image, images without
-                labels are to be calibrated with, or as `open_source` raises it.
-        """
-        from .sources import read_source
-
-        return read_source(self, validation, **how)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON can hold them."""
@@ -291,45 +270,45 @@ def data_spec(data: Data, **options: Any) -> DataSpec:
     return data
 
 
-def open_source(
-    data: Labelled | DataSpec,
-    *,
-    seed: int | None = None,
-    verify: bool = True,
-    labelled: bool = True,
-    **options: Any,
-) -> Source:
-    """Opens labelled images.
+def table_lines(
+    table: str | os.PathLike | Mapping[str, str] | Iterable[str], flag: str
+) -> tuple[str, ...]:
+    """Returns the lines of a table, as a run records it and `check` writes it.
+
+    A path that a spreadsheet would run as a formula is quoted and begins with "./".
 
     Args:
-        data: A `DataSpec`, or one of
-            a folder with `train` and `test` (or `val`, `valid`, `validation`) in it, and
-            `calibration` if there is such a part, each with a folder of images for each class;
-            a folder with a folder of images for each class; see `folder_files`;
-            a CSV file whose first line is `path,label` or `path,label,split`, or `path` and
-            the names of the classes, or a table of another tool; see `listed_files`;
-            a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
-            `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
-            arrays; see `InMemory`.
-        seed: Seed of the choice of test images where the data have no test split; by default 0.
-        verify: See `tables.Reading`.
-        labelled: See `tables.Reading`.
-        **options: Other fields of `DataSpec`, such as `holdout`.
-
-    Returns:
-        A `Source`.
+        table: A CSV file, its lines, or a mapping from paths to values.
+        flag: "split" or "labels".
 
     Raises:
-        NotPrepared: If a data set is missing and may not be downloaded.
-        TypeError: If an option is no field of `DataSpec`.
-        ValueError: If the data do not exist, have no images or fewer than two classes, if a
-            class of image files is missing in a split, a name to exclude does not occur, a table
-            does not fit, record files are incomplete, or the data are not of the task; with
-            `strict`, if a file cannot be decoded.
+        ValueError: If a file is not text in UTF-8.
     """
-    if seed is not None:
-        options["split_seed"] = seed
-    return data_spec(data, **options).open(verify=verify, labelled=labelled)
+    if isinstance(table, Mapping):
+        text = io.StringIO()
+        formulas = {path for path in table if for_csv(path) != path}
+        rows = [(f"./{path}" if path in formulas else path, table[path]) for path in table]
+        writer = csv.writer(
+            text, lineterminator="\n", quoting=csv.QUOTE_ALL if formulas else csv.QUOTE_MINIMAL
+        )
+        writer.writerows([("path", COLUMNS[flag]), *rows])
+        return tuple(text.getvalue().splitlines())
+    if isinstance(table, str | os.PathLike):
+        table = text_of(table).splitlines()
+    return tuple(line for line in table if line.strip())
+
+
+def text_of(path: str | os.PathLike) -> str:
+    """Returns the text of a file in UTF-8."""
+    try:
+        return pathlib.Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{os.fspath(path)} must be a CSV file in UTF-8. {error}") from error
+
+
+def normal_path(path: str) -> str:
+    """Returns a path as it is compared: with slashes, without "./", in composed form."""
+    return composed(posixpath.normpath(path.replace(os.sep, "/")))
 
 
 def check_output(output: str | os.PathLike | None, data: object) -> None:

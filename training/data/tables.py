@@ -12,10 +12,9 @@ import io
 import itertools
 import os
 import pathlib
-import posixpath
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR, composed
 from keras_vit.images.listing import has_image_suffix
@@ -23,10 +22,8 @@ from keras_vit.utils.json_files import parse_json
 
 from .examples import first_names, sorted_classes
 from .parts import SPLITS, shared_parts, words_for_parts
+from .spec import DataSpec, normal_path, text_of
 from .split_record import PARTS
-
-if TYPE_CHECKING:
-    from .spec import DataSpec
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")
 # Columns with the path of an image and with its label, the clearest name first.
@@ -87,6 +84,9 @@ class Reading:
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     group_texts: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+OPTIONS_OF_READING = {"verify", "min_classes", "labelled", "download"}
 
 
 class LabelTable(NamedTuple):
@@ -164,14 +164,6 @@ def _rows(lines, delimiter, title, number):
             f"{csv.field_size_limit():,} letters. Received: {error}"
         ) from error
     return rows
-
-
-def text_of(path: str | os.PathLike) -> str:
-    """Returns the text of a file in UTF-8."""
-    try:
-        return pathlib.Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{os.fspath(path)} must be a CSV file in UTF-8. {error}") from error
 
 
 def read_label_table(path: pathlib.Path) -> LabelTable:
@@ -442,8 +434,3 @@ def _images_by_name(folder):
             for form in (os.path.splitext(name)[0], name):
                 files[composed(form).lower()].append(os.path.join(folder, name))
     return files
-
-
-def normal_path(path: str) -> str:
-    """Returns a path as it is compared: with slashes, without "./", in composed form."""
-    return composed(posixpath.normpath(path.replace(os.sep, "/")))

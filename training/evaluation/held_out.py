@@ -11,7 +11,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.description.class_labels import look_alikes
 from keras_vit.description.recipe import Recipe
 from keras_vit.runtimes import is_export
-from keras_vit.training.data import Examples, Source
+from keras_vit.training.data import Examples, Source, open_source
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.parts import groups_of
@@ -90,7 +90,7 @@ def choose_images(
     if record is not None:
         if split is None and first != "test" and len(record.parts[first]):
             split = first
-        source = spec.open(verify=spec.strict or in_memory, recorded=True, min_classes=0)
+        source = open_source(spec, verify=spec.strict or in_memory, recorded=True, min_classes=0)
         _check_classes(source, class_names, given)
         images = _by_record(source, record, split)
     if images is None:
@@ -98,7 +98,7 @@ def choose_images(
         verify = spec.strict or in_memory
         if run_spec is not None:
             verify = spec.strict or recipe.images.get("skipped") != 0
-        source = spec.open(verify=verify, min_classes=0)
+        source = open_source(spec, verify=verify, min_classes=0)
         _check_classes(source, class_names, given)
         if split is None:
             split = next((part for part in (first, "test") if part in source.splits), "train")

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.description.recipe import Recipe
 from keras_vit.opening import OpenedModel
-from keras_vit.training.data import DataSpec, Source
+from keras_vit.training.data import DataSpec, Source, open_source
 from keras_vit.training.data.examples import MixedExamples, typical_size
 from keras_vit.training.data.parts import Drawing, with_validation
 from keras_vit.training.data.spec import spec_of_run
@@ -79,7 +79,10 @@ def open_images(
         how["min_classes"] = 1  # The weights have other classes.
     else:
         how["trained"] = True
-    source = data.open(share, **how) if record is None else by_record(data, record, share, **how)
+    if record is None:
+        source = open_source(data, share, **how)
+    else:
+        source = by_record(data, record, share, **how)
     if source is None:
         raise ValueError(
             f"A run goes on without some of its images where they are files. Received: {data.name}"
@@ -121,7 +124,7 @@ def extend(
         source: The new data.
         weights: The weights to start from.
         settings: The settings.
-        validation: See `DataSpec.open`.
+        validation: See `open_source`.
         download: Whether missing data are downloaded.
 
     Raises:
@@ -145,7 +148,7 @@ def extend(
     record = SplitRecord.read(weights.folder)
     replayed = record and by_record(spec, record, validation, download=download)
     if replayed is None:
-        replayed = spec.open(validation, download=download)
+        replayed = open_source(spec, validation, download=download)
     unknown = [name for name in replayed.class_names if name not in names]
     if unknown or replayed.task != source.task:
         raise ValueError(
@@ -171,10 +174,10 @@ def by_record(
     Args:
         spec: The data.
         record: The record of the run.
-        validation: See `DataSpec.open`.
-        **how: See `DataSpec.open`.
+        validation: See `open_source`.
+        **how: See `open_source`.
     """
-    source = spec.open(recorded=True, **how)
+    source = open_source(spec, recorded=True, **how)
     part_of, train = {}, source.splits.get("train")
     for split, examples in source.splits.items():
         numbers = examples.fingerprints()

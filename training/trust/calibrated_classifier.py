@@ -17,6 +17,7 @@ from keras_vit.description.recipe import Recipe
 from keras_vit.description.without_paths import is_place
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.opening import open_classifier
+from keras_vit.training.data import open_source
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec, spec_of_run
 from keras_vit.training.data.split_record import SplitRecord
@@ -219,7 +220,7 @@ def _trained_on(classifier, data, **how):
     record = SplitRecord.read(classifier.folder)
     recipe = Recipe.from_json(classifier.recipe)
     spec = spec_of_run(recipe, data) or dataclasses.replace(data, holdout=0.0)
-    splits = spec.open(verify=False, recorded=record is not None, **how).splits
+    splits = open_source(spec, verify=False, recorded=record is not None, **how).splits
     trained = _trained_in(splits, record)
     if trained is None and record is not None:
         raise ValueError(

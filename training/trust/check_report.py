@@ -16,10 +16,10 @@ import numpy as np
 
 from keras_vit.inspection.pages import data_address, facts_table, thumbnail, write_page
 from keras_vit.training.data import DataSpec, Examples
-from keras_vit.training.data.corrections import table_lines
 from keras_vit.training.data.image_files import NO_CLASS, NO_FILE, NOT_UTF_8
 from keras_vit.training.data.parts import assign
 from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.spec import table_lines
 from keras_vit.training.evaluation.references import beside_references
 from keras_vit.utils.files import write_text
 from keras_vit.utils.report import Table

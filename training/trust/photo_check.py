@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit.configs import MODELS
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.prediction import highest
+from keras_vit.training.data import open_source
 from keras_vit.training.data.examples import task_of, typical_size
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.predictions import build_evaluated
@@ -69,9 +70,9 @@ def check_photos(
     """
     # The photos, and the model whose features are used.
     spec = dataclasses.replace(data_spec(data, **options), holdout=0.0)
-    spec.open(verify=False)  # An error here comes before weights are downloaded.
+    open_source(spec, verify=False)  # An error here comes before weights are downloaded.
     evaluated = _open_model(weights, model, image_size)
-    source = spec.open()
+    source = open_source(spec)
     photos = _photos(source)
     labels = photos.labels
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from keras_vit.training.data import open_source
 from keras_vit.training.data.parts import assign, class_groups, group_of, groups_of
 from keras_vit.training.data.spec import DataSpec
 
@@ -99,7 +100,7 @@ def test_every_drawn_part_has_whole_groups(make_folder, group_by):
     data = make_bursts(make_folder)
     options = {"group_by": group_by, "folders": "classes"}
     spec = DataSpec(data, holdout=0.17, calibration=0.2, **options)
-    source = spec.open(0.25, verify=False)
+    source = open_source(spec, 0.25, verify=False)
     assert check_apart(source) == {"train": 24, "validation": 8, "calibration": 8, "test": 8}
     count = len(set(source.groups.values()))
     assert source.notes == (f"{count} groups of 48 images",)
@@ -111,12 +112,12 @@ def test_a_column_has_the_groups(make_folder):
     rows = [f"{name},{name.parts[0]},{name.parts[1].replace('5', '')}" for name in names]
     table = data / "list.csv"
     table.write_text("\n".join(["path,label,animal", *rows]))
-    source = DataSpec(table, group_by="animal").open(0.25, verify=False)
+    source = open_source(DataSpec(table, group_by="animal"), 0.25, verify=False)
     check_apart(source)
     assert source.notes == ("13 groups of 48 images, 8 of one image without the information",)
     flags = [f"{name},{int(name.parts[0] == 'a')},1,{name.parts[1]}" for name in names]
     table.write_text("\n".join(["path,x,y,animal", *flags]))
-    source = DataSpec(table, group_by="animal").open(verify=False)
+    source = open_source(DataSpec(table, group_by="animal"), verify=False)
     assert source.class_names == ("x", "y")
     check_apart(source)
 
@@ -125,19 +126,19 @@ def test_a_part_that_cannot_be_filled_is_refused_with_the_numbers(make_folder):
     data = make_bursts(make_folder, bursts=1)
     match = "A test part by groups needs a class with .*two groups or more. Received: 8 images in 2"
     with pytest.raises(ValueError, match=match):
-        DataSpec(data, group_by="^\\w").open(verify=False)
+        open_source(DataSpec(data, group_by="^\\w"), verify=False)
     with pytest.raises(ValueError, match="A validation part .* Received: 8 images in 2 groups"):
-        DataSpec(data, holdout=0.0, group_by="^\\w").open(0.1, verify=False)
+        open_source(DataSpec(data, holdout=0.0, group_by="^\\w"), 0.1, verify=False)
 
 
 def test_a_class_of_one_group_is_trained_on_and_a_line_says_so(make_folder):
     data = make_folder({"a/0": 4, "a/1": 4, "b/2": 4})
-    source = DataSpec(data, group_by="\\d/").open(verify=False)
+    source = open_source(DataSpec(data, group_by="\\d/"), verify=False)
     assert source.notes[-1] == "not tested, as there is a single group: b"
     assert np.bincount(source.splits["train"].labels).tolist() == [4, 4]
 
 
 def test_a_line_says_that_given_parts_share_groups(make_folder):
     data = make_folder({f"{part}/{name}": 3 for part in ("train", "test") for name in "ab"})
-    source = DataSpec(data, group_by="\\d\\d").open(verify=False)
+    source = open_source(DataSpec(data, group_by="\\d\\d"), verify=False)
     assert source.notes[-1] == "3 groups have images in train and in test of the data"

@@ -102,9 +102,9 @@ def test_a_spec_of_arrays_is_written_by_name_and_needs_them_again(arrays):
     assert recipe["data"]["data"] == spec.name
     assert recipe["data"]["class_names"] == list(CLASSES)
     again = DataSpec.of_recipe(Recipe.from_json(recipe), DataSpec(arrays))
-    assert again.open().splits["test"].names == spec.open().splits["test"].names
+    assert open_source(again).splits["test"].names == open_source(spec).splits["test"].names
     with pytest.raises(ValueError, match="must be passed again .* Received: memory:"):
-        DataSpec.of_recipe(Recipe.from_json(recipe)).open()
+        open_source(DataSpec.of_recipe(Recipe.from_json(recipe)))
     with pytest.raises(ValueError, match="must match the run's, memory:.* Received: memory:"):
         DataSpec.of_recipe(Recipe.from_json(recipe), DataSpec((arrays[0][1:], arrays[1][1:])))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from labelled_data import opened, refused
 
-from keras_vit.training.data import DataSpec
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.image_files import undecodable
 from keras_vit.training.data.spec import check_output
 from makers import encode
@@ -188,7 +188,10 @@ def test_links_out_of_the_folder_are_followed_only_on_request(what, make_folder,
     place.symlink_to(outside)
     refused(folder, f"--follow-symlinks.* Received: {place}.*{outside}")
     assert len(opened(folder, follow_symlinks=True).splits["train"]) == 7
-    assert DataSpec(folder, follow_symlinks=True).open(verify=False).class_names == ("cat", "dog")
+    assert open_source(DataSpec(folder, follow_symlinks=True), verify=False).class_names == (
+        "cat",
+        "dog",
+    )
 
 
 def test_links_within_the_folder_and_to_it_are_followed(make_folder, tmp_path_factory):

@@ -5,13 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
+from keras_vit.training.data import open_source
 from keras_vit.training.data.spec import DataSpec
 
 THREE_SPLITS = {f"{split}/{label}": 3 for split in ("train", "val", "test") for label in "ab"}
 
 
 def counts(spec, *arguments, **options):
-    splits = spec.open(*arguments, verify=False, **options).splits
+    splits = open_source(spec, *arguments, verify=False, **options).splits
     return {name: len(examples) for name, examples in splits.items()}
 
 
@@ -32,13 +33,13 @@ def test_a_validation_part_of_the_data_is_kept_unless_the_share_is_0(make_folder
 
 def test_images_for_calibration_come_out_of_the_training_images_of_every_class(make_folder):
     spec = DataSpec(make_folder({"a": 20, "b": 40}), calibration=0.25, split_seed=3)
-    source = spec.open(0.5, verify=False)
+    source = open_source(spec, 0.5, verify=False)
     shown = {name: np.bincount(part.labels).tolist() for name, part in source.splits.items()}
     of_training, held_out = [6, 12], [4, 8]
     assert [shown["train"], shown["validation"]] == [of_training, of_training]
     assert [shown["calibration"], shown["test"]] == [held_out, held_out]
     assert len({name for part in source.splits.values() for name in part.names}) == 60
-    for other in (spec.open(0.1, verify=False), spec.open(verify=False)):
+    for other in (open_source(spec, 0.1, verify=False), open_source(spec, verify=False)):
         for part in ("calibration", "test"):  # They do not depend on the validation images.
             assert other.splits[part].names == source.splits[part].names
 
@@ -55,4 +56,4 @@ def test_classes_of_one_image_and_images_without_labels_have_none_for_calibratio
     spec = DataSpec(make_folder({"calibration": 1, "b": 1}), holdout=0.0, calibration=0.5)
     for labelled, match in ((True, "a class of two training images"), (False, "without labels")):
         with pytest.raises(ValueError, match=match):
-            spec.open(verify=False, labelled=labelled)
+            open_source(spec, verify=False, labelled=labelled)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.data import DataSpec
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import (
     UNKNOWN,
     SplitRecord,
@@ -28,7 +28,7 @@ def test_a_file_has_the_fingerprint_of_its_bytes(size, tmp_path):
 
 
 def test_a_record_is_read_as_it_was_written(data, tmp_path):
-    record = SplitRecord.of(read_fingerprints(DataSpec(data).open(0.25).splits))
+    record = SplitRecord.of(read_fingerprints(open_source(DataSpec(data), 0.25).splits))
     record.write(tmp_path)
     again = SplitRecord.read(tmp_path)
     sizes = {part: len(numbers) for part, numbers in again.parts.items()}

@@ -7,6 +7,7 @@ import pytest
 
 from keras_vit.description.recipe import Recipe
 from keras_vit.description.without_paths import without_paths
+from keras_vit.training.data import open_source
 from keras_vit.training.data.spec import DataSpec
 
 LAYOUT = {"a": 4, "b": 4}
@@ -16,21 +17,21 @@ SPLIT = {path: PARTS[number % 4] for number, path in enumerate(ROWS)}
 
 
 def names(spec, **options):
-    splits = spec.open(verify=False, **options).splits
+    splits = open_source(spec, verify=False, **options).splits
     return {
         part: [spec.relative(name) for name in examples.names] for part, examples in splits.items()
     }
 
 
 def labels(spec, **options):
-    source = spec.open(verify=False, **options)
+    source = open_source(spec, verify=False, **options)
     (examples,) = source.splits.values()
     return [source.class_names[number] for number in examples.labels]
 
 
 def refused(spec, match):
     with pytest.raises(ValueError, match=match) as error:
-        spec.open(0.1, verify=False)
+        open_source(spec, 0.1, verify=False)
     assert "\n" not in str(error.value)
 
 
@@ -98,10 +99,18 @@ def test_labels_of_a_multi_label_table_are_separated(data):
     table = data / "list.csv"
     table.write_text("path,label\na/00.png,x;y\na/01.png,x\na/02.png,y\n")
     spec = DataSpec(table, holdout=0.0, labels={"a/00.png": "y", "a/01.png": "x;y"})
-    assert spec.open(verify=False).splits["train"].labels.tolist() == [[0, 1], [1, 1], [0, 1]]
+    assert open_source(spec, verify=False).splits["train"].labels.tolist() == [
+        [0, 1],
+        [1, 1],
+        [0, 1],
+    ]
     spec = DataSpec(data, holdout=0.0, labels={"a/00.png": "a;b", "a/01.png": ""})
     refused(spec, "must be classes of the data .a, b.. Received: 'a;b' of a/00.png")
-    found = dataclasses.replace(spec, task="multilabel").open(verify=False).splits["train"].labels
+    found = (
+        open_source(dataclasses.replace(spec, task="multilabel"), verify=False)
+        .splits["train"]
+        .labels
+    )
     assert found[:3].tolist() == [[1, 1], [0, 0], [1, 0]]
 
 
@@ -123,15 +132,15 @@ COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
 
 def test_both_forms_of_unicode_are_one_class_and_one_path(make_folder):
     data = make_folder({COMPOSED: 2, DECOMPOSED: 3, "b": 3})
-    source = DataSpec(data, holdout=0.0).open(verify=False)
+    source = open_source(DataSpec(data, holdout=0.0), verify=False)
     assert source.class_names == ("b", COMPOSED)
     assert source.splits["train"].labels.tolist() == [0] * 3 + [1] * 5
     path = f"{COMPOSED}/02.png"  # On disk only in the other form.
     assert len(names(DataSpec(data, holdout=0.0, exclude=[path]))["train"]) == 7
-    other = DataSpec(data, holdout=0.0, labels={path: "b"}).open(verify=False)
+    other = open_source(DataSpec(data, holdout=0.0, labels={path: "b"}), verify=False)
     assert other.splits["train"].labels.sum() == 4
     labels = {"b/00.png": DECOMPOSED}
-    other = DataSpec(data, holdout=0.0, labels=labels).open(verify=False)
+    other = open_source(DataSpec(data, holdout=0.0, labels=labels), verify=False)
     assert other.splits["train"].labels.sum() == 6
 
 
@@ -140,14 +149,14 @@ def test_a_csv_file_has_names_and_labels_in_either_form_of_unicode(row, make_fol
     data = make_folder({"a": 1, "b": 1})
     (data / "a" / "00.png").rename(data / f"{DECOMPOSED}.png")
     (data / "list.csv").write_text(f"path,label\n{row}\nb/00.png,b\n", encoding="utf-8")
-    listed = DataSpec(data / "list.csv", holdout=0.0).open(verify=False)
+    listed = open_source(DataSpec(data / "list.csv", holdout=0.0), verify=False)
     assert listed.splits["train"].names[0] == str(data / f"{DECOMPOSED}.png")
     assert listed.class_names == ("b", COMPOSED)
 
 
 @pytest.mark.parametrize("twin", ["Cat", "cat\u200b", "c\uff41t", " cat"])
 def test_classes_that_look_alike_are_named(twin, make_folder):
-    notes = DataSpec(make_folder({"cat": 2, twin: 2}), holdout=0.0).open(verify=False).notes
+    notes = open_source(DataSpec(make_folder({"cat": 2, twin: 2}), holdout=0.0), verify=False).notes
     first, second = sorted(["cat", twin])
     assert f"classes that look alike: {first!r} and {second!r} are different" in notes
 

@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit.classifier import Classifier
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import DataSpec
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.evaluation import held_out
@@ -36,7 +36,7 @@ def run(model, tmp_path):
 
 def classifier_of(spec, model, tmp_path):
     """The images of a run and its classifier."""
-    source = spec.open(0.25)
+    source = open_source(spec, 0.25)
     folder = tmp_path / "run"
     folder.mkdir()
     SplitRecord.of(read_fingerprints(source.splits)).write(folder)

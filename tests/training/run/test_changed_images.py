@@ -9,6 +9,7 @@ from runs import SignalAt, silent, tiny_settings
 
 import keras_vit
 from keras_vit.training import finetune
+from keras_vit.training.data import open_source
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.run import job, settle
@@ -95,14 +96,14 @@ def test_test_images_that_the_run_or_its_weights_trained_on_are_counted(photos, 
 
 def test_a_run_s_hash_knows_content_class_part_and_order(photos):
     spec = keras_vit.training.DataSpec(str(photos), holdout=0.25)
-    source = spec.open()
+    source = open_source(spec)
 
     def numbers(source):
         return job.image_numbers(source, read_fingerprints(source.splits)).tolist()
 
     train, test = (source.splits[part] for part in ("train", "test"))
     first = numbers(source)
-    assert first == numbers(spec.open())
+    assert first == numbers(open_source(spec))
     assert len(set(first)) == 16
     relabelled = train.relabelled(np.array([1, 0], "int32"))
     changed = numbers(dataclasses.replace(source, splits={"train": relabelled, "test": test}))

@@ -9,7 +9,7 @@ import pytest
 from runs import silent, tiny_settings
 
 from keras_vit.training import FineTuning, finetune
-from keras_vit.training.data import DataSpec
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.run.images import extend
 from makers import write_classes
@@ -96,7 +96,7 @@ def test_replayed_images_are_held_out_as_in_the_run_of_the_weights(tmp_path, rec
     rng = np.random.default_rng(0)
     old, new = write(tmp_path / "old", OLD, rng), write(tmp_path / "new", NEW, rng)
     spec = DataSpec(old, holdout=0.4, calibration=0.2, split_seed=7)
-    of_run = spec.open(0.25)
+    of_run = open_source(spec, 0.25)
     if recorded:
         SplitRecord.of(read_fingerprints(of_run.splits)).write(tmp_path)
         write(tmp_path / "more", OLD, rng)
@@ -106,7 +106,7 @@ def test_replayed_images_are_held_out_as_in_the_run_of_the_weights(tmp_path, rec
         class_names=OLD, folder=tmp_path, recipe={"data": spec.to_json()}
     )
     settings = FineTuning(weights="run", replay=str(old))
-    new_source = DataSpec(new, calibration=0.2).open(0.25)
+    new_source = open_source(DataSpec(new, calibration=0.2), 0.25)
     source = extend(new_source, weights, settings, lambda count: 0.25)
     for split in ("validation", "calibration", "test"):
         replayed = {name for name in source.splits[split].names if str(old) in name}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from read_results import find_results, read_result
 
+from keras_vit.training.data import open_source
 from keras_vit.training.run import sweep as module
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import sweep
@@ -112,7 +113,7 @@ def pretended(monkeypatch):
     metric = {"name": "top_1", "task": "multiclass"}
 
     def finetune(data, output, settings, **options):
-        parts = data.open(settings.validation).splits
+        parts = open_source(data, settings.validation).splits
         images = {part: set(examples.names) for part, examples in parts.items()}
         runs.append((settings, data, images, options["resume"]))
         score, loss = scores.get(settings.learning_rate, (0.75, 1.0))

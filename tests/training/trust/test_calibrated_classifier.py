@@ -16,7 +16,7 @@ from keras_vit.description import Labels
 from keras_vit.description.without_paths import without_paths
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import DataSpec
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.classification import evaluate, evaluate_classifier
 from keras_vit.training.settings import DecisionSettings
@@ -65,7 +65,7 @@ def color_model(activation="softmax"):
 
 def write_classifier(folder, photos):
     save_classifier(folder, color_model(), NAMES, Preprocessing((8, 8)))
-    splits = DataSpec(photos).open().splits
+    splits = open_source(DataSpec(photos)).splits
     SplitRecord.of(read_fingerprints(splits)).write(folder)
     return folder
 
@@ -132,7 +132,7 @@ def test_an_evaluation_counts_answers_and_errors(calibrated, photos):
     assert decision["wrong"] == sum(answer != name for answer, name in pairs)
     assert (report.count, report.class_names) == (180, NAMES)
     # The most probable class is the one of before.
-    source, plain = DataSpec(photos).open(), without_unknown(classifier.model)
+    source, plain = open_source(DataSpec(photos)), without_unknown(classifier.model)
     found = evaluate(
         plain, source.splits["test"], Labels(NAMES), preprocessing=classifier.preprocessing
     )
