@@ -63,8 +63,7 @@ SEPARATE_PROCESS = True
 # First calls compile and fill caches.
 WARM_UP_CALLS = 2
 
-# Signatures of an export: for images, and for encoded files. A SavedModel has further ones with a
-# suffix for another image size.
+# Signatures of an export: for images, and for encoded files.
 SIGNATURES = ("serve", "serve_bytes")
 
 # Parts of a file: its bytes before the texts, and their number.
@@ -205,7 +204,7 @@ def size_of(path: str | os.PathLike) -> int:
 def run_export(
     path: str | os.PathLike,
     files: Sequence[str],
-    images: Mapping[str, np.ndarray] | None = None,
+    images: np.ndarray | None = None,
     *,
     time_limit: float | None = None,
 ) -> dict[str, np.ndarray]:
@@ -214,22 +213,21 @@ def run_export(
     Args:
         path: The export.
         files: The N image files.
-        images: By signature, such as "serve" or "serve_384x384", the files as preprocessed images
-            `(N, H, W, C)`; by default the program preprocesses them for "serve", if it needs them.
+        images: The files as preprocessed images `(N, H, W, C)`; by default the program
+            preprocesses them, if it needs them.
         time_limit: Seconds after which the process is ended, or None.
 
     Returns:
-        `<name>/probabilities` `(N, K)` and `<name>/seconds` `(N,)` of these signatures and those
-        of encoded files, such as `serve_bytes_384x384`. A signature that takes uint8 pixels gets
-        the files as Pillow decodes them, and has `<name>/input_size`: the only size
-        (height, width) that it takes, or zeros.
+        `<name>/probabilities` `(N, K)` and `<name>/seconds` `(N,)` of its `SIGNATURES`. A signature
+        that takes uint8 pixels gets the files as Pillow decodes them, and has `<name>/input_size`:
+        the only size (height, width) that it takes, or zeros.
 
     Raises:
         ValueError: If the export cannot be run, or not in this time.
     """
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
-        np.savez(scratch / "images.npz", **({"serve": np.zeros(0)} if images is None else images))
+        np.save(scratch / "images.npy", np.zeros(0) if images is None else images)
         decodable = [os.path.abspath(transcoded_file(file, folder)) for file in files]
         (scratch / "files.json").write_text(json.dumps(decodable), encoding="utf-8")
         arguments = (format_of(path).name, os.fspath(path), folder)
@@ -274,12 +272,11 @@ def main(format_name: str, export: str, folder: str) -> None:
     files = json.loads((scratch / "files.json").read_text(encoding="utf-8"))
     opened = FORMATS[format_name].open(pathlib.Path(export))
     signatures = opened.signatures()
-    arrays: dict[str, Any] = {}
-    with np.load(scratch / "images.npz", allow_pickle=False) as pixels:
-        for name in pixels:
-            for key in (name.replace("serve", kind, 1) for kind in SIGNATURES):
-                if key in signatures:
-                    arrays |= _answers(key, signatures[key], files, pixels[name], opened.texts)
+    images = np.load(scratch / "images.npy", allow_pickle=False)
+    arrays: dict[str, np.ndarray] = {}
+    for name in SIGNATURES:
+        if name in signatures:
+            arrays |= _answers(name, signatures[name], files, images, opened.texts)
     np.savez(scratch / "answers.npz", **arrays)
 
 
@@ -315,7 +312,7 @@ def _answers(name, signature, files, images, texts):
 
 def compare_with_keras(
     path: str | os.PathLike,
-    classifiers: Mapping[str, Classifier],
+    classifier: Classifier,
     images: CheckImages,
     notes: Iterable[str] = (),
     *,
@@ -325,8 +322,7 @@ def compare_with_keras(
 
     Args:
         path: The export.
-        classifiers: The exported classifiers by the suffix of their signatures: "" for
-            `serve`, "_384x384" for `serve_384x384`.
+        classifier: The exported classifier.
         images: The images to check it on, and those it will hold, which it answers alone.
         notes: Remarks for the user, kept in the report.
         time_limit: See `run_export`.
@@ -340,35 +336,30 @@ def compare_with_keras(
     from .check_images import load_images
 
     files, count = [*images.files, *images.golden], len(images.files)
-    inputs = {
-        f"serve{suffix}": load_images(classifier, files)
-        for suffix, classifier in classifiers.items()
-    }
+    inputs = load_images(classifier, files)
     answers = run_export(path, files, inputs, time_limit=time_limit)
-    checks = []
-    for suffix, classifier in classifiers.items():
-        batch = inputs[f"serve{suffix}"][:count]
-        size = answers.get(f"serve{suffix}/input_size")
-        if size is not None:
-            read = functools.partial(_read_as_program, size=size if size.all() else None)
-            batch = load_images(classifier, images.files, read)
-        expected, keras_seconds = [], []
-        predict_batch(classifier.model, batch[:1])  # Compiles.
-        for index in range(count):
-            start = time.perf_counter()
-            expected.append(predict_batch(classifier.model, batch[index : index + 1])[0])
-            keras_seconds.append(time.perf_counter() - start)
-        for signature in (f"{kind}{suffix}" for kind in SIGNATURES):
-            if f"{signature}/probabilities" in answers:
-                check = compare(
-                    signature,
-                    np.asarray(expected, "float32"),
-                    answers[f"{signature}/probabilities"][:count],
-                    keras_seconds=np.array(keras_seconds),
-                    seconds=answers[f"{signature}/seconds"][:count],
-                    thresholds=classifier.thresholds,
-                )
-                checks.append(check)
+    batch, size = inputs[:count], answers.get("serve/input_size")
+    if size is not None:
+        read = functools.partial(_read_as_program, size=size if size.all() else None)
+        batch = load_images(classifier, images.files, read)
+    expected, keras_seconds = [], []
+    predict_batch(classifier.model, batch[:1])  # Compiles.
+    for index in range(count):
+        start = time.perf_counter()
+        expected.append(predict_batch(classifier.model, batch[index : index + 1])[0])
+        keras_seconds.append(time.perf_counter() - start)
+    checks = [
+        compare(
+            name,
+            np.asarray(expected, "float32"),
+            answers[f"{name}/probabilities"][:count],
+            keras_seconds=np.array(keras_seconds),
+            seconds=answers[f"{name}/seconds"][:count],
+            thresholds=classifier.thresholds,
+        )
+        for name in SIGNATURES
+        if f"{name}/probabilities" in answers
+    ]
     golden = {
         name: answers[f"{name}/probabilities"][count:]
         for name in SIGNATURES
@@ -519,8 +510,7 @@ def verify(
             remarks = (*remarks, *describe_contents(texts))
             if classifier is None:
                 return _compare_with_golden(path, texts[GOLDEN], remarks, time_limit)
-            classifiers = {"": classifier}
-            return compare_with_keras(path, classifiers, images, remarks, time_limit=time_limit)[0]
+            return compare_with_keras(path, classifier, images, remarks, time_limit=time_limit)[0]
         except ImportError:
             raise
         except Exception as error:  # Each library raises different errors of damaged files.

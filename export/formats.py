@@ -140,19 +140,6 @@ class OpenedExport(NamedTuple):
     signatures: Callable[[], Mapping[str, Signature]]
 
 
-class Written(NamedTuple):
-    """Facts about an export that was written, for its check.
-
-    Args:
-        notes: Remarks for the user.
-        variants: Further classifiers in it, by the suffix of their signatures: "_384x384" for
-            `serve_384x384`.
-    """
-
-    notes: tuple[str, ...] = ()
-    variants: Mapping[str, Classifier] = {}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportFormat(abc.ABC):
     """An export: its format is the subclass, its options are the fields.
@@ -212,8 +199,10 @@ class ExportFormat(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
-        """Writes the export without its texts.
+    def write(
+        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+    ) -> tuple[str, ...]:
+        """Writes the export without its texts; returns remarks for the user.
 
         Args:
             path: The file, or an empty folder.

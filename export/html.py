@@ -29,7 +29,6 @@ from .formats import (
     ExportFormat,
     OpenedExport,
     Signature,
-    Written,
     import_playwright,
     json_texts,
     texts_of_json,
@@ -103,13 +102,15 @@ class HTML(ExportFormat):
         absent="downloaded once, into Keras's cache",
     )
 
-    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
+    def write(
+        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+    ) -> tuple[str, ...]:
         """Writes the page; see `ExportFormat.write`."""
         folder = classifier.folder
         title = self.title or (folder.name if folder else classifier.model.name)
         parts = classifier_files(classifier, self.runtime)
         path.write_text(page(title, facts_of(classifier), parts), encoding="utf-8")
-        return Written()
+        return ()
 
     @staticmethod
     def add_texts(path, texts):

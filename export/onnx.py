@@ -20,7 +20,6 @@ from .formats import (
     OpenedExport,
     QuantizedFormat,
     Signature,
-    Written,
     further_outputs,
     import_export_package,
     json_texts,
@@ -77,11 +76,13 @@ class ONNX(QuantizedFormat):
 
     outputs: tuple[str, ...] = further_outputs()
 
-    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
+    def write(
+        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+    ) -> tuple[str, ...]:
         """Writes the file; see `ExportFormat.write`."""
         content = onnx_in_precision(classifier, images, self)
         import_export_package("onnx").save(content, path)
-        return Written()
+        return ()
 
     @staticmethod
     def add_texts(path, texts):

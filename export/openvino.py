@@ -15,7 +15,6 @@ from .formats import (
     OpenedExport,
     QuantizedFormat,
     Signature,
-    Written,
     further_outputs,
     import_export_package,
     write_texts,
@@ -55,7 +54,9 @@ class OpenVINO(QuantizedFormat):
 
     outputs: tuple[str, ...] = further_outputs()
 
-    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
+    def write(
+        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+    ) -> tuple[str, ...]:
         """Writes the model; see `ExportFormat.write`."""
         content = onnx_in_precision(classifier, images, self, fused=False)
         if self.precision == "int8":
@@ -63,7 +64,7 @@ class OpenVINO(QuantizedFormat):
         library = import_export_package("openvino", "openvino")
         model = openvino_core().read_model(content.SerializeToString())
         library.save_model(model, path / self.marker, compress_to_fp16=False)
-        return Written()
+        return ()
 
     add_texts = staticmethod(write_texts)
 

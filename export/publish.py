@@ -86,11 +86,10 @@ def write_export(
         notes = images.notes
         if not export.runs_in_tensorflow and not computes_in_float32(classifier.model):
             notes += ("The model computes in reduced precision; this is its float32 copy.",)
-        written = export.write(partial, classifier, images)
+        notes += export.write(partial, classifier, images)
         model_bytes = partial.stat().st_size
         export.add_texts(partial, texts_of(classifier))
-        variants = {"": classifier, **written.variants}
-        report, answers = compare_with_keras(partial, variants, images, (*notes, *written.notes))
+        report, answers = compare_with_keras(partial, classifier, images, notes)
         precision = getattr(export, "precision", "float32")  # Only some formats have others.
         notes = check_agreement(report, classifier, precision, export.minimum_agreement)
         export.add_texts(partial, {GOLDEN: golden_json(images, answers)})

@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from keras_vit.description.description_texts import read_texts
 from keras_vit.images import MAX_PIXELS
-from keras_vit.utils.fields import AT_LEAST_1, documented, image_size, setting
+from keras_vit.utils.fields import AT_LEAST_1, documented, setting
 
 from .formats import (
     NAMES,
     ExportFormat,
     OpenedExport,
     Signature,
-    Written,
     further_outputs,
     output_names,
     write_texts,
@@ -57,10 +55,8 @@ class SavedModel(ExportFormat):
       probabilities are finite. If not, its probabilities are 0 and its class names empty; other
       images are not affected.
 
-    `serving_default` is `serve`. Each of `image_sizes` adds two signatures, such as
-    `serve_384x384` and `serve_bytes_384x384`, with the same weights and resized position
-    embeddings. The folder `assets/` has the class names, the preprocessing, the origin and
-    the report of the check.
+    `serving_default` is `serve`. The folder `assets/` has the class names, the preprocessing, the
+    origin and the report of the check.
     """
 
     name = "saved_model"
@@ -68,39 +64,23 @@ class SavedModel(ExportFormat):
     runs_in_tensorflow = True
     max_bytes = None
 
-    image_sizes: Iterable[Sequence[int]] = setting(
-        (),
-        "further image sizes, such as 384 or 384x512, with resized position embeddings",
-        unit="HxW",
-        several=True,
-        parse=image_size,
-    )
     max_pixels: int = setting(
         MAX_PIXELS, "largest encoded image, height times width", unit="N", limits=AT_LEAST_1
     )
     outputs: tuple[str, ...] = further_outputs()
 
-    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
+    def write(
+        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+    ) -> tuple[str, ...]:
         """Writes the SavedModel; see `ExportFormat.write`."""
         import keras
 
-        image_sizes = list(self.image_sizes)
-        if image_sizes and classifier.description.labels.abstains:
-            raise ValueError(
-                '"unknown" is decided at the own image size alone; leave out the other sizes. '
-                f"Received: image_sizes={image_sizes}"
-            )
-        variants = {
-            f"_{height}x{width}": _resized(classifier, (height, width))
-            for height, width in image_sizes
-        }
         archive = keras.export.ExportArchive()
         # Without `archive.track(model)`, which would write every variable twice: the archive
         # finds those that the signatures use.
-        for suffix, variant in {"": classifier, **variants}.items():
-            add_signatures(archive, variant, suffix, self)
+        add_signatures(archive, classifier, self)
         archive.write_out(str(path), verbose=False)
-        return Written(variants=variants)
+        return ()
 
     @staticmethod
     def add_texts(path, texts):
@@ -119,29 +99,14 @@ class SavedModel(ExportFormat):
 saved_model = export_function(SavedModel, "as a SavedModel and checks it in TensorFlow")
 
 
-def _resized(classifier, image_size):
-    """Returns the classifier with the same weights for another image size."""
-    from keras_vit.classifier import Classifier
-    from keras_vit.models.rebuild import resized_model
-
-    return Classifier(
-        resized_model(classifier.model, image_size),
-        classifier.class_names,
-        classifier.preprocessing.with_image_size(image_size),
-        task=classifier.task,
-        thresholds=classifier.thresholds,
-    )
-
-
 def add_signatures(
-    archive: keras.export.ExportArchive, classifier: Classifier, suffix: str, options: SavedModel
+    archive: keras.export.ExportArchive, classifier: Classifier, options: SavedModel
 ) -> None:
     """Adds the two signatures of a classifier to an archive.
 
     Args:
         archive: A `keras.export.ExportArchive`.
-        classifier: The classifier, of one image size.
-        suffix: The end of the names of its signatures.
+        classifier: The classifier.
         options: The options of the export.
     """
     import tensorflow as tf
@@ -188,8 +153,8 @@ def add_signatures(
 
     image_batch = tf.TensorSpec((None, *shape), "float32", "images")
     file_batch = tf.TensorSpec((None,), "string", "images")
-    archive.add_endpoint(f"serve{suffix}", serve, input_signature=[image_batch])
-    archive.add_endpoint(f"serve_bytes{suffix}", serve_bytes, input_signature=[file_batch])
+    archive.add_endpoint("serve", serve, input_signature=[image_batch])
+    archive.add_endpoint("serve_bytes", serve_bytes, input_signature=[file_batch])
 
 
 def _signatures(path):
@@ -205,6 +170,5 @@ def _signatures(path):
         return lambda batch: function(**{argument: tf.constant(batch)})["probabilities"].numpy()
 
     return {
-        name: Signature(call(name), takes_files=name.startswith("serve_bytes"))
-        for name in loaded.signatures
+        name: Signature(call(name), takes_files=name == "serve_bytes") for name in loaded.signatures
     }

@@ -24,7 +24,6 @@ from .formats import (
     OpenedExport,
     QuantizedFormat,
     Signature,
-    Written,
     import_export_package,
 )
 from .functions import export_function
@@ -96,7 +95,9 @@ class TFLite(QuantizedFormat):
         quantizer = ("ai_edge_quantizer",) if self.precision in INTEGER_PRECISIONS else ()
         return ("ai_edge_litert.interpreter", *quantizer)
 
-    def write(self, path: pathlib.Path, classifier: Classifier, images: CheckImages) -> Written:
+    def write(
+        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+    ) -> tuple[str, ...]:
         """Writes the file; see `ExportFormat.write`."""
         from .check_images import input_images
         from .exported_model import exported_model, float32_model
@@ -116,13 +117,13 @@ class TFLite(QuantizedFormat):
         content = finished(content, metadata, preprocessing.image_size if flexible else None)
         path.write_bytes(content)
         if size is not None:
-            return Written()
+            return ()
         height, width = preprocessing.image_size
         note = (
             f"MediaPipe resizes images to {height}x{width} pixels in its own way and then answers "
             "otherwise than predict: export for it with --input-size, the size of its images."
         )
-        return Written((note,))
+        return (note,)
 
     @staticmethod
     def add_texts(path, texts):

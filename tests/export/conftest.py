@@ -87,7 +87,7 @@ def report_of(once, classifier):
     def report(name, precision="float32", input="float"):
         options = {"precision": precision, "input": input, "minimum_agreement": 0.8}
         if name == "saved_model":  # It has signatures for both.
-            options = {"image_sizes": [(48, 40)], "max_pixels": 100_000}
+            options = {"max_pixels": 100_000}
             input = "any"
         if name == "openvino":
             pytest.importorskip("openvino")

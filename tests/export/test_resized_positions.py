@@ -54,14 +54,6 @@ def classifier_of(model, size):
     return Classifier(model, ("a", "b", "c"), Preprocessing(size))
 
 
-def test_a_saved_model_of_further_sizes_has_the_rule_of_the_model(models, tmp_path):
-    small, expected = models
-    classifier = classifier_of(small, SMALL)
-    keras_vit.export.saved_model(classifier, tmp_path / "1", image_sizes=[LARGE])
-    signature = open_export(tmp_path / "1").signatures()["serve_48x40"]
-    np.testing.assert_allclose(signature.probabilities(IMAGES), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", [*NAMES, pytest.param("html", marks=pytest.mark.slow)])
 def test_exports_of_a_resized_model_have_the_rule_of_the_model(kind, models, tmp_path, request):
     small, expected = models

@@ -107,16 +107,12 @@ def test_an_image_above_the_pixel_limit_is_marked_by_its_header(loaded):
     assert valid.numpy().tolist() == [True, False, False]
 
 
-def test_another_image_size_is_checked_and_adds_only_its_position_embeddings(
-    saved_model, classifier
-):
-    names = ["serve", "serve_bytes", "serve_48x40", "serve_bytes_48x40"]
-    assert [check.signature for check in saved_model.checks] == names
+def test_both_signatures_are_checked_and_variables_are_written_once(saved_model, classifier):
+    assert [check.signature for check in saved_model.checks] == ["serve", "serve_bytes"]
     assert min(check.milliseconds for check in saved_model.checks) > 0
     variables = pathlib.Path(saved_model.path) / "variables"
     size = sum(path.stat().st_size for path in variables.iterdir())
-    positions = 4 * 32 * (1 + 6 * 5)
-    assert size < 4 * classifier.model.count_params() + positions + 10_000  # And the index.
+    assert size < 4 * classifier.model.count_params() + 10_000  # And the index.
 
 
 def test_images_that_are_not_finite_are_not_valid_and_have_no_class(loaded, not_finite):

@@ -355,9 +355,3 @@ def test_a_second_calibration_is_that_of_the_model_within(calibrated, photos, tm
     assert {name for name in before if before[name] != after[name]} <= {"model.keras"}  # Its date.
     images = np.random.default_rng(0).uniform(-1, 1, (20, 8, 8, 3))
     np.testing.assert_array_equal(load_classifier(folder).model(images), classifier.model(images))
-
-
-def test_further_sizes_of_a_saved_model_are_refused(calibrated, tmp_path):
-    classifier, _ = calibrated
-    with pytest.raises(ValueError, match="leave out the other sizes"):
-        keras_vit.export.saved_model(classifier, tmp_path / "saved", image_sizes=[(16, 16)])
