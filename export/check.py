@@ -13,7 +13,6 @@ for a SavedModel and for files of which an export takes preprocessed images.
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -273,7 +272,7 @@ def main(format_name: str, export: str, folder: str) -> None:
     opened = FORMATS[format_name].open(pathlib.Path(export))
     signatures = opened.signatures()
     images = np.load(scratch / "images.npy", allow_pickle=False)
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     for name in SIGNATURES:
         if name in signatures:
             arrays |= _answers(name, signatures[name], files, images, opened.texts)
@@ -315,8 +314,6 @@ def compare_with_keras(
     classifier: Classifier,
     images: CheckImages,
     notes: Iterable[str] = (),
-    *,
-    time_limit: float | None = None,
 ) -> tuple[ExportReport, dict[str, np.ndarray]]:
     """Runs an export in a new process and compares its probabilities with Keras's.
 
@@ -325,7 +322,6 @@ def compare_with_keras(
         classifier: The exported classifier.
         images: The images to check it on, and those it will hold, which it answers alone.
         notes: Remarks for the user, kept in the report.
-        time_limit: See `run_export`.
 
     Returns:
         The `ExportReport`, and the export's answers to `images.golden` by signature, `(N, K)`.
@@ -337,7 +333,7 @@ def compare_with_keras(
 
     files, count = [*images.files, *images.golden], len(images.files)
     inputs = load_images(classifier, files)
-    answers = run_export(path, files, inputs, time_limit=time_limit)
+    answers = run_export(path, files, inputs)
     batch, size = inputs[:count], answers.get("serve/input_size")
     if size is not None:
         read = functools.partial(_read_as_program, size=size if size.all() else None)
@@ -460,68 +456,43 @@ def check_parts(path: pathlib.Path, texts: Mapping[str, str]) -> None:
         )
 
 
-def verify(
-    path: str | os.PathLike,
-    classifier: Classifier | str | os.PathLike | None = None,
-    *,
-    check_images: str | os.PathLike | Iterable | None = None,
-    time_limit: float = VERIFY_SECONDS,
-) -> ExportReport:
+def verify(path: str | os.PathLike, *, time_limit: float = VERIFY_SECONDS) -> ExportReport:
     """Compares the parts of an export with their checksums, and its probabilities with known ones.
 
-    Without a classifier, the probabilities are compared with the golden samples in the export: a
-    few images with the probabilities that it gave when it was written. They must agree to
-    `TOLERANCE`.
+    These are the golden samples in the export: a few images with the probabilities that it gave
+    when it was written. They must agree to `TOLERANCE`.
 
     Args:
         path: A folder or file that an export wrote. Its signatures of `SIGNATURES` are run, in a
             separate process.
-        classifier: A `Classifier`, or its folder, to compare with on `check_images`.
-        check_images: Real images, files or a folder; by default the classifier's samples, or
-            synthetic images.
         time_limit: Seconds in which the export must give all answers.
 
     Returns:
         An `ExportReport`; `print` it for the table.
 
     Raises:
-        ValueError: If a part of the export is missing, damaged or changed; if there are no check
-            images; or if the export cannot be run, gives no answer in time, another number of
-            classes, no probabilities, or fails its golden samples.
+        ValueError: If a part of the export is missing, damaged or changed; or if it cannot be run,
+            gives no answer in time, another number of classes, no probabilities, or fails its
+            golden samples.
         ImportError: If its runtime is not installed.
     """
-    if classifier is None and check_images is not None:
-        raise ValueError("check_images are compared with a classifier: pass it too.")
     path = pathlib.Path(path)
-    with contextlib.ExitStack() as stack:
-        remarks: tuple[str, ...] = ()
-        if classifier is not None:
-            from keras_vit.opening import open_classifier  # With Keras.
-
-            from .check_images import check_images_of
-
-            classifier = open_classifier(classifier)
-            images = stack.enter_context(check_images_of(classifier, check_images))
-            remarks = images.notes
-        try:
-            texts = open_export(path).texts
-            check_parts(path, texts)
-            report_program(os.path.abspath(path))
-            remarks = (*remarks, *describe_contents(texts))
-            if classifier is None:
-                return _compare_with_golden(path, texts[GOLDEN], remarks, time_limit)
-            return compare_with_keras(path, classifier, images, remarks, time_limit=time_limit)[0]
-        except ImportError:
-            raise
-        except Exception as error:  # Each library raises different errors of damaged files.
-            reason = reason_of(error)
-            names_it = str(path) in reason
-            raise ValueError(reason if names_it else f"{path} fails its check. {reason}") from error
+    try:
+        texts = open_export(path).texts
+        check_parts(path, texts)
+        report_program(os.path.abspath(path))
+        return _compare_with_golden(path, texts, time_limit)
+    except ImportError:
+        raise
+    except Exception as error:  # Each library raises different errors of damaged files.
+        reason = reason_of(error)
+        names_it = str(path) in reason
+        raise ValueError(reason if names_it else f"{path} fails its check. {reason}") from error
 
 
-def _compare_with_golden(path, golden, remarks, time_limit):
+def _compare_with_golden(path, texts, time_limit):
     """Returns the report of an export on the images that it holds."""
-    samples = parse_json(golden, GOLDEN)
+    samples = parse_json(texts[GOLDEN], GOLDEN)
     with tempfile.TemporaryDirectory() as scratch:
         files = []
         for number, sample in enumerate(samples, 1):
@@ -543,7 +514,7 @@ def _compare_with_golden(path, golden, remarks, time_limit):
             )
         checks.append(check)
     note = f"Golden samples: probabilities within {TOLERANCE:.1e}."
-    return _report(path, len(samples), checks, (note, *remarks))
+    return _report(path, len(samples), checks, (note, *describe_contents(texts)))
 
 
 def describe_contents(texts: Mapping[str, str]) -> tuple[str, ...]:

@@ -69,42 +69,11 @@ class CheckImages:
 
 
 @contextlib.contextmanager
-def check_images_of(
-    classifier: Classifier,
-    paths: str | os.PathLike | Iterable | None = None,
-    only_real: bool = False,
-) -> Iterator[CheckImages]:
-    """Yields the images that a classifier's export is checked on.
-
-    There are at most `MAX_CHECK_IMAGES`, spread evenly over all files.
-
-    Args:
-        classifier: The classifier, whose samples are the default, or else synthetic images.
-        paths: Files or folders of images.
-        only_real: Whether synthetic images do not do.
-
-    Raises:
-        ValueError: If there are none.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        notes: tuple[str, ...] = ()
-        if paths is None:
-            paths = own_samples(classifier.folder)
-            if not paths and only_real:
-                raise ValueError(
-                    "Ranges of activations need real images, and this classifier has no samples: "
-                    "pass check_images (--check-images), of which none goes into the export. "
-                    f"Received: {name_of_folder(classifier.folder)}"
-                )
-            if not paths:
-                paths, notes = written_images(folder, synthetic_images()), (SYNTHETIC,)
-        files = image_files(paths)
-        yield CheckImages([files[place] for place in spread(len(files), MAX_CHECK_IMAGES)], notes)
-
-
-@contextlib.contextmanager
 def images_of_export(export: ExportFormat, classifier: Classifier) -> Iterator[CheckImages]:
     """Yields all images of an export, made once.
+
+    It is checked on at most `MAX_CHECK_IMAGES`, spread evenly over all files; by default on the
+    classifier's samples, or else on synthetic images.
 
     Args:
         export: The format, with its options.
@@ -117,14 +86,25 @@ def images_of_export(export: ExportFormat, classifier: Classifier) -> Iterator[C
     calibrated = None
     if isinstance(export, QuantizedFormat) and export.precision == "int8":
         calibrated = export
-    only_real = calibrated is not None and calibrated.calibration_images is None
-    with (
-        check_images_of(classifier, export.check_images, only_real) as images,
-        tempfile.TemporaryDirectory() as folder,
-    ):
-        if calibrated is not None:
+    notes: tuple[str, ...] = ()
+    with tempfile.TemporaryDirectory() as synthetic, tempfile.TemporaryDirectory() as golden:
+        paths = export.check_images
+        if paths is None:
+            paths = own_samples(classifier.folder)
+            if not paths and calibrated and calibrated.calibration_images is None:
+                raise ValueError(
+                    "Ranges of activations need real images, and this classifier has no samples: "
+                    "pass check_images (--check-images), of which none goes into the export. "
+                    f"Received: {name_of_folder(classifier.folder)}"
+                )
+            if not paths:
+                paths, notes = written_images(synthetic, synthetic_images()), (SYNTHETIC,)
+        files = image_files(paths)
+        checked = [files[index] for index in spread(len(files), MAX_CHECK_IMAGES)]
+        images = CheckImages(checked, notes)
+        if calibrated:
             images = _with_calibration(images, calibrated)
-        yield _with_golden(images, export, classifier, folder)
+        yield _with_golden(images, export, classifier, golden)
 
 
 def _with_calibration(images, export):

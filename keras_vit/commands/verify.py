@@ -13,21 +13,12 @@ from keras_vit.utils.fields import POSITIVE_NUMBER, REQUIRED, setting
 class Verify(Command):
     """Check an export in its own runtime, on this machine.
 
-    Its parts must have the SHA-256 that they had when they were written. Without --classifier the
-    export's own golden samples are used: images with the probabilities that it gave when written.
-    Exit code: 0 if all agree, 2 if not, with one line that says what differs.
+    Its parts must have the SHA-256 that they had when they were written, and its golden samples,
+    a few images, the probabilities that it gave then. Exit code: 0 if all agree, 2 if not, with one
+    line that says what differs.
     """
 
     artefact: str = setting(REQUIRED, "what keras-vit export wrote", unit="EXPORT", positional=True)
-    classifier: str | None = setting(
-        None, "compare with this classifier's Keras model instead", unit="FOLDER"
-    )
-    check_images: tuple[str, ...] | None = setting(
-        None,
-        "with --classifier: images, files or folders; by default the classifier's samples, or "
-        "synthetic images",
-        unit="PATH",
-    )
     time_limit: float = setting(
         VERIFY_SECONDS,
         "time in which the export must answer the images",
@@ -40,17 +31,10 @@ class Verify(Command):
         """Whether TensorFlow is needed: not for an export in another runtime."""
         from keras_vit.runtimes import runs_without_tensorflow
 
-        return self.classifier is not None or not runs_without_tensorflow(self.artefact)
+        return not runs_without_tensorflow(self.artefact)
 
     def run(self) -> None:
         """Verifies and prints the report."""
         import keras_vit.export
 
-        print(
-            keras_vit.export.verify(
-                self.artefact,
-                self.classifier,
-                check_images=self.check_images,
-                time_limit=self.time_limit,
-            )
-        )
+        print(keras_vit.export.verify(self.artefact, time_limit=self.time_limit))

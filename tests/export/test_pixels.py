@@ -129,19 +129,11 @@ def test_a_file_of_one_size(classifier, photos, tmp_path, precision):
     assert keras_vit.export.verify(path).num_images == 3
 
 
-def test_the_command_verifies_by_golden_samples_and_by_a_classifier(
-    exports, classifier, photos, capsys
-):
-    path = exports["onnx"].path
-    assert command_line.main(["verify", path]) == 0
+def test_the_command_verifies_by_golden_samples(exports, capsys):
+    assert command_line.main(["verify", exports["onnx"].path]) == 0
     printed = capsys.readouterr().out
     assert "checked on 3 images" in printed
     assert "Golden samples: probabilities within 1.0e-03" in printed
-    against = ["--classifier", str(classifier.folder), "--check-images", *photos[:2]]
-    assert command_line.main(["verify", path, *against]) == 0
-    printed = capsys.readouterr().out
-    assert "checked on 2 images" in printed
-    assert "100.00%" in printed
 
 
 def test_the_documented_example_runs_without_tensorflow(
