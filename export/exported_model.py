@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import keras
 import numpy as np
 from keras import ops
 
-from keras_vit import configs
 from keras_vit.images.decoding import scale
 from keras_vit.images.resizing import resize_batch
 from keras_vit.inspection.rollouts import RolloutModel
 from keras_vit.preprocessing import Preprocessing
 
-from .formats import OUTPUTS, PIXELS
-
-FEATURES, ATTENTION = OUTPUTS
+from .formats import PIXELS
 
 _LARGEST = float(np.finfo("float32").max)
 
@@ -45,7 +40,7 @@ def exported_model(
     *,
     input: str = "float",
     input_size: tuple[int, int] | None = None,
-    outputs: Sequence[str] = (),
+    attention: bool = False,
 ) -> keras.Model:
     """Returns a model that also marks the images for which its probabilities mean something.
 
@@ -58,16 +53,12 @@ def exported_model(
         input: "float" for preprocessed images, float32 `(B, h, w, C)`; "uint8" for pixels
             `(B, H, W, C)` of any size, which the returned model preprocesses.
         input_size: The only size (H, W) of pixels, instead of any.
-        outputs: Further outputs, some of `OUTPUTS`.
+        attention: Whether the Attention Rollout is a further output.
 
     Returns:
         A model from `images` to `probabilities` `(B, K)` float32 and `valid` `(B,)` bool:
-        whether all values and all probabilities of an image are finite. Further outputs are
-        float32: `attention` `(B, down, across)`, the Attention Rollout's share of each patch;
-        `features` `(B, D)`, the input of the head.
-
-    Raises:
-        ValueError: If the model has no such output.
+        whether all values and all probabilities of an image are finite; and `attention`
+        `(B, down, across)` float32, the Attention Rollout's share of each patch.
     """
     channels = model.input_shape[-1]
     if input == "uint8":
@@ -77,31 +68,16 @@ def exported_model(
     else:
         shape = (*preprocessing.image_size, channels)
         values = images = keras.Input(shape, dtype="float32", name="images")
-    answer = _outputs(model, values, outputs)
-    probabilities = ops.cast(answer.pop("scores"), "float32")
+    further = {}
+    if attention:
+        scores, further["attention"] = RolloutModel(model)(values)
+    else:
+        scores = model(values)
+    probabilities = ops.cast(scores, "float32")
     valid = _all_finite(probabilities)
     if input == "float":
         valid = ops.logical_and(_all_finite(images), valid)
-    return keras.Model(images, {"probabilities": probabilities, "valid": valid, **answer})
-
-
-def _outputs(model, values, outputs):
-    """The scores and the further outputs of a model for its input."""
-    layers = {layer.name: layer for layer in model.layers}
-    inside = {}
-    if FEATURES in outputs:
-        head = configs.classifier_layer(layers)
-        if head is None:
-            raise ValueError(f"The output features needs a model with a head: {model.name}")
-        inside[FEATURES] = head.input
-    answer = {}
-    if ATTENTION in outputs:  # Raises for a model without.
-        scores, answer[ATTENTION], *others = RolloutModel(model, tuple(inside.values()))(values)
-    elif inside:
-        scores, *others = keras.Model(model.inputs, [model.outputs[0], *inside.values()])(values)
-    else:
-        scores, others = model(values), []
-    return {**answer, **dict(zip(inside, others, strict=True)), "scores": scores}
+    return keras.Model(images, {"probabilities": probabilities, "valid": valid, **further})
 
 
 def float32_model(model: keras.Model) -> keras.Model:

@@ -60,8 +60,6 @@ FLOAT_LAYERS = f"(root_conv|patch_embedding|predictions|token_head|{LEVERAGE}|{A
 # other values.
 RESIDUAL_PRODUCTS = r"(attention\w*/out\w*/|mlp\w*/dense_2\w*/|/conv_(3|projection)\w*/)"
 
-OUTPUTS = ("features", "attention")  # Further outputs, where a format has any number of them.
-
 ROUNDING = 1e-3  # Allowed for probabilities and their sum; some runtimes have few bits.
 
 VERIFY_SECONDS = 600.0  # In which an export answers its golden samples.
@@ -83,7 +81,6 @@ CONVERSION_FORMATS = {
     "timm": ".safetensors",
 }
 
-_KNOWN_OUTPUTS = (f"of {', '.join(OUTPUTS)}", lambda name: set(name.split(",")) <= {*OUTPUTS})
 _SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
 
 
@@ -266,21 +263,6 @@ FORMATS: dict[str, type[ExportFormat]] = {}
 
 # Other names of formats: TFLite is called LiteRT now.
 ALIASES = {"litert": "tflite"}
-
-
-def further_outputs() -> Any:
-    """Returns the field of the formats that have any number of outputs."""
-    return setting(
-        (),
-        "further outputs: features, the input of the head, and attention, the Attention Rollout",
-        unit="NAME",
-        limits=_KNOWN_OUTPUTS,
-    )
-
-
-def output_names(outputs: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names of further outputs, which may stand between commas."""
-    return tuple(dict.fromkeys(name for given in outputs for name in given.split(",")))
 
 
 def import_export_package(module: str, extra: str = "export") -> Any:

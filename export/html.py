@@ -190,11 +190,8 @@ def classifier_files(
     """
     from keras_vit.inspection.attention_probabilities import has_rollout
 
-    from .exported_model import ATTENTION
-
     import_playwright()  # For the check.
-    outputs = [ATTENTION] if has_rollout(classifier.model) else []
-    model = onnx_content(classifier, "uint8", outputs)
+    model = onnx_content(classifier, "uint8", attention=has_rollout(classifier.model))
     return {"model.onnx": model.SerializeToString(), **_runtime_files(runtime)}
 
 

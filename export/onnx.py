@@ -20,10 +20,8 @@ from .formats import (
     OpenedExport,
     QuantizedFormat,
     Signature,
-    further_outputs,
     import_export_package,
     json_texts,
-    output_names,
     texts_of_json,
 )
 from .functions import export_function
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
 
     from .check_images import CheckImages
-    from .openvino import OpenVINO
 
 OPSET = 18  # ONNX 1.13 of 2022, which all current runtimes read.
 
@@ -74,8 +71,6 @@ class ONNX(QuantizedFormat):
     precisions = ("float32", "float16", "int8")
     packages = ("onnx", "tf2onnx", "onnxruntime")  # The file, its converter, its runtime.
 
-    outputs: tuple[str, ...] = further_outputs()
-
     def write(
         self, path: pathlib.Path, classifier: Classifier, images: CheckImages
     ) -> tuple[str, ...]:
@@ -107,7 +102,7 @@ onnx = export_function(ONNX, "as an ONNX file and checks it in ONNX Runtime")
 
 
 def onnx_in_precision(
-    classifier: Classifier, images: CheckImages, options: ONNX | OpenVINO, *, fused: bool = True
+    classifier: Classifier, images: CheckImages, options: QuantizedFormat, *, fused: bool = True
 ) -> Any:
     """Returns a classifier as an `onnx.ModelProto` in a precision.
 
@@ -119,8 +114,7 @@ def onnx_in_precision(
     """
     from .check_images import input_images
 
-    outputs = output_names(options.outputs)
-    content = onnx_content(classifier, options.input, outputs)
+    content = onnx_content(classifier, options.input)
     if options.precision == "float16":
         store_in_float16(content)
     elif options.precision == "int8":
@@ -129,13 +123,13 @@ def onnx_in_precision(
     return content
 
 
-def onnx_content(classifier: Classifier, input: str, outputs: Sequence[str] = ()) -> Any:
+def onnx_content(classifier: Classifier, input: str, *, attention: bool = False) -> Any:
     """Returns a classifier as an `onnx.ModelProto` in float32, with the outputs of `onnx`.
 
     Args:
         classifier: The classifier.
         input: "uint8" or "float".
-        outputs: Further outputs; see `exported_model`.
+        attention: Whether the Attention Rollout is an output; see `exported_model`.
     """
     from .exported_model import exported_model, float32_model
 
@@ -144,7 +138,7 @@ def onnx_content(classifier: Classifier, input: str, outputs: Sequence[str] = ()
         float32_model(classifier.model),
         classifier.preprocessing,
         input=input,
-        outputs=outputs,
+        attention=attention,
     )
     content = _convert(model, library)
     graph = content.graph

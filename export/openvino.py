@@ -15,7 +15,6 @@ from .formats import (
     OpenedExport,
     QuantizedFormat,
     Signature,
-    further_outputs,
     import_export_package,
     write_texts,
 )
@@ -51,8 +50,6 @@ class OpenVINO(QuantizedFormat):
     precisions = ("float32", "int8")
     # OpenVINO, and the packages that write the ONNX file that it reads.
     packages = ("openvino", "onnx", "tf2onnx", "onnxruntime")
-
-    outputs: tuple[str, ...] = further_outputs()
 
     def write(
         self, path: pathlib.Path, classifier: Classifier, images: CheckImages

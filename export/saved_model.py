@@ -16,8 +16,6 @@ from .formats import (
     ExportFormat,
     OpenedExport,
     Signature,
-    further_outputs,
-    output_names,
     write_texts,
 )
 from .functions import export_function
@@ -67,7 +65,6 @@ class SavedModel(ExportFormat):
     max_pixels: int = setting(
         MAX_PIXELS, "largest encoded image, height times width", unit="N", limits=AT_LEAST_1
     )
-    outputs: tuple[str, ...] = further_outputs()
 
     def write(
         self, path: pathlib.Path, classifier: Classifier, images: CheckImages
@@ -121,13 +118,13 @@ def add_signatures(
     names, thresholds = tf.constant(outputs_named), classifier.thresholds
     top = min(TOP, len(outputs_named))
 
-    answering = exported_model(model, preprocessing, outputs=output_names(options.outputs))
+    answering = exported_model(model, preprocessing)
 
     @tf.function
     def answers(images):
         return answering(images, training=False)
 
-    def named(probabilities, valid, **further):
+    def named(probabilities, valid):
         top_probabilities, order = tf.math.top_k(probabilities, top)
         answer = {
             "probabilities": probabilities,
@@ -140,7 +137,7 @@ def add_signatures(
         mask = valid[:, tf.newaxis]
         # 0, "" and False.
         masked = {key: tf.where(mask, part, tf.zeros_like(part)) for key, part in answer.items()}
-        return {**masked, "valid": valid, **further}
+        return {**masked, "valid": valid}
 
     def serve(images):
         # Servers do not compare shapes, and 3 x 2 patches are as many as 2 x 3.
@@ -149,7 +146,7 @@ def add_signatures(
     def serve_bytes(images):
         pixels, decoded = decode_or_mark(images, preprocessing, options.max_pixels)
         answer = answers(pixels)
-        return named(**{**answer, "valid": decoded & answer["valid"]})
+        return named(answer["probabilities"], decoded & answer["valid"])
 
     image_batch = tf.TensorSpec((None, *shape), "float32", "images")
     file_batch = tf.TensorSpec((None,), "string", "images")

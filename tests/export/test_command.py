@@ -45,7 +45,6 @@ def test_a_classifier_is_exported_and_verified(exported):
         ("tflite --input-size 99999", "input_size must be sides from 1 to"),
         ("tflite --input float --input-size 40x48", "input_size is for input='uint8'"),
         ("onnx --minimum-agreement 99", "share in [0, 1]"),
-        ("onnx --outputs logits", "outputs must be of features, attention"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(classifier, tmp_path, capsys, arguments, message):

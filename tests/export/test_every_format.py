@@ -5,13 +5,11 @@ import json
 import numpy as np
 import onnxruntime
 import pytest
-import tensorflow as tf
 
-import keras_vit.export
 from keras_vit.export.artefacts import load_artefact, open_export
 from keras_vit.export.formats import INTEGER_PRECISIONS
+from keras_vit.export.onnx import onnx_content
 from keras_vit.inspection import attention_rollout
-from keras_vit.models.rebuild import feature_model
 from keras_vit.utils.files import CLASSES
 
 
@@ -79,24 +77,11 @@ def test_float16_stores_matrices_in_half_the_bytes(report_of, name, saved):
     assert sizes[0] - sizes[1] > saved * 2 * 19_171
 
 
-def check_outputs(classifier, images, found):
-    features = feature_model(classifier.model).predict_on_batch(images)
-    np.testing.assert_allclose(found["features"], features, atol=1e-4)  # float32, depth 2
-    rollout = attention_rollout(classifier.model, images)
-    np.testing.assert_allclose(found["attention"], rollout, atol=1e-5)
-    expected = classifier.model.predict_on_batch(images)
-    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-5)
-
-
-def test_features_and_attention_are_further_outputs(classifier, tmp_path):
+def test_the_attention_of_a_web_page_is_the_rollout_of_keras(classifier):
     images = np.random.default_rng(0).uniform(-1, 1, (3, 32, 24, 3)).astype("float32")
-    keras_vit.export.saved_model(classifier, tmp_path / "1", outputs=("features", "attention"))
-    serve = tf.saved_model.load(tmp_path / "1").signatures["serve"]
-    check_outputs(classifier, images, {k: v.numpy() for k, v in serve(images=images).items()})
-    path = tmp_path / "m.onnx"
-    keras_vit.export.onnx(classifier, path, input="float", outputs=("features,attention",))
-    session = onnxruntime.InferenceSession(path)
-    names = [output.name for output in session.get_outputs()]
-    assert set(names) == {"probabilities", "valid", "features", "attention"}
-    found = dict(zip(names, session.run(names, {"images": images}), strict=True))
-    check_outputs(classifier, images, found)
+    content = onnx_content(classifier, "float", attention=True).SerializeToString()
+    session = onnxruntime.InferenceSession(content)
+    probabilities, attention = session.run(["probabilities", "attention"], {"images": images})
+    expected = classifier.model.predict_on_batch(images)
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)  # float32, depth 2
+    np.testing.assert_allclose(attention, attention_rollout(classifier.model, images), atol=1e-5)
