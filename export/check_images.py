@@ -83,15 +83,13 @@ def images_of_export(export: ExportFormat, classifier: Classifier) -> Iterator[C
         ValueError: If there are too few images, a photo cannot be read, or a number of photos is
             asked for and there are none.
     """
-    calibrated = None
-    if isinstance(export, QuantizedFormat) and export.precision == "int8":
-        calibrated = export
+    calibrated = getattr(export, "precision", None) == "int8"
     notes: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory() as synthetic, tempfile.TemporaryDirectory() as golden:
         paths = export.check_images
         if paths is None:
             paths = own_samples(classifier.folder)
-            if not paths and calibrated and calibrated.calibration_images is None:
+            if not paths and calibrated:
                 raise ValueError(
                     "Ranges of activations need real images, and this classifier has no samples: "
                     "pass check_images (--check-images), of which none goes into the export. "
@@ -103,23 +101,18 @@ def images_of_export(export: ExportFormat, classifier: Classifier) -> Iterator[C
         checked = [files[index] for index in spread(len(files), MAX_CHECK_IMAGES)]
         images = CheckImages(checked, notes)
         if calibrated:
-            images = _with_calibration(images, calibrated)
+            images = _with_calibration(images)
         yield _with_golden(images, export, classifier, golden)
 
 
-def _with_calibration(images, export):
-    """Takes the calibration images: by default every second one, which the check leaves out."""
-    files = images.files
-    if export.calibration_images is not None:
-        calibration = image_files(export.calibration_images)
-    elif len(files) > 1:
-        files, calibration = files[1::2], files[::2]
-    else:
+def _with_calibration(images):
+    """Takes every second image for the ranges of activations, which the check leaves out."""
+    files, calibration = images.files[1::2], images.files[::2][:MAX_CALIBRATION_IMAGES]
+    if not files:
         raise ValueError(
-            f"precision={export.precision} needs at least two images, for calibration and for the "
-            f"check. Received: {len(files)}"
+            "Ranges of activations need at least two images, for calibration and for the check. "
+            f"Received: {len(images.files)}"
         )
-    calibration = calibration[:MAX_CALIBRATION_IMAGES]
     note = f"Ranges of activations from {len(calibration)} images."
     return CheckImages(files, (*images.notes, note), calibration)
 

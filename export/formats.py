@@ -241,13 +241,6 @@ class QuantizedFormat(ExportFormat):
         "preprocessed",
         choices=INPUTS,
     )
-    calibration_images: str | os.PathLike | Iterable | None = setting(
-        None,
-        "with int8: real images for the ranges of the activations",
-        unit="PATH",
-        several=True,
-        absent="every second check image",
-    )
 
     def __post_init__(self):
         if self.precision not in self.precisions:
