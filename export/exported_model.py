@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.images.decoding import scale
 from keras_vit.images.resizing import resize_batch
-from keras_vit.inspection.rollouts import RolloutModel
+from keras_vit.inspection.rollouts import rollout_model
 from keras_vit.preprocessing import Preprocessing
 
 from .formats import PIXELS
@@ -70,7 +70,7 @@ def exported_model(
         values = images = keras.Input(shape, dtype="float32", name="images")
     further = {}
     if attention:
-        scores, further["attention"] = RolloutModel(model)(values)
+        scores, further["attention"] = rollout_model(model)(values)
     else:
         scores = model(values)
     probabilities = ops.cast(scores, "float32")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
 import keras
 import numpy as np
@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 
     ModelLike: TypeAlias = keras.Model | Classifier
 
-QUERIES = ("token", "patches")
-
 
 def attention_by_layer(model: ModelLike, images: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the attention probabilities of a model, one layer at a time.
 
-    Equation 7 of the paper, before dropout, as the model's own blocks compute it. Memory
-    holds the probabilities of one layer, and the model's head does not run.
+    Equation 7 of the paper, before dropout, as the model's own blocks compute it. Each block runs
+    twice, so that memory holds the probabilities of one layer; the model's head does not run.
 
     Args:
         model: A functional `keras.Model` of the package, or a `Classifier`.
@@ -47,16 +45,16 @@ def attention_by_layer(model: ModelLike, images: np.ndarray) -> Iterator[tuple[s
             "rows and columns"
         )
     images = keras.ops.convert_to_tensor(images, dtype=model.inputs[0].dtype)
-
-    def call(operation, args, kwargs):
-        if not isinstance(operation, EncoderBlock):
-            return operation(*args, **kwargs), None
-        outputs, attention = operation(*args, **kwargs, return_attention=True)
-        return outputs, (operation.name, keras.ops.convert_to_numpy(attention))
-
-    yield from run_by_operation(
-        model, images, lambda operation: isinstance(operation, EncoderBlock), call
-    )
+    blocks = [operation for operation in model.operations if isinstance(operation, EncoderBlock)]
+    inputs = keras.Model(model.input, {block.name: block.input for block in blocks})(images)
+    for block in blocks:
+        tokens, *others = keras.tree.flatten(inputs[block.name])
+        patches = others[0] if others else None
+        # Not in a variable, which would keep it during the next block.
+        yield (
+            block.name,
+            keras.ops.convert_to_numpy(block(tokens, patches=patches, return_attention=True)[1]),
+        )
 
 
 def attention_maps(model: ModelLike, images: np.ndarray) -> list[np.ndarray]:
@@ -83,7 +81,7 @@ def attention_maps(model: ModelLike, images: np.ndarray) -> list[np.ndarray]:
 
 
 def has_rollout(model: keras.Model) -> bool:
-    """Returns whether a model has attention over all tokens, as `RolloutModel` needs."""
+    """Returns whether a model has attention over all tokens, as a rollout needs."""
     kinds = {type(operation) for operation in model.operations}
     return any(issubclass(kind, EncoderBlock) for kind in kinds) and SplitLines not in kinds
 
@@ -145,38 +143,18 @@ class TokenLayout:
     num_prefix_tokens: int
     has_class_token: bool
 
-    def query(self, name: str | None) -> str:
-        """Returns a query: "token" for the class token, "patches" for the mean over patches.
-
-        Args:
-            name: One of the two; by default the class token if the model has one.
-
-        Raises:
-            ValueError: If it is neither, or "token" for a model without a class token.
-        """
-        if name is None:
-            return "token" if self.has_class_token else "patches"
-        allowed = QUERIES if self.has_class_token else QUERIES[1:]
-        if name not in allowed:
-            raise ValueError(
-                f"query must be one of {allowed}: token is of models with a class token. "
-                f"Received: query={name!r}"
-            )
-        return name
-
-    def as_map(self, weights: np.ndarray, query: str | None = None) -> np.ndarray:
-        """Returns the attention of a query to each patch.
+    def as_map(self, weights: np.ndarray) -> np.ndarray:
+        """Returns the attention to each patch, of the class token or else the mean over patches.
 
         Args:
             weights: `(..., P + N, P + N)`, a row for each query.
-            query: See the method `query`.
 
         Returns:
             An array `(..., down, across)`. Its sum is below one by the attention to prefix
             tokens.
         """
         first = self.num_prefix_tokens
-        if self.query(query) == "token":
+        if self.has_class_token:
             row = weights[..., 0, first:].copy()  # A copy, so that the other weights can be freed.
         else:
             row = weights[..., first:, first:].mean(axis=-2)
@@ -219,57 +197,3 @@ def token_layout(model: ModelLike, image_size: tuple[int, int] | None = None) ->
 def keras_model(model: ModelLike) -> keras.Model:
     """Returns the `keras.Model` of a `Classifier`, or the model itself."""
     return model if hasattr(model, "layers") else model.model
-
-
-def run_by_operation(
-    model: keras.Model, images: np.ndarray, wanted: Callable, call: Callable
-) -> Iterator[Any]:
-    """Runs a functional model one operation at a time, up to the last wanted operation.
-
-    The graph is read from the model's config, as `from_config` does, so the model is not
-    changed.
-
-    Args:
-        model: A functional model with one input.
-        images: Its input.
-        wanted: A function `(operation)` that returns whether its result is yielded.
-        call: A function `(operation, args, kwargs)` that runs an operation and returns its
-            output and the result to yield.
-
-    Yields:
-        The results of the wanted operations, in the order of the graph.
-    """
-    config = model.get_config()
-    operations = {operation.name: operation for operation in model.operations}
-    calls = {
-        (layer["name"], index): (node["args"], node["kwargs"])
-        for layer in config["layers"]
-        for index, node in enumerate(layer["inbound_nodes"])
-    }
-    (name,) = [layer.name for layer in model.layers if isinstance(layer, keras.layers.InputLayer)]
-    values, results = {(name, 0): [images]}, {}
-
-    def outputs_of(key):
-        if key not in values:
-            args, kwargs = filled(calls[key])
-            outputs, results[key] = call(operations[key[0]], args, kwargs)
-            values[key] = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-        return values[key]
-
-    def filled(argument):
-        """Returns an argument of the config with values in place of its tensors."""
-        if isinstance(argument, dict):
-            if argument.get("class_name") == "__keras_tensor__":
-                source, index, output = argument["config"]["keras_history"]
-                return outputs_of((source, index))[output]
-            if "class_name" in argument:
-                return keras.saving.deserialize_keras_object(argument)
-            return {name: filled(value) for name, value in argument.items()}
-        if isinstance(argument, (list, tuple)):
-            return type(argument)(filled(value) for value in argument)
-        return argument
-
-    for key in calls:
-        if wanted(operations[key[0]]):
-            outputs_of(key)
-            yield results.pop(key)

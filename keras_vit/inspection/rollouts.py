@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -12,7 +12,6 @@ from keras import ops
 from keras_vit.inspection.attention_probabilities import (
     attention_of_batches,
     has_rollout,
-    run_by_operation,
     token_layout,
 )
 from keras_vit.layers import EncoderBlock
@@ -54,16 +53,14 @@ def rollout(attention: Iterable[np.ndarray]) -> np.ndarray:
     return result
 
 
-def attention_rollout(
-    model: ModelLike, images: np.ndarray, *, query: str | None = None, batch_size: int = 8
-) -> np.ndarray:
-    """Returns the Attention Rollout from a query to the patches of images.
+def attention_rollout(model: ModelLike, images: np.ndarray, *, batch_size: int = 8) -> np.ndarray:
+    """Returns the Attention Rollout to the patches of images.
+
+    It is that from the class token, or the mean over patches of a model without one.
 
     Args:
         model: A functional `keras.Model` of the package, or a `Classifier`.
         images: `(B, H, W, C)`, preprocessed.
-        query: "token" for the class token, "patches" for the mean over patches, which a
-            model with global pooling classifies; by default the class token if there is one.
         batch_size: Images that run at once.
 
     Returns:
@@ -71,86 +68,68 @@ def attention_rollout(
         of prefix tokens are left out.
 
     Raises:
-        ValueError: If the model has no attention or no such query, or the images do not
-            have its size.
+        ValueError: If the model has no attention, or the images do not have its size.
     """
     maps = []
     for layout, by_layer in attention_of_batches(model, images, batch_size):
-        layout.query(query)  # Raises before anything runs.
-        maps.append(layout.as_map(rollout(by_layer), query))
+        maps.append(layout.as_map(rollout(by_layer)))
     return np.concatenate(maps)
 
 
-class RolloutModel(keras.layers.Layer):
-    """A model that also gives its Attention Rollout, as a part of another model's graph.
+class _WithAttention(keras.layers.Layer):
+    """A block with its attention: in Keras all calls of one layer have equally many outputs."""
 
-    The query is the default one of `attention_rollout`, which gives the same numbers. It uses the
-    model's layers. (A functional model cannot share them: in Keras, calls of one layer must have
-    equally many outputs.)
+    def __init__(self, block: EncoderBlock):
+        super().__init__(name=block.name, dtype=block.dtype_policy)
+        self.block = block
+
+    def call(self, tokens, patches=None):
+        return self.block(tokens, patches=patches, return_attention=True)
+
+    def compute_output_spec(self, tokens, patches=None):
+        return self.block.compute_output_spec(tokens, return_attention=True)
+
+
+def rollout_model(model: keras.Model) -> keras.Model:
+    """Returns a model of the same layers that also gives its Attention Rollout, in its graph.
+
+    Its outputs are the model's and the shares of each patch, `(B, down, across)` float32, the
+    numbers of `attention_rollout`.
 
     Args:
         model: A functional model of the package with attention over all tokens.
-        also: Further tensors of the model's graph.
-
-    Input shape:
-        `(B, H, W, C)`: preprocessed images.
-
-    Output shape:
-        The model's output, `(B, down, across)` float32, the share of each patch, and the further
-        tensors.
 
     Raises:
         ValueError: If the model has no attention, or attends along lines (Axial-ViT).
     """
-
-    def __init__(self, model: keras.Model, also: Sequence[Any] = (), **kwargs):
-        super().__init__(**kwargs)
-        if not has_rollout(model):
-            raise ValueError(
-                "The model must attend over all tokens. "
-                f"Received: {model.name}, with attention along lines or none"
-            )
-        self.model, self.also = model, tuple(also)
-        self.layout = token_layout(model)
-
-    def call(self, images):
-        operations = self.model.operations  # In the order of the graph.
-        others = [next(o.name for o in operations if o.output is x) for x in self.also]
-        names = [*others, operations[-1].name]
-        values = {}
-
-        def call(operation, args, kwargs):
-            if isinstance(operation, EncoderBlock):
-                return operation(*args, **kwargs, return_attention=True)
-            values[operation.name] = operation(*args, **kwargs)
-            return values[operation.name], None
-
-        def wanted(operation):
-            return isinstance(operation, EncoderBlock) or operation.name in names
-
-        kept = run_by_operation(self.model, images, wanted, call)
-        attention = [probabilities for probabilities in kept if probabilities is not None]
-        result: Any = None
-        for probabilities in attention:
-            mixed = ops.mean(ops.cast(probabilities, "float32"), axis=1)
-            mixed = (mixed + ops.eye(mixed.shape[-1])) / 2  # Rows of attention sum to one.
-            result = mixed if result is None else ops.matmul(mixed, result)
-        first = self.layout.num_prefix_tokens
-        if self.layout.query(None) == "token":
-            row = result[:, 0, first:]
-        else:
-            row = ops.mean(result[:, first:, first:], axis=1)
-        *others, outputs = (values[name] for name in names)
-        return outputs, ops.reshape(row, (-1, *self.layout.grid)), *others
-
-    def compute_output_spec(self, images):
-        batch = images.shape[:1]
-        outputs = self.model.outputs[0]
-        return (
-            keras.KerasTensor((*batch, *outputs.shape[1:]), outputs.dtype),
-            keras.KerasTensor((*batch, *self.layout.grid), "float32"),
-            *(keras.KerasTensor((*batch, *x.shape[1:]), x.dtype) for x in self.also),
+    if not has_rollout(model):
+        raise ValueError(
+            "The model must attend over all tokens. "
+            f"Received: {model.name}, with attention along lines or none"
         )
+    by_layer = []
+
+    def call(operation, *args, **kwargs):
+        if not isinstance(operation, EncoderBlock):
+            return operation(*args, **kwargs)
+        tokens, attention = _WithAttention(operation)(*args, **kwargs)
+        by_layer.append(attention)
+        return tokens
+
+    same = keras.models.clone_model(model, clone_function=lambda kept: kept, call_function=call)
+    result: Any = None
+    for attention in by_layer:
+        mixed = ops.mean(ops.cast(attention, "float32"), axis=1)
+        # Rows of attention sum to one. A constant of NumPy becomes one of any exported graph.
+        mixed = (mixed + np.eye(mixed.shape[-1], dtype="float32")) / 2
+        result = mixed if result is None else ops.matmul(mixed, result)
+    layout = token_layout(model)
+    first = layout.num_prefix_tokens
+    if layout.has_class_token:
+        row = result[:, 0, first:]
+    else:
+        row = ops.mean(result[:, first:, first:], axis=1)
+    return keras.Model(same.input, [same.outputs[0], ops.reshape(row, (-1, *layout.grid))])
 
 
 def draw_rollout(

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_vit import inspection
-from keras_vit.inspection.rollouts import RolloutModel, over_pixels
+from keras_vit.inspection.rollouts import over_pixels, rollout_model
 from makers import tiny_config
 
 TINY = tiny_config(depth=2)
@@ -34,14 +34,10 @@ def test_the_query_of_a_rollout_is_the_class_token_or_the_mean_over_patches(
     product = inspection.rollout(inspection.attention_maps(model, batch))
     found = inspection.attention_rollout(model, batch, batch_size=1)
     np.testing.assert_allclose(found, product[:, 0, 1:].reshape(2, 2, 3), atol=1e-7)
-    found = inspection.attention_rollout(model, batch, query="patches")
-    np.testing.assert_allclose(found, product[:, 1:, 1:].mean(1).reshape(2, 2, 3), atol=1e-7)
     without = random_model(tiny_config(classifier="gap"))
     product = inspection.rollout(inspection.attention_maps(without, batch))
     found = inspection.attention_rollout(without, batch)
     np.testing.assert_allclose(found, product.mean(1).reshape(2, 2, 3), atol=1e-7)
-    with pytest.raises(ValueError, match="class token"):
-        inspection.attention_rollout(without, batch, query="token")
 
 
 def test_a_map_covers_the_region_that_the_model_received():
@@ -56,7 +52,7 @@ def test_a_map_covers_the_region_that_the_model_received():
 def test_a_model_with_relative_positions_has_the_rollout_in_its_graph(random_model, random_images):
     model = random_model(tiny_config(depth=2, position_embedding="relative"))
     batch = random_images()
-    scores, attention = RolloutModel(model)(batch)
+    scores, attention = rollout_model(model)(batch)
     np.testing.assert_allclose(scores, model(batch), atol=1e-6)
     np.testing.assert_allclose(attention, inspection.attention_rollout(model, batch), atol=1e-6)
 
