@@ -23,7 +23,7 @@ from keras_vit.utils.fields import (
     without_tilde,
 )
 from keras_vit.utils.files import check_writable, named_disk_errors
-from keras_vit.utils.nearest_names import near_names, nearest_names, our_word
+from keras_vit.utils.nearest_names import near_names, nearest_names
 from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
 from keras_vit.utils.safe_text import safe_output
 
@@ -103,8 +103,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     called = next((word for word in argv if word in COMMANDS), None)
     if called is None and not argv[0].startswith("-"):
-        ours = our_word(argv[0], COMMANDS)
-        near = f"It is {ours} here" if ours else nearest_names(argv[0], COMMANDS, 0.6)
+        near = nearest_names(argv[0], COMMANDS, 0.6)
         parser.error(f"no such command: {argv[0]!r}. {near}")
     for name, summary in COMMANDS.items():
         if name == called:
@@ -147,9 +146,7 @@ def unknown_arguments(unknown: Sequence[str], flags: Mapping[str, str]) -> str:
     for word in [word for word in unknown if word.startswith("-")] or unknown[:1]:
         flag = word.partition("=")[0]
         text = f"unrecognized argument: {flag}"
-        if ours := our_word(flag, flags):
-            text += f", here it is {flags[ours]}"
-        elif near := near_names(flag, list(flags.values()), 0.7):
+        if near := near_names(flag, list(flags.values()), 0.7):
             text += f", the nearest: {', '.join(near)}"
         texts.append(text)
     return "; ".join(texts)

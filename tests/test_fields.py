@@ -8,8 +8,6 @@ import os
 
 import pytest
 
-from keras_vit.configs import ViTConfig
-from keras_vit.training.settings import FineTuning
 from keras_vit.utils.fields import (
     AT_LEAST_1,
     REQUIRED,
@@ -89,19 +87,6 @@ def test_help_has_defaults_units_and_groups():
     assert "the filter: --radius PIXELS of the filter (default: 2.0)" in text
     assert "--limit N of bytes (default: none)" in text
     assert "channels (default: red blue)" in text
-
-
-@pytest.mark.parametrize(
-    ("settings_type", "name", "ours"),
-    [(ViTConfig, "embed_dim", "width"), (FineTuning, "lr", "learning_rate")],
-)
-def test_an_argument_of_another_library_is_named_as_it_is_here(settings_type, name, ours):
-    with pytest.raises(
-        TypeError, match=f"{settings_type.__name__} has no {name}, here it is {ours}"
-    ):
-        settings_type(**{name: 1})
-    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
-        settings_type(colour=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

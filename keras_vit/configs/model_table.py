@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 from keras_vit.configs.blocks import TRAINING_FIELDS, UNSEEN_BLOCK_FIELDS, BlockConfig
 from keras_vit.configs.resnet_configs import AxialResNetConfig, BiTConfig, PoolingStem, ResNetStem
 from keras_vit.configs.vit_configs import AxialConfig, ViTConfig
-from keras_vit.utils.nearest_names import nearest_names, our_name
+from keras_vit.utils.nearest_names import near_names, nearest_names
 
 # Layers that end in class scores. With DeiT's distillation token there are two linear layers,
 # the class token's first, and "predictions" is the mean of their logits without weights.
@@ -213,9 +213,9 @@ def argument_errors(names: Iterable[str], kind: type) -> str:
     """
     fields = {field.name for field in dataclasses.fields(kind)}
     unknown = sorted(set(names) - fields)
-    called = [(name, our) for name in unknown if (our := our_name(name, fields | _BUILD_ARGUMENTS))]
+    near = [(name, near_names(name, fields | _BUILD_ARGUMENTS, 0.75)) for name in unknown]
     allowed = f"Only fields of {kind.__name__} can be changed: {sorted(fields)}"
-    reason = "; ".join(f"{name} is called {our} here" for name, our in called) or allowed
+    reason = "; ".join(f"{name} is called {our[0]} here" for name, our in near if our) or allowed
     return f"{reason}. Received: {', '.join(unknown)}" if unknown else ""
 
 

@@ -15,7 +15,6 @@ from keras_vit.configs.blocks import (
 )
 from keras_vit.configs.position_resize import PositionRule
 from keras_vit.configs.resnet_configs import PoolingStem, ResNetStem, cells
-from keras_vit.utils.nearest_names import with_hints
 
 HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]
 FinalNorm = Literal["tokens", "pooled", "none"]
@@ -23,7 +22,6 @@ PositionKind = Literal["none", "learned_1d", "learned_2d", "relative"]
 PositionPlace = Literal["input", "every_block", "every_block_shared"]
 
 
-@with_hints
 @dataclasses.dataclass(frozen=True)
 class ViTConfig:
     """A Vision Transformer; paper, Table 1 and equations 1 to 4.

@@ -31,8 +31,6 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from keras_vit.utils.nearest_names import Class, with_hints
-
 
 class DataclassInstance(Protocol):
     """An instance of any dataclass, to a type checker."""
@@ -51,6 +49,7 @@ NOT_NEGATIVE = ("at least 0", lambda value: value >= 0)
 SHARE = ("in [0, 1)", lambda value: 0 <= value < 1)
 
 Value = TypeVar("Value")
+Class = TypeVar("Class", bound=type)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +185,7 @@ def documented(settings_type: Class) -> Class:
     rules = [f"        {rule.text}." for rule in getattr(settings_type, "RULES", ())]
     rules = ["", "    Rules:", *rules] if rules else []
     settings_type.__doc__ = "\n".join([text, "", "    Args:", *lines, *rules, "    "])
-    return with_hints(settings_type)
+    return settings_type
 
 
 def check_fields(settings: DataclassInstance) -> None:

@@ -112,9 +112,6 @@ def test_input_tensor_keeps_the_layers_before_it():
         ({"input_shape": 224}, r"\(height, width, channels\), .* Received: 224$"),
         ({"wings": 3}, "Only fields of ViTConfig can be changed"),
         ({"num_classes": 3}, "^num_classes is called classes here. Received: num_classes$"),
-        ({"pretrained": True}, "^pretrained is called weights here. Received: pretrained$"),
-        ({"img_size": 224}, "img_size is called input_shape here"),
-        ({"hidden_size": 8, "num_layers": 1}, "width here; num_layers is called depth here"),
         ({"num_heads": 3}, "heads must divide the width"),
         ({"dropout_rate": 1.5}, r"dropout_rate must be in \[0, 1\)"),
         ({"gelu": "erf"}, "gelu must be one of"),
@@ -196,11 +193,6 @@ def test_names_of_other_libraries_are_answered(name, answer):
 def test_a_slip_in_an_argument_is_answered(wrong, right):
     with pytest.raises(ValueError, match=f"{right}.*Received"):
         keras_vit.build(**wrong)
-
-
-def test_a_slip_in_a_field_of_a_config_is_answered():
-    with pytest.raises(TypeError, match="ViTConfig has no glu, here it is gelu"):
-        keras_vit.ViTConfig(8, 16, 1, 16, 2, glu="exact")
 
 
 @pytest.mark.filterwarnings("ignore:.*legacy:UserWarning")

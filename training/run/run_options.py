@@ -9,7 +9,6 @@ from typing import Any
 
 from keras_vit.training.data.spec import Data, DataSpec, data_spec
 from keras_vit.utils.fields import REQUIRED, documented, setting
-from keras_vit.utils.nearest_names import our_word
 
 
 @documented
@@ -71,9 +70,8 @@ def run_arguments(
         {field.name for field in dataclasses.fields(kind)} for kind in (RunOptions, settings_type)
     )
     unknown = set(options) - of_run - {field.name for field in dataclasses.fields(DataSpec)}
-    meant = {name if name in of_settings else our_word(name, of_settings) for name in unknown}
-    if meant := meant - {None}:
-        given = ", ".join(f"{name}=..." for name in sorted(filter(None, meant)))
+    if meant := unknown & of_settings:
+        given = ", ".join(f"{name}=..." for name in sorted(meant))
         raise TypeError(
             f"{settings_type.__name__}({given}) is the third argument. "
             f"Received: {', '.join(sorted(unknown))}"
