@@ -7,7 +7,7 @@ import pathlib
 
 from keras_vit.commands import Command
 from keras_vit.training.data.spec import DataSpec, check_output
-from keras_vit.utils.fields import NOT_NEGATIVE, POSITIVE, REQUIRED, part, setting
+from keras_vit.utils.fields import NOT_NEGATIVE, REQUIRED, part, setting
 from keras_vit.utils.files import SKIPPED, write_csv
 
 
@@ -17,7 +17,6 @@ class RecordsCommand(Command):
 
     data: DataSpec = part(DataSpec, without=("split_seed",))
     output: str = setting(REQUIRED, "a new folder to write", unit="DIR")
-    shard_size: float = setting(128, "MiB at which a file is closed", unit="MIB", limits=POSITIVE)
     seed: int = setting(0, "seed of the order and of the test images", limits=NOT_NEGATIVE)
 
     def run(self) -> None:
@@ -29,13 +28,7 @@ class RecordsCommand(Command):
         source = open_source(dataclasses.replace(self.data, split_seed=self.seed))
         for line in (*source.notes, *describe_skipped(source.skipped)):
             print(line)
-        written = write_records(
-            source,
-            self.output,
-            seed=self.seed,
-            shard_mebibytes=self.shard_size,
-            progress=True,
-        )
+        written = write_records(source, self.output, seed=self.seed, progress=True)
         if source.skipped:
             path = pathlib.Path(self.output, SKIPPED)
             write_csv(path, [("path", "reason"), *source.skipped])

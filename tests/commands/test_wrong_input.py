@@ -77,7 +77,6 @@ ROWS = [
     ("recipes CIFAR", "CIFAR-10, CIFAR-100"),
     ("records --data {colors} --output {tmp}/one", "new or empty"),
     ("records --data {tmp}/none --output {tmp}/out", "folder"),
-    ("records --data {colors} --output {tmp}/out --shard-size 0", "shard_size must be positive"),
     ("records --data {colors} --output {tmp}/out --seed -1", "seed must be at least 0"),
     ("records --data {colors} --output {colors}/out", IN_DATA),
     ("sweep --weights {tiny} --data {colors} --output {colors}/out", IN_DATA),

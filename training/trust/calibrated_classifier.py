@@ -14,7 +14,6 @@ from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import write_model
 from keras_vit.description.recipe import Recipe
-from keras_vit.description.without_paths import is_place
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.opening import open_classifier
 from keras_vit.training.data import open_source
@@ -36,7 +35,6 @@ from keras_vit.utils.files import (
 from .calibration_bound import (
     check_counts,
     find_decision,
-    recognises_strange,
     with_section,
 )
 
@@ -76,7 +74,7 @@ def calibrate(
         split: The calibration images: a part of the run or of the data; by default
             "calibration" if there is one, else as for `evaluate_classifier`.
         training_data: The data that the run trained on, by which strange images are recognised;
-            needed where they are neither in `data` nor found where the run read them.
+            needed where they are not in `data`.
         batch_size: Images in a batch; does not change the results.
         progress: Whether to show a line with the rate and the time left.
         log: Receives the lines of the result.
@@ -103,10 +101,10 @@ def calibrate(
     scores = compute_scores(plain, images.examples, preprocessing, unreadable=[], **options)
     if images.trained is None:
         log(
-            "strange no training images are found, so strange images are not recognised: "
+            "strange the data have no training images, so strange images are not recognised: "
             "--training-data DATA (training_data=) gives the data of the run"
         )
-    elif recognises_strange(len(scores), settings):
+    else:
         trained = compute_scores(plain, images.trained, preprocessing, unreadable=[], **options)
         training_features = trained.features
     decision = find_decision(labels, scores, training_features, settings, grouped=images.grouped)
@@ -189,38 +187,20 @@ def calibration_images(
         trained = _trained_on(classifier, data_spec(training_data))
     else:
         trained = _trained_in(images.source.splits, images.record)
-        if trained is None or trained is images.examples:
-            trained = _training_images_of_run(classifier, spec)
+        if trained is images.examples:
+            trained = None
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
     return CalibrationImages(
         examples.relabelled(numbers), None if trained is None else spaced(trained), grouped
     )
 
 
-def _training_images_of_run(classifier, spec):
-    """Returns the images that a run trained on, where it read them.
-
-    That is in the working folder, beside the classifier or beside other data. None if they are not
-    there.
-    """
-    recipe = Recipe.from_json(classifier.recipe)
-    beside_data = os.path.dirname(os.path.abspath(str(spec.name)))
-    for folder in ("", *classifier.folder.absolute().parents, beside_data):
-        path = os.path.join(folder, recipe.data_name)
-        if is_place(recipe, path):
-            try:
-                return _trained_on(classifier, DataSpec(path), download=False)
-            except (OSError, ValueError):  # They are gone, or others.
-                return None
-    return None
-
-
-def _trained_on(classifier, data, **how):
+def _trained_on(classifier, data):
     """Returns the images in data that a run trained on."""
     record = SplitRecord.read(classifier.folder)
     recipe = Recipe.from_json(classifier.recipe)
     spec = spec_of_run(recipe, data) or dataclasses.replace(data, holdout=0.0)
-    splits = open_source(spec, verify=False, recorded=record is not None, **how).splits
+    splits = open_source(spec, verify=False, recorded=record is not None).splits
     trained = _trained_in(splits, record)
     if trained is None and record is not None:
         raise ValueError(

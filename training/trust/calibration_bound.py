@@ -215,11 +215,6 @@ def find_decision(
     )
 
 
-def recognises_strange(count: int, settings: DecisionSettings) -> bool:
-    """Returns whether so many calibration images are enough for a limit of the leverage."""
-    return count_within(settings.strange, count - _num_choosing(count) + 1) >= 1
-
-
 def _num_choosing(count):
     """How many of the calibration images choose the temperature and the candidates."""
     return min(int(count * CHOOSING_SHARE), MAX_CHOOSING)
