@@ -10,14 +10,16 @@ Sides: `ours` (JAX), `ours-plain` (without cuDNN's attention), `ours-torch`, `ke
 `timm`, `timm-reduce-overhead`, `timm-max-autotune` (modes of `torch.compile`), `timm-eager`,
 `bigvision` (needs flax, and big_vision's models on the path). A side that is not installed is
 left out.
-Jobs: `infer:B`, `train:B` (a step), `fit:B` (`Trainer.fit` from the device; `host:B` from the
-memory of the host), `predict:B` (from the host), each with `:384` for another size; and
-`finetune:B`, the command on JPEG files of 500 x 375 pixels, which needs TensorFlow.
+Jobs: `infer:B`, `train:B` (Keras's own step), `fit:B` (`Trainer.fit` from the device; `host:B`
+from the memory of the host), `predict:B` (from the host), each with `:384` for another size;
+and `finetune:B`, the command on JPEG files of 500 x 375 pixels, which needs TensorFlow.
 `--profile` sums the kernels of the first `train` cell of JAX by name.
 """
 
 import argparse
 import collections
+import concurrent.futures
+import csv
 import glob
 import gzip
 import importlib.util
@@ -31,11 +33,14 @@ import tempfile
 import time
 
 import numpy as np
+from gpu_training import COMMAND, write_weights
 
 SIDES = ("ours", "ours-plain", "ours-torch", "kerashub", "timm", "timm-reduce-overhead")
 MORE_SIDES = ("timm-max-autotune", "timm-eager", "bigvision")
 JOBS = ("infer:256", "infer:1", "train:256", "fit:256", "host:256", "predict:256", "infer:256:384")
 NEEDS = {"ours": "jax", "kerashub": "keras_hub", "timm": "timm", "bigvision": "big_vision"}
+# Steps in a call of `fit`, whose start and end take a tenth of a second.
+STEPS = 100
 # What only this project's trainer does.
 OURS_ONLY = ("fit", "host", "predict", "finetune")
 
@@ -68,7 +73,7 @@ def summary(rates):
 def repeated(run, images):
     """Returns the rate of a call that is done when it returns."""
     rates = []
-    for _ in range(4):  # The first one compiles.
+    for _ in range(3):  # The first one compiles.
         start = time.perf_counter()
         run()
         rates.append(images / (time.perf_counter() - start))
@@ -146,8 +151,8 @@ def on_jax(side, job, images, labels, profile):
                 while True:
                     yield pair
 
-            fit = lambda: trainer.fit(batches(), steps_per_epoch=40, verbose=0)  # noqa: E731
-            found = repeated(fit, 40 * batch)
+            fit = lambda: trainer.fit(batches(), steps_per_epoch=STEPS, verbose=0)  # noqa: E731
+            found = repeated(fit, STEPS * batch)
     memory = jax.local_devices()[0].memory_stats()
     return found | {"peak_gb": memory and round(memory["peak_bytes_in_use"] / 1e9, 2)}
 
@@ -259,38 +264,55 @@ def in_big_vision(job, images, labels):
     return timed(run, lambda: jax.block_until_ready(kept), len(images))
 
 
-def finetune(batch, classes=10, images=4096):
-    """The command from JPEG files, without the steps that compile."""
+def write_photos(folder, source, classes=10, images=2048):
+    """Writes JPEG files of 500 x 375 pixels: crops of photos in a folder, or smooth noise."""
     from PIL import Image
 
-    with tempfile.TemporaryDirectory() as folder:
-        rng = np.random.default_rng(0)
-        for number in range(images):
+    photos = sorted(pathlib.Path(source).glob("*/*")) if source else []
+
+    def write(number):
+        rng = np.random.default_rng(number)
+        if photos:
+            path = photos[number % len(photos)]
+            name, image = path.parent.name, Image.open(path).convert("RGB")
+            left, top = (int(rng.integers(0, room + 1)) for room in _room(image))
+            image = image.crop((left, top, left + 500, top + 375))
+        else:
+            name = f"class_{number % classes}"
             pixels = rng.integers(0, 256, (24, 32, 3), "uint8")
-            path = pathlib.Path(folder, "photos", f"class_{number % classes}", f"{number}.jpg")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).resize((500, 375), Image.Resampling.BICUBIC).save(path)
-        command = [*(sys.executable, "-m", "keras_vit", "finetune", "--model", "ViT-B/16")]
-        command += [
-            "--data",
-            f"{folder}/photos",
-            "--output",
-            f"{folder}/run",
-            "--image-size",
-            "224",
-        ]
-        command += ["--steps", "200", "--batch-size", str(batch), "--evaluate-every", "200"]
-        subprocess.run([*command, "--validation", "0.02"], check=True, stdout=sys.stderr)
-        lines = pathlib.Path(folder, "run", "history.csv").read_text().splitlines()
-    rows = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[2:]]
-    return summary([float(row["images_per_second"]) for row in rows])
+            image = Image.fromarray(pixels).resize((500, 375), Image.Resampling.BICUBIC)
+        place = pathlib.Path(folder, name)
+        place.mkdir(parents=True, exist_ok=True)
+        image.save(place / f"{number}.jpg", quality=90)
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        list(pool.map(write, range(images)))
 
 
-def cell(side, job, batch, size, profile):
+def _room(image):
+    return image.width - 500, image.height - 375
+
+
+def finetune(batch, size, source):
+    """The command from JPEG files, without the steps that compile."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place)
+        write_photos(folder / "photos", source)
+        weights = write_weights("ViT-B/16", 224, folder / "weights.npz")
+        command = [*COMMAND, "finetune", "--data", folder / "photos", "--weights", weights]
+        command += ["--output", folder / "run", "--image-size", size, "--batch-size", batch]
+        command += ["--steps", 160, "--evaluate-every", 40, "--validation", "0.02"]
+        subprocess.run([*map(str, command)], check=True, stdout=sys.stderr)
+        with open(folder / "run" / "history.csv") as file:
+            rows = list(csv.DictReader(file))
+    return summary([float(row["images_per_second"]) for row in rows[1:]])
+
+
+def cell(side, job, batch, size, profile, photos):
     """Returns what a separate process measures."""
     os.environ["KERAS_BACKEND"] = "torch" if side == "ours-torch" else "jax"
     if job == "finetune":
-        return finetune(batch)
+        return finetune(batch, size, photos)
     images = np.random.default_rng(0).uniform(-1, 1, (batch, size, size, 3)).astype("float32")
     labels = np.arange(batch) % 1000
     if side == "ours-torch":
@@ -309,12 +331,14 @@ def main():
     parser.add_argument("--jobs", nargs="+", default=JOBS)
     parser.add_argument("--seconds", type=float, default=300, help="limit of a cell")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--photos", help="folder of CLASS/* from which finetune takes crops")
     parser.add_argument("--cell", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.cell:
         job, batch, *size = arguments.jobs[0].split(":")
         side, size = arguments.sides[0], int(size[0]) if size else 224
-        print(json.dumps(cell(side, job, int(batch), size, arguments.profile)), flush=True)
+        found = cell(side, job, int(batch), size, arguments.profile, arguments.photos)
+        print(json.dumps(found), flush=True)
         return
     table, profile = collections.defaultdict(dict), arguments.profile
     for job in arguments.jobs:
@@ -327,6 +351,7 @@ def main():
             command = [sys.executable, __file__, "--cell", "--sides", side, "--jobs", job]
             profiled = profile and side == "ours" and job.startswith("train")
             command += ["--profile"] * profiled
+            command += ["--photos", arguments.photos] if arguments.photos else []
             try:
                 done = subprocess.run(
                     command, capture_output=True, text=True, timeout=arguments.seconds
