@@ -157,7 +157,7 @@ def test_the_line_names_classes_that_are_confused(report):
 
 def test_the_line_of_copies_states_the_bound_and_a_fixed_frame(report):
     fixed = dataclasses.replace(report, fixed=1234)
-    assert "(each photo compared with its 10 nearest)" in dict(report.lines())["copies"]
+    assert "(each photo compared with its 12 nearest)" in dict(report.lines())["copies"]
     assert "1,234 look like many others, as from a fixed camera" in dict(fixed.lines())["copies"]
 
 

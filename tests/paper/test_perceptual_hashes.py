@@ -1,9 +1,12 @@
+import io
+
 import numpy as np
 import perceptual_hashes as fingerprints
 import pytest
 from perceptual_hashes import DuplicateIndex, fingerprint
 from PIL import Image, ImageEnhance, ImageOps
 
+from keras_vit.training.trust.copies import find_copies, photo_print
 from makers import encode
 
 SIDE = 61  # Pixels: 7 x 10 images of each photograph of 427 x 640.
@@ -73,6 +76,19 @@ def test_planted_copies_are_found(kind, photographs, index):
     assert found == set(photographs)
     mirrored = {pair.mirrored for pair in pairs if pair.train == pair.test}
     assert mirrored == {kind.startswith("mirrored")}
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_planted_copies_are_found_by_check(kind, photographs):
+    rng = np.random.default_rng(0)
+    copies = [PLANTED[kind](image, rng) for image in photographs.values()]
+    copies = [Image.open(io.BytesIO(copy)).convert("RGB") for copy in copies]
+    prints = [photo_print(image) for image in (*photographs.values(), *copies)]
+    pairs = find_copies(prints, rng.normal(size=(len(prints), 8)).astype("float32")).pairs
+    count = len(photographs)
+    found = {pair.first for pair in pairs if pair.second == pair.first + count}
+    assert found == set(range(count))
+    assert len([pair for pair in pairs if (pair.second - pair.first) % count]) <= 4  # One lawn.
 
 
 def test_different_images_are_not_duplicates(photographs, index):

@@ -179,7 +179,7 @@ class CheckReport:
         if self.fixed:
             compared += (
                 f"; {self.fixed:,} look like many others, as from a fixed camera: of them only "
-                "equal ones are listed and no bursts: --group-by"
+                "near-identical ones are listed and no bursts: --group-by"
             )
         return (
             f"{pairs:,} pairs, {leaks:,} in different parts of the data, {conflicts:,} of the "

@@ -1,9 +1,12 @@
 """Copies of images within labelled images, and images of one burst.
 
-Photos with equal pixels are copies, and so are the nearest photos by features whose thumbnails
-have the same details where they overlap, one of them shifted or mirrored.
+Photos of a fixed camera are alike, whatever they show. So candidates are the nearest by what is
+left of small photos without the mean photo and the first principal components, for each of several
+crops, mirrored or not: at most `CANDIDATES` of each photo. Their crop is refined by least squares
+(Gauss-Newton steps; Lucas and Kanade, 1981), and what is left of both is compared in one frame.
 
-Photos of a fixed camera are alike, whatever they show, so among them only equal pixels are listed.
+Bursts of photos from a fixed camera cannot be distinguished from others. There only pairs are
+listed that differ by no more than JPEG and resizing change a photo.
 """
 
 from __future__ import annotations
@@ -20,17 +23,21 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from keras_vit.training.evaluation.embeddings import nearest
-from keras_vit.training.evaluation.simple_reference import grey_photo
+from keras_vit.training.evaluation.simple_reference import GREY, grey_photo
+from keras_vit.utils.progress import progress_bar
 
 EXACT, NEAR, ALIKE = "exact", "near", "alike"
 
+CROP = 0.05  # Share of each side that a cropped copy may lack.
 THUMBNAIL = 32  # Pixels per side.
-CANDIDATES = 10  # Nearest images of each by features, whose thumbnails are compared.
 
-# On CIFAR-10, crops of one image (28 of 32 pixels) had 0.89 or more, the nearest other images of
-# 500 up to 0.79. Resized, recompressed and mirrored copies have NEAR_CORRELATION or more.
+# Photos that each is compared with by pixels, and `_NEIGHBOURS` by features.
+CANDIDATES = 12
+
+# Two images are alike if one is among the nearest of the other by features, and the details of
+# their thumbnails correlate so far where they overlap, one of them shifted. On CIFAR-10, crops of
+# one image (28 of 32 pixels) had 0.89 or more, the nearest other images of 500 up to 0.79.
 ALIKE_CORRELATION = 0.85
-NEAR_CORRELATION = 0.97
 # A photo is of a fixed camera if its details correlate so far with more than this share of photos,
 # and with more than a burst has. Of solar cells in one frame 95% did with a twentieth, of CIFAR-10
 # one in a thousand.
@@ -38,12 +45,51 @@ _FRAME_CORRELATION = 0.5
 _FRAME_SHARE = 0.05
 _BURST = 10
 _MOST = 0.8  # With more photos of fixed cameras, the others are of such, too.
-_COMPARED = 500  # Photos at most that each is compared with to find fixed cameras.
 
-_AT_ONCE = 256  # Pairs at once.
+_AT_ONCE = 256  # Images or pairs at once.
+_NEIGHBOURS = 10  # Nearest images of each, whose thumbnails are compared.
 _SHIFT = THUMBNAIL // 4  # Pixels, in each direction.
 _LEAST_DETAIL = 100.0  # Sum of squares in the overlap: less is noise of a flat image.
 _DETAILS = (0.7, 3.0)  # Pixels: standard deviations of the Gaussians whose difference is compared.
+
+# Crops: shares that are missing above, below, left and right.
+_WHOLE = (0.0, 0.0, 0.0, 0.0)
+_PLACES = (0.0, CROP / 2, CROP)
+_CROPS = [_WHOLE, (CROP, CROP, CROP, CROP)]
+_CROPS += [(top, CROP - top, left, CROP - left) for top in _PLACES for left in _PLACES]
+_LIMITS = (-0.02, 0.12)  # Shares of a refined crop.
+_SMALL, _COMPONENTS, _LEAST_COSINE = 12, 64, 0.5  # Pixels per side and numbers of candidates.
+_SIDE = 64  # Pixels per side for the difference.
+_FLOOR_OF_FEW = 0.05
+_LEAST_ROUGHLY = 0.6  # Before the last steps.
+_WHITE = 235  # Where some of the pixels of the file are white.
+_MOST_CLIPPED = 0.9  # Share of a photo; one that light made white shows nothing.
+_SAMPLE = 2000  # Photos at most that the mean and the components are of.
+_COMPARED = 500  # Photos at most that each is compared with to find fixed cameras.
+
+
+class _Limits(NamedTuple):
+    """What photos must have in common to be copies.
+
+    Args:
+        side: Pixels per side of what remains without the mean photo and the components.
+        floor: See `_whitening`.
+        remaining: The least correlation of what remains.
+        change: The largest median difference in grey levels, of a pixel of the file.
+    """
+
+    side: int
+    floor: float
+    remaining: float
+    change: float
+
+
+# The correlation is 0.92 or more for changed copies, up to 0.87 for other photos.
+_ANY_FRAME = _Limits(side=16, floor=0.1, remaining=0.91, change=np.inf)
+# Other photos can be as alike as copies, so these must be equal except for what JPEG of quality 50
+# and resizing change: copies of photos of 300 pixels differed by up to 3.1 grey levels and 0.897
+# remained; other photos differed by 3.6, or by 3.1 where 0.87 remained.
+_ONE_FRAME = _Limits(side=32, floor=0.01, remaining=0.89, change=3.3)
 
 
 class Fingerprint(NamedTuple):
@@ -52,12 +98,14 @@ class Fingerprint(NamedTuple):
     Args:
         digest: A hash of the pixels; equal only for equal photos.
         thumbnail: uint8 `(32, 32)`, grey.
-        grey: uint8 `(96, 96)`, for the simple reference.
+        grey: uint8 `(96, 96)`.
+        side: Pixels of the shorter side.
     """
 
     digest: bytes
     thumbnail: np.ndarray
     grey: np.ndarray
+    side: int
 
 
 def photo_print(image: Image.Image) -> Fingerprint:
@@ -65,7 +113,7 @@ def photo_print(image: Image.Image) -> Fingerprint:
     digest = hashlib.blake2b(repr(image.size).encode() + image.tobytes(), digest_size=16)
     grey = grey_photo(image)
     small = grey.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR)
-    return Fingerprint(digest.digest(), np.asarray(small), np.asarray(grey))
+    return Fingerprint(digest.digest(), np.asarray(small), np.asarray(grey), min(image.size))
 
 
 class Copy(NamedTuple):
@@ -74,8 +122,8 @@ class Copy(NamedTuple):
     Args:
         first: The number of an image.
         second: A larger number.
-        kind: "exact" if all pixels are equal, "near" if nearly all details of the thumbnails are,
-            and "alike" if most of them are.
+        kind: "exact" if all pixels are equal, "near" if the pixels are where one is a crop of the
+            other, and "alike" if the features and the details of shifted thumbnails are.
     """
 
     first: int
@@ -88,19 +136,23 @@ class Copies(NamedTuple):
 
     Args:
         pairs: The pairs; of equal images each with the first of them.
-        fixed: Images that are of fixed cameras, among which only equal ones are listed.
+        fixed: Images that are of fixed cameras. Bursts were not looked for among them, and only
+            near-identical ones are listed.
     """
 
     pairs: list[Copy]
     fixed: int
 
 
-def find_copies(fingerprints: Sequence[Fingerprint], features: np.ndarray) -> Copies:
+def find_copies(
+    fingerprints: Sequence[Fingerprint], features: np.ndarray, *, progress: bool = False
+) -> Copies:
     """Returns the pairs of images that are copies of each other, by their numbers.
 
     Args:
         fingerprints: Fingerprints of the N images.
         features: Their features `(N, D)`.
+        progress: Whether to show a line with the rate and the time left.
     """
     firsts: dict[bytes, int] = {}
     kinds: dict[tuple[int, int], str] = {}
@@ -108,55 +160,255 @@ def find_copies(fingerprints: Sequence[Fingerprint], features: np.ndarray) -> Co
         first = firsts.setdefault(image.digest, number)
         if first != number:
             kinds[first, number] = EXACT
-    numbers = np.array(list(firsts.values()))  # One of each content.
-    num_fixed = 0
-    if len(numbers) > 1:
-        thumbnails = np.stack([fingerprints[number].thumbnail for number in numbers])
-        is_fixed = _of_fixed_cameras(thumbnails)
-        num_fixed = int(is_fixed.sum())
-        pairs, correlations = _correlated(thumbnails, features[numbers])
-        is_listed = (correlations >= ALIKE_CORRELATION) & ~is_fixed[pairs].any(axis=1)
-        for (first, second), correlation in zip(
-            np.sort(numbers[pairs[is_listed]], axis=1).tolist(),
-            correlations[is_listed],
-            strict=True,
-        ):
-            kinds[first, second] = NEAR if correlation >= NEAR_CORRELATION else ALIKE
-    return Copies([Copy(*pair, kind) for pair, kind in sorted(kinds.items())], num_fixed)
+    places = np.array(list(firsts.values()))  # One of each content.
+    images = [fingerprints[place] for place in places]
+    if len(images) < 2:
+        return Copies([Copy(*pair, kind) for pair, kind in sorted(kinds.items())], 0)
+    thumbnails = np.stack([image.thumbnail for image in images])
+    is_fixed = _of_fixed_cameras(thumbnails)
+    alike = _alike(thumbnails, features[places])
+    near = _near(images, is_fixed, progress)
+    for kind, pairs in ((NEAR, near), (ALIKE, alike[~is_fixed[alike].any(axis=1)])):
+        for first, second in np.sort(places[pairs], axis=1).tolist():
+            kinds.setdefault((first, second), kind)
+    pairs = [Copy(*pair, kind) for pair, kind in sorted(kinds.items())]
+    return Copies(pairs, int(is_fixed.sum()))
 
 
 def _of_fixed_cameras(thumbnails):
     """Returns whether photos look like many others, or nearly all photos do, bool `(N,)`."""
-    details = _details(thumbnails).reshape(len(thumbnails), -1)
-    details -= details.mean(axis=1, keepdims=True)
-    details /= np.maximum(np.linalg.norm(details, axis=1, keepdims=True), 1)
+    details = _unit(_details(thumbnails))
     compared = np.linspace(0, len(details) - 1, min(len(details), _COMPARED)).astype(int)
     is_like = details @ details[compared].T >= _FRAME_CORRELATION
     is_fixed = is_like.sum(axis=1) > max(_FRAME_SHARE * len(compared), _BURST)
     return is_fixed | (is_fixed.mean() > _MOST)
 
 
-def _correlated(thumbnails, features):
-    """Returns the nearest pairs by features, `(P, 2)`, and the correlation of their details."""
+def _near(images, is_fixed, progress):
+    """Returns pairs of which one photo is a crop of the other, `(P, 2)`."""
+    greys = np.stack([image.grey for image in images])
+    sizes = np.array([image.side for image in images], "float32")
+    pairs, views = _candidates(greys, progress)
+    is_strict = is_fixed[pairs].any(axis=1)
+    near = []
+    with progress_bar(len(pairs), "copies", unit="pairs", disable=not progress) as bar:
+        for limits, own, of_kind in (
+            (_ANY_FRAME, ~is_strict, greys),
+            (_ONE_FRAME, is_strict, greys[is_fixed]),
+        ):
+            if not own.any():
+                continue
+            frames = _Frames(of_kind, limits)
+            for some, view in zip(_parts(pairs[own]), _parts(views[own]), strict=True):
+                photos, others = greys[some.T].astype("float32")
+                mirrored = view >= len(_CROPS)
+                photos[mirrored] = photos[mirrored, :, ::-1]
+                crops = np.array(_CROPS, "float32")[view % len(_CROPS)]
+                change = frames.changes(photos, others, crops)
+                # Noise of a pixel of the file is less in the mean of several.
+                side = np.minimum(*sizes[some.T])
+                near.append(some[change < limits.change / np.maximum(side / _SIDE, 1)])
+                bar.update(len(some))
+    return np.concatenate([np.empty((0, 2), int), *near])
+
+
+def _candidates(greys, progress):
+    """Returns pairs of a photo and one that it may be a crop of, `(P, 2)`, and the view `(P,)`.
+
+    A view is the number of the crop, more by the number of crops for mirrored ones.
+    """
+    count = len(greys)
+    whole = _unit(_cut_all(greys, _WHOLE, _SMALL))
+    mirrored = whole.reshape(count, _SMALL, _SMALL)[:, :, ::-1].reshape(count, -1)
+    crops = []
+    for crop in _CROPS:
+        small = _unit(_cut_all(greys, crop, _SMALL))
+        mean, axes, scales = _whitening(small, 0.1)
+        axes = (axes * scales[:-1])[:, :_COMPONENTS]
+        crops.append([_scaled((part - mean) @ axes) for part in (small, whole, mirrored)])
+    views = [(queries[mirror], own) for mirror in (0, 1) for own, *queries in crops]
+    some_pairs, most = [], min(CANDIDATES, count - 1)
+    with progress_bar(count, "copies", disable=not progress) as bar:
+        for start in range(0, count, _AT_ONCE):
+            rows = slice(start, start + _AT_ONCE)
+            best = np.full((len(greys[rows]), count), -1, "float32")
+            for query, own in views:
+                np.maximum(best, query[rows] @ own.T, out=best)
+            best[np.arange(len(best)), np.arange(start, start + len(best))] = -1
+            top = np.argpartition(-best, most - 1, axis=1)[:, :most]
+            row, column = np.nonzero(np.take_along_axis(best, top, axis=1) >= _LEAST_COSINE)
+            some_pairs.append(np.stack([row + start, top[row, column]], axis=1))
+            bar.update(len(best))
+    pairs = np.concatenate(some_pairs)
+    cosines = [np.einsum("pd,pd->p", query[pairs[:, 0]], own[pairs[:, 1]]) for query, own in views]
+    return pairs, np.argmax(cosines, axis=0)
+
+
+class _Frames:
+    """Photos in the same frame, compared by what remains after the mean and the components.
+
+    Args:
+        greys: uint8 `(N, 96, 96)`; the mean and the components are of 2,000 of them at most.
+        limits: Its side, floor and least correlation are used.
+    """
+
+    def __init__(self, greys, limits):
+        self._limits = limits
+        some = greys[np.linspace(0, len(greys) - 1, min(len(greys), _SAMPLE)).astype(int)]
+        units = _unit(_cut_all(some, _WHOLE, limits.side))
+        self._mean, self._axes, self._scales = _whitening(units, limits.floor)
+        photo = sum(_unit(part.astype("float32")).sum(axis=0) for part in _parts(some)) / len(some)
+        self._photo = 1000 * photo.reshape(GREY, GREY)  # For any contrast.
+
+    def changes(self, photos, others, crops):
+        """Returns by how much photos differ from crops of others `(P, 96, 96)`, float32 `(P,)`.
+
+        It is the median in grey levels; infinite unless what remains is similar.
+        """
+        refined = _refined(photos, others, crops, side=32, steps=4)
+        changes = np.full(len(photos), np.inf, "float32")
+        places = np.flatnonzero(self._remaining(photos, others, refined) >= _LEAST_ROUGHLY)
+        if not len(places):
+            return changes
+        photos, others = photos[places], others[places]
+        refined = _refined(photos, others, refined[places], side=48, steps=3)
+        is_similar = self._remaining(photos, others, refined) >= self._limits.remaining
+        places, photos, others = places[is_similar], photos[is_similar], others[is_similar]
+        if not len(places):
+            return changes
+        for some in (crops[places], refined[is_similar]):  # White pixels may mislead the steps.
+            pixels, expected, clipped = _adjusted(photos, others, some, _SIDE)
+            levels = np.where(clipped, np.nan, np.abs(pixels - expected))
+            levels[clipped.mean(axis=1) > _MOST_CLIPPED] = np.inf
+            changes[places] = np.minimum(changes[places], np.nanmedian(levels, axis=1))
+        return changes
+
+    def _remaining(self, photos, others, crops):
+        """Returns the correlations of what remains after the mean photo and the components."""
+        pixels, expected, clipped = _adjusted(photos, others, crops, self._limits.side)
+        mean = _unit(_cut(np.broadcast_to(self._photo, photos.shape), crops, self._limits.side))
+        mean *= np.linalg.norm(self._mean)
+        left = [np.where(clipped, 0, _unit(values) - mean) for values in (pixels, expected)]
+        rest = self._scales[-1]
+        first, second = (
+            _scaled(rest * values + values @ self._axes * (self._scales[:-1] - rest) @ self._axes.T)
+            for values in left
+        )
+        return (first * second).sum(axis=1)
+
+
+def _refined(photos, others, crops, side, steps):
+    """Returns crops of others after steps of least squares towards photos, of any contrast."""
+    wanted = _unit(_cut(photos, _WHOLE, side))
+    grid = ((np.arange(side) + 0.5) / side).astype("float32")
+    for _ in range(steps):
+        pixels = _cut(others, crops, side)
+        down, right = np.gradient(pixels, axis=(1, 2))
+        slopes = [down * (1 - grid[:, np.newaxis]), -down * grid[:, np.newaxis]]
+        slopes += [right * (1 - grid), -right * grid]
+        unit = _unit(pixels)
+        jacobian = np.stack(slopes, axis=1).reshape(len(pixels), 4, -1) * np.float32(side)
+        jacobian -= jacobian.mean(axis=2, keepdims=True)
+        jacobian /= np.maximum(pixels.std(axis=(1, 2)) * side, 1)[:, np.newaxis, np.newaxis]
+        jacobian -= (jacobian @ unit[:, :, np.newaxis]) * unit[:, np.newaxis]  # Without the unit.
+        squares = jacobian @ jacobian.transpose(0, 2, 1)
+        damping = 1e-3 * np.trace(squares, axis1=1, axis2=2) + 1e-6
+        squares += damping[:, np.newaxis, np.newaxis] * np.eye(4, dtype="float32")
+        step = np.linalg.solve(squares, jacobian @ wanted[:, :, np.newaxis])[:, :, 0]
+        step /= np.maximum((unit * wanted).sum(axis=1, keepdims=True), 0.2)
+        crops = np.clip(crops + np.clip(step, -0.02, 0.02), *_LIMITS)
+    return crops
+
+
+def _adjusted(photos, others, crops, side):
+    """Returns pixels of photos, what crops of others in their light have, and which are clipped.
+
+    Each is `(P, side * side)`. Pixels are clipped where more light makes them white.
+    """
+    cuts = (_cut(photos, _WHOLE, side), _cut(others, crops, side))
+    pixels, source = (cut.reshape(len(photos), -1) for cut in cuts)
+    is_fit = (source > 5) & (source < 250) & (pixels > 8) & (pixels < _WHITE)
+    count = np.maximum(is_fit.sum(axis=1, keepdims=True), 1)
+    means = [(values * is_fit).sum(axis=1, keepdims=True) / count for values in (source, pixels)]
+    centred = (source - means[0]) * is_fit
+    products = (centred * (pixels - means[1])).sum(axis=1, keepdims=True)
+    gain = products / np.maximum(np.square(centred).sum(axis=1, keepdims=True), 1)
+    expected = means[1] + gain * (source - means[0])
+    is_brighter = means[1] + gain * (255 - means[0]) > 262  # White would be whiter than white.
+    clipped = is_brighter & (pixels >= _WHITE) & (expected >= _WHITE)
+    return pixels, np.where(clipped, pixels, np.clip(expected, 0, 255)), clipped
+
+
+def _cut(images, crops, side):
+    """Returns crops of images `(P, 96, 96)`, resized, float32 `(P, side, side)`."""
+    shares = np.broadcast_to(np.asarray(crops, "float32"), (len(images), 4)).T[..., np.newaxis]
+    kernels = []
+    for low, high in (shares[:2], shares[2:]):
+        grid = (np.arange(side, dtype="float32") + 0.5) / side
+        centres = np.clip(GREY * (low + grid * (1 - low - high)) - 0.5, 0, GREY - 1)
+        distances = np.abs(centres[:, :, np.newaxis] - np.arange(GREY, dtype="float32"))
+        kernel = np.maximum(0, 1 - distances / np.float32(max(1, GREY / side)))
+        kernels.append(kernel / kernel.sum(axis=2, keepdims=True))
+    return kernels[0] @ images @ kernels[1].transpose(0, 2, 1)
+
+
+def _cut_all(images, crop, side):
+    return np.concatenate([_cut(part.astype("float32"), crop, side) for part in _parts(images)])
+
+
+def _parts(rows):
+    """Returns rows in parts that bound the memory."""
+    return [rows[start : start + _AT_ONCE] for start in range(0, len(rows), _AT_ONCE)]
+
+
+def _unit(images):
+    """Returns images as rows without contrast, whose squares have the sum 1."""
+    rows = images.reshape(len(images), -1)
+    rows = rows - rows.mean(axis=1, keepdims=True)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1)
+
+
+def _scaled(rows):
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
+
+
+def _whitening(rows, floor):
+    """Returns the mean of rows, the principal axes, and scales by which these vary about equally.
+
+    The last scale is for axes without variance. No axis is strengthened as if it varied less
+    than a share of the mean, `floor`, and more where there are fewer rows than axes.
+    """
+    count, size = rows.shape
+    mean = rows.mean(axis=0)
+    left = rows - mean
+    if count < size:
+        values, vectors = np.linalg.eigh(left @ left.T / count)
+        axes = left.T @ (vectors / np.sqrt(count * np.maximum(values, 1e-9)))
+    else:
+        values, axes = np.linalg.eigh(left.T @ left / count)
+    floor += _FLOOR_OF_FEW * max(size / count - 1, 0)
+    variances = np.append(np.maximum(values[::-1], 0), 0)
+    scales = 1 / np.sqrt(variances + floor * variances.sum() / size + 1e-12)
+    return mean, axes[:, ::-1].astype("float32"), scales.astype("float32")
+
+
+def _alike(thumbnails, features):
+    """Returns the pairs that are alike by features and details, `(P, 2)`."""
     count = len(thumbnails)
     centred = features - features.mean(axis=0, dtype="float64").astype(features.dtype)
-    neighbours, _ = nearest(centred, centred, min(CANDIDATES + 1, count))
-    places = np.repeat(np.arange(count), neighbours.shape[1])
-    pairs = np.sort(np.stack([places, neighbours.reshape(-1)], axis=1), axis=1)
+    numbers, _ = nearest(centred, centred, min(_NEIGHBOURS + 1, count))
+    places = np.repeat(np.arange(count), numbers.shape[1])
+    pairs = np.sort(np.stack([places, numbers.reshape(-1)], axis=1), axis=1)
     pairs = np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0)
-    correlations = []
-    for start in range(0, len(pairs), _AT_ONCE):
-        first, second = thumbnails[pairs[start : start + _AT_ONCE].T]
-        upright, mirrored = (shifted_correlations(first, x) for x in (second, second[..., ::-1]))
-        correlations.append(np.maximum(upright, mirrored))
-    return pairs, np.concatenate(correlations)
+    correlations = [shifted_correlations(*thumbnails[part.T]) for part in _parts(pairs)]
+    return pairs[np.concatenate(correlations) >= ALIKE_CORRELATION]
 
 
 def shifted_correlations(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Returns the largest correlation of the details of thumbnails where they overlap, `(P,)`.
 
-    One of each pair is shifted by up to a quarter of its side in each direction. Flat thumbnails
-    have a correlation of 0.
+    One of each pair is shifted by up to a quarter of its side in each direction; mirrored ones are
+    not compared. Flat thumbnails have a correlation of 0.
 
     Args:
         first: uint8 `(P, 32, 32)`.

@@ -87,7 +87,7 @@ def check_photos(
     fingerprints = [photo.fingerprint for photo in facts]
 
     # Copies, which are of one group.
-    copies = find_copies(fingerprints, features)
+    copies = find_copies(fingerprints, features, progress=progress)
     given_groups = source.groups and np.array([source.groups[name] for name in photos.names])
     groups = joined_groups(len(labels), copies.pairs, given_groups)
     if groups.max() == 0:
