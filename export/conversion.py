@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pathlib
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -34,10 +32,8 @@ from keras_vit.utils.files import (
     MODEL,
     SAFETENSORS,
     atomic_folder,
-    atomic_write,
     check_file,
     check_folder,
-    check_space,
 )
 
 from .formats import CONVERSION_FORMATS
@@ -49,7 +45,6 @@ _MARKERS = {
 }
 
 _WITHOUT_NAMES = "class names have no place in the output; only keras-vit reads its preprocessing"
-_ONLY_HERE = "only keras-vit reads the class names and preprocessing in the output"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +134,7 @@ def convert(
         converted = dataclasses.replace(converted, photos=tuple(photos))
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
     if converted.class_names and converted.description.labels.is_multilabel:
-        if name not in ("classifier", "weights"):
+        if name != "classifier":
             notes.append("the thresholds of the labels have no place in the output")
         if name == "timm":
             notes.append("apply a sigmoid to timm's outputs, not a softmax")
@@ -190,8 +185,7 @@ def _format(destination, to):
 def _write_classifier(converted, destination, overwrite):
     if converted.class_names is None:
         raise ValueError(
-            "A classifier must have a head; without one, convert to weights, official, "
-            "huggingface or timm."
+            "A classifier must have a head; without one, convert to official, huggingface or timm."
         )
     photos, preprocessing = converted.photos, converted.preprocessing
     save_classifier(
@@ -208,20 +202,6 @@ def _write_classifier(converted, destination, overwrite):
     where = "with the output and its exports"
     size = preprocessing.image_size
     return [describe_samples(len(photos), "of the source", size, where)] if photos else []
-
-
-def _write_keras(converted, destination, overwrite):
-    weights = converted.model.weights
-    with atomic_write(destination) as partial:
-        # In addition to the values, a few groups of 2 kB for each weight.
-        size = sum(weight.numpy().nbytes for weight in weights) + 2**16 + 2**14 * len(weights)
-        # HDF5 locks what it writes, as `atomic_write` does.
-        with tempfile.TemporaryDirectory(dir=partial.parent) as folder:
-            written = pathlib.Path(folder, partial.name)
-            check_space(written, size)
-            converted.model.save_weights(written)
-            os.replace(written, partial)
-    return [_ONLY_HERE]
 
 
 def _write_official(converted, destination, overwrite):
@@ -319,7 +299,6 @@ def _plain_config(model) -> ViTConfig:
 _WRITERS: dict[str, Callable[[Converted, pathlib.Path, bool], list[str]]] = {
     "classifier": _write_classifier,
     "official": _write_official,
-    "weights": _write_keras,
     "huggingface": _write_hugging_face,
     "timm": _write_timm,
 }

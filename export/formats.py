@@ -76,7 +76,6 @@ NAMES = (*description_texts.EXPORT_TEXTS, ORIGIN, GOLDEN, CHECK, CHECKSUMS)
 CONVERSION_FORMATS = {
     "classifier": "",
     "official": ".npz",  # As the paper's code.
-    "weights": ".weights.h5",  # As Keras.
     "huggingface": "",
     "timm": ".safetensors",
 }

@@ -28,8 +28,8 @@ class Convert(Command):
     )
     to: str | None = setting(
         None,
-        "by default the format of DEST's suffix (.npz, .weights.h5, .safetensors), and a "
-        "classifier's folder without one",
+        "by default the format of DEST's suffix (.npz, .safetensors), and a classifier's "
+        "folder without one",
         choices=tuple(CONVERSION_FORMATS),
     )
     image_size: tuple[int, int] | None = setting(

@@ -205,25 +205,6 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
             os.replace(partial, path)
 
 
-def check_space(path: str | os.PathLike, size: int) -> None:
-    """Raises unless a file of some bytes can be written; for libraries that crash on a full disk.
-
-    HDF5 ends the whole process when it closes a file on a full disk. The space is taken, with
-    quotas and limits, and given back, where the system can.
-
-    Args:
-        path: The file, which is made.
-        size: Its bytes, at most.
-
-    Raises:
-        OSError: If there is no such space.
-    """
-    with open(path, "wb") as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, size)
-            file.truncate(0)
-
-
 def write_text(path: str | os.PathLike, text: str) -> None:
     """Writes a text file atomically, in UTF-8."""
     with atomic_write(path) as partial:

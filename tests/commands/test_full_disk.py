@@ -45,7 +45,6 @@ def test_fine_tuning_says_how_to_go_on_and_does(command, refused, tiny, colors, 
     [
         ("export {tiny} --to saved_model --check-images {colors}/test --output", "1"),
         ("export {tiny} --to tflite --check-images {colors}/test --output", "a.tflite"),
-        ("convert {tiny}", "a.weights.h5"),
         ("convert {tiny}", "a.npz"),
         ("convert {tiny}", "folder"),
     ],

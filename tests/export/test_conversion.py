@@ -25,7 +25,6 @@ safetensors_numpy = pytest.importorskip("safetensors.numpy")
 DESTINATIONS = {
     "classifier": "out",
     "official": "out.npz",
-    "weights": "out.weights.h5",
     "huggingface": "out",
     "timm": "out.safetensors",
 }
@@ -67,7 +66,6 @@ def check_logits(model, expected):
 # Every form is read and written: the others of the slow tests join the same halves.
 PAIRS = (
     ("vit_token", "official"),
-    ("vit_token", "weights"),
     ("hf_vit", "classifier"),
     ("hf_vit", "timm"),
     ("timm_vit", "huggingface"),
@@ -327,7 +325,7 @@ def test_weights_alone_are_converted_without_a_range_and_note_that_it_is_unknown
 @pytest.mark.parametrize(
     ("name", "note"),
     [
-        ("out.weights.h5", "reads the class names and preprocessing in the output"),
+        ("out.npz", "only keras-vit reads its preprocessing"),
         ("out.safetensors", 'create the timm model with act_layer="gelu_tanh"'),
     ],
 )

@@ -174,9 +174,9 @@ def test_training_goes_on_from_the_model_within(plain, folder, head, tmp_path):
     np.testing.assert_allclose(ours, before, atol=1e-4)  # One step of nearly nothing.
 
 
-@pytest.mark.parametrize("to", ["official", "weights", "huggingface", "timm", "classifier"])
+@pytest.mark.parametrize("to", ["official", "huggingface", "timm", "classifier"])
 def test_a_conversion_leaves_unknown_out_and_says_so(plain, folder, to, tmp_path):
-    suffixes = {"official": ".npz", "weights": ".weights.h5", "timm": ".safetensors"}
+    suffixes = {"official": ".npz", "timm": ".safetensors"}
     target = tmp_path / f"x{suffixes.get(to, '')}"
     notes = keras_vit.export.convert(folder, target, to=to)
     assert sum('"unknown" is left out' in note for note in notes) == 1
