@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit.configs.blocks import PoolingConfig
@@ -173,18 +172,13 @@ class UnknownClass(keras.layers.Layer):
         self.built = True
 
     def call(self, logits, leverage=None):
-        # Sums and products of 0.0 and 1.0 instead of `where`, which phones' NPUs do not have.
         scaled = ops.cast(logits, "float32") / self.temperature
         probabilities = ops.softmax(scaled, axis=-1)
         highest = ops.max(probabilities, axis=-1, keepdims=True)
-        # "At least the threshold", in the comparison that phones' NPUs have.
-        below = np.nextafter(np.float32(self.threshold), np.float32(-1))
-        is_sure = as_float(highest > below)  # (B, 1)
-        is_refused = 1.0 - is_sure
+        is_refused = ops.logical_not(highest >= self.threshold)  # (B, 1), NaN too.
         if leverage is not None:
-            is_strange = as_float(leverage > self.largest_leverage)
-            is_refused = 1.0 - is_sure * (1.0 - is_strange)
-        unknown = REFUSED_SHARE * is_refused
+            is_refused = ops.logical_or(is_refused, leverage > self.largest_leverage)
+        unknown = REFUSED_SHARE * ops.cast(is_refused, "float32")
         return ops.concatenate([(1.0 - unknown) * probabilities, unknown], axis=-1)
 
     def compute_output_spec(self, logits, leverage=None):
@@ -194,8 +188,3 @@ class UnknownClass(keras.layers.Layer):
     def get_config(self):
         names = ("temperature", "threshold", "largest_leverage")
         return {**super().get_config(), **arguments(self, *names)}
-
-
-def as_float(condition):
-    """Returns 1.0 where a condition holds, and 0.0 elsewhere."""
-    return ops.cast(condition, "float32")

@@ -27,8 +27,8 @@ def _normalization(axis, epsilon, trained):
 
 
 @functools.cache
-def _group_normalization(groups, epsilon):
-    """Returns the function of lines `(B, N, C)`, their scale and their shift, for training."""
+def _group_normalization(groups, epsilon, trained):
+    """Returns the function of lines `(B, N, C)`, their scale and their shift."""
 
     def normalize(lines, gamma, beta):
         channels = lines.shape[-1]
@@ -42,7 +42,7 @@ def _group_normalization(groups, epsilon):
         x = x - group_means(x)
         return x * (ops.rsqrt(group_means(ops.square(x)) + epsilon) * gamma) + beta
 
-    return compiled_in_training(normalize)
+    return compiled_in_training(normalize) if trained else normalize
 
 
 def _affine(layer):
@@ -105,9 +105,8 @@ class GroupNorm(keras.layers.GroupNormalization):
     """GroupNorm of a map, as Keras's, with rows and columns in one axis.
 
     Keras splits the channels of `(B, H, W, C)` into a fifth axis, which the integer and GPU
-    units of phones do not take. With `(B, H W, C)` there are four; the mean over a group is the
-    same. In training, where Keras's takes a third of the time of a hybrid's step on a CPU, the mean
-    of a group is the mean of its channels' means.
+    units of phones do not take, and takes a third of the time of a hybrid's step on a CPU. Here the
+    mean of a group is the mean of its channels' means.
 
     Args:
         **kwargs: Passed to `keras.layers.GroupNormalization`, such as `epsilon`.
@@ -133,18 +132,6 @@ class GroupNorm(keras.layers.GroupNormalization):
         if height is None or width is None:
             return super().call(inputs)
         lines = ops.reshape(inputs, (-1, height * width, channels))
-        if training:
-            normalize = _group_normalization(self.groups, self.epsilon)
-            lines = ops.cast(normalize(lines, *_affine(self)), self.compute_dtype)
-        else:
-            groups = (self.groups, channels // self.groups)
-            x = ops.cast(ops.reshape(lines, (-1, height * width, *groups)), "float32")
-            gamma, beta = (
-                ops.reshape(values, groups) if len(values.shape) else values
-                for values in _affine(self)
-            )
-            mean, variance = ops.moments(x, axes=(1, 3), keepdims=True)
-            factor = ops.rsqrt(variance + self.epsilon) * gamma
-            # As Keras's, without a negation, which some NPUs of phones do not have.
-            lines = ops.cast(x * factor + (beta - mean * factor), self.compute_dtype)
+        normalize = _group_normalization(self.groups, self.epsilon, bool(training))
+        lines = ops.cast(normalize(lines, *_affine(self)), self.compute_dtype)
         return ops.reshape(lines, (-1, height, width, channels))
