@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import functools
 import hashlib
 import io
 import json
@@ -25,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -46,12 +45,10 @@ from .formats import (
     NAMES,
     ORIGIN,
     VERIFY_SECONDS,
+    CheckImages,
     format_of,
     read_facts,
 )
-
-if TYPE_CHECKING:
-    from .check_images import CheckImages
 
 # Largest difference of probabilities from those that an export gave when it was written.
 TOLERANCE = 1e-3
@@ -329,15 +326,19 @@ def compare_with_keras(
     Raises:
         ValueError: If the export cannot be run or gives another number of classes.
     """
-    from .check_images import load_images
+    from .check_images import load_images, preprocessed
 
     files, count = [*images.files, *images.golden], len(images.files)
     inputs = load_images(classifier, files)
     answers = run_export(path, files, inputs)
     batch, size = inputs[:count], answers.get("serve/input_size")
     if size is not None:
-        read = functools.partial(_read_as_program, size=size if size.all() else None)
-        batch = load_images(classifier, images.files, read)
+        # Pixels as the program above gives them to a signature.
+        contents = (transcoded(pathlib.Path(file).read_bytes()) for file in images.files)
+        pixels = (read_pixels(io.BytesIO(content)) for content in contents)
+        height, width = map(int, size)
+        only_size = (height, width) if height else None
+        batch = preprocessed(classifier, (with_size(each, only_size) for each in pixels))
     expected, keras_seconds = [], []
     predict_batch(classifier.model, batch[:1])  # Compiles.
     for index in range(count):
@@ -373,12 +374,6 @@ def _report(path, num_images, checks, notes):
         checks=tuple(checks),
         notes=tuple(notes),
     )
-
-
-def _read_as_program(file, size):
-    """Returns an image's pixels as the program above gives them to a signature."""
-    content = transcoded(pathlib.Path(file).read_bytes())
-    return with_size(read_pixels(io.BytesIO(content)), size)
 
 
 # What an export holds, to be verified anywhere

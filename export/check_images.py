@@ -7,7 +7,7 @@ import dataclasses
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from PIL import Image
@@ -29,10 +29,9 @@ from keras_vit.images.samples import (
     spread,
     synthetic_images,
 )
-from keras_vit.images.transcoding import read_image
 
 from .artefacts import with_size
-from .formats import ExportFormat, QuantizedFormat
+from .formats import CheckImages, ExportFormat, QuantizedFormat
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256
@@ -47,25 +46,6 @@ SYNTHETIC = (
     f"Checked on {NUM_SYNTHETIC} synthetic images, as the classifier has no samples: "
     "check_images (--check-images) takes real ones."
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckImages:
-    """The images of an export, as files: to be checked and calibrated on, and to be held by it.
-
-    Args:
-        files: Images on which the export is compared with the Keras model.
-        notes: Remarks for the user about the images.
-        calibration: Images for the ranges of activations.
-        golden: PNG files of the images that the export holds.
-        has_synthetic_golden: Whether those are synthetic instead of photos.
-    """
-
-    files: Sequence[str]
-    notes: tuple[str, ...] = ()
-    calibration: Sequence[str] = ()
-    golden: Sequence[str] = ()
-    has_synthetic_golden: bool = False
 
 
 @contextlib.contextmanager
@@ -156,22 +136,15 @@ def written_images(folder: str | os.PathLike, images: Iterable[np.ndarray]) -> l
     return files
 
 
-def load_images(
-    classifier: Classifier,
-    files: Iterable[str | os.PathLike],
-    read: Callable[[str | os.PathLike], np.ndarray] = read_image,
-) -> np.ndarray:
-    """Returns image files as the model's input, `(N, H, W, C)` float32.
+def load_images(classifier: Classifier, files: Iterable[str | os.PathLike]) -> np.ndarray:
+    """Returns image files as the model's input, `(N, H, W, C)` float32, as `predict` reads them."""
+    return preprocessed(classifier, read_images(files))
 
-    Args:
-        classifier: The classifier, for its preprocessing.
-        files: Image files.
-        read: Function from a file to its pixels; by default as `predict` reads it.
-    """
-    images = (
-        apply_preprocessing(image, classifier.preprocessing) for image in read_images(files, read)
-    )
-    return np.stack([np.asarray(image) for image in images])
+
+def preprocessed(classifier: Classifier, images: Iterable[np.ndarray]) -> np.ndarray:
+    """Returns images, uint8 `(H, W, 3)`, as the model's input, `(N, H, W, C)` float32."""
+    inputs = (apply_preprocessing(image, classifier.preprocessing) for image in images)
+    return np.stack([np.asarray(each) for each in inputs])
 
 
 def _shrunk(image):

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from keras_vit.classifier import Classifier
 
-    from .check_images import CheckImages
-
 
 # What a file takes: uint8 pixels of any size, or the model's own input.
 INPUTS = ("uint8", "float")
@@ -81,6 +79,25 @@ CONVERSION_FORMATS = {
 }
 
 _SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckImages:
+    """The images of an export, as files: to be checked and calibrated on, and to be held by it.
+
+    Args:
+        files: Images on which the export is compared with the Keras model.
+        notes: Remarks for the user about the images.
+        calibration: Images for the ranges of activations.
+        golden: PNG files of the images that the export holds.
+        has_synthetic_golden: Whether those are synthetic instead of photos.
+    """
+
+    files: Sequence[str]
+    notes: tuple[str, ...] = ()
+    calibration: Sequence[str] = ()
+    golden: Sequence[str] = ()
+    has_synthetic_golden: bool = False
 
 
 class Signature(NamedTuple):

@@ -26,6 +26,7 @@ from keras_vit.utils.files import CLASSES
 
 from .formats import (
     NAMES,
+    CheckImages,
     ExportFormat,
     OpenedExport,
     Signature,
@@ -39,8 +40,6 @@ from .onnx import onnx_content
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
     from keras_vit.preprocessing import Preprocessing
-
-    from .check_images import CheckImages
 
 # onnxruntime-web, with WebAssembly: browsers have it everywhere, it computes in float32 as the
 # other runtimes do, and the page contains it. LiteRT.js is larger, and WebGPU gives other numbers
@@ -92,9 +91,6 @@ class HTML(ExportFormat):
     suffix = ".html"
     packages = ("onnx", "tf2onnx")  # The model and its converter.
 
-    title: str | None = setting(
-        None, "title of the page", unit="TEXT", absent="the name of the classifier's folder"
-    )
     runtime: str | os.PathLike | None = setting(
         None,
         "the npm package onnxruntime-web, or its folder dist",
@@ -107,7 +103,7 @@ class HTML(ExportFormat):
     ) -> tuple[str, ...]:
         """Writes the page; see `ExportFormat.write`."""
         folder = classifier.folder
-        title = self.title or (folder.name if folder else classifier.model.name)
+        title = folder.name if folder else classifier.model.name
         parts = classifier_files(classifier, self.runtime)
         path.write_text(page(title, facts_of(classifier), parts), encoding="utf-8")
         return ()

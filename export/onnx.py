@@ -17,6 +17,7 @@ from keras_vit.utils.files import CLASSES
 from .formats import (
     FLOAT_LAYERS,
     NAMES,
+    CheckImages,
     OpenedExport,
     QuantizedFormat,
     Signature,
@@ -28,10 +29,10 @@ from .functions import export_function
 
 if TYPE_CHECKING:
     import numpy as np
+    from onnx import GraphProto, ModelProto, NodeProto
+    from onnxruntime import InferenceSession
 
     from keras_vit.classifier import Classifier
-
-    from .check_images import CheckImages
 
 OPSET = 18  # ONNX 1.13 of 2022, which all current runtimes read.
 
@@ -103,7 +104,7 @@ onnx = export_function(ONNX, "as an ONNX file and checks it in ONNX Runtime")
 
 def onnx_in_precision(
     classifier: Classifier, images: CheckImages, options: QuantizedFormat, *, fused: bool = True
-) -> Any:
+) -> ModelProto:
     """Returns a classifier as an `onnx.ModelProto` in a precision.
 
     Args:
@@ -123,7 +124,7 @@ def onnx_in_precision(
     return content
 
 
-def onnx_content(classifier: Classifier, input: str, *, attention: bool = False) -> Any:
+def onnx_content(classifier: Classifier, input: str, *, attention: bool = False) -> ModelProto:
     """Returns a classifier as an `onnx.ModelProto` in float32, with the outputs of `onnx`.
 
     Args:
@@ -234,7 +235,7 @@ def _mask_scores(graph, library):
     scores.name = "probabilities"
 
 
-def store_in_float16(content: Any) -> None:
+def store_in_float16(content: ModelProto) -> None:
     """Changes matrices of a model to float16; they are cast to float32 before they are used.
 
     A runtime casts them once, when it loads the model. A graph that computes in float16 would be
@@ -256,7 +257,9 @@ def store_in_float16(content: Any) -> None:
     replace(graph.node, [*casts, *graph.node])
 
 
-def quantize(content: Any, images: Iterable[np.ndarray], *, fused: bool = True) -> Any:
+def quantize(
+    content: ModelProto, images: Iterable[np.ndarray], *, fused: bool = True
+) -> ModelProto:
     """Returns a model with products in 8 bits, as pairs of QuantizeLinear and DequantizeLinear.
 
     Weights are symmetric by channel, activations uint8 with the range of the calibration images.
@@ -317,7 +320,7 @@ def quantize(content: Any, images: Iterable[np.ndarray], *, fused: bool = True) 
         return library.load(quantized)
 
 
-def fold_constants(content: Any) -> None:
+def fold_constants(content: ModelProto) -> None:
     """Replaces operations on constants, such as the reshape of a weight, by their results.
 
     Args:
@@ -344,7 +347,7 @@ def fold_constants(content: Any) -> None:
     replace(graph.initializer, [constants[name] for name in constants if name in used])
 
 
-def separate(graph: Any, nodes: Sequence[Any]) -> None:
+def separate(graph: GraphProto, nodes: Sequence[NodeProto]) -> None:
     """Adds an operation without effect before nodes, which keeps a runtime from fusing them.
 
     Args:
@@ -378,7 +381,7 @@ def separate(graph: Any, nodes: Sequence[Any]) -> None:
     )
 
 
-def keep_padding(graph: Any) -> None:
+def keep_padding(graph: GraphProto) -> None:
     """Adds an operation without effect between a padding with zeros and a max pool.
 
     ONNX Runtime before 1.32 fuses the two into one operation whose padding is never the
@@ -399,7 +402,7 @@ def replace(field: Any, messages: Iterable[Any]) -> None:
     field.extend(kept)
 
 
-def session_of(path: str | os.PathLike, *, optimised: bool = True) -> Any:
+def session_of(path: str | os.PathLike, *, optimised: bool = True) -> InferenceSession:
     """Returns a session of ONNX Runtime for an ONNX file."""
     library = import_export_package("onnxruntime")
     library.disable_telemetry_events()  # From 1.32 on it reports its use on Linux too.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from keras_vit.description.description_texts import read_texts
 from keras_vit.utils.fields import documented
 
 from .formats import (
     NAMES,
+    CheckImages,
     OpenedExport,
     QuantizedFormat,
     Signature,
@@ -22,9 +23,10 @@ from .functions import export_function
 from .onnx import onnx_in_precision, separate
 
 if TYPE_CHECKING:
-    from keras_vit.classifier import Classifier
+    from onnx import GraphProto
+    from openvino import Core
 
-    from .check_images import CheckImages
+    from keras_vit.classifier import Classifier
 
 
 @documented
@@ -78,7 +80,7 @@ openvino = export_function(OpenVINO, "for OpenVINO and checks it there")
 
 
 @functools.cache
-def openvino_core() -> Any:
+def openvino_core() -> Core:
     """Returns the one `Core` of OpenVINO in this process.
 
     Each `Core` replaces the stack on which signals are handled, and when it goes it puts back the
@@ -88,7 +90,7 @@ def openvino_core() -> Any:
     return import_export_package("openvino", "openvino").Core()
 
 
-def keep_scales(graph: Any) -> None:
+def keep_scales(graph: GraphProto) -> None:
     """Adds an operation without effect between products in 8 bits and a reshape.
 
     OpenVINO 2026.4 moves the scales of the channels behind the reshape and then fails, where no

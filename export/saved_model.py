@@ -13,6 +13,7 @@ from keras_vit.utils.fields import AT_LEAST_1, documented, setting
 
 from .formats import (
     NAMES,
+    CheckImages,
     ExportFormat,
     OpenedExport,
     Signature,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     import keras
 
     from keras_vit.classifier import Classifier
-
-    from .check_images import CheckImages
 
 TOP = 5  # Classes that are named.
 

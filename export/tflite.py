@@ -21,6 +21,7 @@ from .formats import (
     INTEGER_PRECISIONS,
     NAMES,
     RESIDUAL_PRODUCTS,
+    CheckImages,
     OpenedExport,
     QuantizedFormat,
     Signature,
@@ -30,8 +31,6 @@ from .functions import export_function
 
 if TYPE_CHECKING:
     from keras_vit.classifier import Classifier
-
-    from .check_images import CheckImages
 
 LABELS = "labels.txt"  # Class names in the file, to which its metadata refer.
 

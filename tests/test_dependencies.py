@@ -21,7 +21,7 @@ WITHOUT_IMPORTS = {"bench", "demo", "dev", "docs", "peers", "release", "tpu"}
 
 # Modules that an import statement names, in files that the feature alone imports.
 OF_AN_EXTRA = {
-    **dict.fromkeys(("ai_edge_litert", "flatbuffers", "onnxruntime", "openvino"), "export"),
+    **dict.fromkeys(("ai_edge_litert", "flatbuffers", "onnx", "onnxruntime", "openvino"), "export"),
     "huggingface_hub": "hub",
     "jax": "jax",
     "matplotlib": "plots",

@@ -10,7 +10,7 @@ import dataclasses
 import io
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from PIL import Image
@@ -116,15 +116,8 @@ def write_samples(
         (folder / SAMPLES / f"{index:02}.png").write_bytes(content)
 
 
-def read_images(
-    files: Iterable[str | os.PathLike],
-    read: Callable[[str | os.PathLike], np.ndarray] = read_image,
-) -> list[np.ndarray]:
+def read_images(files: Iterable[str | os.PathLike]) -> list[np.ndarray]:
     """Returns the pixels of image files.
-
-    Args:
-        files: Image files.
-        read: Function from a file to its pixels; by default as `predict` reads it.
 
     Raises:
         ValueError: If one cannot be read.
@@ -132,7 +125,7 @@ def read_images(
     images = []
     for file in files:
         try:
-            images.append(read(file))
+            images.append(read_image(file))
         except ValueError as error:
             raise ValueError(f"{file} cannot be read as an image. {error}") from error
     return images

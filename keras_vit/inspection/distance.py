@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from keras_vit.inspection.attention_probabilities import attention_of_batches
 from keras_vit.utils.plots import new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from keras_vit.inspection.attention_probabilities import ModelLike
 
 
@@ -72,7 +74,7 @@ def mean_attention_distance(
     return np.concatenate(distances, axis=1).mean(axis=1)
 
 
-def draw_attention_distance(distances: np.ndarray, image_width: int) -> Any:
+def draw_attention_distance(distances: np.ndarray, image_width: int) -> Figure:
     """Draws a dot for each head by depth, and a line at the image's width.
 
     Args:

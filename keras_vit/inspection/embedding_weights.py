@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -17,6 +17,8 @@ from keras_vit.layers import (
 from keras_vit.utils.plots import evenly_spread, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from keras_vit.inspection.attention_probabilities import ModelLike
 
 MAX_MATRICES = 12  # Most tables in a drawing; evenly spread ones are drawn if there are more.
@@ -63,7 +65,7 @@ def _kernel(model):
     )
 
 
-def draw_filters(components: np.ndarray) -> Any:
+def draw_filters(components: np.ndarray) -> Figure:
     """Draws components as RGB or grey tiles on one scale.
 
     Args:
@@ -153,7 +155,7 @@ def _array(variable):
     return keras.ops.convert_to_numpy(variable)
 
 
-def draw_position_similarity(similarity: dict[str, np.ndarray]) -> Any:
+def draw_position_similarity(similarity: dict[str, np.ndarray]) -> Figure:
     """Draws what `position_similarity` returns.
 
     A one-dimensional table becomes a grid of tiles: the tile in row r and column c shows

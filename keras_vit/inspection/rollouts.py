@@ -18,6 +18,8 @@ from keras_vit.layers import EncoderBlock
 from keras_vit.utils.plots import colored, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from keras_vit.inspection.attention_probabilities import ModelLike
 
 # Small images are magnified to this short side in pixels, so that titles fit.
@@ -138,7 +140,7 @@ def draw_rollout(
     *,
     title: str = "",
     region: tuple[float, float, float, float] | None = None,
-) -> Any:
+) -> Figure:
     """Draws an image and two pictures of its attention, at the image's resolution.
 
     Attention is interpolated bilinearly between patch centres. The picture in the middle is
