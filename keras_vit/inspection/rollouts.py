@@ -118,7 +118,9 @@ def rollout_model(model: keras.Model) -> keras.Model:
         by_layer.append(attention)
         return tokens
 
-    same = keras.models.clone_model(model, clone_function=lambda kept: kept, call_function=call)
+    # Of a model without what `compile` added, as a clone is compiled again from its config.
+    bare = keras.Model(model.input, model.output)
+    same = keras.models.clone_model(bare, clone_function=lambda kept: kept, call_function=call)
     result: Any = None
     for attention in by_layer:
         mixed = ops.mean(ops.cast(attention, "float32"), axis=1)

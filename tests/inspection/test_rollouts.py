@@ -51,6 +51,7 @@ def test_a_map_covers_the_region_that_the_model_received():
 
 def test_a_model_with_relative_positions_has_the_rollout_in_its_graph(random_model, random_images):
     model = random_model(tiny_config(depth=2, position_embedding="relative"))
+    model.compile("sgd", loss=lambda targets, scores: scores)  # Without a config.
     batch = random_images()
     scores, attention = rollout_model(model)(batch)
     np.testing.assert_allclose(scores, model(batch), atol=1e-6)
