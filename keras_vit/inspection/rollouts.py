@@ -118,7 +118,7 @@ def rollout_model(model: keras.Model) -> keras.Model:
         by_layer.append(attention)
         return tokens
 
-    # Of a model without what `compile` added, as a clone is compiled again from its config.
+    # Without what `compile` added: a clone is compiled again, from its config.
     bare = keras.Model(model.input, model.output)
     same = keras.models.clone_model(bare, clone_function=lambda kept: kept, call_function=call)
     result: Any = None
