@@ -23,8 +23,8 @@ import torch
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
 from keras_vit.checkpoints.code_bases.timm import OTHERS
+from keras_vit.checkpoints.find import describe_checkpoint
 from keras_vit.checkpoints.load import load_opened
 
 PAGE = pathlib.Path(__file__).parent / "checkpoints.md"

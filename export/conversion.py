@@ -147,7 +147,12 @@ def convert(
 
 def read(source, *, image_size: tuple[int, int] | None = None, **facts: Any) -> Converted:
     """Returns the model of a source; arguments and errors as for `convert`."""
-    opened = open_model(source, source_size=image_size, **facts)
+    opened = open_model(source, image_size=image_size, **facts)
+    if image_size not in (None, opened.description.image_size):
+        raise ValueError(
+            "image_size is for weights that do not hold it. Received: "
+            f"image_size={image_size} for {source}, which has {opened.description.image_size}"
+        )
     model, more_notes = opened.to_model()
     notes, names = [*opened.description.notes, *more_notes], opened.class_names
     if opened.description.labels.abstains:

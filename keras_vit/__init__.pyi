@@ -66,7 +66,6 @@ from .configs import (
     ResNetStem as ResNetStem,
     ViTConfig as ViTConfig,
     list_models as list_models,
-    shape_study as shape_study,
 )
 from .description import (
     Description as Description,

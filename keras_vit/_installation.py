@@ -90,26 +90,18 @@ class _AfterKeras:
             # Back in its place: TensorFlow only asks where Keras is, and loads it later.
             sys.meta_path.insert(0, self)
         if spec is not None and spec.loader is not None:
-            loader: Any = _Loader(spec.loader, self)
-            spec.loader = loader
+            loader: Any = spec.loader
+            execute = loader.exec_module
+
+            def execute_and_import(module):
+                del loader.exec_module  # The loader's own method is there again.
+                execute(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                importlib.import_module(self.module)
+
+            loader.exec_module = execute_and_import
         return spec
-
-
-class _Loader:
-    """The loader of Keras, which is followed by an import."""
-
-    def __init__(self, loader, finder):
-        self.loader, self.finder = loader, finder
-
-    def create_module(self, spec):
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module):
-        module.__loader__ = module.__spec__.loader = self.loader
-        self.loader.exec_module(module)
-        if self.finder in sys.meta_path:
-            sys.meta_path.remove(self.finder)
-        importlib.import_module(self.finder.module)
 
 
 def import_optional(module: str, purpose: str, extra: str) -> Any:

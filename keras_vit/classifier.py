@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import operator
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,10 +36,6 @@ from keras_vit.utils.quiet_tensorflow import check_not_forked, is_forked
 
 if TYPE_CHECKING:
     import keras
-
-# Preprocessed without a graph, which takes as long to make as it saves in a thousand images; more
-# than these are all preprocessed by a graph, if their number is known.
-_FEW_IMAGES = 500
 
 _MAX_HELD = 2**24  # Bytes of an image's pixels that wait for a batch, of a model that takes pixels.
 
@@ -191,19 +186,17 @@ class Classifier:
                 "top and batch_size must be at least 1. "
                 f"Received: top={top}, batch_size={batch_size}"
             )
-        few = _FEW_IMAGES if operator.length_hint(paths) <= _FEW_IMAGES else 0
         numbered = enumerate(paths)
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
 
             def start_reading():
                 batch = list(itertools.islice(numbered, batch_size))
-                compiled = [number >= few for number, _ in batch]
                 images = [image for _, image in batch]
                 names = [
                     os.fspath(image) if isinstance(image, PATHS) else f"image {number}"
                     for number, image in batch
                 ]
-                return names, pool.map(self._read, images, compiled)
+                return names, pool.map(self._read, images)
 
             batch, reading = start_reading()
             while batch:
@@ -216,12 +209,11 @@ class Classifier:
         """How an image becomes the model's input; None where the model takes pixels itself."""
         return None if getattr(self.model, "takes_pixels", False) else self.preprocessing
 
-    def input_of(self, encoded: bytes, *, compiled: bool = True) -> np.ndarray:
+    def input_of(self, encoded: bytes) -> np.ndarray:
         """Returns the model's input for the content of an image file.
 
         Args:
             encoded: The content of the file.
-            compiled: Whether the preprocessing is a graph, which takes a second to make.
 
         Returns:
             float32 `(height, width, 3)`, or the image's uint8 pixels where the model takes them.
@@ -232,13 +224,8 @@ class Classifier:
         known = self.input_preprocessing
         if known is None:
             return decode_file(encoded)
-
-        def preprocess(pixels):
-            if compiled:
-                return np.asarray(image_formats.decoding.compiled_preprocessing(known)(pixels))
-            return np.asarray(image_formats.decoding.apply_preprocessing(pixels, known))
-
-        return with_pixels(encoded, preprocess)
+        apply = image_formats.decoding.apply_preprocessing
+        return with_pixels(encoded, lambda pixels: np.asarray(apply(pixels, known)))
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` or `(B, K + 1)` for B inputs of `input_of`."""
@@ -266,7 +253,7 @@ class Classifier:
         labels = (UNKNOWN,) if is_unknown else tuple(names[k] for k in given)
         return Prediction(path, best, None, labels, labels[0] if may_abstain else None)
 
-    def _read(self, image, compiled):
+    def _read(self, image):
         """Returns an image as the model's input, or as `_held` does, or why it cannot be read."""
         known = self.input_preprocessing
         try:
@@ -276,7 +263,7 @@ class Classifier:
                 return self.preprocess(content)[0] if known else content
             if known is None:
                 return with_pixels(content, self._held)
-            return self.input_of(content, compiled=compiled)
+            return self.input_of(content)
         except (ValueError, OSError) as error:
             return str(error)
         except MemoryError:

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints.code_bases.files_beside import read_json
-from keras_vit.checkpoints.hdf5 import read_model
+from keras_vit.checkpoints.hdf5 import check_keras_archive
 from keras_vit.classifier import Classifier, described_fully
 from keras_vit.description import (
     Description,
@@ -21,14 +21,15 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, MULTILABEL, composed
+from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.description.description_texts import TEXTS, description_of_folder, texts_of
 from keras_vit.hub.repositories import classifier_folder
-from keras_vit.images.listing import PATHS, as_images
+from keras_vit.images.listing import as_images
 from keras_vit.images.samples import pixels_of, write_samples
 from keras_vit.keras_private import all_layers
 from keras_vit.prediction import array_of
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.runtimes import register_trainer
 from keras_vit.utils.files import (
     CARD,
     CLASSES,
@@ -42,7 +43,8 @@ from keras_vit.utils.files import (
     write_csv,
     write_text,
 )
-from keras_vit.utils.safe_text import for_markdown
+from keras_vit.utils.quiet_tensorflow import check_not_forked
+from keras_vit.utils.safe_text import first_line, for_markdown
 
 # For cards.
 THIS_FOLDER = "THIS FOLDER"  # In lines that load the classifier.
@@ -96,6 +98,32 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
         raise ValueError(f"The files of {folder} do not belong together. {error}") from error
     set_description(model, description)
     return model, description, recipe
+
+
+def read_model(path: str | os.PathLike) -> keras.Model:
+    """Returns the model of a `.keras` file, or of a folder of its entries, read in safe mode.
+
+    Raises:
+        ValueError: If the file cannot be read as a Keras model, has content that Keras does
+            not write, or has weights that are not finite.
+        RuntimeError: In a fork of a process that has opened a model.
+    """
+    check_not_forked()
+    try:
+        # What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
+        if check_keras_archive(path).get("registered_name") == "keras_vit>Trainer":
+            register_trainer()
+        model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        model = getattr(model, "model", model)
+    except Exception as error:  # Keras raises errors of many types for a damaged file.
+        raise ValueError(f"{path} cannot be read as a Keras model: {first_line(error)}") from error
+    for weight in model.weights:
+        if not np.isfinite(np.asarray(weight).astype("float32")).all():
+            raise ValueError(
+                "Weights must be finite numbers. "
+                f"Received: {path} with NaN or infinity in {weight.path}"
+            )
+    return model
 
 
 def save_classifier(
@@ -152,12 +180,10 @@ def save_classifier(
         model, class_names, known, recipe, folder, task=task, thresholds=thresholds
     )
     _check_scaled_once(model, known)
-    _check_probabilities(model, task)
     photos = as_images(samples)
     with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as partial:
         write_files(partial, classifier, history, model_card)
         write_samples(partial, map(pixels_of, photos), known)
-    _print_accuracy(classifier, photos)
     return classifier
 
 
@@ -178,16 +204,6 @@ def _check_scaled_once(model, preprocessing):
 
 # Behind a model's own scaling, pixels 0 and 255 differ by more: by 1 or 2 usually.
 _LEAST_RANGE = 0.1
-
-
-def _print_accuracy(classifier, photos):
-    """Prints how many photos get the name of their folder, so that a wrong range shows."""
-    paths = [pathlib.Path(photo) for photo in photos if isinstance(photo, PATHS)]
-    known = [path for path in paths if composed(path.parent.name) in classifier.class_names]
-    if known:
-        answers = zip(known, classifier.predict(known), strict=True)
-        right = sum(composed(path.parent.name) in answer.labels for path, answer in answers)
-        print(f"{right} of {len(known)} samples in folders of classes are answered right.")
 
 
 def write_files(
@@ -235,22 +251,3 @@ def _short_card(classifier):
         f"Images are {height}x{width} pixels. Load it with "
         f'`keras_vit.load_classifier("{THIS_FOLDER}")`. {LOADING}\n'
     )
-
-
-def _check_probabilities(model, task):
-    shape = [1, *(side or 224 for side in model.input_shape[1:])]
-    scores = array_of(model(np.zeros(shape, "float32"), training=False))
-    # The sum of float32 probabilities is 1 up to rounding. The sum of logits is not, also not
-    # with a zero head, whose logits are all 0. A sigmoid is never 0 there.
-    if task == MULTICLASS:
-        is_right = scores.min() >= 0 and abs(scores.sum() - 1) <= 1e-3
-    else:
-        is_right = 0 <= scores.min() <= scores.max() <= 1 and scores.any()
-        last = getattr(model.layers[-1], "activation", None)
-        is_right = is_right and last is not keras.activations.softmax
-    if not is_right:
-        raise ValueError(
-            "The model must give probabilities, of a multi-label one each by itself: build it with "
-            f'classifier_activation="{ACTIVATIONS[task]}". Received: outputs with sum '
-            f"{scores.sum():.4g} and minimum {scores.min():.4g}"
-        )

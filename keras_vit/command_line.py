@@ -54,27 +54,10 @@ COMMANDS = {
     "push": "Push a classifier to the Hugging Face Hub, with a model card, in one commit.",
 }
 
-# What most people come for, and the command to paste.
-FIRST_COMMANDS = {
-    "Fine-tune a model on your own photos, in a folder for each class": (
-        "keras-vit finetune --data photos --weights imagenet21k --output runs/photos"
-    ),
-    "Predict the classes of other photos": "keras-vit predict runs/photos cat.jpg",
-    "Export it to a phone (litert), a browser (html) or a server (saved_model)": (
-        "keras-vit export runs/photos --to litert --output photos.tflite"
-    ),
-    "Look inside: attention, filters, positions": (
-        "keras-vit inspect runs/photos cat.jpg --output inside"
-    ),
-    "Load a model of the paper with its official weights": (
-        "python -c \"import keras_vit; keras_vit.build('ViT-B/16', weights='imagenet').summary()\""
-    ),
-}
-WITHOUT_PHOTOS = (
-    "Without photos of your own: a trained classifier is in the package\n"
-    "(keras-vit predict cifar10 cat.jpg)."
-)
-EPILOG = "keras-vit COMMAND --help lists a command's arguments."
+EPILOG = """keras-vit COMMAND --help lists a command's arguments. To begin with:
+  keras-vit finetune --data photos --weights imagenet21k --output runs/photos
+  keras-vit predict runs/photos cat.jpg
+  keras-vit predict cifar10 cat.jpg  (a trained classifier of the package)"""
 
 _MAX_LINE = 5000  # Letters of an error.
 
@@ -99,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"keras-vit {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     if not argv:
-        print(first_commands())
+        parser.print_help()
         return 0
     called = next((word for word in argv if word in COMMANDS), None)
     if called is None and not argv[0].startswith("-"):
@@ -163,15 +146,6 @@ def command_type(name: str) -> type[Command]:
 def details_of(name: str) -> str:
     """Returns the text below the arguments of a command."""
     return (inspect.getdoc(command_type(name)) or "").partition("\n\n")[2]
-
-
-def first_commands() -> str:
-    """Returns what `keras-vit` prints without arguments."""
-    lines = [DESCRIPTION]
-    for purpose, command in FIRST_COMMANDS.items():
-        lines += ["", purpose, f"  {command}"]
-    listing = f"keras-vit --help lists all {len(COMMANDS)} commands."
-    return "\n".join([*lines, "", WITHOUT_PHOTOS, listing])
 
 
 def run_command(name: str, arguments: argparse.Namespace) -> int:

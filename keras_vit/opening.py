@@ -12,15 +12,13 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import DEFAULT_SIZE, describe_checkpoint
 from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
-from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
-from keras_vit.checkpoints.hdf5 import has_own_layers, read_model
-from keras_vit.checkpoints.load import LoadOptions, LoadReport, load_opened, set_position_rule
+from keras_vit.checkpoints.find import DEFAULT_SIZE, Weights, find, weights_of
+from keras_vit.checkpoints.hdf5 import has_own_layers
+from keras_vit.checkpoints.load import LoadReport, set_position_rule
 from keras_vit.classifier import Classifier
-from keras_vit.classifier_folder import read_classifier
+from keras_vit.classifier_folder import read_classifier, read_model
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name, without_hidden_layer
 from keras_vit.configs.position_resize import RULES
@@ -30,15 +28,12 @@ from keras_vit.description import (
     abstains,
     completed,
     describe,
-    description_for,
     held_description,
-    set_description,
 )
 from keras_vit.description.recipe import Recipe
 from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import (
-    copy_weights,
     feature_model,
     with_probabilities,
     without_unknown,
@@ -54,7 +49,6 @@ def open_model(
     *,
     model: str | ViTConfig | BiTConfig | None = None,
     image_size: tuple[int | None, int | None] | None = None,
-    source_size: tuple[int, int] | None = None,
     num_heads: int | None = None,
     gelu: Any = None,
     normalization: str | None = None,
@@ -74,7 +68,6 @@ def open_model(
             default it is recognised from the file.
         image_size: Pixels (height, width), by which an official file is chosen; needed for other
             files that do not show their size.
-        source_size: Pixels (height, width) of the file's images; another size is an error.
         num_heads: Attention heads, where the file does not show them.
         gelu: The form of GELU, where the file does not state it.
         normalization: A key of `NORMALIZATIONS`; replaces the source's.
@@ -106,12 +99,12 @@ def open_model(
         opened = _random(model or "ViT-B/16", given)
     else:
         source = repository_folder(repository) or anything
-        opened = _open(name, source, model, image_size, source_size, given)
+        opened = _open(name, source, model, image_size, given)
     if repository is not None:
         opened = opened.described(origins={**opened.description.origins, "weights": repository})
     known = opened.description
-    facts = [(fact, value, getattr(known.config, fact, None)) for fact, value in given.items()]
-    for fact, value, held in (*facts, ("image_size", source_size, known.image_size)):
+    for fact, value in given.items():
+        held = getattr(known.config, fact, None)
         if value not in (None, held):
             raise ValueError(
                 f"{fact} is for weights that do not hold it. Received: {fact}={value!r} for "
@@ -177,7 +170,7 @@ def features(
             model, facts = weights, {**facts, "model": model}
         opened = open_model(model, **facts)
         # Without a name the hidden layer of pre-training is one of the model's own.
-        model, _ = opened.to_model(hidden_layer=weights is None)
+        model, _ = opened.to_model(new_head=weights is not None)
     return feature_model(model, feature)
 
 
@@ -191,16 +184,13 @@ def _random(model, given):
     return OpenedModel(known.name, known)
 
 
-def _open(name, source, model, image_size, source_size, given):
+def _open(name, source, model, image_size, given):
     size = image_size or (None, None)
-    path = catalogue.find_weights(source, model, size)
-    opened = None if isinstance(path, catalogue.OfficialWeights) else _open_model(name, path)
+    file = catalogue.find_weights(source, model, size)
+    opened = None if isinstance(file, catalogue.OfficialWeights) else _open_model(name, file)
     if opened is None:
-        checkpoint = open_checkpoint(path)
-        described = describe_checkpoint(
-            checkpoint, model, image_size=size, source_size=source_size, **given
-        )
-        return OpenedModel(name, described, checkpoint=checkpoint)
+        weights = find(file, model, size, **given)
+        return OpenedModel(name, weights.description, weights=weights)
     if model is not None:
         check_agrees(model, name, opened.description.config)
     return opened
@@ -237,7 +227,7 @@ def _of_model(source, model, description, recipe, folder=None):
     origins = {**dict.fromkeys(FACTS[:2], DESCRIPTION), **dict.fromkeys(FACTS[2:], MODEL)}
     origins |= description.origins
     described = dataclasses.replace(described, name=name, origins=origins)
-    return OpenedModel(source, described, recipe, model=model, folder=folder)
+    return OpenedModel(source, described, recipe, weights_of(model), model, folder)
 
 
 def _with_position_resize(opened, given):
@@ -267,7 +257,7 @@ def _with_normalization(opened, normalization):
     known, notes = described.preprocessing, described.notes
     origins = {**described.origins, "pixels": f"--normalization {normalization}"}
     if known is None:
-        layout = opened.checkpoint.layout if opened.checkpoint else OFFICIAL
+        layout = opened.weights.layout if opened.weights else OFFICIAL
         known = layout.usual_resize(described.image_size or DEFAULT_SIZE)
         assumed = f"the usual resize was assumed ({describe_resize(known)})"
         notes += (f"{described.origin_of('evaluation')}: {assumed}",)
@@ -287,18 +277,15 @@ class OpenedModel:
         description: What the model is. Its config is None for a classifier whose model is not of
             this package.
         recipe: The `recipe.json` of a folder; {} without one.
-        checkpoint: The opened file, or a row of the catalogue whose file is downloaded when it is
-            loaded; or None.
+        weights: The weights; None for random ones, and for an export, whose are in its own format.
         model: The Keras model of a `.keras` file, an export in its own runtime, or None.
         folder: The folder or file of a classifier, or None.
-
-    Without checkpoint and model the weights are random.
     """
 
     source: str
     description: Description
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    checkpoint: Checkpoint | None = None
+    weights: Weights | None = None
     model: Any = None
     folder: pathlib.Path | None = None
 
@@ -310,18 +297,12 @@ class OpenedModel:
     @property
     def is_random(self) -> bool:
         """Whether there are no weights."""
-        return self.checkpoint is None and self.model is None
-
-    @property
-    def is_official(self) -> bool:
-        """Whether the weights are the catalogue's."""
-        return self.checkpoint is not None and self.checkpoint.official is not None
+        return self.weights is None and self.model is None
 
     @property
     def image_size(self) -> tuple[int, int] | None:
         """Pixels (height, width) of images by default; None where they are unknown."""
-        known = self.description
-        return known.image_size if self.checkpoint is None else known.usual_size
+        return self.description.usual_size
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -407,24 +388,21 @@ class OpenedModel:
         Returns:
             The `LoadReport`; None for random weights, which are the model's own.
         """
-        known = self.description
-        options = LoadOptions((), known.position_resize, known.position_grid, head=head)
-        if self.checkpoint is not None:
-            return load_opened(self.checkpoint, model, options)
-        if self.model is None:
+        if self.weights is not None:
+            weights = dataclasses.replace(self.weights, description=self.description)
+            return weights.load_into(model, head)
+        if self.is_random:
             return None
-        if not isinstance(self.model, keras.Model):
-            raise ValueError(
-                "The weights of an export are in its own format; give the classifier's folder. "
-                f"Received: {self.source}"
-            )
-        return copy_weights(self.model, model, options)
+        raise ValueError(
+            "The weights of an export are in its own format; give the classifier's folder. "
+            f"Received: {self.source}"
+        )
 
     def to_model(
         self,
         image_size: tuple[int, int] | None = None,
         *,
-        hidden_layer: bool = True,
+        new_head: bool = False,
         classes: int | None = None,
     ) -> tuple[Any, tuple[str, ...]]:
         """Returns the model with its weights, and a sentence for each part left out.
@@ -434,46 +412,37 @@ class OpenedModel:
 
         Args:
             image_size: Pixels (height, width); the weights' by default.
-            hidden_layer: Whether to keep the head and its hidden layer of pre-training, if
-                there is one. Without both, the head is new, for one class.
+            new_head: Whether the head of a file, with its hidden layer of pre-training, is left out
+                for a new one of one class, as for features.
             classes: For random weights the classes of the head; by default one.
         """
         known = self.description
         if self.model is not None and image_size in (None, known.image_size):
             return without_unknown(self.model), ()
-        config, shapes, problem = known.config, {}, None
-        if self.checkpoint is not None:
-            shapes, problem = self.checkpoint.shapes, self.checkpoint.config.get("problem_type")
+        config = known.config
         if config is None:
             raise ValueError(
                 "Another image size needs a model of keras_vit.build. "
                 f"Received: {self.source}, image_size={image_size}"
             )
-        loaded_head = "keep"
-        notes = []
-        classes = (classes or 1) if self.is_random else known.classes
-        has_hidden_layer = self.is_official or getattr(config, "representation_size", None)
-        if not hidden_layer and has_hidden_layer:
-            config, loaded_head, classes = without_hidden_layer(config), "new", 1
-        elif classes is None and "pre_logits" in shapes:
-            notes.append("the pooler was left out, as there is no head behind it")
-            loaded_head = "new"
-        is_one_class = known.classes == 1 and not known.labels.is_multilabel
-        if classes and (problem == "regression" or is_one_class):
-            raise ValueError(
-                "A head must give the scores of two classes or more: a regression's gives "
-                "numbers, and a softmax over one is 1 for every image. Received: "
-                f"{self.source}, with problem_type={problem!r} and {known.classes} outputs"
-            )
+        if self.is_random:
+            classes = classes or 1
+        elif new_head:
+            config, classes = without_hidden_layer(config), 1
+        else:
+            classes = known.classes
+            is_one_class = classes == 1 and not known.labels.is_multilabel
+            if is_one_class or (classes and self.weights and self.weights.is_regression):
+                raise ValueError(
+                    "A head must give the scores of two classes or more: a regression's gives "
+                    "numbers, and a softmax over one is 1 for every image. Received: "
+                    f"{self.source}, with {classes} outputs"
+                )
         head: dict[str, Any] = {"include_top": False, "pooling": config.pooling}
         if classes:
             head = {"classes": classes, "classifier_activation": known.labels.activation}
-        built = build(
-            config,
-            input_shape=(*(image_size or known.image_size or DEFAULT_SIZE), known.channels),
-            **head,
-        )
-        report = self.load_into(built, loaded_head)
-        set_description(built, description_for(built, known))
-        more_notes = report.notes if report else ()
-        return built, (*notes, *(note for note in more_notes if note not in known.notes))
+        size = image_size or known.image_size or DEFAULT_SIZE
+        built = build(config, input_shape=(*size, known.channels), **head)
+        report = self.load_into(built, "new" if new_head or not classes else "keep")
+        notes = report.notes if report else ()
+        return built, tuple(note for note in notes if note not in known.notes)

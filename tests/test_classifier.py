@@ -212,19 +212,6 @@ def test_pixels_are_scaled_once(scaling, tmp_path):
     save_classifier(tmp_path / "saved", model, ("r", "g", "b"), raw)
 
 
-def test_the_accuracy_of_samples_in_folders_of_classes_is_printed(tmp_path, capsys):
-    for name, color in (("r", (250, 9, 9)), ("g", (9, 250, 9)), ("b", (250, 9, 9))):
-        write_picture(tmp_path / "photos" / name / "1.png", np.full((16, 24, 3), color))
-    save_classifier(
-        tmp_path / "saved",
-        scaling_model("Rescaling"),
-        ("r", "g", "b"),
-        Preprocessing((16, 24), value_range=(0, 255)),
-        samples=tmp_path / "photos",
-    )
-    assert "2 of 3 samples in folders of classes are answered right." in capsys.readouterr().out
-
-
 def test_images_are_read_a_batch_ahead_and_no_further(folder, images):
     taken = []
 

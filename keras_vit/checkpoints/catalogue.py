@@ -12,7 +12,7 @@ import socket
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.checkpoints.formats import check_npz, file_and_entry
+from keras_vit.checkpoints.formats import check_npz
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.utils.files import check_holds_one_model
 
@@ -269,7 +269,7 @@ def find_weights(
         models = " or ".join(row.model for row in released)
         raise ValueError(f"weights={weights!r} are of {models}. Received: {model}")
     path = released_folder(weights, model)
-    if not file_and_entry(path)[0].exists():
+    if not path.exists():
         known = f" ({model}: {known_weights(model)})" if isinstance(model, str) else ""
         raise ValueError(
             f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "

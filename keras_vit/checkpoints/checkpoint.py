@@ -10,7 +10,6 @@ import re
 from typing import Any
 
 from keras_vit.checkpoints import formats
-from keras_vit.checkpoints.catalogue import OfficialWeights
 from keras_vit.checkpoints.code_bases import hugging_face, keras_hub, official, timm, torchvision
 from keras_vit.checkpoints.code_bases.files_beside import check_sizes, read_json
 from keras_vit.checkpoints.code_bases.layouts import REGISTERS, Checkpoint, readable_files
@@ -41,26 +40,22 @@ _WRAPPERS = re.compile(
 )
 
 
-def open_checkpoint(path: str | os.PathLike | OfficialWeights) -> Checkpoint:
+def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     """Returns a checkpoint of any known format and layout, without reading its values.
 
     Args:
         path: An `.npz`, an HDF5 file of Keras, a `.safetensors`, a PyTorch state dict (opened
             with weights-only loading), a `.keras` file of ours or KerasHub's, or a folder of
-            Hugging Face, timm or KerasHub. The content decides, not the suffix. "FILE#model" is
-            the entry "model" of a PyTorch file that holds several state dicts. Or a row of the
-            catalogue, whose file is downloaded when it is loaded.
+            Hugging Face, timm or KerasHub. The content decides, not the suffix.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If the format or the names are unknown, or the file is damaged.
         ImportError: If reading it needs a package that is not installed.
     """
-    if isinstance(path, OfficialWeights):
-        return Checkpoint(pathlib.Path(f"{path.key}.npz"), official.OFFICIAL, {}, official=path)
-    path, wrapper = formats.file_and_entry(path)
+    path = pathlib.Path(path)
     beside = read_config(path if path.is_dir() else path.parent)
-    content = _read(path, wrapper)
+    content = _read(path)
     stored, config = content.arrays, content.config or beside
     layouts = {2: (official.VIT_KERAS,), 3: _KERAS_3}.get(content.keras_version, LAYOUTS)
     for (arrays, notes), layout in itertools.product(_without_prefixes(stored), layouts):
@@ -140,12 +135,12 @@ def _with_facts(checkpoint, note):
     return dataclasses.replace(checkpoint, fields=fields, stated=stated, assumed=assumed)
 
 
-def _read(path, wrapper):
+def _read(path):
     """The content of a file, or of the files of a folder."""
     if not path.exists():
         raise FileNotFoundError(f"A checkpoint must be a file that exists. Received: {path}")
     if not path.is_dir():
-        return _read_file(path, wrapper)
+        return _read_file(path)
     file = next((name for name in _FOLDER_FILES if (path / name).is_file()), None)
     if file is None:
         raise ValueError(
@@ -159,7 +154,7 @@ def _read(path, wrapper):
     return content
 
 
-def _read_file(path, wrapper="") -> formats.FileContent:
+def _read_file(path) -> formats.FileContent:
     """The content of one file; its first bytes and entries give the format."""
     with open(path, "rb") as file:
         start = file.read(16)
@@ -168,18 +163,11 @@ def _read_file(path, wrapper="") -> formats.FileContent:
         with formats.open_zip(path) as archive:
             names = archive.namelist()
     if any(name.endswith("data.pkl") for name in names):
-        return formats.read_torch(path, wrapper)
-    if wrapper:
-        raise ValueError(f"Only a PyTorch file has entries. Received: {path}#{wrapper}")
+        return formats.read_torch(path)
     if start.startswith(b"\x89HDF\r\n\x1a\n"):
         return read_keras_h5(path)
     if names:
         return read_keras_archive(path) if WEIGHTS in names else formats.read_npz(path)
-    if path.name.endswith(".weights.json"):
-        raise ValueError(
-            "A checkpoint must be one file: Keras reads its shards with model.load_weights(path), "
-            f'and model.save_weights("all.weights.h5") writes one. Received: {path}'
-        )
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= os.path.getsize(path):
         return formats.read_safetensors(path)
     is_pickle = start.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"))

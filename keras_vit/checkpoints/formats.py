@@ -8,7 +8,6 @@ import dataclasses
 import json
 import math
 import os
-import pathlib
 import re
 import struct
 import zipfile
@@ -387,57 +386,21 @@ _AVERAGES = ("state_dict_ema", "model_ema", "ema_state_dict", "model_ema_state_d
 _WRAPPERS = (*_AVERAGES, "state_dict", "model", "model_state", "model_state_dict")
 
 
-def file_and_entry(path: str | os.PathLike) -> tuple[pathlib.Path, str]:
-    """Returns the file and the entry of "FILE#entry"; "" without one."""
-    file, _, entry = os.fspath(path).rpartition("#")
-    if os.path.exists(path) or not os.path.isfile(file):
-        return pathlib.Path(path), ""
-    return pathlib.Path(file), entry
-
-
-def _check_torch_archive(path):
-    """Raises ValueError for a program, and for entries that may hold far more than the file."""
-    if not zipfile.is_zipfile(path):  # The form before PyTorch 1.6.
-        return
-    with open_zip(path) as archive:
-        if any(name.endswith("/constants.pkl") for name in archive.namelist()):
-            raise ValueError(
-                "A PyTorch file must be a state dict, not a whole TorchScript program: write "
-                "its weights with torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE). "
-                f"Received: {path}"
-            )
-        # PyTorch compresses nothing.
-        if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-            raise damaged_file("A PyTorch file", path, "its entries are compressed")
-
-
-def _unwrapped(path, state, wrapper):
-    """The state dict within what a training script saved, and notes on the others."""
+def _unwrapped(state):
+    """The state dict within what a training script saved, and a note on the others."""
     entries = [name for name in _WRAPPERS if isinstance(state.get(name), dict) and state[name]]
-    if wrapper and wrapper not in entries:
-        raise ValueError(
-            f"The entry behind # must be one of {entries or 'none'}, in this file. "
-            f"Received: {path}#{wrapper}"
-        )
-    if wrapper:
-        return state[wrapper], ()
     if not entries:
         return state, ()
-    if len(entries) == 1:
-        return state[entries[0]], ()
-    others = " or ".join(f"{path.name}#{name}" for name in entries[1:])
-    return state[entries[0]], (f"the weights are {entries[0]}; {others} takes the others",)
+    first, *others = entries
+    return state[first], tuple(f"the weights are {first}, not {other}" for other in others)
 
 
-def read_torch(path, wrapper: str = "") -> FileContent:
+def read_torch(path) -> FileContent:
     """Returns the arrays of a `.bin` or `.pth` file.
 
     PyTorch's weights-only loading runs no code of the file and maps the values into memory,
-    so the file stays open as long as the arrays exist.
-
-    Args:
-        path: The file.
-        wrapper: The entry with the state dict; by default the averages, if there are any.
+    so the file stays open as long as the arrays exist. Of several state dicts the averages over the
+    training are read.
 
     Raises:
         ValueError: If the file is damaged, is more than weights, or holds other than real
@@ -446,7 +409,11 @@ def read_torch(path, wrapper: str = "") -> FileContent:
     """
     purpose = "Reading a PyTorch file, unlike a .safetensors file of the same weights,"
     torch = import_optional("torch", purpose, extra="")
-    _check_torch_archive(path)
+    if zipfile.is_zipfile(path):  # Not the form before PyTorch 1.6.
+        with open_zip(path) as archive:
+            # PyTorch compresses nothing: other entries may hold far more than the file.
+            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+                raise damaged_file("A PyTorch file", path, "its entries are compressed")
     try:
         # The arguments of the program that trained, in timm's files: plain values.
         with torch.serialization.safe_globals([argparse.Namespace]):
@@ -456,7 +423,7 @@ def read_torch(path, wrapper: str = "") -> FileContent:
             "A PyTorch file must be a whole state dict that weights-only loading takes. "
             f"Received: {path} ({first_line(error)})"
         ) from error
-    state, notes = _unwrapped(path, state if isinstance(state, dict) else {"": state}, wrapper)
+    state, notes = _unwrapped(state if isinstance(state, dict) else {"": state})
 
     def value(name):
         tensor = state[name].detach().resolve_neg()

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import h5py
-import keras
-import numpy as np
 
 from keras_vit.checkpoints.code_bases.keras_hub import check_family
 from keras_vit.checkpoints.formats import (
@@ -28,20 +26,12 @@ from keras_vit.checkpoints.formats import (
     weight_dtype,
 )
 from keras_vit.description import Description
-from keras_vit.keras_private import load_keras_model, safe_get_h5_dataset
-from keras_vit.runtimes import register_trainer
+from keras_vit.keras_private import safe_get_h5_dataset
 from keras_vit.utils.files import CONFIG, UNPACKED_MODEL, WEIGHTS
 from keras_vit.utils.json_files import parse_json, read_json
-from keras_vit.utils.quiet_tensorflow import check_not_forked
-from keras_vit.utils.safe_text import first_line
 
 # Bytes that an entry of an archive may declare beyond the file's size; Keras does not compress.
 _FREE_BYTES = 2**20
-
-# Numbers that a model may make in addition to three times as many as its file: the seeds of layers,
-# and LoRA's factors, which Keras adds to the kernel when it saves. A kernel in int4 takes half of
-# its numbers in the file, and is made in float32 before.
-_FREE_NUMBERS = 2**20
 
 ENTRY = "description"  # Key of a layer's variable that is a fact, not a weight.
 
@@ -100,52 +90,6 @@ def read_keras_archive(path) -> FileContent:
     return read_keras_h5(path, content)._replace(config=config)
 
 
-def read_model(path: str | os.PathLike) -> keras.Model:
-    """Returns the model of a `.keras` file, or of a folder of its entries, read in safe mode.
-
-    Raises:
-        ValueError: If the file cannot be read as a Keras model, has content that Keras does
-            not write, or has weights that are not finite.
-        RuntimeError: In a fork of a process that has opened a model.
-    """
-    check_not_forked()
-    try:
-        config, weights, stored = check_keras_archive(path)
-        # What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
-        if config.get("registered_name") == "keras_vit>Trainer":
-            register_trainer()
-        model = load_keras_model(config, weights, 3 * stored + _FREE_NUMBERS)
-        model = getattr(model, "model", model)
-    except Exception as error:  # Keras raises errors of many types for a damaged file.
-        raise ValueError(f"{path} cannot be read as a Keras model: {first_line(error)}") from error
-    for weight in model.weights:
-        if not np.isfinite(np.asarray(weight).astype("float32")).all():
-            raise ValueError(
-                "Weights must be finite numbers. "
-                f"Received: {path} with NaN or infinity in {weight.path}"
-            )
-    return model
-
-
-def check_keras_archive(path) -> tuple[dict[str, Any], str | io.BytesIO, int]:
-    """Checks a `.keras` file, or a folder of its entries, of unknown origin before Keras opens it.
-
-    Returns:
-        The content of `config.json`, the file of the weights, and the count of all numbers in
-        its arrays.
-
-    Raises:
-        ValueError: If the archive is damaged, has other entries than Keras writes (such as
-            paths that lead elsewhere), declares far more bytes than it holds, or its weights lie
-            in other files.
-    """
-    config, content = _entries(path, UNPACKED_MODEL)
-    weights = os.path.join(path, WEIGHTS) if content is None else path
-    with _opened(weights, content) as file:
-        numbers = sum(array.size for array in _arrays(weights, file, content).values())
-    return config, weights if content is None else io.BytesIO(content), numbers
-
-
 def has_own_layers(path) -> bool:
     """Returns whether a file is a `.keras` file with layers of this package, at any depth."""
     try:
@@ -155,17 +99,26 @@ def has_own_layers(path) -> bool:
         return False
 
 
-def _entries(path, names=()) -> tuple[dict[str, Any], bytes | None]:
-    """The config of a `.keras` file, and its weights; None for those in a folder.
+def check_keras_archive(path) -> dict[str, Any]:
+    """Returns the content of `config.json` of a `.keras` file, or of a folder of its entries.
 
-    The entries must have the names, if there are any.
+    Raises:
+        ValueError: If the archive is damaged, has other entries than Keras writes, or declares
+            more bytes than it holds.
     """
     if os.path.isdir(path):
-        return read_json(os.path.join(path, CONFIG)), None
+        return read_json(os.path.join(path, CONFIG))
+    with zipfile.ZipFile(path) as archive:
+        names = sorted(archive.namelist())
+    if names != sorted(UNPACKED_MODEL):
+        raise ValueError(f"it must hold {UNPACKED_MODEL} alone, not {names[:5]}")
+    return _entries(path)[0]
+
+
+def _entries(path) -> tuple[dict[str, Any], bytes]:
+    """The config of a `.keras` file, and its weights."""
     try:
         with zipfile.ZipFile(path) as archive:
-            if names and sorted(archive.namelist()) != sorted(names):
-                raise ValueError(f"it must hold {names} alone, not {archive.namelist()[:5]}")
             config = dict(parse_json(_entry(path, archive, CONFIG), CONFIG))
             return config, _entry(path, archive, WEIGHTS)
     except Exception as error:  # zipfile raises nearly anything on a damaged archive.

@@ -17,7 +17,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.catalogue import download
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.layouts import POSITIONS, Checkpoint, NameRule
 from keras_vit.checkpoints.code_bases.transforms import Shape
@@ -44,11 +43,8 @@ MAX_LISTED = 3
 class LoadOptions:
     """Arguments of `load_checkpoint`, which describes them, and `head`.
 
-    By default positions are resized by the rule of the weights' code base.
-
-    `head` is "keep"; "new" for a head that keeps its initial values; "fitting" to keep it where the
-    model has the classes of the file, as `keras_vit.build` does; or for each class of the model its
-    number in the file, None for a class that keeps its initial values.
+    By default positions are resized by the rule of the weights' code base. `head` is described in
+    `Weights.load_into`, which alone gives it.
 
     Raises:
         ValueError: If a method is unknown.
@@ -461,12 +457,7 @@ def load_checkpoint(
 def load_opened(
     checkpoint: Checkpoint, model: keras.Model, options: LoadOptions | None = None
 ) -> LoadReport:
-    """Loads an opened checkpoint into a model; raises the errors of `load_checkpoint`.
-
-    An official file is downloaded first; an OSError says how to fetch it by other means.
-    """
-    if checkpoint.official is not None:
-        checkpoint = open_checkpoint(download(checkpoint.official))
+    """Loads an opened checkpoint into a model; raises the errors of `load_checkpoint`."""
     options = options or LoadOptions()
     assignments, found = match_checkpoint(checkpoint, model, options)
     variables = weights_by_path(model)

@@ -13,7 +13,6 @@ from keras_vit.configs.model_table import (
     HYBRID as HYBRID,
     IMAGE_SIZES as IMAGE_SIZES,
     MODELS as MODELS,
-    SHAPE_STUDY_BASE as SHAPE_STUDY_BASE,
     SIZES as SIZES,
     UNSEEN_FIELDS as UNSEEN_FIELDS,
     VIT as VIT,
@@ -24,7 +23,6 @@ from keras_vit.configs.model_table import (
     layer_name as layer_name,
     list_models as list_models,
     resolve as resolve,
-    shape_study as shape_study,
 )
 from keras_vit.configs.resnet_configs import (
     AxialResNetConfig as AxialResNetConfig,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args, get_type_hints
 
@@ -107,62 +106,6 @@ AXIAL: dict[str, ViTConfig | BiTConfig] = {
 
 MODELS: dict[str, ViTConfig | BiTConfig] = {**VIT, **HYBRID, **BIT, **AXIAL}
 
-# The base of the shape study, where the lines of Figure 8 meet.
-SHAPE_STUDY_BASE = ViTConfig(32, width=1024, depth=8, mlp_dim=2048, num_heads=16)
-
-
-def shape_study(
-    factors: Iterable[float] = (0.5, 1, 2, 4, 8),
-) -> dict[str, dict[float, ViTConfig]]:
-    """Returns the models of the shape study, by the scaled dimension and the factor.
-
-    Paper, Appendix D.2 and Figure 8: the depth, the width, the MLP, the patches or all of
-    them are scaled from a base of 8 blocks, D = 1024, an MLP of 2048 and patches of 32
-    pixels. Heads stay 64 wide, so their number grows with the width. A factor divides the
-    patch, as a smaller one makes the model larger. The paper gives the base and a
-    largest depth of 64; the other factors are ours.
-
-    Args:
-        factors: Numbers by which every size stays a whole number; 1 is the base.
-
-    Returns:
-        Configs by "depth", "width", "mlp", "patch" and "all", then by factor.
-
-    Raises:
-        ValueError: If a scaled size is not a whole number.
-
-    Example:
-    >>> shape_study()["depth"][8].depth
-    64
-    """
-    base = SHAPE_STUDY_BASE
-    lines = {
-        "depth": ("depth",),
-        "width": ("width", "num_heads"),
-        "mlp": ("mlp_dim",),
-        "patch": ("patch_size",),
-        "all": ("depth", "width", "num_heads", "mlp_dim", "patch_size"),
-    }
-    factors = tuple(factors)
-
-    def scaled(field, factor):
-        value = getattr(base, field)
-        value = value / factor if field == "patch_size" else value * factor
-        if value != int(value) or value < 1:
-            raise ValueError(
-                f"A factor must make every size a whole number. Received: factor={factor}, "
-                f"which makes {field}={value}"
-            )
-        return int(value)
-
-    return {
-        line: {
-            factor: dataclasses.replace(base, **{field: scaled(field, factor) for field in fields})
-            for factor in factors
-        }
-        for line, fields in lines.items()
-    }
-
 
 def list_models() -> list[str]:
     """Returns the names for `keras_vit.build`, as printed in the paper."""
@@ -180,28 +123,6 @@ _BUILD_ARGUMENTS = {
     "include_top", "weights", "input_tensor", "input_shape", "pooling", "classes", "name",
     "classifier_activation",
 }  # fmt: skip
-
-# Names of timm and Hugging Face of models that are here, and their names here.
-_SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"}
-_SIZE = f"({'|'.join(_SIZES)})"
-_OTHER_NAMES = (
-    (rf"(?:vit|deit)_{_SIZE}_patch(\d+)(?:_\d+)?(?:_dinov2|_in21k)?", "ViT-{}/{}"),
-    (rf"vit_{_SIZE}_r(26|50)_s(16|32)(?:_\d+)?", "R{1}+ViT-{0}/{2}"),
-)
-
-
-def _answer_to(name: str) -> str:
-    """What a model of timm or Hugging Face is called here, with what differs; "" for others."""
-    plain = re.sub("[-/]", "_", name.rpartition("/")[2].partition(".")[0].removesuffix("-in21k"))
-    for pattern, form in _OTHER_NAMES:
-        if not (found := re.fullmatch(pattern, plain)):
-            continue
-        ours = form.format(_SIZES[found[1]], *found.groups()[1:])
-        if ours in MODELS:
-            is_exact = getattr(MODELS[ours], "gelu", "") == "exact"
-            gelu = "" if is_exact else ', gelu="exact"'
-            return f'It is keras_vit.build("{ours}"{gelu}) here; weights=FOLDER reads its weights'
-    return ""
 
 
 def argument_errors(names: Iterable[str], kind: type) -> str:
@@ -234,10 +155,9 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     """
     if isinstance(name_or_config, str):
         if name_or_config not in MODELS:
-            answer = _answer_to(name_or_config) or nearest_names(name_or_config, MODELS)
             raise ValueError(
                 "The model must be one of keras_vit.list_models(). "
-                f"{answer}. Received: {name_or_config!r}"
+                f"{nearest_names(name_or_config, MODELS)}. Received: {name_or_config!r}"
             )
         config = MODELS[name_or_config]
     else:

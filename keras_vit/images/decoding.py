@@ -296,15 +296,6 @@ def decode_or_mark(
     return tf.ensure_shape(images[:-1], [None, *shape]), ok[:-1] > 0
 
 
-@functools.cache
-def compiled_preprocessing(preprocessing: Preprocessing) -> Any:
-    """Returns `apply_preprocessing` of uint8 pixels as a graph, which takes a second to make."""
-    return tf.function(
-        lambda pixels: apply_preprocessing(pixels, preprocessing),
-        [tf.TensorSpec([None, None, 3], tf.uint8)],
-    )
-
-
 def reading_error(error: BaseException) -> str | None:
     """Returns why a `tf.data` pipeline could not read or decode its files, in one line.
 

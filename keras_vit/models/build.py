@@ -12,14 +12,11 @@ from typing import Any
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import find_released, find_weights
-from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
-from keras_vit.checkpoints.load import LoadOptions, load_opened
-from keras_vit.checkpoints.resize import find_grid
+from keras_vit.checkpoints.catalogue import find_released
+from keras_vit.checkpoints.find import Weights, find
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import argument_errors, paper_name
-from keras_vit.description import LAYER, Description, Labels, description_for, set_description
+from keras_vit.description import LAYER, Description, Labels
 from keras_vit.description.class_labels import task_of_activation
 from keras_vit.layers import ModelDescription
 from keras_vit.models.resnet import build_resnet, resnet_head
@@ -86,11 +83,11 @@ def build(
     >>> build(weights="cifar10").output_shape
     (None, 10)
     """
-    checkpoint, of_weights = None, Description()
-    model_of: Any = name_or_config
+    found, of_weights, model_of = None, Description(), name_or_config
     if weights is not None:
         _check_weights(include_top, weights, classes, classifier_activation)
-        checkpoint, of_weights = _find(weights, model_of, input_tensor, input_shape, changes)
+        found = _find(weights, model_of, input_tensor, input_shape, changes)
+        of_weights = found.description
     if model_of is None:
         model_of = _stated_config(of_weights, changes)
         name = name or configs.layer_name(paper_name(model_of) or model_of)
@@ -115,35 +112,47 @@ def build(
         name=model_of if isinstance(model_of, str) and not changes else "",
         config=config,
         input_shape=shape,
-        position_grid=_position_grid(config, shape, usual_side, checkpoint, of_weights),
+        position_grid=_position_grid(config, shape, usual_side, found),
         labels=Labels(task=task_of_activation(classifier_activation)),
     )
     head = (include_top, pooling, int(classes), classifier_activation)  # Not a number of NumPy.
     name = name or configs.layer_name(model_of)
     model = _model(description, input_tensor, usual_side, head, name)
-    if checkpoint is None:
-        return model
-    # Unlike `load_checkpoint` this allows the changes of a transfer.
-    how = "keep" if include_top and weights == "imagenet" else "fitting"
-    loading = LoadOptions((), changes.get("position_resize"), of_weights.position_grid, head=how)
-    logging.getLogger("keras_vit").info("%s", load_opened(checkpoint, model, loading))
-    set_description(model, description_for(model, of_weights))
-    _warn_of_range(weights, checkpoint, of_weights)
+    if found is not None:
+        # Unlike `load_checkpoint` this allows the changes of a transfer.
+        kept = "keep" if include_top and weights == "imagenet" else "fitting"
+        report = found.load_into(model, kept, changes.get("position_resize"))
+        logging.getLogger("keras_vit").info("%s", report)
+        _warn_of_range(weights, found)
     return model
 
 
-def _find(weights, name_or_config, input_tensor, input_shape, changes):
-    """The checkpoint that weights are, and its description: without a config if one is given."""
-    is_given, size, facts = name_or_config is not None, (None, None), {}
-    if is_given:
+def _find(weights, name_or_config, input_tensor, input_shape, changes) -> Weights:
+    """The weights, whose description has no config if a name or a config is given."""
+    if name_or_config is not None:
         size = _images_shape(name_or_config, input_tensor, input_shape)[:2]
+        found = find(weights, name_or_config, size, is_given=True)
     else:
         facts = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
-    checkpoint = open_checkpoint(find_weights(weights, name_or_config, size))
-    known = describe_checkpoint(checkpoint, is_given=is_given, image_size=size, **facts)
-    if changes.get("position_resize"):
-        known = dataclasses.replace(known, origins={**known.origins, "position_resize": "given"})
-    return checkpoint, known
+        found = find(weights, **facts)
+    if not changes.get("position_resize"):
+        return found
+    origins = {**found.description.origins, "position_resize": "given"}
+    description = dataclasses.replace(found.description, origins=origins)
+    return dataclasses.replace(found, description=description)
+
+
+def _position_grid(config, shape, usual_side, found):
+    """The grid (down, across) that a model's positions are for; None for a ResNet.
+
+    A model of free image size has the grid of its default image size, or of the weights.
+    """
+    if not isinstance(config, ViTConfig):
+        return None
+    if None not in shape[:2]:
+        return config.grid(shape[:2])
+    stored = found.free_grid if found else None
+    return stored or config.grid((usual_side, usual_side))
 
 
 def _stated_config(of_weights, changes):
@@ -155,22 +164,6 @@ def _stated_config(of_weights, changes):
             "Received: none of them"
         )
     return of_weights.config
-
-
-def _position_grid(config, shape, usual_side, checkpoint, of_weights):
-    """The grid (down, across) that a model's positions are for; None for a ResNet.
-
-    A model of free image size has the grid of its default image size, by the official rule. Other
-    code bases resize the table of the file once, to the grid of the image.
-    """
-    if not isinstance(config, ViTConfig):
-        return None
-    if None not in shape[:2]:
-        return config.grid(shape[:2])
-    table: Any = checkpoint.shapes.get("position_embedding") if checkpoint else None
-    if len(table or ()) != 3 or checkpoint.position_rule == ViTConfig.position_resize:
-        return config.grid((usual_side, usual_side))
-    return find_grid(table[1], checkpoint.prefix_row_counts, of_weights.position_grid)[1]
 
 
 def _model(description, input_tensor, usual_side, head, name):
@@ -214,11 +207,11 @@ def _check_weights(include_top, weights, classes, classifier_activation):
         )
 
 
-def _warn_of_range(weights, checkpoint, known):
+def _warn_of_range(weights, found):
     """Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them."""
-    origin, images = known.origin_of("pixels"), known.preprocessing
+    origin, images = found.description.origin_of("pixels"), found.description.preprocessing
     if images is None:
-        if checkpoint.layout.numbered:  # Weights that were saved by hand, without a folder.
+        if found.layout.numbered:  # Weights that were saved by hand, without a folder.
             return
         text = f"does not state the range of its pixels ({origin})"
     elif images.value_range == (-1.0, 1.0):

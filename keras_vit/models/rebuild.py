@@ -1,6 +1,5 @@
 """The same weights in a changed model: another size, head or precision.
 
-copy_weights(source, target)    into a model that was built already; positions are resized
 inference_model(model)          after training: float32, probabilities, no dropout, LoRA merged
 resized_model(model, size)      another image size; shares all layers but the positions
 feature_model(model, feature)   a representation of the image instead of class scores
@@ -13,33 +12,21 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-import pathlib
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_vit import configs
-from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, NameRule
-from keras_vit.checkpoints.formats import computed_array
-from keras_vit.checkpoints.load import (
-    LoadOptions,
-    LoadReport,
-    load_opened,
-    unseen_fields,
-    weights_by_path,
-)
+from keras_vit.checkpoints.load import weights_by_path
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import (
-    Description,
     Labels,
     abstains,
     description_layer,
-    has_layers_in_front,
     held_description,
     set_description,
 )
@@ -54,41 +41,6 @@ from keras_vit.layers import (
 )
 from keras_vit.models.build import build
 from keras_vit.models.vit import classification_head
-
-
-def copy_weights(
-    source: keras.Model, target: keras.Model, options: LoadOptions | None = None
-) -> LoadReport:
-    """Copies the weights of a model into another one, as `load_checkpoint` reads a file.
-
-    Weights are matched by path. Position embeddings are resized to the target's grid, by default
-    by the source's rule.
-
-    Args:
-        source: A model of `keras_vit.build`.
-        target: A model of `keras_vit.build`.
-        options: What is left out, and how the rest is changed.
-
-    Raises:
-        ValueError: If the weights do not fit; the target is then unchanged.
-    """
-    if has_layers_in_front(source):
-        raise ValueError(
-            "Weights must be from a model of keras_vit.build without layers in front of it, "
-            f"which would be lost; its inner model has none. Received: {source.name}"
-        )
-    weights, held = weights_by_path(source), held_description(source)
-    checkpoint = Checkpoint(
-        path=pathlib.Path(source.name),
-        layout=Layout("Keras", tuple(NameRule(path, (path,)) for path in weights)),
-        arrays={
-            path: computed_array(path, weight.shape, partial(keras.ops.convert_to_numpy, weight))
-            for path, weight in weights.items()
-        },
-        fields={**unseen_fields(source), "position_resize": held.position_resize},
-        stated=Description(position_grid=held.position_grid),
-    )
-    return load_opened(checkpoint, target, options)
 
 
 def inference_model(

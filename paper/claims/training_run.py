@@ -15,10 +15,10 @@ from claims import BASE, config_of
 from trainings import model_file
 
 import keras_vit
-from keras_vit.checkpoints.load import LoadOptions
+from keras_vit.checkpoints.find import weights_of
 from keras_vit.configs import BiTConfig
 from keras_vit.inspection import mean_attention_distance
-from keras_vit.models.rebuild import copy_weights, feature_model, inference_model
+from keras_vit.models.rebuild import feature_model, inference_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import MaskedPatches, NonFiniteError, PreTraining
 from keras_vit.training.data import DataSpec, evaluation_batches, open_source, training_batches
@@ -118,7 +118,7 @@ def train(
     model, trainer = _model_and_trainer(run, len(images.classes))
     if run["start"]:
         start = keras.saving.load_model(model_file(models, run["start"]), compile=False)
-        copy_weights(start, model, LoadOptions(head="new"))
+        weights_of(start).load_into(model, "new")
     batches = training_batches(
         images.training(images.classes, run["images"], run["seed"]),
         image_size=(run["image_size"],) * 2,

@@ -12,9 +12,9 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.timm import TIMM
+from keras_vit.checkpoints.find import describe_checkpoint
 from keras_vit.checkpoints.formats import read_values
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
@@ -219,10 +219,10 @@ def test_what_a_config_leaves_out_is_the_default_of_transformers(model_type, gol
 
 def test_what_a_bare_file_does_not_show_is_asked_for(golden, write):
     folder = write(PLAIN, config=False)
-    given = {"num_heads": 4, "gelu": "exact", "source_size": (16, 24)}
+    given = {"num_heads": 4, "gelu": "exact", "image_size": (16, 24)}
     unknown = r"\(num_heads, --num-heads\) and the form of GELU \(gelu, --gelu\)"
     with pytest.raises(ValueError, match=f"does not show must be given: attention heads {unknown}"):
-        open_model(folder, source_size=(16, 24))
+        open_model(folder, image_size=(16, 24))
     opened = open_model(folder, **given)
     note = next(note for note in opened.description.notes if "were assumed" in note)
     assert "positions are resized: 1e-06, 'token' and 'bicubic' were assumed" in note
@@ -230,16 +230,14 @@ def test_what_a_bare_file_does_not_show_is_asked_for(golden, write):
     _check(read(folder, num_heads=4, gelu="exact", image_size=(16, 24)), *_expected(PLAIN, golden))
 
 
-def test_facts_that_a_folder_states_are_not_replaced(write):
-    checkpoint = open_checkpoint(write(PLAIN))
-    for wrong, message in (
-        ({"num_heads": 3}, "num_heads must match the file, 4.*num_heads=3"),
-        ({"gelu": "tanh"}, "gelu must match the file, 'exact'.*gelu='tanh'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            describe_checkpoint(checkpoint, **wrong)
-    found = describe_checkpoint(checkpoint, num_heads=4, gelu="exact")
-    assert (found.config.num_heads, found.origins["gelu"]) == (4, "config.json")
+@pytest.mark.parametrize(
+    ("fact", "given", "stated"), [("num_heads", 3, 4), ("gelu", "tanh", "exact")]
+)
+def test_a_fact_that_a_folder_states_is_not_replaced(fact, given, stated, write):
+    with pytest.raises(ValueError, match=f"{fact}={given!r} for .*, which has {stated!r}"):
+        open_model(write(PLAIN), **{fact: given})
+    found = open_model(write(PLAIN), **{fact: stated}).description
+    assert (getattr(found.config, fact), found.origins["gelu"]) == (stated, "config.json")
 
 
 def test_a_folder_of_hugging_face_knows_its_grid_and_epsilon(model_of, write):
@@ -357,7 +355,7 @@ def test_what_no_model_here_computes_is_refused_by_its_name(case, write):
     name, changes, message = REFUSED[case]
     folder = write(name, **changes)
     with pytest.raises(ValueError, match=message):
-        open_model(folder, source_size=None).to_model()
+        open_model(folder).to_model()
 
 
 @pytest.mark.parametrize(
@@ -496,9 +494,3 @@ def test_a_folder_of_a_timm_wrapper_is_a_model_of_timm(write, golden):
     known = open_model(folder, num_heads=3).description
     assert known.labels.names == tuple(names)
     assert known.labels.is_multilabel
-
-
-def test_shards_of_keras_are_refused_with_the_way_to_one_file(tmp_path):
-    (tmp_path / "model.weights.json").write_text(json.dumps({"weight_map": {}}))
-    with pytest.raises(ValueError, match=r"model.save_weights\(\"all.weights.h5\"\) writes one"):
-        open_checkpoint(tmp_path / "model.weights.json")

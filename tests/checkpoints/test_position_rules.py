@@ -13,11 +13,11 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
+from keras_vit.checkpoints.find import weights_of
 from keras_vit.checkpoints.load import position_layers
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.description import held_description
-from keras_vit.models.rebuild import copy_weights
 from keras_vit.opening import open_model
 from makers import tiny_config
 
@@ -128,7 +128,7 @@ def test_files_keep_the_rule(file, timm, tmp_path):
     np.testing.assert_array_equal(_table(resized)[1:], _resized(source, (6, 4), "bicubic"))
     assert position_layers(resized)[0].resize == "bicubic"
     target = keras_vit.build(CONFIG, input_shape=(48, 32, 3), classes=2)
-    copy_weights(model, target)
+    weights_of(model).load_into(target)
     np.testing.assert_array_equal(_table(target)[1:], _table(resized)[1:])
 
 

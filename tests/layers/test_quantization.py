@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.hdf5 import read_model
+from keras_vit.classifier_folder import read_model
 from keras_vit.configs import AxialResNetConfig
 from makers import tiny_config
 

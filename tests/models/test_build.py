@@ -164,23 +164,6 @@ def test_weights_start_as_in_the_official_code():
 
 
 @pytest.mark.parametrize(
-    ("name", "answer"),
-    [
-        ("vit_base_patch16_224", r'build\("ViT-B/16", gelu="exact"\)'),
-        ("vit_large_patch16_384.augreg_in21k_ft_in1k", r'build\("ViT-L/16", gelu="exact"\)'),
-        ("deit_small_patch16_224", r'build\("ViT-S/16", gelu="exact"\)'),
-        ("google/vit-base-patch32-224-in21k", r'build\("ViT-B/32", gelu="exact"\)'),
-        ("vit_base_r50_s16_384", r'build\("R50\+ViT-B/16", gelu="exact"\)'),
-        ("vit_base_patch14_dinov2", r'build\("ViT-B/14"\)'),
-        ("vit_medium_patch16_224", "Nearest: "),
-    ],
-)
-def test_names_of_other_libraries_are_answered(name, answer):
-    with pytest.raises(ValueError, match=rf"one of keras_vit.list_models.*{answer}.*Received"):
-        keras_vit.build(name)
-
-
-@pytest.mark.parametrize(
     ("wrong", "right"),
     [
         ({"weigths": "cifar10"}, "weigths is called weights here"),

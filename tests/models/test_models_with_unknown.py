@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.checkpoints.find import weights_of
 from keras_vit.classifier_folder import load_classifier, save_classifier
 from keras_vit.description import Labels, abstains, held_description
-from keras_vit.models.rebuild import copy_weights, inference_model, with_unknown, without_unknown
+from keras_vit.models.rebuild import inference_model, with_unknown, without_unknown
 from keras_vit.opening import open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
@@ -73,7 +74,7 @@ def test_weights_of_a_calibrated_model_are_those_of_the_model_within_it(
     plain, calibrated, tmp_path
 ):
     target = keras_vit.build(tiny_config(), classes=3, input_shape=(8, 8, 3))
-    copy_weights(calibrated, target)
+    weights_of(calibrated).load_into(target)
     np.testing.assert_array_equal(answers(target), answers(plain))
     for name, model in (("ours", calibrated), ("plain", plain)):
         keras_vit.save_checkpoint(model, tmp_path / f"{name}.npz")

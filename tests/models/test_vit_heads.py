@@ -1,5 +1,4 @@
 import dataclasses
-import itertools
 
 import keras
 import numpy as np
@@ -57,26 +56,6 @@ def test_vit_b_of_figure_4_halves_every_hidden_dimension():
         name = f"ViTb{patch}"
         assert getattr(keras_vit, name).__name__ == name
         assert configs.layer_name(f"ViT-b/{patch}") == f"vit_half_b{patch}"
-
-
-@pytest.mark.parametrize(
-    ("line", "changed"),
-    [
-        ("depth", {"depth": 16}),
-        ("width", {"width": 2048, "num_heads": 32}),
-        ("mlp", {"mlp_dim": 4096}),
-        ("patch", {"patch_size": 16}),
-        (
-            "all",
-            {"depth": 16, "width": 2048, "num_heads": 32, "mlp_dim": 4096, "patch_size": 16},
-        ),
-    ],
-)
-def test_a_line_of_the_shape_study_scales_its_sizes_alone(line, changed):
-    study = keras_vit.shape_study()
-    assert study[line][2] == dataclasses.replace(configs.SHAPE_STUDY_BASE, **changed)
-    costs = [keras_vit.describe(config).flops for _, config in sorted(study[line].items())]
-    assert all(smaller < larger for smaller, larger in itertools.pairwise(costs))
 
 
 def test_the_attention_pooling_has_the_epsilon_of_the_config():

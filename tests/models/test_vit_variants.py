@@ -11,7 +11,7 @@ from scipy.special import erf, expit, softmax
 import keras_vit
 from by_hand import array
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.checkpoint_description import describe_checkpoint
+from keras_vit.checkpoints.find import describe_checkpoint
 from keras_vit.configs.recognition import config_of
 
 SMALL = keras_vit.ViTConfig(4, 8, 2, 12, 2)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from keras_vit import configs
 from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier
 from keras_vit.description import Description
@@ -282,8 +281,6 @@ def build_evaluated(
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     name = None if weights is None else source
     opened = open_model(model if weights is None else weights, model=name, image_size=size, **facts)
-    if name is not None and size is None and (opened.is_official or opened.is_random):
-        size = (configs.default_image_size(source),) * 2
     size = size or opened.image_size
     recipe = Recipe()
     if name is None:
@@ -295,7 +292,7 @@ def build_evaluated(
         )
     # A name makes a new head, unless its classes are read; "imagenet" needs its own.
     keeps_head = classes is not None or weights in (None, "imagenet")
-    built, _ = opened.to_model(size, classes=classes, hidden_layer=keeps_head)
+    built, _ = opened.to_model(size, classes=classes, new_head=not keeps_head)
     known, preprocessing = opened.description, opened.preprocessing_for(size, evaluation)
     origins = dict(known.origins)
     if evaluation not in (None, opened.preprocessing_for().evaluation):

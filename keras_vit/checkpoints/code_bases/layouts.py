@@ -15,7 +15,6 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from keras_vit.checkpoints.catalogue import OfficialWeights
 from keras_vit.checkpoints.code_bases.files_beside import found
 from keras_vit.checkpoints.code_bases.transforms import SAME, Stacked, Transform
 from keras_vit.checkpoints.formats import StoredArray
@@ -181,10 +180,8 @@ class Layout:
 class Checkpoint:
     """A file of weights whose layout is known; no value has been read.
 
-    An official file is downloaded when it is loaded; before, it has no arrays here.
-
     Args:
-        path: The file or folder; the name of a file that is not downloaded yet.
+        path: The file or folder.
         layout: The layout of its names.
         arrays: Its arrays by canonical name.
         fields: Fields of `ViTConfig` that the file, its config and its code base state.
@@ -195,7 +192,6 @@ class Checkpoint:
             does not state it.
         class_token_has_row: Whether the class token has a row in the position table.
         notes: Sentences for a report.
-        official: The row of the catalogue of a file that is not downloaded yet, else None.
     """
 
     path: pathlib.Path
@@ -207,7 +203,6 @@ class Checkpoint:
     assumed: tuple[str, ...] = ()
     class_token_has_row: bool = True
     notes: tuple[str, ...] = ()
-    official: OfficialWeights | None = None
 
     def states(self, field: str) -> bool:
         """Returns whether the file or its code base determines a field of the config."""

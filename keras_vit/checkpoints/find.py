@@ -1,18 +1,45 @@
-"""The description of a checkpoint's model: from its arrays and the files beside it."""
+"""Weights by any name: what their model is, and how they come into a model."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import keras
 
 from keras_vit import configs
+from keras_vit.checkpoints.catalogue import OfficialWeights, download, find_weights
+from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.files_beside import found
-from keras_vit.checkpoints.code_bases.layouts import Checkpoint, readable_files
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, NameRule, readable_files
+from keras_vit.checkpoints.code_bases.official import OFFICIAL
+from keras_vit.checkpoints.formats import computed_array
+from keras_vit.checkpoints.load import (
+    LoadOptions,
+    LoadReport,
+    load_opened,
+    unseen_fields,
+    weights_by_path,
+)
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name
 from keras_vit.configs.recognition import config_of_shapes, num_classes
-from keras_vit.description import FACTS, IN_FRONT, Description, Labels
+from keras_vit.description import (
+    FACTS,
+    IN_FRONT,
+    Description,
+    Labels,
+    description_for,
+    has_layers_in_front,
+    held_description,
+    set_description,
+)
 from keras_vit.description.description_texts import APACHE, licence_in_card, licence_name
 from keras_vit.preprocessing import Preprocessing
 
@@ -23,13 +50,140 @@ DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 _FREE_NUMBERS = 2**20
 
 
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Weights of a model, whose values are read when they are loaded.
+
+    Args:
+        description: What their model is.
+        open: Returns the arrays; an official file is downloaded first.
+        layout: The code base of their names.
+        shapes: Shapes by layer, see `Checkpoint.shapes`; {} before a download.
+        is_regression: Whether the head gives numbers and no scores of classes.
+    """
+
+    description: Description
+    open: Callable[[], Checkpoint]
+    layout: Layout = OFFICIAL
+    shapes: Mapping[str, tuple[int, ...] | None] = dataclasses.field(default_factory=dict)
+    is_regression: bool = False
+
+    def load_into(
+        self,
+        model: keras.Model,
+        head: str | Sequence[int | None] = "keep",
+        position_resize: str | None = None,
+    ) -> LoadReport:
+        """Loads the weights into a model, which then holds their description.
+
+        Args:
+            model: A model of `keras_vit.build`.
+            head: "keep"; "new" for a head that keeps its initial values; "fitting" to keep it where
+                the model has the classes of the weights; or for each class of the model its number
+                in the weights, None for a class that keeps its initial values.
+            position_resize: A rule for tables of positions; by default the description's.
+
+        Raises:
+            ValueError: As `keras_vit.load_checkpoint`.
+            OSError: If an official file cannot be downloaded.
+        """
+        rule = position_resize or self.description.position_resize
+        options = LoadOptions((), rule, self.description.position_grid, head=head)
+        report = load_opened(self.open(), model, options)
+        set_description(model, description_for(model, self.description))
+        return report
+
+    @property
+    def free_grid(self) -> tuple[int, int] | None:
+        """Patches (down, across) of the table of positions that a model of any image size holds.
+
+        Code bases other than the official one resize the table of the file once; else it is None.
+        """
+        table = self.shapes.get("position_embedding") or ()
+        if len(table) != 3 or self.open().position_rule == ViTConfig.position_resize:
+            return None
+        counts = self.open().prefix_row_counts
+        return find_grid(table[1], counts, self.description.position_grid)[1]
+
+
+def find(
+    name: str | os.PathLike | OfficialWeights,
+    model: str | ViTConfig | BiTConfig | None = None,
+    image_size: tuple[int | None, int | None] = (None, None),
+    **facts: Any,
+) -> Weights:
+    """Returns the weights of a name or a path.
+
+    Args:
+        name: A value of `weights=`, or what `find_weights` returns for it.
+        model: A name or config that the weights must have, or None.
+        image_size: Pixels (height, width), where the file does not show them.
+        **facts: More arguments of `describe_checkpoint`.
+
+    Raises:
+        ValueError: If there are no such weights, they are not of the model, or a fact about their
+            architecture is in no file and was not given.
+    """
+    file = name if isinstance(name, OfficialWeights) else find_weights(name, model, image_size)
+    if isinstance(file, OfficialWeights):
+        description = _describe_official(file, model, facts.get("is_given"))
+        return Weights(description, lambda: open_checkpoint(download(file)))
+    checkpoint = open_checkpoint(file)
+    return Weights(
+        describe_checkpoint(checkpoint, model, image_size=image_size, **facts),
+        lambda: checkpoint,
+        checkpoint.layout,
+        checkpoint.shapes,
+        checkpoint.config.get("problem_type") == "regression",
+    )
+
+
+def weights_of(model: keras.Model) -> Weights:
+    """Returns the weights of a Keras model, by path."""
+
+    def checkpoint():
+        if has_layers_in_front(model):
+            raise ValueError(
+                "Weights must be from a model of keras_vit.build without layers in front of it, "
+                f"which would be lost; its inner model has none. Received: {model.name}"
+            )
+        weights = weights_by_path(model)
+        return Checkpoint(
+            path=pathlib.Path(model.name),
+            layout=Layout("Keras", tuple(NameRule(path, (path,)) for path in weights)),
+            arrays={
+                path: computed_array(
+                    path, weight.shape, partial(keras.ops.convert_to_numpy, weight)
+                )
+                for path, weight in weights.items()
+            },
+            fields={**unseen_fields(model), "position_resize": description.position_resize},
+            stated=Description(position_grid=description.position_grid),
+        )
+
+    description = held_description(model)
+    return Weights(description, checkpoint)
+
+
+def _describe_official(row, model, is_given):
+    size = (row.resolution, row.resolution)
+    return Description(
+        name="" if is_given else row.model,
+        config=None if is_given else configs.resolve(model or row.model),
+        input_shape=(*size, 3),
+        classes=row.classes,
+        preprocessing=Preprocessing(size),
+        origins=dict.fromkeys(FACTS, "the official code"),
+        licence=APACHE,
+    )
+
+
 def describe_checkpoint(
     checkpoint: Checkpoint,
     model: str | ViTConfig | BiTConfig | None = None,
     *,
     is_given: bool = False,
     image_size: tuple[int | None, int | None] = (None, None),
-    source_size: tuple[int, int] | None = None,
     num_heads: int | None = None,
     gelu: Gelu | None = None,
 ) -> Description:
@@ -41,25 +195,13 @@ def describe_checkpoint(
         is_given: Whether the weights are loaded into a model that is given, whatever they state;
             the description then has no config.
         image_size: Pixels (height, width), where the file does not show them.
-        source_size: Pixels (height, width) of the file's images; another size is an error.
         num_heads: Attention heads, where the file does not show them.
         gelu: The form of GELU, where the file does not state it.
 
     Raises:
         ValueError: If the weights are not of the model, or a fact about their architecture is in
-            no file and was not given, or is not the one given.
+            no file and was not given.
     """
-    if (row := checkpoint.official) is not None:
-        size = (row.resolution, row.resolution)
-        return Description(
-            name="" if is_given else row.model,
-            config=None if is_given else configs.resolve(model or row.model),
-            input_shape=(*size, 3),
-            classes=row.classes,
-            preprocessing=Preprocessing(size),
-            origins=dict.fromkeys(FACTS, "the official code"),
-            licence=APACHE,
-        )
     with readable_files(checkpoint):
         if is_given:
             shown = Description(
@@ -72,7 +214,7 @@ def describe_checkpoint(
             if given is not None and checkpoint.width not in (0, given.width):
                 check_agrees(given, checkpoint.path, None)
             heads = num_heads or getattr(given, "num_heads", None)
-            shown = _of_arrays(checkpoint, heads, gelu, source_size, image_size)
+            shown = _of_arrays(checkpoint, heads, gelu, image_size)
             if given is not None:
                 check_agrees(given, checkpoint.path, shown.config)
     height, width = image_size
@@ -151,17 +293,12 @@ def _noted(checkpoint, classes):
     return dataclasses.replace(stated, labels=labels, origins=origins, notes=())
 
 
-def _of_arrays(checkpoint, num_heads, gelu, source_size, image_size):
+def _of_arrays(checkpoint, num_heads, gelu, image_size):
     """The config, image size, grid and classes of a checkpoint, with a note for an assumption."""
     shapes, fields, stated = checkpoint.shapes, dict(checkpoint.fields), checkpoint.stated
     for fact, given in (("num_heads", num_heads), ("gelu", gelu)):
-        known = fields.get(fact) if checkpoint.states(fact) else None
-        if None not in (known, given) and known != given:
-            raise ValueError(
-                f"{fact} must match the file, {known!r}. Received: {fact}={given!r} for "
-                f"{checkpoint.path}"
-            )
-        fields[fact] = given if known is None else known
+        if not checkpoint.states(fact):
+            fields[fact] = given
     if stated.config is not None:
         _check_size(checkpoint)
         return dataclasses.replace(stated, classes=num_classes(shapes), notes=())
@@ -180,9 +317,9 @@ def _of_arrays(checkpoint, num_heads, gelu, source_size, image_size):
         if len(set(config.patch_sizes)) == 1:
             config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
         try:
-            size = _image_size(checkpoint, config, source_size)
+            size = _image_size(checkpoint, config, None)
         except ValueError:
-            if source_size is not None or None in image_size:
+            if None in image_size:
                 raise
             size = _image_size(checkpoint, config, image_size)
         grid = config.grid(size)
