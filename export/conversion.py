@@ -11,10 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checkpoints.code_bases import hugging_face, timm
+from keras_vit.checkpoints.code_bases import hugging_face
 from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE, PREPROCESSOR
-from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import note_of, save_checkpoint, stored_arrays
 from keras_vit.classifier_folder import save_classifier
@@ -105,10 +104,8 @@ def convert(
             the source's.
         overwrite: Whether to replace an existing destination.
         **facts: What the source does not say: `num_heads`, `gelu`, `normalization` ("half":
-            values from -1 to 1, or "imagenet": ImageNet's mean and deviation by channel),
-            `position_resize` (a key of `keras_vit.configs.position_resize.RULES`; a classifier
-            keeps it) and `image_size`, pixels (height, width), for positions without a square
-            grid.
+            values from -1 to 1, or "imagenet": ImageNet's mean and deviation by channel) and
+            `image_size`, pixels (height, width), for positions without a square grid.
 
     Returns:
         A sentence for each assumption and each part that was not converted.
@@ -136,8 +133,6 @@ def convert(
     if converted.class_names and converted.description.labels.is_multilabel:
         if name != "classifier":
             notes.append("the thresholds of the labels have no place in the output")
-        if name == "timm":
-            notes.append("apply a sigmoid to timm's outputs, not a softmax")
         if name == "classifier" and converted.description.labels.thresholds is None:
             notes.append(
                 f"the source is multi-label and has no thresholds; each is {DEFAULT_THRESHOLD}"
@@ -190,7 +185,7 @@ def _format(destination, to):
 def _write_classifier(converted, destination, overwrite):
     if converted.class_names is None:
         raise ValueError(
-            "A classifier must have a head; without one, convert to official, huggingface or timm."
+            "A classifier must have a head; without one, convert to official or huggingface."
         )
     photos, preprocessing = converted.photos, converted.preprocessing
     save_classifier(
@@ -218,35 +213,6 @@ def _noted(converted):
     """What only this package reads in a file of weights: the description without class names."""
     description = converted.description
     return dataclasses.replace(description, labels=Labels(task=description.labels.task))
-
-
-def _write_timm(converted, destination, overwrite):
-    config = _plain_config(converted.model)
-    arguments = timm.timm_arguments(config)
-    model = converted.model
-    arrays = stored_arrays(model, TIMM)
-    if config.num_registers:
-        _fold_class_rows(arrays, config)
-    if config.embedding_norm and arrays.pop("patch_embed.proj.bias").any():
-        raise ValueError(
-            "timm's patch embedding must have no bias in front of a normalisation (pre_norm). "
-            "Received: a model with both"
-        )
-    notes = []
-    if arguments:
-        given = ", ".join(
-            f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
-            for name, value in arguments.items()
-        )
-        notes.append(f"create the timm model with {given}")
-    if config.gelu == "swiglu":
-        notes.append(
-            "create the timm model with mlp_layer=timm.layers.SwiGLUPacked, act_layer=torch.nn.SiLU"
-        )
-    if config.norm_epsilon != 1e-6:
-        notes.append(f"create the timm model with LayerNorm's epsilon {config.norm_epsilon}")
-    write_safetensors(destination, arrays, _noted(converted))
-    return [_WITHOUT_NAMES, *notes]
 
 
 def _write_hugging_face(converted, destination, overwrite):
@@ -279,13 +245,6 @@ def _write_hugging_face(converted, destination, overwrite):
     return notes
 
 
-def _fold_class_rows(arrays, config):
-    """Adds the positions of class tokens to the tokens; the table keeps the patches' rows."""
-    for row, name in enumerate(("cls_token", "dist_token")[: len(config.class_tokens)]):
-        arrays[name] = arrays[name] + arrays["pos_embed"][:, row : row + 1]
-    arrays["pos_embed"] = arrays["pos_embed"][:, len(config.class_tokens) :]
-
-
 def _plain_config(model) -> ViTConfig:
     """The config of a plain Vision Transformer.
 
@@ -305,5 +264,4 @@ _WRITERS: dict[str, Callable[[Converted, pathlib.Path, bool], list[str]]] = {
     "classifier": _write_classifier,
     "official": _write_official,
     "huggingface": _write_hugging_face,
-    "timm": _write_timm,
 }

@@ -75,7 +75,6 @@ CONVERSION_FORMATS = {
     "classifier": "",
     "official": ".npz",  # As the paper's code.
     "huggingface": "",
-    "timm": ".safetensors",
 }
 
 _SHARE = ("a share in [0, 1]", lambda value: 0 <= value <= 1)

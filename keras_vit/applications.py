@@ -14,37 +14,18 @@ from keras_vit.preprocessing import (
     preprocess_input as preprocess_input,
 )
 
-_DOC = """Instantiates the {model} architecture.
-{note}
+# The arguments are `build`'s.
+_DOC = """Instantiates the {model} architecture{note}.
+
     Reference:
     - [An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale](
         https://arxiv.org/abs/2010.11929) (ICLR 2021)
 
     Each Keras application expects a specific kind of input preprocessing. For this one,
     call `keras_vit.preprocess_input` on your inputs: pixels in [0, 255] become [-1, 1].
-
-    Args:
-        include_top: Whether to end with the classification head. Defaults to `True`.
-        weights: `None` (random values), `"imagenet"`, `"imagenet21k"`, a key of the
-            catalogue or a path to a file. Defaults to `{weights!r}`.
-        input_tensor: Optional Keras tensor to use as image input.
-        input_shape: Optional `(height, width, channels)`. Unlike most Keras applications,
-            another size than the weights' is allowed with the head: position embeddings
-            are interpolated. Defaults to `({side}, {side}, 3)`.
-        pooling: With `include_top=False`: `None` (the feature map; for a transformer the
-            patch tokens on their grid), `"token"` (where there is a class token), `"avg"`
-            or `"max"`. Defaults to `None`.
-        classes: Number of classes. Defaults to {classes}.
-        classifier_activation: Activation of the head, `None` for logits. With weights it
-            must be `None` or `"softmax"`. Defaults to `"softmax"`.
-        name: Name of the model. Defaults to `{name!r}`.
-
-    Returns:
-        A `keras.Model`.
-
-    Raises:
-        ValueError: If an argument is unknown or does not fit the others.
-    """
+    Images have {side} pixels by default; unlike most Keras applications, another size than the
+    weights' is allowed with the head. `keras_vit.build` describes the arguments.
+"""
 
 
 class Application(Protocol):
@@ -94,12 +75,7 @@ def _application(
 
     application.__name__ = application.__qualname__ = function_name(model)
     application.__doc__ = _DOC.format(
-        model=model,
-        note=note,
-        weights=default_weights,
-        name=default_name,
-        classes="`1000`" if default_classes else "the classes of the weights, or `1000`",
-        side=configs.default_image_size(model),
+        model=model, note=note and f"; {note}", side=configs.default_image_size(model)
     )
     return application
 
@@ -110,14 +86,8 @@ def function_name(model: str) -> str:
 
 
 # The default weights are "imagenet" if the catalogue has official files with ImageNet classes.
-ViTMini4 = _application(
-    "ViT-Mini/4",
-    classes=None,
-    note="""
-    For images of 32 pixels; not one of the paper's. `weights="cifar10"` gives 10 classes and
-    needs no network.
-""",
-)
+_SMALL = 'for images of 32 pixels, not the paper\'s; `weights="cifar10"` needs no network'
+ViTMini4 = _application("ViT-Mini/4", classes=None, note=_SMALL)
 ViTTi16 = _application("ViT-Ti/16", "imagenet")
 ViTS16 = _application("ViT-S/16", "imagenet")
 ViTS32 = _application("ViT-S/32", "imagenet")
@@ -130,38 +100,16 @@ ViTL16 = _application("ViT-L/16", "imagenet")
 ViTL32 = _application("ViT-L/32", "imagenet")
 ViTH14 = _application("ViT-H/14")
 
-_DINOV2 = """
-    The architecture of DINOv2 (arXiv 2304.07193), with LayerScale and the exact GELU; not one of
-    the paper's. `weights` may be a folder or file of DINOv2's.
-"""
+_DINOV2 = "as DINOv2 (arXiv 2304.07193) has it, with LayerScale and the exact GELU"
 ViTS14 = _application("ViT-S/14", note=_DINOV2)
 ViTB14 = _application("ViT-B/14", note=_DINOV2)
 ViTL14 = _application("ViT-L/14", note=_DINOV2)
 
-R7ViTNano8 = _application(
-    "R7+ViT-Nano/8",
-    classes=None,
-    note="""
-    For images of 32 pixels; not one of the paper's. `weights="cifar10"` gives 10 classes and needs
-    no network.
-""",
-)
-R14ViTMicro16 = _application(
-    "R14+ViT-Micro/16",
-    classes=None,
-    note="""
-    For images of 32 pixels, which are enlarged to 96; not one of the paper's. `weights="cifar10"`
-    gives 10 classes and needs no network.
-""",
-)
-RViTTi16 = _application(
-    "R+ViT-Ti/16",
-    "imagenet",
-    note="""
-    The name is from the official files. The effective patch is 32 pixels wide: a root
-    convolution and pool of total stride 4, and patches of 8x8 cells of their output.
-""",
-)
+R7ViTNano8 = _application("R7+ViT-Nano/8", classes=None, note=_SMALL)
+R14ViTMicro16 = _application("R14+ViT-Micro/16", classes=None, note=_SMALL)
+# Named as the official files. The effective patch is 32 pixels wide: a root convolution and pool of
+# total stride 4, and patches of 8x8 cells of their output.
+RViTTi16 = _application("R+ViT-Ti/16", "imagenet")
 R26ViTS32 = _application("R26+ViT-S/32", "imagenet")
 R26ViTB32 = _application("R26+ViT-B/32")
 R50ViTB16 = _application("R50+ViT-B/16")

@@ -13,15 +13,13 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
-from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.find import DEFAULT_SIZE, Weights, find, weights_of
 from keras_vit.checkpoints.hdf5 import has_own_layers
-from keras_vit.checkpoints.load import LoadReport, set_position_rule
+from keras_vit.checkpoints.load import LoadReport
 from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import read_classifier, read_model
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name, without_hidden_layer
-from keras_vit.configs.position_resize import RULES
 from keras_vit.description import (
     FACTS,
     Description,
@@ -38,7 +36,7 @@ from keras_vit.models.rebuild import (
     with_probabilities,
     without_unknown,
 )
-from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, describe_resize, value_range
+from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.runtimes import is_export, open_export, read_unfinished
 from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, UNFINISHED, model_in
 from keras_vit.utils.quiet_tensorflow import check_not_forked
@@ -52,7 +50,6 @@ def open_model(
     num_heads: int | None = None,
     gelu: Any = None,
     normalization: str | None = None,
-    position_resize: str | None = None,
 ) -> OpenedModel:
     """Opens a model of any origin; builds nothing, and downloads nothing but a repository.
 
@@ -71,8 +68,6 @@ def open_model(
         num_heads: Attention heads, where the file does not show them.
         gelu: The form of GELU, where the file does not state it.
         normalization: A key of `NORMALIZATIONS`; replaces the source's.
-        position_resize: A key of `keras_vit.configs.position_resize.RULES`, by which tables of
-            positions are resized; by default the rule of the weights' code base.
 
     Raises:
         ValueError: If there are no such weights, they are not of the model, or a fact about
@@ -110,8 +105,6 @@ def open_model(
                 f"{fact} is for weights that do not hold it. Received: {fact}={value!r} for "
                 f"{name}, which has {held!r}"
             )
-    if position_resize is not None:
-        opened = _with_position_resize(opened, position_resize)
     return opened if normalization is None else _with_normalization(opened, normalization)
 
 
@@ -230,22 +223,6 @@ def _of_model(source, model, description, recipe, folder=None):
     return OpenedModel(source, described, recipe, weights_of(model), model, folder)
 
 
-def _with_position_resize(opened, given):
-    """The weights with the rule for positions that was given, whatever their source says."""
-    known = opened.description
-    if given not in RULES or known.position_resize is None:
-        raise ValueError(
-            f"position_resize must be one of {tuple(RULES)}, for a model with a table of positions."
-            f" Received: position_resize={given!r} for {opened.source}"
-        )
-    if isinstance(opened.model, keras.Model):
-        set_position_rule(opened.model, given)
-    return opened.described(
-        config=dataclasses.replace(known.config, position_resize=given),
-        origins={**known.origins, "position_resize": "--position-resize"},
-    )
-
-
 def _with_normalization(opened, normalization):
     """The weights with the given range of pixels, whatever their source states."""
     if normalization not in NORMALIZATIONS:
@@ -257,11 +234,9 @@ def _with_normalization(opened, normalization):
     known, notes = described.preprocessing, described.notes
     origins = {**described.origins, "pixels": f"--normalization {normalization}"}
     if known is None:
-        layout = opened.weights.layout if opened.weights else OFFICIAL
-        known = layout.usual_resize(described.image_size or DEFAULT_SIZE)
-        assumed = f"the usual resize was assumed ({describe_resize(known)})"
-        notes += (f"{described.origin_of('evaluation')}: {assumed}",)
-        origins["evaluation"] = f"the usual of {layout.name}"
+        known = Preprocessing(described.image_size or DEFAULT_SIZE)
+        notes += (f"{described.origin_of('evaluation')}: the official code's resize was assumed",)
+        origins["evaluation"] = "assumed"
     if known.value_range != given:
         opened = opened.without_unknown()
     known = dataclasses.replace(known, value_range=given)

@@ -108,7 +108,7 @@ class Preprocessing:
         object.__setattr__(self, "resize_size", self._checked_resize_size())
 
     def __call__(self, images: Any) -> Any:
-        from keras_vit.images.decoding import preprocess_images  # With TensorFlow.
+        from keras_vit.runtimes import preprocess_images  # With TensorFlow.
 
         return preprocess_images(images, self)
 

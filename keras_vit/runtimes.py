@@ -1,4 +1,4 @@
-"""Runtimes: modules of training/ and export/ that open exports, unfinished runs and trainers."""
+"""Runtimes: modules that read images, and open exports, unfinished runs and trainers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from keras_vit.utils.files import model_in
 
 # With the table of commands the only modules of this package that are imported by a text.
 _MODULES = {
+    "images": "keras_vit.images.decoding",
     "formats": "keras_vit.export.formats",
     "artefacts": "keras_vit.export.artefacts",
     "run": "keras_vit.training.run.finetune",
@@ -64,3 +65,8 @@ def read_unfinished(path: pathlib.Path) -> tuple:
 def register_trainer() -> None:
     """Makes Keras read the `.keras` files of a `Trainer`."""
     _module("trainer")
+
+
+def preprocess_images(images: Any, preprocessing: Any) -> Any:
+    """Returns images as a model's input; `keras_vit.Preprocessing` describes both."""
+    return _module("images").preprocess_images(images, preprocessing)

@@ -132,6 +132,7 @@ IMPORTED_BY_TEXT = {
     "keras_vit/runtimes.py": {
         "keras_vit.export.artefacts",
         "keras_vit.export.formats",
+        "keras_vit.images.decoding",
         "keras_vit.training.run.finetune",
         "keras_vit.training.trainer.trainer",
     },

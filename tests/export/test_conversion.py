@@ -12,8 +12,6 @@ from keras_vit.checkpoints.code_bases import hugging_face, keras_hub, timm
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
 from keras_vit.checkpoints.code_bases.keras_hub import KERAS_HUB
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
-from keras_vit.checkpoints.code_bases.official import OFFICIAL
-from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.command_line import main
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
@@ -26,7 +24,6 @@ DESTINATIONS = {
     "classifier": "out",
     "official": "out.npz",
     "huggingface": "out",
-    "timm": "out.safetensors",
 }
 
 # What 0 and 255 become with ImageNet's mean and standard deviation.
@@ -67,7 +64,6 @@ def check_logits(model, expected):
 PAIRS = (
     ("vit_token", "official"),
     ("hf_vit", "classifier"),
-    ("hf_vit", "timm"),
     ("timm_vit", "huggingface"),
 )
 
@@ -159,7 +155,7 @@ def test_a_file_of_a_library_has_its_range_and_resize(
     assert (found.evaluation, found.resize_size) == (evaluation, resize_size)
 
 
-def test_deit_goes_to_hugging_face_and_timm_and_back(source, golden, tmp_path):
+def test_deit_goes_to_hugging_face_and_back(source, golden, tmp_path):
     path = source("hf_deit")
     with pytest.raises(ValueError, match="--normalization .*no preprocessor_config.json"):
         convert(path, tmp_path / "deit", to="huggingface")
@@ -176,10 +172,6 @@ def test_deit_goes_to_hugging_face_and_timm_and_back(source, golden, tmp_path):
     assert set(again) == set(arrays)
     for name, array in arrays.items():
         np.testing.assert_array_equal(again[name], array, err_msg=name)
-    convert(tmp_path / "deit", tmp_path / "timm.safetensors", to="timm")
-    assert set(safetensors_numpy.load_file(tmp_path / "timm.safetensors")) == set(
-        golden("timm_deit").checkpoint()
-    )
 
 
 CROP = {"resample": 3, "do_center_crop": True}
@@ -257,12 +249,9 @@ def test_preprocessing_is_read_exactly_or_refused(library, content, side, expect
     assert notes == ([note] if side == 518 else [])
 
 
-def test_a_resize_that_is_in_no_file_is_the_usual_one_and_printed(source):
-    assert [TIMM.usual_resize((n, n)).resize_size for n in (224, 384)] == [248, 384]
-    assert HUGGING_FACE.usual_resize((224, 224)).evaluation == "huggingface"
-    assert OFFICIAL.usual_resize((224, 224)).evaluation == "resize"
+def test_a_resize_that_is_in_no_file_is_the_official_one_and_printed(source):
     found = read(source("timm_vit"), num_heads=3, normalization="half", gelu="exact")
-    assert found.preprocessing.evaluation == "torchvision"
+    assert found.preprocessing.evaluation == "resize"
     assert any("resize was assumed" in note for note in found.notes)
 
 
@@ -301,8 +290,7 @@ def test_a_body_without_head_keeps_its_bits(golden, tmp_path):
 def test_what_has_no_counterpart_is_refused(source, tmp_path):
     for name, to, says in (
         ("vit_token_representation", "huggingface", "a ViT or a DeiT.*representation_size=40"),
-        ("vit_token_representation", "timm", "one linear layer.*representation_size=40"),
-        ("hybrid_root_only", "timm", "Only a plain Vision Transformer"),
+        ("hybrid_root_only", "huggingface", "Only a plain Vision Transformer"),
     ):
         with pytest.raises(ValueError, match=says):
             convert(source(name), tmp_path / DESTINATIONS[to], to=to)
@@ -322,17 +310,10 @@ def test_weights_alone_are_converted_without_a_range_and_note_that_it_is_unknown
     np.testing.assert_allclose(values, IMAGENET_RANGE)
 
 
-@pytest.mark.parametrize(
-    ("name", "note"),
-    [
-        ("out.npz", "only keras-vit reads its preprocessing"),
-        ("out.safetensors", 'create the timm model with act_layer="gelu_tanh"'),
-    ],
-)
-def test_the_command_converts_and_overwrites_on_request(name, note, source, tmp_path, capsys):
-    command = ["convert", str(source("vit_token")), str(tmp_path / name)]
+def test_the_command_converts_and_overwrites_on_request(source, tmp_path, capsys):
+    command = ["convert", str(source("vit_token")), str(tmp_path / "out.npz")]
     assert main(command) == 0
-    assert note in capsys.readouterr().out
+    assert "only keras-vit reads its preprocessing" in capsys.readouterr().out
     assert main(command) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert main([*command, "--overwrite"]) == 0

@@ -268,8 +268,8 @@ def build_evaluated(
         evaluation: How images are resized; by default as for the weights.
         classes: For a name: the head's classes, to be read from the weights. None makes a
             new head of zeros, for features.
-        **facts: What the weights may not hold: `num_heads`, `gelu`, `normalization` and
-            `position_resize`; see `keras_vit.open_model`.
+        **facts: What the weights may not hold: `num_heads`, `gelu` and
+            `normalization`; see `keras_vit.open_model`.
 
     Raises:
         ValueError: If it is neither, arguments are missing or do not fit, or a fact about the

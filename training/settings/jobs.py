@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any, ClassVar, Self, get_args
 
 from keras_vit.configs import Gelu
-from keras_vit.configs.position_resize import RULES
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.preprocessing import NORMALIZATIONS
 from keras_vit.training import recipes
@@ -24,7 +23,7 @@ from .shared import DecisionSettings, Settings
 
 TRAINED = ("all", "head", "lora")
 # What a file of weights may not hold; see `keras_vit.open_model`.
-UNKNOWN_FACTS = ("num_heads", "gelu", "normalization", "position_resize")
+UNKNOWN_FACTS = ("num_heads", "gelu", "normalization")
 HEADS = ("keep", "extend", "new")
 DISTILLATIONS = ("soft", "hard")
 TARGETS = ("mean-colour", "downsized", "patch")
@@ -130,14 +129,6 @@ class FineTuning(Settings):
         absent="as in the weights",
         limits=POSITIVE,
         off=(None,),
-    )
-    position_resize: str | None = setting(
-        None,
-        "how position embeddings are resized to another image size",
-        choices=tuple(RULES),
-        absent="the rule of the weights' code base",
-        off=(None,),
-        line="position_resize",
     )
     train: str = setting(
         "all",

@@ -13,8 +13,8 @@ from keras_vit.configs.recognition import sizes_of_shapes
 from keras_vit.description import Description, Labels
 from keras_vit.description.description_texts import description_of_texts, read_texts
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.utils import json_files
 from keras_vit.utils.files import CLASSES, DESCRIPTION
+from keras_vit.utils.json_files import read_json as read_object
 
 # Names of activations in `transformers` and timm.
 _ACTIVATIONS = {
@@ -41,7 +41,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     Raises:
         ValueError: If it holds no JSON object.
     """
-    return json_files.read_json(path) if path.is_file() else {}
+    return read_object(path) if path.is_file() else {}
 
 
 def check_sizes(shapes: Mapping[str, Any], path: pathlib.Path, **stated: Any) -> None:

@@ -186,7 +186,6 @@ def _sides(size):
 # What all layouts share.
 _SHARED: dict[str, Any] = {
     "models_vary": True, "position_resize": "bicubic_torch", "stated": _stated, "images": _images,
-    "usual_resize": lambda image_size: _resize_of_processor({}, image_size)[0],
 }  # fmt: skip
 
 _BLOCK = "encoder.layer.{block}"

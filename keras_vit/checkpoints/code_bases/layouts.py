@@ -21,7 +21,6 @@ from keras_vit.checkpoints.formats import StoredArray
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import layer_shapes
 from keras_vit.description import Description
-from keras_vit.preprocessing import Preprocessing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +80,6 @@ class Layout:
         stated: Returns what the `config.json` of the code base states: fields of `ViTConfig`, and
             a description with the grid and the image size.
         images: Returns how images are prepared and the labels, from the files beside weights.
-        usual_resize: Returns the resize of most weights, for files that do not state it.
     """
 
     name: str
@@ -102,7 +100,6 @@ class Layout:
     images: Callable[[Checkpoint, tuple[int, int], int | None], Description] = (
         lambda checkpoint, image_size, classes: found("the file holds weights alone")
     )
-    usual_resize: Callable[[tuple[int, int]], Preprocessing] = Preprocessing
 
     def canonical_names(self, names: Iterable[str]) -> dict[str, str] | None:
         """Returns each name of a weight in a file with its spelling in the rules.

@@ -9,7 +9,6 @@ from typing import Any
 
 from keras_vit.checkpoints.code_bases.files_beside import (
     activation_of,
-    check_expressible,
     check_sizes,
     found,
     read_class_names,
@@ -230,9 +229,6 @@ TIMM = Layout(
     position_resize="bicubic",
     stated=_stated,
     images=_images,
-    usual_resize=lambda size: _resize_of_timm({"crop_pct": 0.9 if max(size) < 384 else 1.0}, size)[
-        0
-    ],
 )
 
 _GAMMAS = {f"{BLOCK}/layer_scale_{part}/gamma": f"{_BLOCK}.gamma_{part}" for part in (1, 2)}
@@ -244,44 +240,3 @@ TIMM_DINOV3 = dataclasses.replace(
     rules=rules_of({**_NAMES, **_GAMMAS}, TORCH, TORCH_TRANSFORMS, f"^patch_embedding/|^{BLOCK}/"),
     marks=(*TIMM.marks, r"^blocks\.0\.gamma_1$"),
 )
-
-# Writing
-
-_WRITTEN_ACTIVATIONS = {"tanh": "gelu_tanh", "quick": "quick_gelu", "relu": "relu"}
-
-
-def timm_arguments(config: ViTConfig) -> dict[str, Any]:
-    """Returns the arguments, other than sizes, by which timm's `create_model` gives the model.
-
-    Raises:
-        ValueError: If none give it.
-    """
-    check_expressible(
-        config,
-        "A model for timm must have patches, positions at the input, and one linear layer behind "
-        "one token or pooling",
-        classifier=config.classifier != "token+gap",
-        representation_size=config.representation_size is None,
-        position_embedding=config.position_embedding == "learned_1d",
-        position_embedding_at=config.position_embedding_at == "input",
-        map_num_heads=config.map_num_heads is None,
-        map_mlp_dim=config.map_mlp_dim is None,
-        resnet=config.resnet is None,
-        **{name: name in ("layer_scale", "qk_norm") for name in config.block(0).features},
-    )
-    pooling = {ours: theirs for theirs, ours in _CLASSIFIERS.items()}.get(
-        config.classifier, "token"
-    )
-    wanted = {
-        "global_pool": (pooling, "token"),
-        "class_token": (config.has_class_token, True),
-        "fc_norm": (config.final_norm == "pooled", pooling in ("avg", "max")),
-        "final_norm": (config.final_norm != "none", True),
-        "pre_norm": (config.embedding_norm, False),
-        "init_values": (1.0 if config.layer_scale else None, None),
-        "qk_norm": (config.qk_norm, False),
-        "reg_tokens": (config.num_registers, 0),
-        "no_embed_class": (config.num_registers > 0, False),
-        "act_layer": (_WRITTEN_ACTIVATIONS.get(config.gelu), None),
-    }
-    return {name: value for name, (value, default) in wanted.items() if value != default}

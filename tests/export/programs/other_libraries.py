@@ -27,7 +27,7 @@ import timm_golden
 import torch
 import transformers
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torchvision.models.vision_transformer import VisionTransformer
 
 SIZE, PATCH, DEPTH, HEADS, WIDTH, MLP, CLASSES = 32, 8, 2, 3, 48, 96, 5
@@ -100,32 +100,11 @@ def write_answers(folder, images, answer):
     np.savez(folder / "answers.npz", images, answer(pixels))
 
 
-# What `convert` prints for each file.
-TIMM_ARGUMENTS = {
-    "to_timm": {},
-    "to_timm_registers": {"reg_tokens": 3, "no_embed_class": True},
-    "to_timm_layer_scale": {"init_values": 1.0, "reg_tokens": 2, "no_embed_class": True},
-    "to_timm_swiglu": {"mlp_layer": timm.layers.SwiGLUPacked, "act_layer": torch.nn.SiLU},
-    "to_timm_clip": {"pre_norm": True, "act_layer": "quick_gelu", "qk_norm": True},
-    "to_timm_map": {"global_pool": "map", "class_token": False, "act_layer": "gelu_tanh"},
-    "to_timm_pooled": {"global_pool": "avg"},
-}
-
-
 def load(folder):
     """Writes the logits of what was converted."""
     images = np.load(folder / "images.npy")
     pixels = torch.tensor(images.transpose(0, 3, 1, 2))
     found = {}
-    for name, more in TIMM_ARGUMENTS.items():
-        model = timm.models.VisionTransformer(
-            img_size=SIZE, patch_size=PATCH, embed_dim=WIDTH, depth=DEPTH, num_heads=HEADS,
-            num_classes=CLASSES,
-            # The first layer of SwiGLU has twice the units.
-            mlp_ratio=MLP / WIDTH * (2 if "mlp_layer" in more else 1), **more,
-        )  # fmt: skip
-        model.load_state_dict(load_file(folder / f"{name}.safetensors"))
-        found[name] = logits_of(model)(pixels)
     hub = transformers.AutoModelForImageClassification.from_pretrained(folder / "to_transformers")
     found["to_transformers"] = logits_of(hub)(pixels)
     # KerasHub reads folders of Hugging Face.
