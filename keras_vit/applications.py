@@ -17,10 +17,6 @@ from keras_vit.preprocessing import (
 # The arguments are `build`'s.
 _DOC = """Instantiates the {model} architecture{note}.
 
-    Reference:
-    - [An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale](
-        https://arxiv.org/abs/2010.11929) (ICLR 2021)
-
     Each Keras application expects a specific kind of input preprocessing. For this one,
     call `keras_vit.preprocess_input` on your inputs: pixels in [0, 255] become [-1, 1].
     Images have {side} pixels by default; unlike most Keras applications, another size than the

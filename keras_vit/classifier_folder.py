@@ -21,7 +21,7 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
+from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.description.description_texts import TEXTS, description_of_folder, texts_of
 from keras_vit.hub.repositories import classifier_folder
 from keras_vit.images.listing import as_images
@@ -30,30 +30,18 @@ from keras_vit.keras_private import all_layers
 from keras_vit.prediction import array_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runtimes import register_trainer
-from keras_vit.utils.files import (
-    CARD,
-    CLASSES,
-    DESCRIPTION,
-    HISTORY,
-    MODEL,
-    RECIPE,
-    atomic_folder,
-    check_folder,
-    model_in,
-    write_csv,
-    write_text,
-)
+from keras_vit.utils import files
 from keras_vit.utils.quiet_tensorflow import check_not_forked
 from keras_vit.utils.safe_text import first_line, for_markdown
 
 # For cards.
 THIS_FOLDER = "THIS FOLDER"  # In lines that load the classifier.
 LOADING = (
-    f'`keras.saving.load_model("{MODEL}")` reads the model alone, once `import keras_vit` has '
-    "registered its layers."
+    f'`keras.saving.load_model("{files.MODEL}")` reads the model alone, once '
+    "`import keras_vit` has registered its layers."
 )
 
-FILES = (MODEL, DESCRIPTION, CLASSES, RECIPE, HISTORY, CARD)
+FILES = (files.MODEL, files.DESCRIPTION, files.CLASSES, files.RECIPE, files.HISTORY, files.CARD)
 
 
 def load_classifier(folder: str | os.PathLike) -> Classifier:
@@ -78,9 +66,11 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
     Raises:
         ValueError: As `load_classifier`.
     """
-    keras_model = model_in(folder)
-    missing = [] if keras_model else [MODEL]
-    missing += [name for name in (DESCRIPTION, CLASSES) if not (folder / name).is_file()]
+    keras_model = files.model_in(folder)
+    missing = [] if keras_model else [files.MODEL]
+    missing += [
+        name for name in (files.DESCRIPTION, files.CLASSES) if not (folder / name).is_file()
+    ]
     if missing or keras_model is None:
         raise ValueError(
             f"A classifier is a folder with {', '.join(FILES)}, or hf:OWNER/NAME. "
@@ -90,7 +80,7 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
         )
     # The small files first, so that an error in them appears before the model is read.
     known = description_of_folder(folder)
-    recipe = read_json(folder / RECIPE)
+    recipe = read_json(folder / files.RECIPE)
     model = read_model(keras_model)
     try:
         description = described_fully(known, model)
@@ -167,7 +157,7 @@ def save_classifier(
             sample cannot be read.
         OSError: If there is no space, or no permission to write.
     """
-    check_folder(folder, marker=MODEL, overwrite=overwrite)
+    files.check_folder(folder, marker=files.MODEL, overwrite=overwrite)
     known = preprocessing or held_description(model).preprocessing
     if known is None:
         raise ValueError(
@@ -181,7 +171,7 @@ def save_classifier(
     )
     _check_scaled_once(model, known)
     photos = as_images(samples)
-    with atomic_folder(folder, marker=MODEL, overwrite=overwrite) as partial:
+    with files.atomic_folder(folder, marker=files.MODEL, overwrite=overwrite) as partial:
         write_files(partial, classifier, history, model_card)
         write_samples(partial, map(pixels_of, photos), known)
     return classifier
@@ -214,8 +204,10 @@ def write_files(
 ) -> None:
     """Writes a classifier's files into a folder that exists."""
     write_model(folder, classifier)
-    write_history(folder / HISTORY, history)
-    write_text(folder / CARD, model_card or _short_card(classifier))
+    write_history(folder / files.HISTORY, history)
+    title = for_markdown(classifier.model.name)
+    loading = f'`keras_vit.load_classifier("{THIS_FOLDER}")` loads this image classifier. {LOADING}'
+    files.write_text(folder / files.CARD, model_card or f"# {title}\n\n{loading}\n")
 
 
 def write_model(folder: pathlib.Path, classifier: Classifier) -> None:
@@ -224,30 +216,17 @@ def write_model(folder: pathlib.Path, classifier: Classifier) -> None:
     before = layer and layer.content
     set_description(classifier.model, classifier.description)
     try:
-        classifier.model.save(folder / MODEL)
+        classifier.model.save(folder / files.MODEL)
     finally:
         if layer:
             layer.content = before  # A user's model stays as it is.
     texts = texts_of(classifier.description)
     for name in TEXTS:
-        write_text(folder / name, texts[name])
-    write_text(folder / RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
+        files.write_text(folder / name, texts[name])
+    files.write_text(folder / files.RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
 
 
 def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> None:
     """Writes rows as CSV, with all their columns in the order of first occurrence."""
     columns = list(dict.fromkeys(itertools.chain.from_iterable(history)))
-    write_csv(path, [columns, *([row.get(name, "") for name in columns] for row in history)])
-
-
-def _short_card(classifier):
-    height, width = classifier.preprocessing.image_size
-    names = ", ".join(map(for_markdown, classifier.class_names[:20]))
-    more = ", ..." if len(classifier.class_names) > 20 else ""
-    return (
-        f"# {for_markdown(classifier.model.name)}\n\n"
-        f"An image classifier with {len(classifier.class_names)} classes: {names}{more}."
-        f"{' An image may have several.' if classifier.task == MULTILABEL else ''}\n\n"
-        f"Images are {height}x{width} pixels. Load it with "
-        f'`keras_vit.load_classifier("{THIS_FOLDER}")`. {LOADING}\n'
-    )
+    files.write_csv(path, [columns, *([row.get(name, "") for name in columns] for row in history)])

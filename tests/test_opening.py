@@ -15,12 +15,11 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
-from keras_vit.checkpoints.find import read_images
+from keras_vit.checkpoints.find import read_images, weights_of
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.description import Labels, held_description
-from keras_vit.models.rebuild import resized_model
 from keras_vit.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.evaluation.predictions import build_evaluated
@@ -327,7 +326,8 @@ def test_weights_of_any_origin_are_evaluated_at_another_image_size(dinov2, model
         assert evaluated.preprocessing.image_size == (12, 12)
     classifier = open_model(tmp_path / "pets").classifier((12, 12))
     assert classifier.model.input_shape == (None, 12, 12, 3)
-    expected = resized_model(model, (12, 12))
+    expected = keras_vit.build(CONFIG, input_shape=(12, 12, 3), classes=3)
+    weights_of(model).load_into(expected)
     np.testing.assert_array_equal(
         evaluated.model.get_layer("position_embedding").embedding,
         expected.get_layer("position_embedding").embedding,

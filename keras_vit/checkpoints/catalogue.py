@@ -14,6 +14,7 @@ from typing import Any
 from keras_vit import configs
 from keras_vit.checkpoints.formats import check_npz
 from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs.model_table import paper_name
 from keras_vit.utils.files import check_holds_one_model
 
 NAMES = ("imagenet", "imagenet21k")
@@ -123,10 +124,16 @@ def find(
     Raises:
         ValueError: If there is no such file for the model; the message lists the known ones.
     """
+    if not model:
+        raise ValueError(
+            "Official weights are for the models of keras_vit.list_models(); another config needs "
+            f"a path. Received: weights={weights!r}"
+        )
     candidates = [row for row in rows() if row.model == model and weights in (row.name, row.key)]
     if not candidates:
         raise ValueError(
-            f"weights must be None, a path, or official ones of {model}: {known_weights(model)}. "
+            f"weights must be None, a path, or official ones of {model}: "
+            f"{', '.join(list_weights(model)) or 'there are none'}. "
             f"Received: weights={weights!r}"
         )
     side = math.sqrt(math.prod(pixels or configs.DEFAULT_IMAGE_SIZE for pixels in image_size))
@@ -139,11 +146,6 @@ def find(
             "recommended" not in row.note,
         ),
     )
-
-
-def known_weights(model: str) -> str:
-    """Returns the names and keys of the weights of a model, for messages."""
-    return ", ".join(list_weights(model)) or "there are none"
 
 
 _WEIGHTS = pathlib.Path(__file__).parent.parent / "weights"
@@ -263,32 +265,23 @@ def find_weights(
     official = {**dict.fromkeys(NAMES, "ViT-B/16"), **{row.key: row.model for row in rows()}}
     if isinstance(weights, str) and weights in official:
         check_unambiguous(weights)
-        named = official[weights] if model is None else _name_of(model, weights)
-        return find(named, weights, image_size)
+        if model is None:
+            model = official[weights]
+        elif not isinstance(model, str):
+            model = paper_name(model)
+        return find(model, weights, image_size)
     if (released := find_released(weights)) and not find_released(weights, model):
         models = " or ".join(row.model for row in released)
         raise ValueError(f"weights={weights!r} are of {models}. Received: {model}")
     path = released_folder(weights, model)
     if not path.exists():
-        known = f" ({model}: {known_weights(model)})" if isinstance(model, str) else ""
         raise ValueError(
             f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
             f"file of weights, an export, hf:OWNER/NAME, {', '.join(RELEASED_NAMES)}, "
-            f"imagenet21k, or a name of keras_vit.list_weights(){known}"
+            f"imagenet21k, or a name of keras_vit.list_weights()"
         )
     check_holds_one_model(path)
     return path
-
-
-def _name_of(model, weights):
-    for name, config in configs.MODELS.items():
-        if model in (name, config):
-            return name
-    configs.resolve(model)  # Names the nearest.
-    raise ValueError(
-        "Official weights are for the models of keras_vit.list_models(); another config "
-        f"needs a path. Received: weights={weights!r} for {model}"
-    )
 
 
 def download(weights: OfficialWeights) -> pathlib.Path:

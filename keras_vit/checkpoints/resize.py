@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.checkpoints.code_bases.layouts import POSITIONS, REGISTERS, Checkpoint
 from keras_vit.checkpoints.formats import computed_array, read_values
-from keras_vit.configs.position_resize import RULES, resize_weights
+from keras_vit.configs.position_resize import resize_weights
 
 Grid = tuple[int, int]
 
@@ -85,9 +85,7 @@ def resize_positions(
         return np.arange(side, dtype="float64")
 
     down, across = (  # (new, old)
-        resize_weights(
-            rule, float(old), float(new), (places(old), places(new)), RULES[rule].more, np
-        )
+        resize_weights(rule, float(old), float(new), (places(old), places(new)), np)
         for old, new in zip(old_grid, new_grid, strict=True)
     )
     cells = np.asarray(table, "float64").reshape(*old_grid, -1)

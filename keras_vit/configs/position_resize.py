@@ -11,8 +11,8 @@ import dataclasses
 from typing import Any, Literal, get_args
 
 PositionRule = Literal[
-    "official", "bilinear", "bilinear_antialias", "bicubic", "bicubic_torch", "bicubic_dinov2",
-    "bicubic_corners", "bicubic_keras",
+    "official", "bilinear", "bilinear_antialias", "bicubic", "bicubic_torch", "bicubic_corners",
+    "bicubic_keras",
 ]  # fmt: skip
 
 
@@ -27,14 +27,12 @@ class ResizeRule:
             cover the same area, and points are the centres of their cells.
         repeated_edges: Whether the points beyond the edge have the edge's value. Otherwise the
             kernel is cut off there, and its weights are divided by their sum.
-        more: Added to the new number of points in the ratio of the two numbers.
     """
 
     cubic: float | None = None
     antialias: bool = False
     aligned_corners: bool = False
     repeated_edges: bool = True
-    more: float = 0.0
 
 
 _TORCH, _KEYS = -0.75, -0.5  # PyTorch without antialiasing; PyTorch with it, JAX, TensorFlow.
@@ -50,8 +48,6 @@ RULES: dict[str, ResizeRule] = {
     "bicubic": ResizeRule(_KEYS, antialias=True, repeated_edges=False),
     # transformers; the code of DeiT and MAE.
     "bicubic_torch": ResizeRule(_TORCH),
-    # Meta's DINOv2 without registers: `scale_factor = (new + 0.1) / old`.
-    "bicubic_dinov2": ResizeRule(_TORCH, more=0.1),
     # torchvision.
     "bicubic_corners": ResizeRule(_TORCH, aligned_corners=True),
     # KerasHub. TensorFlow rounds the distances to 1/1024.
@@ -60,9 +56,7 @@ RULES: dict[str, ResizeRule] = {
 assert RULES.keys() == set(get_args(PositionRule))
 
 
-def resize_weights(
-    rule: str, old: Any, new: Any, points: tuple[Any, Any], more: Any, xp: Any
-) -> Any:
+def resize_weights(rule: str, old: Any, new: Any, points: tuple[Any, Any], xp: Any) -> Any:
     """Returns the matrix `(new, old)` that resizes one side of a table.
 
     Args:
@@ -70,7 +64,6 @@ def resize_weights(
         old: Points before, a float.
         new: Points after, a float or a scalar tensor of floats.
         points: `arange` of both as floats: `(old,)`, `(new,)`.
-        more: The rule's `more`, or 0 for a table that stays on its grid.
         xp: `numpy` or `keras.ops`.
     """
     row = RULES[rule]
@@ -78,7 +71,7 @@ def resize_weights(
     if row.aligned_corners:
         positions = new_points * ((old - 1) / xp.maximum(new - 1, 1))
     else:
-        positions = (new_points + 0.5) * (old / (new + more)) - 0.5
+        positions = (new_points + 0.5) * (old / new) - 0.5
     if row.cubic is not None and row.repeated_edges:
         return _cubic_repeating_edges(row.cubic, old, positions, old_points, xp)
     if row.repeated_edges and not row.aligned_corners:

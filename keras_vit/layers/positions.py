@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.configs.position_resize import RULES, resize_weights
+from keras_vit.configs.position_resize import resize_weights
 from keras_vit.layers.base_layers import add_table, arguments
 
 
@@ -95,14 +95,11 @@ def grid_weights(rule, old_grid, new_grid):
         old_grid: Patches (down, across) before, two numbers.
         new_grid: Patches (down, across) after, two numbers or scalar tensors.
     """
-    # A table of the same grid stays as it is, also by a rule that would move its points.
-    is_same = [ops.equal(old, new) for old, new in zip(old_grid, new_grid, strict=True)]
-    more = ops.where(ops.logical_and(*is_same), 0.0, RULES[rule].more)
     matrices = []
     for old, new in zip(old_grid, new_grid, strict=True):
         points = (ops.arange(old, dtype="float32"), ops.arange(new, dtype="float32"))
         sizes = (ops.cast(old, "float32"), ops.cast(new, "float32"))
-        matrices.append(resize_weights(rule, *sizes, points, more, ops))
+        matrices.append(resize_weights(rule, *sizes, points, ops))
     return matrices
 
 

@@ -1,7 +1,6 @@
 """The same weights in a changed model: another size, head or precision.
 
 inference_model(model)          after training: float32, probabilities, no dropout, LoRA merged
-resized_model(model, size)      another image size; shares all layers but the positions
 feature_model(model, feature)   a representation of the image instead of class scores
 with_new_head(model, classes)   a new head of zeros on the same body, for transfer
 with_unknown(model, ...)        calibrated, with "unknown" as a further class
@@ -20,7 +19,6 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.load import weights_by_path
-from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import (
@@ -33,9 +31,7 @@ from keras_vit.description import (
 from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_activation
 from keras_vit.keras_private import all_layers
 from keras_vit.layers import (
-    EncoderBlock,
     Leverage,
-    PositionEmbedding,
     UnknownClass,
     class_scores,
 )
@@ -78,56 +74,6 @@ def inference_model(
     held = held_description(model)
     set_description(rebuilt, dataclasses.replace(held, config=config_of(rebuilt)))
     return rebuilt
-
-
-def resized_model(model: keras.Model, image_size: tuple[int, int]) -> keras.Model:
-    """Returns a model for another image size that shares the layers of the first.
-
-    Only the position embeddings are new: resized by grid (paper, section 3.2), by the rule of the
-    weights' code base that the model holds. Positions in the attention are computed from the grid.
-
-    Args:
-        model: A functional model of this package with learned_1d position embeddings at its
-            input, or with positions that its attention computes alone.
-        image_size: Pixels (height, width).
-
-    Raises:
-        ValueError: If the model has other position embeddings.
-    """
-    layers = {layer.name: layer for layer in model.layers}
-    patches, positions = layers.get("patch_embedding"), layers.get("position_embedding")
-    block = layers.get("encoder_block_0")
-    computes_positions = isinstance(block, EncoderBlock) and block.config.reads_grid
-    is_known = type(positions) is PositionEmbedding or (positions is None and computes_positions)
-    if patches is None or not is_known:
-        raise ValueError(
-            "Another image size needs a model of this package with learned_1d position "
-            "embeddings at its input, or with positions that its attention computes alone. "
-            f"Received: {model.name}"
-        )
-
-    images = keras.Input((*image_size, model.input_shape[-1]), name="images")
-    to_patches = keras.models.clone_model(
-        keras.Model(model.input, patches.output), images, clone_function=lambda layer: layer
-    )
-    grid = to_patches.output.shape[1:3]
-
-    # Only these differ between the two models.
-    description = description_layer(model)
-    new = {layer: type(layer).from_config(layer.get_config()) for layer in [description] if layer}
-    if positions is not None:
-        new[positions] = PositionEmbedding.from_config({**positions.get_config(), "grid": grid})
-    clone = keras.models.clone_model(
-        model, images, clone_function=lambda layer: new.get(layer, layer)
-    )
-    set_description(clone, dataclasses.replace(held_description(clone), position_grid=tuple(grid)))
-    if positions is None:
-        return clone
-    table = keras.ops.convert_to_numpy(positions.embedding)[0]  # (P + N, D)
-    prefix, cells = np.split(table, [positions.num_prefix_tokens])
-    cells = resize_positions(cells, positions.grid, grid, positions.resize)
-    new[positions].embedding.assign(np.concatenate([prefix, cells])[None])
-    return clone
 
 
 def merged_weights(model: keras.Model) -> dict[str, Any]:

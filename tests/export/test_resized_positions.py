@@ -6,16 +6,17 @@ import pytest
 
 import keras_vit
 import keras_vit.export
+from keras_vit.checkpoints.find import weights_of
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.classifier import Classifier
 from keras_vit.configs.position_resize import RULES
+from keras_vit.configs.recognition import config_of
 from keras_vit.export.artefacts import open_export
-from keras_vit.models.rebuild import resized_model
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
 
 SMALL, LARGE, PATCH = (32, 24), (48, 40), 8
-FIRST = "bicubic_dinov2"  # By default; it has all parts of a rule but antialiasing.
+FIRST = "bicubic_torch"  # By default.
 OTHERS = [rule for rule in RULES if rule != FIRST]
 NAMES = {"tflite": "a.tflite", "onnx": "a.onnx", "openvino": "a", "saved_model": "b"}
 PIXELS = np.random.default_rng(2).integers(0, 256, (2, *LARGE, 3), dtype="uint8")
@@ -63,7 +64,9 @@ def test_exports_of_a_resized_model_have_the_rule_of_the_model(kind, models, tmp
         pytest.importorskip("playwright", reason='pip install -e ".[web]"')
         options, images = {"runtime": request.getfixturevalue("runtime")}, PIXELS
     path = tmp_path / NAMES.get(kind, "a.html")
-    classifier = classifier_of(resized_model(small, LARGE), LARGE)
+    resized = keras_vit.build(config_of(small), input_shape=(*LARGE, 3), classes=3)
+    weights_of(small).load_into(resized)
+    classifier = classifier_of(resized, LARGE)
     getattr(keras_vit.export, kind)(classifier, path, **options)
     signature = open_export(path).signatures()["serve"]
     answers = [signature.probabilities(images[index : index + 1]) for index in range(2)]

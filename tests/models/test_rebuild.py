@@ -9,7 +9,6 @@ from keras_vit.models.rebuild import (
     feature_model,
     inference_model,
     merged_weights,
-    resized_model,
 )
 
 WIDE_IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 48, 40, 3)).astype("float32")
@@ -31,22 +30,6 @@ def mixed():
     keras.config.set_dtype_policy("mixed_float16")
     yield build((16, 16))
     keras.config.set_dtype_policy("float32")
-
-
-@pytest.mark.parametrize("fields", [{}, {"num_registers": 2}, {"classifier": "map"}])
-def test_another_image_size_gives_what_loading_at_that_size_gives(fields, tmp_path):
-    model = build(**fields)
-    model.save_weights(tmp_path / "model.weights.h5")
-    loaded = build((48, 40), **fields)
-    keras_vit.load_checkpoint(loaded, tmp_path / "model.weights.h5")
-    result = resized_model(model, (48, 40))
-    np.testing.assert_allclose(
-        result.predict(WIDE_IMAGES, verbose=0), loaded.predict(WIDE_IMAGES, verbose=0), atol=1e-6
-    )
-    shared = {id(variable) for variable in result.weights} & set(map(id, model.weights))
-    assert len(shared) == len(model.weights) - 1
-    with pytest.raises(ValueError, match="learned_1d.*Received: other"):
-        resized_model(keras.Sequential([keras.Input((8, 8, 3))], name="other"), (16, 16))
 
 
 def test_an_inference_model_has_neither_dropout_nor_remat(mixed):

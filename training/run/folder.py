@@ -19,11 +19,11 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from keras_vit.checkpoints.formats import damaged_file, load_arrays
-from keras_vit.classifier_folder import MODEL
 from keras_vit.description.recipe import Recipe
 from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import (
+    MODEL,
     STATES,
     UNFINISHED,
     atomic_write,

@@ -67,11 +67,6 @@ OFFICIAL = Layout(
         (r"^(Transformer/encoderblock\w*/)LayerNorm_1/", r"\1LayerNorm_2/"),
         (r"^(Transformer/encoderblock\w*/)MlpBlock_0/", r"\1MlpBlock_3/"),
         (r"^pos_embedding$", "Transformer/posembed_input/pos_embedding"),
-        # Files of big_vision from before the attention pooling was a module.
-        (
-            r"^(probe$|(?:MlpBlock_0|MultiHeadDotProductAttention_0|LayerNorm_0)/)",
-            r"MAPHead_0/\1",
-        ),
     ),
     gelu="tanh",
     norm_epsilon=1e-6,
