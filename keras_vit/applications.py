@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Protocol
 
 import keras
@@ -14,14 +15,21 @@ from keras_vit.preprocessing import (
     preprocess_input as preprocess_input,
 )
 
-# The arguments are `build`'s.
 _DOC = """Instantiates the {model} architecture{note}.
+
+    Reference:
+    - [An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale](
+        https://arxiv.org/abs/2010.11929) (ICLR 2021)
 
     Each Keras application expects a specific kind of input preprocessing. For this one,
     call `keras_vit.preprocess_input` on your inputs: pixels in [0, 255] become [-1, 1].
-    Images have {side} pixels by default; unlike most Keras applications, another size than the
-    weights' is allowed with the head. `keras_vit.build` describes the arguments.
+    `weights` is {weights!r} by default, `name` {name!r}; images have {side} pixels.
+
+    Args:
 """
+# As `build` describes them, without the model and the changes of its config.
+_ARGUMENTS = "        include_top:" + (build.__doc__ or "").partition("        include_top:")[2]
+_ARGUMENTS = re.sub(r"        \*\*changes: .*\n|\n    Example:\n(.|\n)*", "", _ARGUMENTS)
 
 
 class Application(Protocol):
@@ -70,9 +78,14 @@ def _application(
         )
 
     application.__name__ = application.__qualname__ = function_name(model)
-    application.__doc__ = _DOC.format(
-        model=model, note=note and f"; {note}", side=configs.default_image_size(model)
+    introduction = _DOC.format(
+        model=model,
+        note=note and f"; {note}",
+        weights=default_weights,
+        name=default_name,
+        side=configs.default_image_size(model),
     )
+    application.__doc__ = introduction + _ARGUMENTS
     return application
 
 

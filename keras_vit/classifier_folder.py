@@ -21,12 +21,12 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.description.class_labels import MULTICLASS
+from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS
 from keras_vit.description.description_texts import TEXTS, description_of_folder, texts_of
 from keras_vit.hub.repositories import classifier_folder
 from keras_vit.images.listing import as_images
 from keras_vit.images.samples import pixels_of, write_samples
-from keras_vit.keras_private import all_layers
+from keras_vit.keras_private import all_layers, load_keras_model
 from keras_vit.prediction import array_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runtimes import register_trainer
@@ -40,6 +40,11 @@ LOADING = (
     f'`keras.saving.load_model("{files.MODEL}")` reads the model alone, once '
     "`import keras_vit` has registered its layers."
 )
+
+# Numbers that a model may make in addition to three times as many as its file: the seeds of layers,
+# and LoRA's factors, which Keras adds to the kernel when it saves. A kernel in int4 takes half of
+# its numbers in the file, and is made in float32 before.
+_FREE_NUMBERS = 2**20
 
 FILES = (files.MODEL, files.DESCRIPTION, files.CLASSES, files.RECIPE, files.HISTORY, files.CARD)
 
@@ -100,10 +105,11 @@ def read_model(path: str | os.PathLike) -> keras.Model:
     """
     check_not_forked()
     try:
+        config, weights, stored = check_keras_archive(path)
         # What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
-        if check_keras_archive(path).get("registered_name") == "keras_vit>Trainer":
+        if config.get("registered_name") == "keras_vit>Trainer":
             register_trainer()
-        model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        model = load_keras_model(config, weights, 3 * stored + _FREE_NUMBERS)
         model = getattr(model, "model", model)
     except Exception as error:  # Keras raises errors of many types for a damaged file.
         raise ValueError(f"{path} cannot be read as a Keras model: {first_line(error)}") from error
@@ -170,6 +176,7 @@ def save_classifier(
         model, class_names, known, recipe, folder, task=task, thresholds=thresholds
     )
     _check_scaled_once(model, known)
+    _check_probabilities(model, task)
     photos = as_images(samples)
     with files.atomic_folder(folder, marker=files.MODEL, overwrite=overwrite) as partial:
         write_files(partial, classifier, history, model_card)
@@ -230,3 +237,22 @@ def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> N
     """Writes rows as CSV, with all their columns in the order of first occurrence."""
     columns = list(dict.fromkeys(itertools.chain.from_iterable(history)))
     files.write_csv(path, [columns, *([row.get(name, "") for name in columns] for row in history)])
+
+
+def _check_probabilities(model, task):
+    shape = [1, *(side or 224 for side in model.input_shape[1:])]
+    scores = array_of(model(np.zeros(shape, "float32"), training=False))
+    # The sum of float32 probabilities is 1 up to rounding. The sum of logits is not, also not
+    # with a zero head, whose logits are all 0. A sigmoid is never 0 there.
+    if task == MULTICLASS:
+        is_right = scores.min() >= 0 and abs(scores.sum() - 1) <= 1e-3
+    else:
+        is_right = 0 <= scores.min() <= scores.max() <= 1 and scores.any()
+        last = getattr(model.layers[-1], "activation", None)
+        is_right = is_right and last is not keras.activations.softmax
+    if not is_right:
+        raise ValueError(
+            "The model must give probabilities, of a multi-label one each by itself: build it with "
+            f'classifier_activation="{ACTIVATIONS[task]}". Received: outputs with sum '
+            f"{scores.sum():.4g} and minimum {scores.min():.4g}"
+        )

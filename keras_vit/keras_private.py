@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
+import json
+import math
 from collections.abc import Iterator
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -21,8 +25,9 @@ from keras.src.layers.preprocessing.image_preprocessing.base_image_preprocessing
     BaseImagePreprocessingLayer as BaseImagePreprocessingLayer,
 )
 from keras.src.losses.loss import unscale_loss_for_distribution
+from keras.src.saving import saving_lib
 
-# The guards of Keras's `load_model` against links, other files and arrays that are not stored.
+# The guards of `load_model` against links, other files and arrays that are not stored.
 from keras.src.saving.saving_lib import safe_get_h5_dataset as safe_get_h5_dataset
 
 # `fit` counts batches, and an optimizer step may take several: the trainer wraps the adapter
@@ -211,3 +216,82 @@ def use_seeds(layer: keras.layers.Layer, seeds: keras.random.SeedGenerator) -> N
     """
     for part in all_layers(layer):
         part._get_seed_generator = lambda backend=None: seeds
+
+
+@contextlib.contextmanager
+def at_most(numbers: int) -> Iterator[None]:
+    """Refuses to make variables of more numbers in all, in this thread and within the context.
+
+    Each is refused before its values are made. No public function gives the size of a config.
+    """
+    initialize, thread, made = keras.Variable._initialize_with_initializer, get_ident(), 0
+
+    def initialize_counted(variable, initializer):
+        nonlocal made
+        if get_ident() == thread:
+            made += math.prod(variable.shape)
+            if made > numbers:
+                raise ValueError(
+                    f"its config describes a model of {made:,} numbers or more, which the file "
+                    "does not hold"
+                )
+        initialize(variable, initializer)
+
+    with _ONE_AT_A_TIME:
+        keras.Variable._initialize_with_initializer = initialize_counted
+        try:
+            yield
+        finally:
+            keras.Variable._initialize_with_initializer = initialize
+
+
+_ONE_AT_A_TIME = RLock()
+
+
+def load_keras_model(config: dict[str, Any], weights: str | io.BytesIO, most: int) -> keras.Model:
+    """Returns the model of a `.keras` file in safe mode, as `keras.saving.load_model` does.
+
+    That compiles the models within the model too, whose losses may be of a user, and takes the
+    memory that a config asks for.
+
+    Args:
+        config: The content of `config.json`.
+        weights: The file of the weights, or its content.
+        most: Numbers that its weights may have in all.
+
+    Raises:
+        ValueError: If the config is no model or has more numbers, or the arrays do not fit it.
+    """
+    failed: dict[int, tuple[Any, Exception]] = {}
+    text = json.dumps(_without_compiling(config))
+    with at_most(most):
+        model = saving_lib._model_from_config(text, None, compile=False, safe_mode=True)
+    with contextlib.closing(saving_lib.H5IOStore(weights)) as store:
+        saving_lib._load_state(
+            model,
+            weights_store=store,
+            assets_store=None,
+            inner_path="",
+            visited_saveables=set(),
+            failed_saveables=set(),
+            error_msgs=failed,
+        )
+    if failed:
+        layer, error = next(iter(failed.values()))
+        raise ValueError(
+            f"{len(failed)} of its layers could not be loaded; {layer.name}: {error}"
+        ) from error
+    return model
+
+
+def _without_compiling(config):
+    """Returns a config without the losses, metrics and optimizers of its models.
+
+    `compile=False` leaves out the outer model's only.
+    """
+    if isinstance(config, list):
+        return [_without_compiling(value) for value in config]
+    if not isinstance(config, dict):
+        return config
+    left_out = "compile_config" if "class_name" in config else None
+    return {key: _without_compiling(value) for key, value in config.items() if key != left_out}

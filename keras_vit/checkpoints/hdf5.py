@@ -99,26 +99,36 @@ def has_own_layers(path) -> bool:
         return False
 
 
-def check_keras_archive(path) -> dict[str, Any]:
-    """Returns the content of `config.json` of a `.keras` file, or of a folder of its entries.
+def check_keras_archive(path) -> tuple[dict[str, Any], str | io.BytesIO, int]:
+    """Checks a `.keras` file, or a folder of its entries, of unknown origin before Keras opens it.
+
+    Returns:
+        The content of `config.json`, the file of the weights, and the count of all numbers in
+        its arrays.
 
     Raises:
-        ValueError: If the archive is damaged, has other entries than Keras writes, or declares
-            more bytes than it holds.
+        ValueError: If the archive is damaged, has other entries than Keras writes (such as
+            paths that lead elsewhere), declares far more bytes than it holds, or its weights lie
+            in other files.
+    """
+    config, content = _entries(path, UNPACKED_MODEL)
+    weights = os.path.join(path, WEIGHTS) if content is None else path
+    with _opened(weights, content) as file:
+        numbers = sum(array.size for array in _arrays(weights, file, content).values())
+    return config, weights if content is None else io.BytesIO(content), numbers
+
+
+def _entries(path, names=()) -> tuple[dict[str, Any], bytes | None]:
+    """The config of a `.keras` file, and its weights; None for those in a folder.
+
+    The entries must have the names, if there are any.
     """
     if os.path.isdir(path):
-        return read_json(os.path.join(path, CONFIG))
-    with zipfile.ZipFile(path) as archive:
-        names = sorted(archive.namelist())
-    if names != sorted(UNPACKED_MODEL):
-        raise ValueError(f"it must hold {UNPACKED_MODEL} alone, not {names[:5]}")
-    return _entries(path)[0]
-
-
-def _entries(path) -> tuple[dict[str, Any], bytes]:
-    """The config of a `.keras` file, and its weights."""
+        return read_json(os.path.join(path, CONFIG)), None
     try:
         with zipfile.ZipFile(path) as archive:
+            if names and sorted(archive.namelist()) != sorted(names):
+                raise ValueError(f"it must hold {names} alone, not {archive.namelist()[:5]}")
             config = dict(parse_json(_entry(path, archive, CONFIG), CONFIG))
             return config, _entry(path, archive, WEIGHTS)
     except Exception as error:  # zipfile raises nearly anything on a damaged archive.

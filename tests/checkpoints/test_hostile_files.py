@@ -102,6 +102,16 @@ def test_an_array_of_another_file_is_refused(kind, keras_3, tmp_path):
 # Configs in `.keras` files
 
 
+def test_a_config_that_asks_for_more_than_the_archive_holds_is_refused(edited):
+    def many_classes(config):
+        head = next(x for x in config["config"]["layers"] if x["name"] == "predictions")
+        head["config"]["units"] = 30_000_000_000  # 1 TB.
+        return config
+
+    with pytest.raises(ValueError, match="a model of 240,000,00[01],.* numbers or more, which"):
+        load_classifier(edited(many_classes))
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
