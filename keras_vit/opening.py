@@ -31,11 +31,7 @@ from keras_vit.description import (
 from keras_vit.description.recipe import Recipe
 from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.models.build import build
-from keras_vit.models.rebuild import (
-    feature_model,
-    with_probabilities,
-    without_unknown,
-)
+from keras_vit.models.rebuild import feature_model, with_probabilities, without_unknown
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.runtimes import is_export, open_export, read_unfinished
 from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, UNFINISHED, model_in
@@ -297,14 +293,10 @@ class OpenedModel:
             ValueError: If its classes have no names, or the range of its pixels is unknown.
         """
         if self.description.labels.names is None:
-            if Recipe.from_json(self.recipe).objective:
-                raise ValueError(
-                    "A model that was pre-trained without labels has no classes: fine-tune it "
-                    f"first, with keras-vit finetune --weights {self.source}"
-                )
             raise ValueError(
                 "The classes of a classifier must have names: keras-vit convert writes a folder "
-                f"with numbers, in its classes.txt. Received: {self.source}, without names"
+                "with numbers, in its classes.txt; a model that was pre-trained without labels has "
+                f"none, fine-tune it first. Received: {self.source}, without names"
                 + "".join(f"; {note}" for note in self.description.notes)
             )
         size = image_size or self.image_size

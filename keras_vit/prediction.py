@@ -68,16 +68,13 @@ def split_answers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def highest(scores: np.ndarray, count: int) -> np.ndarray:
     """Returns the places of the highest scores, the highest first.
 
-    Ties go to the lower place. The time grows with the number of scores.
+    Ties go to the lower place.
 
     Args:
         scores: `(K,)`.
         count: At most so many are returned.
     """
-    places = np.arange(len(scores))
-    if 0 < count < len(scores):
-        places = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
-    return places[np.argsort(-scores[places], kind="stable")[:count]]
+    return np.argsort(-scores, kind="stable")[:count]
 
 
 def array_of(value: Any) -> np.ndarray:

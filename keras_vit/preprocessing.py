@@ -209,13 +209,8 @@ def describe_resize(preprocessing: Preprocessing) -> str:
 
 
 def _range_text(values):
-    return ", ".join(f"{low:.4g} to {high:.4g}" for low, high in _by_channel(values))
-
-
-def _by_channel(values):
-    """Returns the values of pixels 0 and 255 of each channel; one pair for all if equal."""
-    least, most = (side if isinstance(side, (tuple, list)) else (side,) for side in values)
-    return list(zip(least, most, strict=True))
+    sides = (side if isinstance(side, Sequence) else (side,) for side in values)
+    return ", ".join(f"{low:.4g} to {high:.4g}" for low, high in zip(*sides, strict=True))
 
 
 def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -> Any:

@@ -4,18 +4,14 @@ from keras_vit.configs.blocks import (
     Gelu as Gelu,
 )
 from keras_vit.configs.model_table import (
-    AXIAL as AXIAL,
-    BIT as BIT,
     CLASSIFIER_LAYERS as CLASSIFIER_LAYERS,
     DEFAULT_IMAGE_SIZE as DEFAULT_IMAGE_SIZE,
     FEATURES as FEATURES,
     HEAD_LAYERS as HEAD_LAYERS,
-    HYBRID as HYBRID,
     IMAGE_SIZES as IMAGE_SIZES,
     MODELS as MODELS,
     SIZES as SIZES,
     UNSEEN_FIELDS as UNSEEN_FIELDS,
-    VIT as VIT,
     checked_fields as checked_fields,
     classifier_layer as classifier_layer,
     default_image_size as default_image_size,

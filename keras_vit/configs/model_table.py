@@ -48,7 +48,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "H": {"width": 1280, "depth": 32, "mlp_dim": 5120, "num_heads": 16},
 }
 
-VIT = {
+MODELS: dict[str, ViTConfig | BiTConfig] = {
     "ViT-Mini/4": ViTConfig(4, **SIZES["Mini"]),
     "ViT-Ti/16": ViTConfig(16, **SIZES["Ti"]),
     "ViT-S/16": ViTConfig(16, **SIZES["S"]),
@@ -65,12 +65,9 @@ VIT = {
     "ViT-S/14": ViTConfig(14, **SIZES["S"], layer_scale=True, gelu="exact"),
     "ViT-B/14": ViTConfig(14, **SIZES["B"], layer_scale=True, gelu="exact"),
     "ViT-L/14": ViTConfig(14, **SIZES["L"], layer_scale=True, gelu="exact"),
-}
-
-# Paper, section 4.1 and the official checkpoints. /16 has the units of the fourth block in the
-# third, option (ii) of the paper. R+ViT-Ti/16 is named for its files: its patches, 8 cells of
-# a root with stride 4, are 32 pixels wide.
-HYBRID = {
+    # Paper, section 4.1 and the official checkpoints. /16 has the units of the fourth block in the
+    # third, option (ii) of the paper. R+ViT-Ti/16 is named for its files: its patches, 8 cells of
+    # a root with stride 4, are 32 pixels wide.
     # Ours: images of 32 pixels give 4x4 tokens; and, enlarged to 96 for a root's stride of 4, 6x6.
     "R7+ViT-Nano/8": ViTConfig(
         1, **SIZES["Nano"], classifier="gap", resnet=PoolingStem((64, 256, 256))
@@ -83,9 +80,6 @@ HYBRID = {
     "R50+ViT-B/32": ViTConfig(1, **SIZES["B"], resnet=ResNetStem((3, 4, 6, 3))),
     "R50+ViT-L/16": ViTConfig(1, **SIZES["L"], resnet=ResNetStem((3, 4, 9))),
     "R50+ViT-L/32": ViTConfig(1, **SIZES["L"], resnet=ResNetStem((3, 4, 6, 3))),
-}
-
-BIT = {
     "BiT-R50x1": BiTConfig((3, 4, 6, 3), 1),
     "BiT-R50x2": BiTConfig((3, 4, 6, 3), 2),
     "BiT-R50x3": BiTConfig((3, 4, 6, 3), 3),
@@ -95,16 +89,11 @@ BIT = {
     "BiT-R152x2": BiTConfig((3, 8, 36, 3), 2),
     "BiT-R152x4": BiTConfig((3, 8, 36, 3), 4),
     "BiT-R200x3": BiTConfig((3, 24, 36, 3), 3),
-}
-
-# Paper, Appendix D.6.
-AXIAL: dict[str, ViTConfig | BiTConfig] = {
+    # Paper, Appendix D.6.
     "Axial-ViT-B/16": AxialConfig(16, **SIZES["B"]),
     "Axial-ViT-B/32": AxialConfig(32, **SIZES["B"]),
     "Axial-ResNet50": AxialResNetConfig((3, 4, 6, 3)),
 }
-
-MODELS: dict[str, ViTConfig | BiTConfig] = {**VIT, **HYBRID, **BIT, **AXIAL}
 
 
 def list_models() -> list[str]:

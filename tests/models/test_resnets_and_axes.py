@@ -81,7 +81,8 @@ def test_a_zero_counts_at_the_border_of_the_pool_of_bit():
 
 
 def test_bit_models_have_the_units_of_their_names():
-    for name, config in keras_vit.configs.BIT.items():
+    bits = [pair for pair in keras_vit.configs.MODELS.items() if pair[0].startswith("BiT")]
+    for name, config in bits:
         layers, width = re.fullmatch(r"BiT-R(\d+)x(\d)", name).groups()
         assert 3 * sum(config.num_blocks) + 2 == int(layers), name
         assert config.width_factor == int(width), name
