@@ -413,7 +413,8 @@ def read_torch(path) -> FileContent:
         with open_zip(path) as archive:
             # PyTorch compresses nothing: other entries may hold far more than the file.
             if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-                raise damaged_file("A PyTorch file", path, "its entries are compressed")
+                reason = "its entries are compressed, as of a TorchScript program"
+                raise damaged_file("A PyTorch file", path, reason)
     try:
         # The arguments of the program that trained, in timm's files: plain values.
         with torch.serialization.safe_globals([argparse.Namespace]):
