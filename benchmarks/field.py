@@ -207,7 +207,7 @@ def simple_baseline(row, data):
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from keras_vit.training.evaluation.simple_reference import simple_numbers
+    from keras_vit.training.evaluation.references import simple_numbers
 
     (train, labels), (test, right) = data["train"], data["test"]
     if row == "most frequent":

@@ -37,7 +37,7 @@ COMMANDS = {
     "finetune": "Fine-tune a pre-trained model on your own images.",
     "sweep": "Fine-tune with several learning rates, then the best with several seeds.",
     "pretrain": "Train a model from random weights.",
-    "recipes": "List the paper's recipes, and ours for small classifiers.",
+    "recipes": "List the paper's recipes.",
     "evaluate": "Evaluate a classifier, every image counted once.",
     "calibrate": (
         'Find when a classifier answers and when it answers "unknown", from held-out images.'

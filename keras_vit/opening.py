@@ -33,8 +33,8 @@ from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import feature_model, with_probabilities, without_unknown
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
-from keras_vit.runtimes import is_export, open_export, read_unfinished
-from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, UNFINISHED, model_in
+from keras_vit.runtimes import is_export, open_export
+from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in
 from keras_vit.utils.quiet_tensorflow import check_not_forked
 
 
@@ -197,9 +197,6 @@ def _open_model(name, path):
         if known.preprocessing is None and known.labels.names is None:
             known = dataclasses.replace(held, origins={**known.origins, **held.origins})
         return _of_model(name, model, known, read_json(path / RECIPE))
-    if (path / UNFINISHED).is_file():
-        model, description, recipe = read_unfinished(path)
-        return _of_model(name, model, description, recipe, path)
     if is_export(path):
         export = open_export(path)
         return OpenedModel(name, export.description, export.recipe, model=export.model, folder=path)

@@ -1,4 +1,4 @@
-"""Runtimes: modules that read images, and open exports, unfinished runs and trainers."""
+"""Runtimes: modules that read images, and open exports and trainers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ _MODULES = {
     "images": "keras_vit.images.decoding",
     "formats": "keras_vit.export.formats",
     "artefacts": "keras_vit.export.artefacts",
-    "run": "keras_vit.training.run.finetune",
     "trainer": "keras_vit.training.trainer.trainer",
 }
 
@@ -51,15 +50,6 @@ def open_export(path: str | os.PathLike) -> Any:
         ImportError: If its runtime is not installed.
     """
     return _module("artefacts").load_artefact(path)
-
-
-def read_unfinished(path: pathlib.Path) -> tuple:
-    """Returns the Keras model, the `Description` and the recipe of a run that did not end.
-
-    Raises:
-        ValueError: If it has no state yet, or is damaged.
-    """
-    return _module("run").read_unfinished(path)
 
 
 def register_trainer() -> None:

@@ -314,10 +314,7 @@ CONTRACT = (
     "training/trainer/trainer.py: fit",  # As Keras's own.
 )
 # Functions and tests that a limit would make worse, with the reason; at most ten.
-EXCEPTIONS = {
-    "training/data/batches.py: training_batches": "users give one or two of its options by name, "
-    "as of keras.utils.image_dataset_from_directory, which has eighteen",
-}
+EXCEPTIONS: dict[str, str] = {}
 
 
 def functions_over(paths, measure, limit):

@@ -25,7 +25,7 @@ SWEEP_SEEDS = (0, 1, 2)
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
+class PaperRecipe:
     """A row of one of the paper's tables.
 
     Args:
@@ -108,7 +108,7 @@ def _pretraining():
         for model in models:
             for number in epochs:
                 name = f"{model} {data}"
-                yield Recipe(
+                yield PaperRecipe(
                     # The longest run has the plain name: it gave the reported results.
                     name=name if number == epochs[-1] else f"{name} {number} epochs",
                     source="paper, Table 3",
@@ -135,7 +135,7 @@ def _pretraining_with_sgd():
     """Table 7 compares Adam, as in Table 3, with SGD, whose numbers are BiT's."""
     loss, head_bias = LOSS_OF_DATA["JFT-300M"]
     for model in ("BiT-R50x1", "BiT-R152x2"):
-        yield Recipe(
+        yield PaperRecipe(
             name=f"{model} JFT-300M SGD",
             source="paper, Table 7; learning rate and weight decay of big_vision's BiT",
             command="pretrain",
@@ -165,7 +165,7 @@ AS_IN_THE_PAPER = {"head_start": "zero", "augmentation": "inception_crop", "keep
 
 def _finetuning():
     for name, data, steps, learning_rates, development_share in TABLE_4:
-        yield Recipe(
+        yield PaperRecipe(
             name=name,
             source="paper, Table 4; warm-up of the official code",
             command="finetune",
@@ -195,13 +195,13 @@ def _finetuning_at_high_resolution():
         )
 
 
-FINETUNING: dict[str, Recipe] = {recipe.name: recipe for recipe in _finetuning()}
+FINETUNING: dict[str, PaperRecipe] = {recipe.name: recipe for recipe in _finetuning()}
 FINETUNING |= {recipe.name: recipe for recipe in _finetuning_at_high_resolution()}
-PRETRAINING: dict[str, Recipe] = {
+PRETRAINING: dict[str, PaperRecipe] = {
     recipe.name: recipe for recipe in (*_pretraining(), *_pretraining_with_sgd())
 }
 MASKED_PATCHES = {
-    "ViT-B/16 JFT-300M masked patches": Recipe(
+    "ViT-B/16 JFT-300M masked patches": PaperRecipe(
         name="ViT-B/16 JFT-300M masked patches",
         source="paper, B.1.2; weight decay of section 4.1",
         command="pretrain --objective masked-patches",
@@ -217,51 +217,9 @@ MASKED_PATCHES = {
     )
 }
 
-# Small classifiers, ours: command, model, pixels, steps, images of a step, optimizer, learning
-# rate, warm-up, weight decay, mixup, precision. The fine-tuning starts from the weights of the
-# row before it, at a higher resolution, as in section 3.2.
-CIFAR_10 = (
-    ("pretrain", "ViT-Mini/4", 32, 12_600, 128, "adam", 1e-3, 500, 0.3, 0.0, "float32"),
-    ("pretrain", "R14+ViT-Micro/16", 64, 17_000, 128, "adam", 1e-3, 1000, 0.1, 0.2, "float32"),
-    ("finetune", "R14+ViT-Micro/16", 96, 7_500, 128, "adam", 5e-4, 200, 0.1, 0.2, "mixed_bfloat16"),
-    ("pretrain", "R7+ViT-Nano/8", 32, 4_800, 250, "muon", 1e-2, 100, 0.1, 0.2, "mixed_bfloat16"),
-)
+RECIPES: dict[str, PaperRecipe] = {**PRETRAINING, **MASKED_PATCHES, **FINETUNING}
 
-
-def _on_cifar_10():
-    for row in CIFAR_10:
-        command, model, side, steps, batch, optimizer, rate, warmup, decay, mixup, precision = row
-        yield Recipe(
-            name=f"{model} CIFAR-10" + (f" {side} pixels" if command == "finetune" else ""),
-            source="ours, docs/results.md",
-            command=command,
-            settings={
-                "model": model,
-                "image_size": (side, side),
-                "steps": steps,
-                "batch_size": batch,
-                "optimizer": optimizer,
-                "learning_rate": rate,
-                "warmup_steps": warmup,
-                "weight_decay": decay,
-                "clip_norm": 1.0,
-                "dropout_rate": 0.0,
-                "label_smoothing": 0.1,
-                "augmentation": "padded_crop",
-                "mixup": mixup,
-                "precision": precision,
-                "validation": 0.0,
-                "evaluate_every": 500,  # A stopped run loses no more steps.
-            },
-            data="cifar10",
-        )
-
-
-SMALL: dict[str, Recipe] = {recipe.name: recipe for recipe in _on_cifar_10()}
-RECIPES: dict[str, Recipe] = {**PRETRAINING, **MASKED_PATCHES, **FINETUNING, **SMALL}
-
-# The rows of Table 4 for other data, by the least number of training images, with the limits
-# of BiT's HyperRule.
+# The rows of Table 4 for other data, by the least number of training images; BiT's limits.
 FEW_IMAGES = 20_000
 BY_DATA_SIZE = ((0, "Oxford-IIIT Pets"), (FEW_IMAGES, "CIFAR-10"), (500_000, "ImageNet"))
 
@@ -275,80 +233,22 @@ def augmentation_of_size(num_images: int) -> str:
     return "none" if num_images < FEW_IMAGES else "inception_crop"
 
 
-def finetuning_of_size(num_images: int) -> Recipe:
+def finetuning_of_size(num_images: int) -> PaperRecipe:
     """Returns the row of Table 4 for data with a number of training images."""
     name = next(name for least, name in reversed(BY_DATA_SIZE) if num_images >= least)
     return FINETUNING[name]
 
 
-def find_recipe(name: str) -> Recipe:
+def find_recipe(name: str) -> PaperRecipe:
     """Returns the recipe of a name, such as "ViT-B/16 ImageNet-21k" or "CIFAR-10".
 
     Raises:
         ValueError: If there is none; the error lists the nearest names.
     """
-    folded = {known.lower(): known for known in (*RECIPES, HYPER_RULE_NAME)}
-    found = folded.get(name.lower())
-    if found in RECIPES:
-        return RECIPES[found]
-    if found:
-        raise ValueError(
-            "BiT's HyperRule follows from the data: take bit_hyper_rule, or "
-            f"FineTuning.from_recipe. Received: {name!r}"
-        )
+    folded = {recipe.name.lower(): recipe for recipe in RECIPES.values()}
+    if name.lower() in folded:
+        return folded[name.lower()]
     raise ValueError(
         "The recipe must be one of those that keras-vit recipes lists. "
-        f"{nearest_names(name, folded.values())}. Received: {name!r}"
-    )
-
-
-HYPER_RULE_NAME = "BiT HyperRule"
-
-# Fewer examples than: steps, boundaries, warm-up, mixup; BiT's bit_hyperrule.
-HYPER_RULE = (
-    (20_000, 500, (200, 300, 400), 100, 0.0),
-    (500_000, 10_000, (3000, 6000, 9000), 500, 0.1),
-    (math.inf, 20_000, (6000, 12_000, 18_000), 500, 0.1),
-)
-# The settings that it decides by the data.
-BY_HYPER_RULE = ("steps", "warmup_steps", "boundaries", "mixup", "image_size", "resize")
-
-
-def bit_hyper_rule(num_examples: int, image_size: tuple[int, int]) -> Recipe:
-    """Returns BiT's recipe for a ResNet, which follows from the data alone.
-
-    Args:
-        num_examples: Training images.
-        image_size: Pixels (height, width) of the data's images.
-
-    Raises:
-        ValueError: If there are no images.
-    """
-    if num_examples < 1 or min(image_size) < 1:
-        raise ValueError(
-            f"There must be images. Received: num_examples={num_examples}, image_size={image_size}"
-        )
-    _, steps, boundaries, warmup_steps, mixup = next(
-        row for row in HYPER_RULE if num_examples < row[0]
-    )
-    small = image_size[0] * image_size[1] < 96 * 96
-    return Recipe(
-        name=HYPER_RULE_NAME,
-        source="BiT, bit_hyperrule",
-        command="finetune",
-        settings={
-            **AS_IN_THE_PAPER,
-            "image_size": (128, 128) if small else (480, 480),
-            "resize": (160, 160) if small else (512, 512),
-            "augmentation": "resize_random_crop",
-            "steps": steps,
-            "batch_size": 512,
-            "learning_rate": 0.003,
-            "warmup_steps": warmup_steps,
-            "decay": "staircase",
-            "boundaries": boundaries,
-            "clip_norm": None,
-            "mixup": mixup,
-        },
-        learning_rates=(0.003,),
+        f"{nearest_names(name, RECIPES)}. Received: {name!r}"
     )

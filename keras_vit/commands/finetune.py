@@ -7,8 +7,7 @@ import dataclasses
 from keras_vit.commands import TRAINING_BACKENDS, Command
 from keras_vit.commands.shared_arguments import SETTINGS_GROUP, dry_run, run_job
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.run_options import RunOptions
-from keras_vit.training.settings import FineTuning
+from keras_vit.training.settings import FineTuning, RunOptions
 from keras_vit.utils.fields import part
 
 

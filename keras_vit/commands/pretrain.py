@@ -8,8 +8,7 @@ from typing import Any
 from keras_vit.commands import TRAINING_BACKENDS, Command
 from keras_vit.commands.shared_arguments import SETTINGS_GROUP, dry_run, run_job
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.run_options import RunOptions
-from keras_vit.training.settings import OBJECTIVE, MaskedPatches, PreTraining
+from keras_vit.training.settings import OBJECTIVE, MaskedPatches, PreTraining, RunOptions
 from keras_vit.utils.fields import part, setting
 
 CLASSES = "classes"  # The objective with labels.

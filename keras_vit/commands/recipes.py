@@ -1,4 +1,4 @@
-"""`keras-vit recipes`: the paper's recipes by name, and ours for small classifiers."""
+"""`keras-vit recipes`: the paper's recipes by name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import dataclasses
 from keras_vit.commands import Command
 from keras_vit.training.recipes import (
     FINETUNING,
-    HYPER_RULE_NAME,
     MASKED_PATCHES,
     PRETRAINING,
-    SMALL,
     find_recipe,
 )
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining, Settings
@@ -24,13 +22,12 @@ TABLES = {
     f'keras-vit pretrain --recipe "{next(iter(PRETRAINING))}"': PRETRAINING,
     "keras-vit pretrain --objective masked-patches, which needs no labels": MASKED_PATCHES,
     'keras-vit finetune --recipe "CIFAR-10"; keras-vit sweep tries the learning rates': FINETUNING,
-    "Ours, for images of 32 pixels; finetune starts the last from the one before it": SMALL,
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipes(Command):
-    """List the paper's recipes, and ours for small classifiers."""
+    """List the paper's recipes."""
 
     names: tuple[str, ...] = setting(
         (),
@@ -48,7 +45,6 @@ class Recipes(Command):
             return
         for title, recipes in TABLES.items():
             print(f"{title}\n\n{recipe_table(recipes.values())}\n")
-        print(f"{HYPER_RULE_NAME}, for keras-vit finetune of a ResNet: by the number of images")
 
 
 def recipe_table(recipes):

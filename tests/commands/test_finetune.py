@@ -13,8 +13,7 @@ import pytest
 from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.job import Job
-from keras_vit.training.run.run_options import RunOptions
-from keras_vit.training.settings import FineTuning
+from keras_vit.training.settings import FineTuning, RunOptions
 from keras_vit.utils.files import UNFINISHED
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config
@@ -201,10 +200,9 @@ def test_without_a_network_the_file_and_its_address_are_in_the_error(
 
 
 def test_a_dry_run_prints_the_recipe_and_writes_nothing(command, finetune, tmp_path):
-    done = command(*finetune("--recipe", "CIFAR-10", "--scale", 0.01, "--dry-run"))
+    done = command(*finetune("--recipe", "CIFAR-10", "--dry-run"))
     lines = dict(line.split(maxsplit=1) for line in done.out.splitlines())
     assert lines["recipe"].startswith("CIFAR-10 (paper, Table 4")
-    assert lines["recipe"].endswith("scaled by 0.01")
     # What is given wins; the warm-up keeps its share.
     assert lines["steps"] == "6 of 4 images: 24 images seen, 2.0 epochs"
     assert (lines["learning_rate"], lines["warmup_steps"]) == ("0.05", "0")

@@ -42,7 +42,6 @@ def test_every_recipe_has_a_line(command):
     assert done.code == 0
     for name in RECIPES:
         assert any(line.startswith(f"{name}  ") for line in done.out.splitlines()), name
-    assert "BiT HyperRule" in done.out
     assert "0.001, 0.003, 0.01, 0.03" in done.out
 
 

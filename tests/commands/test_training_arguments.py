@@ -37,10 +37,10 @@ def test_every_flag_has_help_and_what_its_value_is(settings_type):
 def test_flags_give_values_of_the_fields_types():
     given = settings(
         FineTuning,
-        *("--image-size", "384x512", "--decay", "staircase", "--boundaries", 5, 9),
+        *("--image-size", "384x512", "--decay", "linear"),
         *("--dropout", 0.5, "--stochastic-depth", 0.1, "--no-jit-compile", "--remat"),
     )
-    assert (given.image_size, given.boundaries) == ((384, 512), (5, 9))
+    assert (given.image_size, given.decay) == ((384, 512), "linear")
     assert (given.dropout_rate, given.stochastic_depth_rate) == (0.5, 0.1)
     assert (given.jit_compile, given.remat) == (False, True)
     given = settings(FineTuning, "--clip-norm", 0, "--averaging", 0.0, "--weights", "none")

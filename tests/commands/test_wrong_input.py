@@ -55,8 +55,6 @@ ROWS = [
     (FINETUNE + "--lora-rank 4", "--lora-rank has no effect without --train lora"),
     (FINETUNE + "--holdout 2", "holdout"),
     (FINETUNE + "--recipe 'ViT-B/16 ImageNet'", "keras-vit pretrain"),
-    (FINETUNE + "--recipe CIFAR-10 --scale 2", "scale must be in (0, 1]"),
-    (FINETUNE + "--scale 0.1", "--scale needs a recipe"),
     (FINETUNE + "--strategy multiworker", "TF_CONFIG"),
     (FINETUNE + "--patience 3", "patience needs validation images"),
     (FINETUNE + "--loss sigmoid --label-smoothing 0.1", "label_smoothing is for"),

@@ -7,8 +7,7 @@ import keras
 
 from keras_vit.training.data.spec import data_spec
 from keras_vit.training.run.job import Job
-from keras_vit.training.run.run_options import RunOptions
-from keras_vit.training.settings import FineTuning
+from keras_vit.training.settings import FineTuning, RunOptions
 from makers import tiny_config
 
 

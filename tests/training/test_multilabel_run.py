@@ -115,7 +115,7 @@ def test_thresholds_are_those_of_the_validation_images(done, data):
 
 def test_the_model_card_and_the_result_have_the_numbers(done):
     finished, output, _ = done
-    score = f"mean average precision (mAP) {finished.report.score:.4f}"
+    score = f"mAP {finished.report.score:.4f}, F1"
     assert score in (output / "README.md").read_text()
     result = Result.of_run(output)
     assert (result.protocol, result.images) == ("multilabel", 16)

@@ -68,15 +68,3 @@ def test_table_2_has_its_own_resolution_and_averages():
     settings = FineTuning.from_recipe("ImageNet ViT-H/14")
     assert settings.image_size == (518, 518)
     assert (settings.averaging, settings.steps) == (0.9999, 20_000)
-
-
-def test_scaling_follows_the_documented_rule():
-    settings = PreTraining.from_recipe("ViT-B/16 ImageNet")
-    small = settings.scaled(0.01)
-    assert small.batch_size == 512  # The power of two nearest to 4096 / 10.
-    images = settings.steps * settings.batch_size
-    assert small.steps * small.batch_size == pytest.approx(images * 0.01, rel=1e-3)
-    assert small.learning_rate == pytest.approx(3e-3 / 8**0.5)
-    assert small.warmup_steps / small.steps == pytest.approx(10_000 / settings.steps, rel=1e-3)
-    assert FineTuning.from_recipe("CIFAR-10", 0.01).learning_rate == pytest.approx(0.01 / 8)
-    assert settings.scaled(1) is settings

@@ -10,7 +10,7 @@ from keras_vit.training.data import open_source
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.loop import Interrupted
-from keras_vit.training.run.run_options import RunOptions
+from keras_vit.training.settings import RunOptions
 from makers import COLORS, tiny_config, write_picture
 
 SETTINGS = tiny_settings(image_size=8, steps=6, evaluate_every=3, validation=0.0)

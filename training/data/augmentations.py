@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -33,7 +34,6 @@ _ASPECT = (3 / 4, 4 / 3)  # The crop's width / height.
 _SCALING = 0.15  # Largest change of a side in `jitter`.
 _MOVING = 0.1  # Largest shift in `jitter`, as a share of a side.
 _BORDER = 8  # Side / border in `padded_crop`: 4 of CIFAR's 32 pixels.
-_RESIZE = 512 / 480  # Resized side / crop side in `resize_random_crop`; BiT's HyperRule.
 _LAYERS = 2  # RandAugment's operations per image.
 _PIXELS = (0.0, 255.0)  # The value range that Keras's layers get.
 _FOLD = 100  # Folded into a key for Keras's layers; flips and RandAugment fold in less.
@@ -47,13 +47,42 @@ class View(NamedTuple):
     Args:
         image_size: Pixels (height, width).
         value_range: Values of pixels 0 and 255; each a number, or one for each channel.
-        resize: Pixels (height, width) before the crop of `resize_random_crop`; by default 512/480
-            of the image size.
     """
 
     image_size: tuple[int, int]
     value_range: ValueRange
-    resize: tuple[int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+    """What `training_batches` makes of an image.
+
+    Args:
+        image_size: Pixels (height, width).
+        augmentation: One of `AUGMENTATIONS`.
+        value_range: Values of pixels 0 and 255; each a number, or one for each channel.
+        flip: "never", "horizontal" or "both"; by default as the augmentation does.
+        mixup: Parameter of mixup's beta distribution, 0 for none; by default the augmentation's.
+        layers: For `make_layers`: Keras's image layers, applied to each image after crop and flip;
+            then, like mixup and after it, those that mix the images of a batch.
+        num_classes: K; needed for mixup only.
+
+    Raises:
+        ValueError: If the augmentation or the flip is unknown.
+    """
+
+    image_size: tuple[int, int]
+    augmentation: str = "inception_crop"
+    value_range: ValueRange = (-1.0, 1.0)
+    flip: str | None = None
+    mixup: float | None = None
+    layers: Sequence[Any] = ()
+    num_classes: int | None = None
+
+    def __post_init__(self):
+        check_augmentation(self.augmentation)
+        if self.flip not in (None, *FLIPS):
+            raise ValueError(f"flip must be one of {tuple(FLIPS)} or None. Received: {self.flip!r}")
 
 
 def augment(
@@ -137,15 +166,6 @@ def resize_small_random_crop(image: tf.Tensor, key: tf.Tensor, view: View) -> tf
     should be visible.
     """
     return _random_crop(resize_small(image, view.image_size), key, view)
-
-
-def resize_random_crop(image: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
-    """Resizes the whole image, ignoring its aspect ratio, and crops it at random.
-
-    As in BiT, whose code by mistake flips every training image.
-    """
-    size = view.resize or [round(side * _RESIZE) for side in view.image_size]
-    return _random_crop(tf.image.resize(image, size), key, view)
 
 
 def _random_crop(image, key, view):
@@ -359,7 +379,6 @@ def mixup_parameter(augmentation: str, mixup: float | None = None) -> float:
 AUGMENTATIONS: dict[str, Callable[..., tf.Tensor]] = {
     "inception_crop": inception_crop,
     "resize_small_random_crop": resize_small_random_crop,
-    "resize_random_crop": resize_random_crop,
     "padded_crop": padded_crop,
     "jitter": jitter,
     "flip": whole,

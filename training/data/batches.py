@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from keras_vit.images.decoding import apply_preprocessing, decodable, decode_image, in_turn
-from keras_vit.preprocessing import Preprocessing, ValueRange
-from keras_vit.training.settings import FLIPS
+from keras_vit.preprocessing import Preprocessing
 
 from . import augmentations
-from .augmentations import View, augment, check_augmentation, mixup_parameter
+from .augmentations import Augmentation, View, augment, mixup_parameter
 from .examples import Examples, random_key, without_autotune
 from .split_record import usable_cores
 
@@ -24,19 +22,12 @@ _IMAGES_PER_CORE = 4  # Parallel calls per core, so that no core waits for its n
 def training_batches(
     examples: Examples,
     *,
-    image_size: tuple[int, int],
     batch_size: int,
     seed: int,
-    augmentation: str = "inception_crop",
-    value_range: ValueRange = (-1.0, 1.0),
     start_step: int = 0,
     micro_batches: int = 1,
     shard: tuple[int, int] = (0, 1),
-    num_classes: int | None = None,
-    mixup: float | None = None,
-    flip: str | None = None,
-    resize: tuple[int, int] | None = None,
-    layers: Sequence[Any] = (),
+    **options: Any,
 ) -> tf.data.Dataset:
     """Returns batches without end, shuffled in every epoch.
 
@@ -48,11 +39,8 @@ def training_batches(
 
     Args:
         examples: The images.
-        image_size: Pixels (height, width).
         batch_size: Images in a batch, over all replicas.
         seed: Decides order and augmentation.
-        augmentation: One of `AUGMENTATIONS`.
-        value_range: Values of pixels 0 and 255; each a number, or one for each channel.
         start_step: Batches to skip at the beginning.
         micro_batches: Equal parts of a batch, which come one after the other, for a `Trainer` with
             so many `accumulation_steps`. Mixup mixes within the whole batch, so that the images and
@@ -60,13 +48,8 @@ def training_batches(
         shard: `(i, k)`: this machine, from 0, of k machines. It gets the i-th of k equal
             parts of the batches that one machine would get, and decodes no other images, but
             reads all record files. Mixup, if any, mixes within that part.
-        num_classes: K; needed for mixup only.
-        mixup: Parameter of mixup's beta distribution, 0 for none; by default the
-            augmentation's.
-        flip: "never", "horizontal" or "both"; by default as the augmentation does.
-        resize: Pixels (height, width) before the crop of "resize_random_crop".
-        layers: For `make_layers`: Keras's image layers, applied to each image after crop and flip;
-            then, like mixup and after it, those that mix the images of a batch.
+        **options: Fields of `Augmentation`: `image_size`, which is needed, `augmentation`,
+            `value_range`, `flip`, `mixup`, `layers` and `num_classes`.
 
     Returns:
         A dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`, or uint8
@@ -77,9 +60,7 @@ def training_batches(
         ValueError: If there are no examples, the augmentation is unknown, a number is out
             of range or missing, or k times the micro-batches does not divide the batch.
     """
-    check_augmentation(augmentation)
-    if flip not in (None, *FLIPS):
-        raise ValueError(f"flip must be one of {tuple(FLIPS)} or None. Received: {flip!r}")
+    given = Augmentation(**options)
     part, parts = shard
     if (
         start_step < 0
@@ -93,21 +74,23 @@ def training_batches(
             f"start_step not negative. Received: batch_size={batch_size}, shard={shard}, "
             f"micro_batches={micro_batches}, start_step={start_step}"
         )
-    made = augmentations.make_layers(layers)
+    made = augmentations.make_layers(given.layers)
     mixing = [layer for layer in made if isinstance(layer, augmentations.MIXING)]
     of_images = [layer for layer in made if layer not in mixing]
-    parameter = mixup_parameter(augmentation, mixup)
+    parameter = mixup_parameter(given.augmentation, given.mixup)
     mixes = parameter or mixing
     if not mixes:  # Nothing joins the images of a batch: its parts are made one by one.
         batch_size //= micro_batches
         start_step *= micro_batches
         micro_batches = 1
-    elif not num_classes:
-        raise ValueError(f"With mixup={parameter} and layers={layers} num_classes must be given.")
+    elif not given.num_classes:
+        raise ValueError(
+            f"With mixup={parameter} and layers={given.layers} num_classes must be given."
+        )
     _check_not_empty(examples)
 
     rows = batch_size // parts
-    view = View(image_size, value_range, resize)
+    view = View(given.image_size, given.value_range)
     elements = examples.shuffled(seed, start_step * batch_size)
     if parts > 1:
         elements = elements.enumerate().filter(lambda row, _: row % batch_size // rows == part)
@@ -118,7 +101,8 @@ def training_batches(
         encoded, label = examples.read(handle)
 
         def image_of(encoded):
-            return augment(augmentation, decodable(encoded), key, view, flip, of_images)
+            encoded = decodable(encoded)
+            return augment(given.augmentation, encoded, key, view, given.flip, of_images)
 
         return in_turn(encoded, image_of), label
 
@@ -131,7 +115,10 @@ def training_batches(
             # 2 distinguishes the key from the order's (0) and the augmentation's (1).
             key = random_key(seed, tf.constant(2), step)
             several = labels.shape.rank == 2
-            labels = tf.cast(labels, tf.float32) if several else tf.one_hot(labels, num_classes)
+            if several:
+                labels = tf.cast(labels, tf.float32)
+            else:
+                labels = tf.one_hot(labels, given.num_classes)
             if parameter:
                 images, labels = augmentations.mixup(images, labels, key, parameter)
             mixed = augmentations.apply_layers(mixing, {"images": images, "labels": labels}, key)

@@ -6,15 +6,29 @@ is not clearly higher is of no use. So each accuracy is printed beside them.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
+from PIL import Image
 
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import describe
+from keras_vit.images.transcoding import with_pixels
+from keras_vit.training.data.split_record import usable_cores
 
 from .measures import wilson_interval
+from .ridge import L2_SHARES, Decomposition, one_hot
+
+GREY = 96  # Pixels per side of a small grey photo.
+
+_BLOCKS = 16  # Per side, of the contrasts.
+_PIXELS = 24  # Per side, of the grey photo that is a reference.
+
+Result = TypeVar("Result")
 
 TO_TRY = "try a larger --image-size or other --weights"
 # A larger size is taken if an image takes at most as many times as long, up to the paper's size.
@@ -108,3 +122,106 @@ def describe_seen(
     if larger := larger_size(config, seen, photo):
         text += f"; --image-size {larger[0]} takes {larger[1]:.0f} times as long"
     return text
+
+
+def simple_numbers(image: Image.Image) -> np.ndarray:
+    """Returns thirty numbers of a photo at its own size, float32 `(30,)`.
+
+    They are the logarithms of eight quantiles over the blocks of a grid, from the least to the
+    largest, of three contrasts: the standard deviation, the difference to the right neighbour, and
+    that to the mean of all four neighbours. Then the contrast of the photo, the mean of each
+    colour, and the logarithms of width and height.
+
+    Args:
+        image: The photo, upright.
+    """
+    colours = np.asarray(image.convert("RGB"), "float32")
+    grey = np.pad(colours @ np.array([0.299, 0.587, 0.114], "float32"), 1, "reflect")
+    centre, right = grey[1:-1, 1:-1], grey[1:-1, 2:]
+    around = grey[2:, 1:-1] + grey[:-2, 1:-1] + right + grey[1:-1, :-2]
+    contrasts = (
+        np.sqrt(np.maximum(_means_of_blocks(centre**2) - _means_of_blocks(centre) ** 2, 0)),
+        _means_of_blocks(np.abs(right - centre)),
+        _means_of_blocks(np.abs(around - 4 * centre)),
+    )
+    quantiles = np.quantile(np.reshape(contrasts, (3, -1)), np.linspace(0, 1, 8), axis=1)
+    rest = (grey.std(keepdims=True)[0], colours.mean(axis=(0, 1)), np.log(image.size))
+    return np.concatenate([np.log1p(quantiles.T).ravel(), *rest]).astype("float32")
+
+
+def _means_of_blocks(values):
+    """Returns the mean of each block of `(H, W)`, of as many blocks as there are pixels."""
+    for axis, size in enumerate(values.shape):
+        edges = np.linspace(0, size, min(_BLOCKS, size) + 1).astype(int)
+        sums = np.add.reduceat(values, edges[:-1], axis=axis)
+        values = sums / np.expand_dims(np.diff(edges), 1 - axis)
+    return values
+
+
+def grey_photo(image: Image.Image) -> Image.Image:
+    """Returns a photo as small grey image of `GREY` pixels per side."""
+    return image.convert("L").resize((GREY, GREY), Image.Resampling.LANCZOS)
+
+
+def simple_reference(
+    numbers: Sequence[np.ndarray],
+    greys: Sequence[np.ndarray],
+    labels: np.ndarray,
+    groups: np.ndarray,
+) -> tuple[str, float]:
+    """Returns the name and the accuracy of the better of two ridge regressions, each left out.
+
+    One is of the `simple_numbers`, the other of the pixels of the `grey_photo`.
+
+    Args:
+        numbers: The `simple_numbers` of N photos, `(30,)` each.
+        greys: Their grey photos, uint8 `(96, 96)` each.
+        labels: Class numbers `(N,)`.
+        groups: Group of each photo, int `(N,)`, at least two; a group is left out as a whole.
+    """
+    block = GREY // _PIXELS
+    blocks = np.stack(greys).reshape(-1, _PIXELS, block, _PIXELS, block)
+    pixels = blocks.mean(axis=(2, 4), dtype="float32").reshape(len(blocks), -1)
+    references = [
+        ("thirty simple numbers of each photo", _left_out(np.stack(numbers), labels, groups)),
+        (f"{_PIXELS} x {_PIXELS} grey pixels", _left_out(pixels, labels, groups)),
+    ]
+    return max(references, key=lambda reference: reference[1])
+
+
+def reference_of_files(
+    images: Iterable[bytes], labels: np.ndarray, groups: np.ndarray
+) -> tuple[str, float]:
+    """Returns the `simple_reference` of image files.
+
+    Args:
+        images: The content of N files, which can be decoded.
+        labels: Class numbers `(N,)`.
+        groups: Group of each photo, int `(N,)`, at least two.
+    """
+
+    def numbers_and_grey(encoded):
+        return with_pixels(encoded, lambda pixels: _both(Image.fromarray(pixels)))
+
+    numbers, greys = zip(*on_all_cores(numbers_and_grey, images), strict=True)
+    return simple_reference(numbers, greys, labels, groups)
+
+
+def _both(image):
+    return simple_numbers(image), np.asarray(grey_photo(image))
+
+
+def _left_out(numbers, labels, groups):
+    """Returns the accuracy of a ridge regression of numbers `(N, D)`, each photo left out."""
+    scaled = (numbers - numbers.mean(axis=0)) / np.maximum(numbers.std(axis=0), 1e-6)
+    decomposition = Decomposition(scaled)
+    ridge = decomposition.ridge(one_hot(labels), decomposition.l2_of(L2_SHARES), groups=groups)
+    return float((ridge.left_out_predictions.argmax(axis=1) == labels).mean())
+
+
+def on_all_cores(function: Callable[[bytes], Result], images: Iterable[bytes]) -> Iterator[Result]:
+    """Yields what a function makes of each image file, in order, on all cores."""
+    waiting = iter(images)
+    with ThreadPoolExecutor(usable_cores()) as pool:  # Pillow decodes without Python's lock.
+        while some := list(itertools.islice(waiting, 8 * usable_cores())):
+            yield from pool.map(function, some)

@@ -1,9 +1,11 @@
-"""`README.md` of a classifier, also for the Hugging Face Hub, and `report.html` of its run."""
+"""The plan of a run, `README.md` of its classifier, also for the Hub, and its `report.html`."""
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from keras_vit.classifier_folder import LOADING, THIS_FOLDER
 from keras_vit.description import UNKNOWN, Description
 from keras_vit.description.class_labels import MULTILABEL, SCORES, SEPARATOR
 from keras_vit.description.description_texts import hub_licence, without_header
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.hub.repositories import RepositoryName, import_hugging_face
 from keras_vit.images.samples import at_model_size, encoded_png
 from keras_vit.images.transcoding import decode_file
@@ -27,34 +29,110 @@ from keras_vit.inspection.pages import (
 from keras_vit.preprocessing import describe_range
 from keras_vit.training.data import training_batches
 from keras_vit.training.data.augmentations import mixes_batches
+from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.evaluation.measures import accuracy_text, wilson_interval
-from keras_vit.training.evaluation.references import beside_references
+from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.reports import EvaluationReport, error_images, report_parts
+from keras_vit.utils.fields import field_info
 from keras_vit.utils.files import MODEL, REPORT
-from keras_vit.utils.report import markdown_table
+from keras_vit.utils.report import align_columns, markdown_table
 from keras_vit.utils.safe_text import for_line
 
-from .plan import fact_lines
+from .machine import step_memory
 from .settle import Settled
 
 MAX_CLASSES = 100  # Rows of the table of classes.
+MAX_LISTED = 10  # Class weights in the printed plan.
 
 
-def model_card(recipe: Recipe, class_names: Sequence[str]) -> str:
+def describe_plan(
+    plan: Settled, lines: Mapping[str, str], facts: Mapping[str, Fact] | None = None
+) -> str:
+    """Returns the resolved recipe, human-readable.
+
+    Args:
+        plan: What was settled.
+        lines: More lines, by name; a name of a setting replaces its line.
+        facts: The facts of the run, by default those at its start.
+    """
+    recipe, settings, images = plan.recipe, plan.settings, plan.recipe.images
+    seen = settings.steps * settings.batch_size
+    height, width = plan.preprocessing.image_size
+    micro_batches = f" ({settings.accumulate} micro-batches)" if settings.accumulate > 1 else ""
+    memory = step_memory(settings, plan.config, settings.micro_batch_size)
+    skipped = describe_skipped(plan.source.skipped, names=3)
+    notes = plan.description.notes
+    table: dict[str, Any] = {
+        "model": f"{recipe.model} at {height}x{width}, {recipe.classes or 'no'} classes",
+        **({"classes": plan.source.class_line} if recipe.classes else {}),
+        **({"task": "multi-label"} if plan.source.task == MULTILABEL else {}),
+        "recipe": _recipe_line(settings),
+        "weights": getattr(settings, "weights", None) or "random",
+        **fact_lines(recipe.facts if facts is None else facts),
+        **({"notes": "; ".join(notes)} if notes else {}),
+        "data": f"{recipe.data_name}: {images['train']} images to train, "
+        f"{images['validation']} to validate, "
+        + (f"{images['calibration']} to calibrate, " if images["calibration"] else "")
+        + f"{images['test']} to test"
+        + (f", {images['skipped']} skipped" if images["skipped"] else ""),
+        "steps": f"{settings.steps} of {settings.batch_size} images{micro_batches}: "
+        f"{seen:,} images seen, {seen / max(images['train'], 1):.1f} epochs",
+        "memory": f"about {memory / 2**30:.2g} GiB for {settings.micro_batch_size} images at once",
+    }
+    shown = {field.name: field_info(field).line for field in dataclasses.fields(settings)}
+    for name, value in settings.in_use().items():
+        if name not in table and shown[name] is None:
+            table[name] = value
+    if plan.has_classes:
+        table["samples"], count = plan.samples.line, plan.samples.pictures or "no"
+        table[REPORT] = f"curves, numbers, {count} augmented images and up to {count} errors, small"
+    if plan.source.notes:
+        table["images"] = "; ".join(plan.source.notes)
+    if skipped:
+        table["skipped"] = "; ".join(line.removeprefix("skipped ") for line in skipped)
+    table |= lines
+    return align_columns([(name, str(value)) for name, value in table.items()])
+
+
+def _recipe_line(settings):
+    if settings.recipe is None:
+        return "the defaults"
+    return f"{settings.recipe} ({settings.recipe_source})"
+
+
+def fact_lines(facts: Mapping[str, Fact]) -> dict[str, str]:
+    """Returns the facts of a run, human-readable, by name."""
+    lines = {}
+    for name, fact in facts.items():
+        value = fact.value
+        if name in ("image_size", "photos"):
+            value = "{}x{}".format(*value)
+        elif name == "pixels":
+            value = describe_range(value)
+        elif name == "class_weights":
+            shown = [f"{label} {weight:.3g}" for label, weight in value.items()]
+            value = ", ".join(shown[:MAX_LISTED]) + (", ..." if len(shown) > MAX_LISTED else "")
+        lines[name.replace("_", " ") if name in ("image_size", "head_start") else name] = (
+            f"{value} ({fact.origin})"
+        )
+    return lines
+
+
+def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationReport | None) -> str:
     """Returns `README.md` of a finished run.
 
     Args:
         recipe: The run's recipe, with "best" and "test".
         class_names: The names, in the order of the model's outputs.
+        report: The evaluation on the test images, if there is one.
     """
-    images, test, best = recipe.images, recipe.test, recipe.best
+    images, best = recipe.images, recipe.best
     several = recipe.task == MULTILABEL
     data = for_line(recipe.data_name).replace("`", "'")
     height, width = recipe.settings["image_size"]
     accuracy = ["The data have no test images: the accuracy is unknown."]
-    if test:
-        accuracy = [f"On {test['images']} test images, {_use(test)}: {_scores(test)}"]
+    if report is not None:
+        accuracy = [f"On {report.count} test images, {_use(recipe.test or {})}: {report.summary}."]
     if best:
         score = f"mAP {best['mAP']:.4f}" if several else "top-1 "
         score += "" if several else accuracy_text(best["accuracy"], images["validation"])
@@ -91,7 +169,7 @@ def model_card(recipe: Recipe, class_names: Sequence[str]) -> str:
         f"validate, {calibrated}{images['test']} to test, {images['skipped']} skipped as "
         "unreadable.",
         "",
-        _class_table(class_names, test, several),
+        _class_table(class_names, report),
         "",
         "## Recipe",
         "",
@@ -158,39 +236,14 @@ def recipe_lines(recipe: Recipe) -> list[str]:
     ]
 
 
-def _scores(test):
-    if test.get("task") != MULTILABEL:
-        known = [name for name in ("top_1", "top_5") if name in test]
-        shares = (
-            f"{name.replace('_', '-')} {accuracy_text(test[name], test['images'])}"
-            for name in known
-        )
-        low, _ = wilson_interval(round(test["top_1"] * test["images"]), test["images"])
-        beside = beside_references(low, test["references"].items())
-        return f"{', '.join(shares)}; 95% intervals by Wilson. {beside[0].upper()}{beside[1:]}."
-    return (
-        f"mean average precision (mAP) {test['mAP']:.4f}, F1 {test['macro_F1']:.4f} (mean over "
-        f"classes; {test['micro_F1']:.4f} of all labels together), all labels right of "
-        f"{accuracy_text(test['subset_accuracy'], test['images'])}."
-    )
-
-
-def _class_table(class_names, test, several):
-    """The numbers of each class on the test images; of labels their thresholds too."""
-    columns = ("AP", "F1", "precision", "recall", "threshold") if several else ("test accuracy",)
-    rows = [["class", *columns]]
-    for name in class_names[:MAX_CLASSES]:
-        found = test["by_class"][name] if test else {}
-        values = [
-            None if found.get(column) is None else f"{found[column]:.4f}" for column in columns
-        ]
-        if not several:
-            accuracy = found.get("recall")
-            values = [None if accuracy is None else accuracy_text(accuracy, found["images"])]
-        rows.append([name, *(value or "-" for value in values)])
-    if (left := len(class_names) - MAX_CLASSES) > 0:
-        rows.append(["...", f"{left} more in `classes.txt`", *[""] * (len(columns) - 1)])
-    return markdown_table(rows)
+def _class_table(class_names, report):
+    """The numbers of each class on the test images."""
+    rows = [["class"], *([name] for name in class_names)]
+    if report is not None:
+        rows = report.tables()["per_class"].texts()
+    shown, left = rows[: MAX_CLASSES + 1], len(rows) - 1 - MAX_CLASSES
+    more = [f"\n{left} more in `classes.txt`."] if left > 0 else []
+    return "\n".join([markdown_table(shown), *more])
 
 
 def hub_card(description: Description, text: str, *, repository: str) -> str:

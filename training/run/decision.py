@@ -20,8 +20,7 @@ from keras_vit.training.trust.calibration_bound import (
     with_section,
 )
 
-from .settle import Settled
-from .stage import Stage
+from .settle import Settled, Stage
 
 FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
 
@@ -33,8 +32,8 @@ class Thresholds(Stage):
     def prepare(cls, weights, images, settings, begun):
         return cls() if images.source.task == MULTILABEL else None
 
-    def after(self, job, plan, outcome):
-        thresholds = choose_thresholds(plan, outcome.model, job.options.log)
+    def after(self, plan, outcome):
+        thresholds = choose_thresholds(plan, outcome.model, outcome.log)
         outcome.labels = dataclasses.replace(outcome.labels, thresholds=thresholds)
 
 
@@ -93,8 +92,8 @@ class Answering(Stage):
         check_counts(held_out.labels, labels, settings.decision)
         return cls(settings.decision)
 
-    def after(self, job, plan, outcome):
-        decision = self._decision(job, plan, outcome)
+    def after(self, plan, outcome):
+        decision = self._decision(plan, outcome)
         if decision is None:
             bound = f"the errors below {self.bounds.max_error:.1%}"
             text = f"No threshold keeps {bound}: every photo is answered."
@@ -103,13 +102,13 @@ class Answering(Stage):
         outcome.model = decision.calibrated(outcome.model)
         outcome.labels = dataclasses.replace(outcome.labels, abstains=True)
         outcome.sections.append(with_section("", decision))
-        job.recipe = dataclasses.replace(job.recipe, decision=decision.to_json())
+        outcome.decision = decision.to_json()
 
-    def _decision(self, job, plan, outcome):
+    def _decision(self, plan, outcome):
         """When the classifier answers; None without a threshold, as the run is finished anyway."""
-        source, log = plan.source, job.options.log
-        examples, record = source.splits["calibration"], SplitRecord.of(job.fingerprints)
-        contents = job.fingerprints.get("calibration")
+        source, log = plan.source, outcome.log
+        examples, record = source.splits["calibration"], SplitRecord.of(outcome.fingerprints)
+        contents = outcome.fingerprints.get("calibration")
         if record is not None and contents is not None:
             seen = record.has_seen(contents)
             if seen.any():

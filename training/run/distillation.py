@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,10 +19,7 @@ from keras_vit.training.settings.jobs import DISTILLATIONS
 from keras_vit.training.trainer.trainer import Trainer
 
 from .machine import dtype_policy
-from .stage import Stage
-
-if TYPE_CHECKING:
-    pass
+from .settle import Stage
 
 
 class Distillation(keras.losses.Loss):

@@ -28,24 +28,19 @@ from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
-from .card import masked_patch_card, model_card, write_run_page
-from .folder import RunFolder
+from .card import describe_plan, masked_patch_card, model_card, write_run_page
 from .head_start import CLEARLY, left_out_answers
-from .job import Job
+from .job import Job, job_of
 from .loop import (
     choose_trained,
     make_loss,
     make_metric,
     make_trainer,
-    take_best,
     train,
 )
 from .machine import attention_as_it_began, dtype_policy
 from .masked_patches import make_masked_patch_trainer, masked_patch_model, masked_patch_validation
-from .plan import describe_plan
-from .run_options import run_arguments
-from .settle import Settled
-from .stage import Outcome
+from .settle import Outcome, Settled
 
 
 def finetune(
@@ -84,8 +79,7 @@ def finetune(
     >>> done.report.top_1
     0.9731
     """
-    settings = settings or FineTuning()
-    return run(Job(*run_arguments(data, output, options, FineTuning), settings))
+    return run(job_of(data, output, settings or FineTuning(), options))
 
 
 def pretrain(
@@ -110,8 +104,7 @@ def pretrain(
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
     """
-    settings = settings or PreTraining()
-    return run(Job(*run_arguments(data, output, options, PreTraining), settings))
+    return run(job_of(data, output, settings or PreTraining(), options))
 
 
 def pretrain_masked_patches(
@@ -144,8 +137,7 @@ def pretrain_masked_patches(
     >>> pretrain_masked_patches("photos", "runs/body", settings)
     >>> finetune("pets", "runs/pets", FineTuning(weights="runs/body"))
     """
-    settings = settings or MaskedPatches()
-    return run(Job(*run_arguments(data, output, options, MaskedPatches), settings))
+    return run(job_of(data, output, settings or MaskedPatches(), options))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +194,8 @@ def run(job: Job) -> Finished:
         if not start_step:
             with place.scope():
                 for stage in plan.stages:
-                    stage.before(job, plan, model)
+                    facts = stage.before(plan, model, job.recipe.facts, progress=job.folder.writes)
+                    job.recipe = job.recipe.with_facts(**facts)
 
         # Train. The folder's first write is after all errors of the input.
         images = place.batches(plan.source.splits["train"], **plan.batches, start_step=start_step)
@@ -299,37 +292,6 @@ def new_model(settings: Settings, config: Any, description: Description) -> kera
     )
 
 
-def read_unfinished(folder: pathlib.Path) -> tuple[keras.Model, Description, dict[str, Any]]:
-    """Returns the model that an unfinished run would end with now, its description and recipe.
-
-    Args:
-        folder: `OUTPUT.partial`.
-
-    Raises:
-        ValueError: If it has no weights yet.
-    """
-    kinds = {kind.command: kind for kind in (FineTuning, PreTraining, MaskedPatches)}
-    run = RunFolder.read(folder)
-    recipe = run.recipe(*kinds)
-    settings = kinds[recipe.job].from_json(recipe.settings)
-    description = Description.from_json(recipe.description, RECIPE)
-    with dtype_policy(settings.precision):
-        model = new_model(settings, description.config, description)
-        if isinstance(settings, FineTuning):
-            choose_trained(model, settings.train, settings.lora_rank)
-        is_masked = isinstance(settings, MaskedPatches)
-        make: Callable = make_masked_patch_trainer if is_masked else make_trainer
-        trainer = make(model, settings)
-    if not run.checkpoints.restore(trainer) and run.best_score() is None:
-        raise ValueError(f"An unfinished run must have saved weights. Received: {folder}, none")
-    take_best(trainer, run, settings)
-    if description.classes is None:
-        model = inference_model(model, include_top=False)
-    else:
-        model = inference_model(model, activation=description.labels.activation)
-    return model, dataclasses.replace(description, config=config_of(model)), recipe.to_json()
-
-
 def below_start(history: list[dict[str, str]], score: str) -> str | None:
     """Returns a line for a run whose last weights are worse than those that it began with."""
     column = f"validation_{score}"
@@ -381,9 +343,10 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
         history: The rows of `history.csv`.
     """
     folder, source, log = job.folder, plan.source, job.options.log
-    outcome = Outcome(inference_model(model, activation=ACTIVATIONS[source.task]), plan.labels)
+    trained = inference_model(model, activation=ACTIVATIONS[source.task])
+    outcome = Outcome(trained, plan.labels, job.fingerprints, log)
     for stage in plan.stages:
-        stage.after(job, plan, outcome)
+        stage.after(plan, outcome)
     kept, labels = outcome.model, outcome.labels
     report, tested, test = None, None, source.splits.get("test")
     if test is not None and len(test):
@@ -396,8 +359,10 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
         if folder.writes:
             tested |= _seen_before(job, plan)
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
-    recipe = job.finished_recipe(plan, test=tested, description=described.to_json())
-    card = model_card(recipe, source.class_names) + "".join(outcome.sections)
+    recipe = job.finished_recipe(
+        plan, test=tested, description=described.to_json(), decision=outcome.decision
+    )
+    card = model_card(recipe, source.class_names, report) + "".join(outcome.sections)
     classifier = Classifier.of(kept, described, recipe.to_json(), folder.path)
     write_files(folder.path, classifier, history, card)
     write_samples(folder.path, plan.samples.images(), plan.preprocessing)

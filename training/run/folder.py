@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import tempfile
 import warnings
@@ -18,7 +17,7 @@ import keras
 import numpy as np
 from filelock import FileLock, Timeout
 
-from keras_vit.checkpoints.formats import damaged_file, load_arrays
+from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.description.recipe import Recipe
 from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import Trainer
@@ -143,22 +142,6 @@ class RunFolder:
                 f"choose another output. Received: {self.path}, with {min(names)}"
             )
 
-    @classmethod
-    def read(cls, path: pathlib.Path) -> RunFolder:
-        """Returns an unfinished run to read, by its own folder."""
-        run = cls.__new__(cls)
-        run.path, run.shared, run.checkpoints = path, path, Checkpoints(path / STATES)
-        return run
-
-    def advice(self) -> str:
-        """Returns a sentence on how to use what the run has learned; "" if that is nothing."""
-        has_weights = self.checkpoints.paths() or (self.path / BEST).exists()
-        if not self.writes or not self.lock.is_locked or not has_weights:
-            return ""
-        kind = "-best" if unfinished_recipe(self.output).classes else "-best.npz"
-        words = ["keras-vit", "convert", str(self.path), f"{self.output}{kind}"]
-        return f"; the best weights so far are kept, and a model of them: {shlex.join(words)}"
-
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keeps other processes from the folder, from the start of a new run or now, for a block.
@@ -245,22 +228,11 @@ class RunFolder:
             np.savez(path, **_numbered(model.weights), score=np.array([step, accuracy, loss]))
 
     def best_score(self) -> tuple[int, float, float] | None:
-        """Returns step, accuracy and loss of the best weights; None if there are none.
-
-        Damaged ones are removed with a warning: the best of the later steps take their place.
-        """
+        """Returns step, accuracy and loss of the best weights; None if there are none."""
         path = self.path / BEST
         if not path.exists():
             return None
-        try:
-            score = load_arrays(path).get("score")
-            if score is None or score.shape != (3,) or not np.isfinite(score).all():
-                raise damaged_file("The best weights of a run", path, "no score")
-        except (OSError, TypeError, ValueError) as error:
-            warnings.warn(f"The best weights so far are lost: {error}", stacklevel=2)
-            path.unlink()
-            return None
-        step, accuracy, loss = score.tolist()
+        step, accuracy, loss = load_arrays(path)["score"].tolist()
         return int(step), accuracy, loss
 
     def load_best(self, model) -> None:

@@ -20,15 +20,14 @@ from keras_vit.training.evaluation.references import (
     beside_references,
     expected_accuracy,
     most_frequent,
+    reference_of_files,
 )
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.training.evaluation.scores import compute_scores, spaced
-from keras_vit.training.evaluation.simple_reference import reference_of_files
 from keras_vit.training.settings import FineTuning
 
-from .settle import Settled
-from .stage import Stage
-from .start import extends_head
+from .images import extends_head
+from .settle import Settled, Stage
 
 CLEARLY = 2.0  # Standard errors by which the probe must be better.
 # The share of the probe's logits that fine-tuning starts with. All of them fit the training images
@@ -48,15 +47,15 @@ class SimpleReference(Stage):
         is_wanted = isinstance(settings, FineTuning) and images.source.task != MULTILABEL
         return cls() if is_wanted else None
 
-    def before(self, job, plan, model):
+    def before(self, plan, model, facts, *, progress):
         examples, groups = _some_images(plan, MAX_SIMPLE)
         if not groups.any():
-            return  # All photos are of one group.
+            return {}  # All photos are of one group.
         images = (encoded for encoded, _ in examples.encoded())
         name, accuracy = reference_of_files(images, examples.labels, groups)
         reason = f"{name}, of {len(examples)} training images that are left out"
         fact = Fact(f"{accuracy:.1%} right", reason, reference=(name, accuracy))
-        job.recipe = job.recipe.with_facts(simple_numbers=fact)
+        return {"simple_numbers": fact}
 
 
 class HeadStart(Stage):
@@ -83,10 +82,9 @@ class HeadStart(Stage):
             return None
         return cls()
 
-    def before(self, job, plan, model):
-        simple = job.recipe.facts.get("simple_numbers")
-        fact = start_head(model, plan, simple, progress=job.folder.writes)
-        job.recipe = job.recipe.with_facts(head_start=fact)
+    def before(self, plan, model, facts, *, progress):
+        simple = facts.get("simple_numbers")
+        return {"head_start": start_head(model, plan, simple, progress=progress)}
 
 
 def start_head(

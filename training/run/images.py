@@ -1,15 +1,16 @@
-"""The images of a run: opened, in their parts, with replayed ones, and counted."""
+"""What a run starts from: weights, and images in their parts, with replayed ones, counted."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from keras_vit.description.recipe import Recipe
-from keras_vit.opening import OpenedModel
+from keras_vit.hub.repositories import RepositoryName, cached_name, fixed_name
+from keras_vit.opening import OpenedModel, open_model
 from keras_vit.training.data import DataSpec, Source, open_source
 from keras_vit.training.data.examples import MixedExamples, typical_size
 from keras_vit.training.data.parts import Drawing, with_validation
@@ -21,15 +22,75 @@ from keras_vit.training.data.split_record import (
     fingerprint,
     notes_of_seen,
 )
-from keras_vit.training.recipes import HYPER_RULE_NAME
-from keras_vit.training.settings import FineTuning, MaskedPatches, Settings
-
-from .start import extends_head
+from keras_vit.training.data.tfrecords import NotPrepared
+from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, MaskedPatches, Settings
 
 _UNWEIGHTED = (
     "class weights are in the loss of training alone; the head's start and the choice of the best "
     "weights count each image once"
 )
+
+
+DEFAULT_MODEL = "ViT-B/16"
+
+Job = TypeVar("Job", bound=Settings)
+
+
+def with_fixed_repositories(settings: Job, *, download: bool = True) -> Job:
+    """Returns the settings of a run, in which a repository is named with its commit or version.
+
+    The recipe holds it, so a run that is repeated or resumed starts from the same files.
+
+    Args:
+        settings: The settings.
+        download: Whether a repository is downloaded.
+
+    Raises:
+        NotPrepared: If one is not in the cache and may not be downloaded.
+        ValueError: If a repository has no weights that are read.
+        OSError: If it cannot be downloaded.
+    """
+    fixed: dict[str, str] = {}
+    for field in ("weights", "teacher"):
+        name = getattr(settings, field, None)
+        if RepositoryName.parse(name) is None:
+            continue
+        with_commit = fixed_name(name) if download else cached_name(name)
+        if with_commit is None:
+            raise NotPrepared(f"{name} would be downloaded")
+        fixed[field] = with_commit
+    return dataclasses.replace(settings, **fixed)
+
+
+def find_start(settings: Settings) -> OpenedModel:
+    """Returns what a run starts from, without downloading or building it.
+
+    Args:
+        settings: The settings of the run.
+
+    Raises:
+        ValueError: If the model or the weights are unknown, do not fit each other, or a fact
+            about the weights was neither found nor given.
+    """
+    facts = getattr(settings, "unknown_facts", {})
+    weights = getattr(settings, "weights", None)
+    if weights is None:
+        opened = open_model("random", model=settings.model or DEFAULT_MODEL, **facts)
+    else:
+        size = settings.image_size or (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
+        opened = open_model(weights, model=settings.model, image_size=size, **facts)
+    if opened.description.config is None:
+        raise ValueError(
+            "The weights must be of a model of keras_vit.build. "
+            f"Received: {weights}, another Keras model"
+        )
+    opened.preprocessing_for()  # An unknown range is an error before the data are read.
+    return opened
+
+
+def extends_head(settings: FineTuning) -> bool:
+    """Returns whether a run adds the classes of its data to the classes of its weights."""
+    return settings.head == "extend" or settings.replay is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +102,11 @@ class RunImages:
             weights are chosen, "calibration", which is held out, and "test".
         counts: Images of each of `PARTS`.
         photo_size: Pixels (height, width) of a typical training image.
-        typical_size: The same of more images, where a setting follows from it.
     """
 
     source: Source
     counts: dict[str, int]
     photo_size: tuple[int, int]
-    typical_size: tuple[int, int]
 
 
 def open_images(
@@ -96,13 +155,10 @@ def open_images(
         notes += (_UNWEIGHTED,)
     source = dataclasses.replace(source, notes=(*source.notes, *notes))
     train = source.splits["train"]
-    photo_size = typical_size(train, 20)
-    by_size = settings.recipe == HYPER_RULE_NAME and settings.image_size is None
     return RunImages(
         source,
         {name: len(source.splits.get(name, ())) for name in PARTS},
-        photo_size,
-        typical_size(train) if by_size else photo_size,
+        typical_size(train, 20),
     )
 
 

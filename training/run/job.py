@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.training.data.spec import DataSpec, check_output
+from keras_vit.training.data.spec import Data, DataSpec, check_output, data_spec
 from keras_vit.training.data.split_record import (
     SplitRecord,
     read_fingerprints,
@@ -28,23 +29,25 @@ from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.references import larger_size
 from keras_vit.training.evaluation.results import pretraining_fields
-from keras_vit.training.settings import MaskedPatches, Settings
+from keras_vit.training.settings import MaskedPatches, RunOptions, Settings
 from keras_vit.utils.fields import flag_of
 from keras_vit.utils.files import RECIPE, atomic_write
 
-from .card import write_run_page
+from .card import describe_plan, write_run_page
 from .decision import Answering, Thresholds
 from .distillation import Teacher
 from .folder import IMAGES, RunFolder, unfinished_recipe
 from .head_start import HeadStart, SimpleReference
-from .images import RunImages, image_numbers, open_images
-from .machine import Machine, facts_of_computation
+from .images import (
+    RunImages,
+    find_start,
+    image_numbers,
+    open_images,
+    with_fixed_repositories,
+)
+from .machine import Machine
 from .masked_patches import check_masked_patches
-from .plan import describe_plan
-from .run_options import RunOptions
-from .settle import Settled, settle
-from .stage import Stage
-from .start import find_start, with_fixed_repositories
+from .settle import Settled, Stage, settle
 
 STAGES: tuple[type[Stage], ...] = (SimpleReference, HeadStart, Teacher, Thresholds, Answering)
 
@@ -122,7 +125,7 @@ class Job:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Keeps other processes from the folder; an error says what the run is good for.
+        """Keeps other processes from the folder.
 
         Raises:
             ValueError: If an image cannot be read any more, with its name.
@@ -132,9 +135,7 @@ class Job:
                 yield
             except Exception as error:
                 if (reason := reading_error(error)) is not None:
-                    raise ValueError(self._unreadable(reason) + self.folder.advice()) from error
-                if isinstance(error, ValueError):
-                    error.args = (f"{error}{self.folder.advice()}",)
+                    raise ValueError(self._unreadable(reason)) from error
                 raise
 
     def _unreadable(self, reason):
@@ -181,23 +182,12 @@ class Job:
                 "those that are gone (--exclude LIST, their paths), or start another run. "
                 f"Received: {changes}"
             )
-        now = facts_of_computation(plan.settings, plan.config)
-        if now.keys() != self.begun.facts.keys() & {"attention", "resumes"}:
+        before = self.begun.versions
+        if before != self.recipe.versions:
+            self.recipe = dataclasses.replace(self.recipe, versions_before=before)
             self.options.log(
-                "The run goes on on another device than it began on, so its numbers differ from a "
-                "run without a stop by rounding"
-            )
-        versions_before, versions_now = self.begun.versions, self.recipe.versions
-        if versions_before != versions_now:
-            self.recipe = dataclasses.replace(self.recipe, versions_before=versions_before)
-            changed = [
-                f"{name} {versions_now.get(name)}, before {versions_before.get(name)}"
-                for name in sorted({*versions_before, *versions_now})
-                if versions_before.get(name) != versions_now.get(name)
-            ]
-            self.options.log(
-                "The run goes on with other packages than it began with, so its numbers may "
-                f"differ from a run without a stop: {'; '.join(changed)}"
+                "The run goes on with other packages than it began with, so its numbers may differ "
+                "from a run without a stop; recipe.json has the versions_before"
             )
 
     def begin(self, plan: Settled, start_step: int = 0) -> None:
@@ -334,3 +324,31 @@ class Job:
             self.options.log(line)
         if source.skipped:
             self.options.log(f"all skipped files are in {self.folder.output / RECIPE}")
+
+
+def job_of(
+    data: Data, output: str | os.PathLike, settings: Settings, options: Mapping[str, Any]
+) -> Job:
+    """Returns the job of the arguments of `finetune`.
+
+    Args:
+        data: The data, or a `DataSpec`.
+        output: The folder to write.
+        settings: The settings.
+        options: Fields of `RunOptions` and `DataSpec`.
+
+    Raises:
+        TypeError: If an option is a field of neither.
+        ValueError: As `Job`, or if a `DataSpec` and options of the data are given.
+    """
+    of_run, of_data = (
+        {field.name for field in dataclasses.fields(kind)} for kind in (RunOptions, DataSpec)
+    )
+    if unknown := options.keys() - of_run - of_data:
+        raise TypeError(
+            "Options must be of the run or of the data; settings are the third argument, such as "
+            f"{type(settings).__name__}(steps=500). Received: {', '.join(sorted(unknown))}"
+        )
+    run_options = {name: value for name, value in options.items() if name in of_run}
+    data_options = {name: value for name, value in options.items() if name not in of_run}
+    return Job(data_spec(data, **data_options), RunOptions(output, **run_options), settings)

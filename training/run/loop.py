@@ -83,14 +83,10 @@ def make_schedule(settings: Settings) -> WarmupSchedule:
         settings: Resolved settings.
 
     Raises:
-        ValueError: If warm-up or boundaries do not fit the run or the decay.
+        ValueError: If the warm-up does not fit the run.
     """
     return WarmupSchedule(
-        settings.learning_rate,
-        settings.steps,
-        settings.warmup_steps,
-        settings.decay,
-        boundaries=settings.boundaries or (),
+        settings.learning_rate, settings.steps, settings.warmup_steps, settings.decay
     )
 
 

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+import keras
 import numpy as np
 
 from keras_vit import configs
@@ -32,7 +33,6 @@ from keras_vit.utils.json_files import changed_fields
 from .images import RunImages
 from .loop import make_schedule
 from .machine import Machine, choose_accumulation, choose_precision, facts_of_computation
-from .stage import Stage
 
 # "new", or for each class of the data its row in the weights' head, None for a class that is new.
 Head: TypeAlias = Literal["new"] | tuple[int | None, ...]
@@ -50,6 +50,70 @@ _SAMPLED = {
 NEW_HEAD_RATE, KEPT_HEAD_RATE = 0.03, 0.01
 
 _DROPPED = "the bound of the weights does not hold for other weights; "
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a run has trained, as the stages after training change it.
+
+    Args:
+        model: The model with its best weights, giving probabilities.
+        labels: Its classes.
+        fingerprints: The content of the images, by part; see `read_fingerprints`.
+        log: Receives the lines of the stages.
+        sections: Sections that the model card gets.
+        decision: What the bound of "unknown" was found by, for the recipe.
+    """
+
+    model: keras.Model
+    labels: Labels
+    fingerprints: Mapping[str, np.ndarray | None]
+    log: Callable[[str], object]
+    sections: list[str] = dataclasses.field(default_factory=list)
+    decision: dict[str, Any] | None = None
+
+
+class Stage:
+    """A stage; a run has those whose `prepare` gives one."""
+
+    facts: Mapping[str, Fact] = {}  # What it adds to the plan, unless the run began with it.
+
+    @classmethod
+    def prepare(
+        cls, weights: OpenedModel, images: RunImages, settings: Settings, begun: Recipe
+    ) -> Stage | None:
+        """Returns the stage, or None for a run without it.
+
+        Args:
+            weights: The weights to start from.
+            images: The images of the run.
+            settings: The settings that the user gave.
+            begun: The record of a run to resume.
+
+        Raises:
+            ValueError: If something does not fit: before anything is trained.
+        """
+        raise NotImplementedError
+
+    def trainer(self, plan: Settled) -> dict[str, Any]:
+        """Returns arguments of `make_trainer` that it wants."""
+        return {}
+
+    def before(
+        self, plan: Settled, model: keras.Model, facts: Mapping[str, Fact], *, progress: bool
+    ) -> dict[str, Fact]:
+        """Changes the model before its first step, not of a resumed run; returns new facts.
+
+        Args:
+            plan: The run.
+            model: Its model.
+            facts: The facts so far.
+            progress: Whether to show a line while it computes.
+        """
+        return {}
+
+    def after(self, plan: Settled, outcome: Outcome) -> None:
+        """Changes the trained model before it is tested and written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +188,7 @@ class Settled:
     @property
     def batches(self) -> dict[str, Any]:
         """Arguments of `training_batches`, without the images and the first step."""
-        names = ("image_size", "batch_size", "seed", "augmentation", "flip", "mixup", "resize")
+        names = ("image_size", "batch_size", "seed", "augmentation", "flip", "mixup")
         return {
             **{name: getattr(self.settings, name) for name in (*names, "layers")},
             "micro_batches": self.settings.accumulate,
@@ -197,7 +261,7 @@ def settle(
         evaluation=preprocessing.evaluation,
         learning_rate=rate_of(by_images, head),
     )
-    make_schedule(by_weights)  # Raises if warm-up or boundaries do not fit.
+    make_schedule(by_weights)  # Raises if the warm-up does not fit.
     settings = choose_accumulation(by_weights, description.config, machine.memory, machine.replicas)
 
     # What the run found by itself; a resumed run keeps what it began with.
@@ -249,8 +313,7 @@ def _by_images(given, images, machine):
     counts = images.counts
     num_images = counts["train"] + counts["validation"]
     with_steps = given.with_epochs(counts["train"])
-    data_size = images.typical_size if given.image_size is None else None
-    resolved = with_steps.resolve(num_images, data_size, images.source.task)
+    resolved = with_steps.resolve(num_images, images.source.task)
     if resolved.patience and not counts["validation"]:
         raise ValueError(
             "patience needs validation images, which show when there is nothing more to gain. "

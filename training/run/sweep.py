@@ -17,7 +17,7 @@ from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
-from keras_vit.training.settings import FineTuning
+from keras_vit.training.settings import FineTuning, RunOptions
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.report import markdown_table
@@ -25,10 +25,8 @@ from keras_vit.utils.report import markdown_table
 from .finetune import finetune
 from .folder import clear_finished, unfinished_recipe
 from .job import Job
-from .run_options import RunOptions
 
-# Settings and data of the runs, in the output's folder, and the table of their result.
-SWEEP, SWEEP_TABLE = "sweep.json", "sweep.md"
+SWEEP = "sweep.json"  # Settings and data of the runs, in the output's folder.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,25 +62,23 @@ class SweepResult:
         return statistics.stdev(self.test.values()) if len(self.test) > 1 else None
 
     def __str__(self) -> str:
-        """The tables, in Markdown."""
-        tables, metric, (development, tested) = [], self.metric.replace("_", "-"), self.images
-        if self.development:
-            rows = [("learning rate", f"{metric} on the development split")]
-            for rate, accuracy in self.development.items():
-                best = " (best)" if rate == self.learning_rate else ""
-                rows.append((f"{rate:g}{best}", score_text(self.metric, accuracy, development)))
-            tables.append(markdown_table(rows))
+        """The table, in Markdown."""
+        metric, (development, tested) = self.metric.replace("_", "-"), self.images
+        rows = [("run", metric)]
+        for rate, value in self.development.items():
+            best = " (best)" if rate == self.learning_rate else ""
+            text = self._score_text(value, development)
+            rows.append((f"{rate:g}{best}, on the development split", text))
+        for seed, value in self.test.items():
+            name = f"seed {seed}, {self.learning_rate:g}, on test"
+            rows.append((name, self._score_text(value, tested)))
         deviation = "" if self.deviation is None else f", ± {100 * self.deviation:.2f} over seeds"
-        rows = [(f"seed, learning rate {self.learning_rate:g}", f"{metric} on test")]
-        for seed, accuracy in self.test.items():
-            rows.append((str(seed), score_text(self.metric, accuracy, tested)))
-        rows.append(("mean", score_text(self.metric, self.mean, tested) + deviation))
-        return "\n\n".join([*tables, markdown_table(rows)])
+        rows.append(("mean", self._score_text(self.mean, tested) + deviation))
+        return markdown_table(rows)
 
-
-def score_text(metric: str, value: float, images: int) -> str:
-    """Returns an accuracy with its interval; an mAP, which is no share of images, has none."""
-    return accuracy_text(value, images) if metric == "top_1" and images else f"{value:.2%}"
+    def _score_text(self, value, images):
+        """An accuracy with its interval; an mAP, which is no share of images, has none."""
+        return accuracy_text(value, images) if self.metric == "top_1" else f"{value:.2%}"
 
 
 def sweep(
@@ -106,7 +102,7 @@ def sweep(
 
     Each run has a folder: `learning_rates/RATE`, without weights, and `seeds/SEED`, a
     classifier. The same call continues a stopped sweep: finished runs are kept, and an
-    unfinished run resumes from its last checkpoint. `result.json` and `sweep.md` have the
+    unfinished run resumes from its last checkpoint. `result.json` has the
     result.
 
     Args:
@@ -136,7 +132,10 @@ def sweep(
     """
     settings, folder = settings or FineTuning(), pathlib.Path(output).absolute()
     settings = dataclasses.replace(settings, patience=None)
-    rates, seeds = tuple(learning_rates or _recipe_rates(settings)), tuple(seeds)
+    if learning_rates is None:
+        row = settings.recipe and recipes.find_recipe(settings.recipe)
+        learning_rates = row.learning_rates if row else recipes.SWEEP_RATES
+    rates, seeds = tuple(learning_rates), tuple(seeds)
     for name, values in (("learning_rates", rates), ("seeds", seeds)):
         if not values or len(set(values)) != len(values):
             raise ValueError(f"{name} must be one or more, each once. Received: {values}")
@@ -175,7 +174,7 @@ def sweep(
 
 
 def write_result(result: SweepResult, command: str) -> None:
-    """Writes `result.json` and `sweep.md` to the folder of a sweep.
+    """Writes `result.json` to the folder of a sweep.
 
     Args:
         result: The result.
@@ -194,7 +193,6 @@ def write_result(result: SweepResult, command: str) -> None:
         final, protocol="sweep", metrics=metrics, seed=None, command=command
     )
     swept.write(result.folder / RESULT)
-    write_text(result.folder / SWEEP_TABLE, f"{result}\n")
 
 
 def _begin(path, fields, data, settings, *, validated=False):
@@ -233,18 +231,6 @@ def _finetune_once(data, folder, settings, command, log):
 def _metric(recipe):
     """The accuracy of a run in its results."""
     return "mAP" if recipe.task == MULTILABEL else "top_1"
-
-
-def _recipe_rates(settings):
-    """Returns the learning rates of the settings' recipe, scaled as the recipe was."""
-    if settings.recipe is None:
-        return recipes.SWEEP_RATES
-    if settings.recipe == recipes.HYPER_RULE_NAME:
-        return (settings.learning_rate,)
-    recipe = recipes.find_recipe(settings.recipe)
-    scaled = FineTuning.from_recipe(settings.recipe, settings.scale)
-    share = scaled.learning_rate / recipe.settings["learning_rate"]
-    return tuple(rate * share for rate in recipe.learning_rates)
 
 
 def _last_score(run, weights):

@@ -6,7 +6,6 @@ from .declared import (
     FLIPS as FLIPS,
     HIGHER_RESOLUTION as HIGHER_RESOLUTION,
     PRECISIONS as PRECISIONS,
-    RESIZED_CROP as RESIZED_CROP,
     STRATEGIES as STRATEGIES,
     WEIGHT_DECAY_TIMES as WEIGHT_DECAY_TIMES,
 )
@@ -17,5 +16,6 @@ from .jobs import (
     FineTuning as FineTuning,
     MaskedPatches as MaskedPatches,
     PreTraining as PreTraining,
+    RunOptions as RunOptions,
 )
 from .shared import DecisionSettings as DecisionSettings, Settings as Settings

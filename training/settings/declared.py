@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import operator
 from typing import Any, ClassVar
 
 from keras_vit.preprocessing import EVALUATIONS
@@ -19,7 +18,7 @@ from keras_vit.utils.fields import (
 )
 
 OPTIMIZERS = ("sgd", "adam", "muon")
-DECAYS = ("cosine", "linear", "rsqrt", "staircase", "constant")
+DECAYS = ("cosine", "linear", "rsqrt", "constant")
 WEIGHT_DECAY_TIMES = ("learning_rate", "schedule")
 LOSSES = ("softmax", "sigmoid")
 AUTO = "auto"
@@ -28,7 +27,6 @@ STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
 # By name: the dimensions of an image that are reversed at random, 0 for rows and 1 for columns.
 FLIPS: dict[str, tuple[int, ...]] = {"never": (), "horizontal": (1,), "both": (1, 0)}
-RESIZED_CROP = "resize_random_crop"  # The augmentation that uses the setting `resize`.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +45,6 @@ class DeclaredSettings:
     )
     recipe_source: str | None = setting(
         None, "where the recipe's numbers are from", flag="", line="recipe"
-    )
-    scale: float = setting(
-        1.0,
-        "share of the recipe's images, in (0, 1]: fewer steps of smaller batches, with a lower "
-        "learning rate",
-        unit="SHARE",
-        line="recipe",
     )
     model: Any = setting(
         None,
@@ -130,13 +121,6 @@ class DeclaredSettings:
         choices=DECAYS,
         source="paper, Table 4",
         column="decay",
-    )
-    boundaries: tuple[int, ...] | None = setting(
-        (),
-        "steps after which the decay staircase falls to a tenth",
-        unit="STEP",
-        absent="by BiT's HyperRule",
-        off=((), None),
     )
     momentum: float = setting(
         0.9,
@@ -255,14 +239,6 @@ class DeclaredSettings:
         unit="LAYER",
         off=((),),
     )
-    resize: tuple[int, int] | None = setting(
-        None,
-        "size before the crop of the augmentation resize_random_crop",
-        unit="PIXELS",
-        absent="a fifteenth more than the image size",
-        limits=POSITIVE,
-        off=((), None),
-    )
     evaluation: str | None = setting(
         None,
         "how an image gets its size in evaluation",
@@ -352,35 +328,23 @@ class DeclaredSettings:
             lambda s: not s.accumulate or s.batch_size % s.accumulate == 0,
         ),
         Rule(
-            "epochs decide the steps, without steps and boundaries",
-            ("epochs", "steps", "boundaries"),
-            lambda s: s.epochs is None or not (s.steps is not None or s.boundaries),
+            "epochs decide the steps, without steps",
+            ("epochs", "steps"),
+            lambda s: s.epochs is None or s.steps is None,
         ),
         Rule(
             'label_smoothing is for loss="softmax"',
             ("label_smoothing", "loss"),
             lambda s: not s.label_smoothing or s.loss != "sigmoid",
         ),
-        Rule(
-            f'resize is for augmentation="{RESIZED_CROP}" and no less than the image size',
-            ("resize", "augmentation", "image_size"),
-            lambda s: (
-                not s.resize
-                or s.augmentation == RESIZED_CROP
-                and not any(map(operator.lt, s.resize, s.image_size or ()))
-            ),
-        ),
     )
 
     def __post_init__(self):
-        for name in ("image_size", "resize"):
-            size = getattr(self, name)
-            if size is not None:
-                size = (size, size) if isinstance(size, int) else tuple(size)
-                object.__setattr__(self, name, size)
+        if self.image_size is not None:
+            is_square = isinstance(self.image_size, int)
+            size = (self.image_size,) * 2 if is_square else tuple(self.image_size)
+            object.__setattr__(self, "image_size", size)
         object.__setattr__(self, "layers", stored_layers(self.layers))
-        if self.boundaries is not None:
-            object.__setattr__(self, "boundaries", tuple(self.boundaries))
         if self.samples is not None:
             object.__setattr__(self, "samples", str(self.samples))
         check_fields(self)

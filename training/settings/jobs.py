@@ -1,8 +1,10 @@
-"""Settings of fine-tuning, and of pre-training with and without classes."""
+"""Settings of fine-tuning and of pre-training with and without classes; options of a run."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, get_args
 
 from keras_vit.configs import Gelu
@@ -12,6 +14,7 @@ from keras_vit.training import recipes
 from keras_vit.utils.fields import (
     POSITIVE,
     POSITIVE_NUMBER,
+    REQUIRED,
     Rule,
     changed,
     documented,
@@ -28,6 +31,46 @@ HEADS = ("keep", "extend", "new")
 DISTILLATIONS = ("soft", "hard")
 TARGETS = ("mean-colour", "downsized", "patch")
 OBJECTIVE = "masked-patches"  # Pre-training without classes, in commands and recipe.json.
+
+
+@documented
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """Where a run writes, whether it starts or continues, and what it calls.
+
+    The flags of the commands and the keyword arguments of `finetune` are this one object.
+    """
+
+    output: str | os.PathLike = setting(
+        REQUIRED,
+        "the classifier's folder to write; until the end everything is in OUTPUT.partial",
+        unit="DIR",
+    )
+    overwrite: bool = setting(False, "replace an existing output")
+    resume: bool = setting(False, "continue a stopped run; only --output is needed then")
+    command: str = setting(
+        "",
+        "the command to record in recipe.json; with the same one an unfinished run continues even "
+        "without resume",
+        flag="",
+    )
+    log: Callable[[str], object] = setting(
+        print, "receives the resolved recipe and the result", flag=""
+    )
+    callbacks: Sequence[Any] = setting(
+        (),
+        "Keras callbacks for fit, which is called once with one epoch of all steps: their model is "
+        "the Trainer, batches are optimizer steps, and logs have the mean loss and accuracy since "
+        "the last row of the history, after a validation also val_loss and val_accuracy",
+        flag="",
+    )
+    given: tuple[str, ...] | None = setting(
+        None,
+        "names of the settings and data options that were given, whose values a resumed run must "
+        "have begun with",
+        absent="those whose values are not the defaults",
+        flag="",
+    )
 
 
 @documented
@@ -290,14 +333,12 @@ class MaskedPatches(PreTraining):
     def resolve(
         self,
         num_images: int,
-        data_size: tuple[int, int] | None = None,
         task: str = MULTICLASS,
     ) -> Self:
         """Returns the settings with every value that depends on others filled in.
 
         Args:
             num_images: Images to train with, including the validation images.
-            data_size: Not used.
             task: Not used.
         """
         recipe = recipes.MASKED_PATCHES["ViT-B/16 JFT-300M masked patches"].settings
@@ -306,4 +347,4 @@ class MaskedPatches(PreTraining):
         if warmup_steps is None:
             warmup_steps = min(recipe["warmup_steps"], steps // 5)
         filled = dataclasses.replace(self, steps=steps, warmup_steps=warmup_steps)
-        return PreTraining.resolve(filled, num_images, data_size)
+        return PreTraining.resolve(filled, num_images)

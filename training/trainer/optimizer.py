@@ -32,19 +32,17 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         cosine:     base_lr * (1 + cos(pi p)) / 2
         linear:     1e-5 + (base_lr - 1e-5) * (1 - p)
         rsqrt:      base_lr / sqrt(1 + max(0, s - w) / 10,000)
-        staircase:  base_lr / 10^(boundaries that s has passed)
         constant:   base_lr
 
     Cosine and linear follow the official training code, which ends a linear decay at 1e-5
     and not at 0; the first step of a run with warm-up has a learning rate of 0. The
-    reciprocal square root follows big_vision, the staircase BiT.
+    reciprocal square root follows big_vision.
 
     Args:
         base_lr: Learning rate after warm-up.
         steps: Optimizer steps of the run, S.
         warmup_steps: Steps of linear warm-up, w; less than `steps`.
-        decay: "cosine", "linear", "rsqrt", "staircase" or "constant".
-        boundaries: Steps after which "staircase" falls to a tenth.
+        decay: "cosine", "linear", "rsqrt" or "constant".
 
     Raises:
         ValueError: If a value is out of range or unknown.
@@ -61,7 +59,6 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         steps: int,
         warmup_steps: int,
         decay: str = "cosine",
-        boundaries: Sequence[int] = (),
     ):
         super().__init__()
         if decay not in DECAYS:
@@ -71,16 +68,10 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
                 "The warm-up must be shorter than the run. "
                 f"Received: warmup_steps={warmup_steps}, steps={steps}"
             )
-        if bool(boundaries) != (decay == "staircase"):
-            raise ValueError(
-                'decay="staircase" needs boundaries, the other decays take none. '
-                f"Received: decay={decay!r}, boundaries={tuple(boundaries)}"
-            )
         self.base_lr = float(base_lr)
         self.steps = int(steps)
         self.warmup_steps = int(warmup_steps)
         self.decay = decay
-        self.boundaries = tuple(boundaries)
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
@@ -99,13 +90,10 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         if self.decay == "rsqrt":
             past_warmup = ops.maximum(step - self.warmup_steps, 0)
             return self.base_lr / ops.sqrt(1 + past_warmup / TIMESCALE)
-        if self.decay == "staircase":
-            passed = ops.cast(step > ops.convert_to_tensor(self.boundaries, "float32"), "float32")
-            return self.base_lr * ops.power(0.1, ops.sum(passed))
         return self.base_lr * ops.ones_like(progress)  # "constant"
 
     def get_config(self):
-        return arguments(self, "base_lr", "steps", "warmup_steps", "decay", "boundaries")
+        return arguments(self, "base_lr", "steps", "warmup_steps", "decay")
 
 
 def warmup_schedule(
@@ -114,7 +102,6 @@ def warmup_schedule(
     steps: int,
     warmup_steps: int,
     decay: str = "cosine",
-    boundaries: Sequence[int] = (),
 ) -> WarmupSchedule:
     """Returns a learning-rate schedule with linear warm-up; see `WarmupSchedule`.
 
@@ -122,13 +109,12 @@ def warmup_schedule(
         base_lr: Learning rate after warm-up.
         steps: Optimizer steps of the run.
         warmup_steps: Steps of linear warm-up; less than `steps`.
-        decay: "cosine", "linear", "rsqrt", "staircase" or "constant".
-        boundaries: Steps after which "staircase" falls to a tenth.
+        decay: "cosine", "linear", "rsqrt" or "constant".
 
     Raises:
         ValueError: If a value is out of range or unknown.
     """
-    return WarmupSchedule(base_lr, steps, warmup_steps, decay, boundaries)
+    return WarmupSchedule(base_lr, steps, warmup_steps, decay)
 
 
 class DecoupledOptimizer(keras.optimizers.Optimizer):

@@ -23,7 +23,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from keras_vit.training.evaluation.embeddings import nearest
-from keras_vit.training.evaluation.simple_reference import GREY, grey_photo
+from keras_vit.training.evaluation.references import GREY, grey_photo
 from keras_vit.utils.progress import progress_bar
 
 EXACT, NEAR, ALIKE = "exact", "near", "alike"

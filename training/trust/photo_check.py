@@ -19,9 +19,10 @@ from keras_vit.training.evaluation.references import (
     describe_seen,
     expected_accuracy,
     most_frequent,
+    on_all_cores,
+    simple_reference,
 )
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
-from keras_vit.training.evaluation.simple_reference import on_all_cores, simple_reference
 from keras_vit.utils.progress import progress_bar
 
 from .check_report import CheckReport, Finding, write_check

@@ -17,8 +17,8 @@ from scipy import stats
 
 from keras_vit.images.transcoding import kind_of, with_pixels
 from keras_vit.training.evaluation.measures import holm
+from keras_vit.training.evaluation.references import simple_numbers
 from keras_vit.training.evaluation.ridge import Decomposition
-from keras_vit.training.evaluation.simple_reference import simple_numbers
 
 from .copies import Fingerprint, photo_print
 

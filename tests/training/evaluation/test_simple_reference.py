@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.training.evaluation.simple_reference import simple_numbers, simple_reference
+from keras_vit.training.evaluation.references import simple_numbers, simple_reference
 
 RNG = np.random.default_rng(0)
 

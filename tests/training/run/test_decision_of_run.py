@@ -12,8 +12,7 @@ from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.run.job import Job
-from keras_vit.training.run.run_options import RunOptions
-from keras_vit.training.settings import FineTuning
+from keras_vit.training.settings import FineTuning, RunOptions
 from keras_vit.utils.files import CARD, RECIPE
 from makers import tiny_config, write_classes
 

@@ -19,8 +19,7 @@ from keras_vit.training.run.distillation import DistillationTrainer, open_teache
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.run.job import Job
 from keras_vit.training.run.machine import dtype_policy
-from keras_vit.training.run.run_options import RunOptions
-from keras_vit.training.settings import FineTuning
+from keras_vit.training.settings import FineTuning, RunOptions
 from makers import tiny_config, write_picture
 
 RNG = np.random.default_rng(0)

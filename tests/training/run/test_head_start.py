@@ -182,7 +182,6 @@ def test_the_papers_recipes_start_at_zero_and_keep_the_last_step():
         settings = FineTuning.from_recipe(name)
         found = settings.head_start, settings.keep, settings.augmentation
         assert found == ("zero", "last", "inception_crop")
-    assert FineTuning.from_recipe("BiT HyperRule").head_start == "zero"
 
 
 @pytest.mark.parametrize(("images", "expected"), [(240, "none"), (20_000, "inception_crop")])

@@ -113,19 +113,6 @@ def model():
     return keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
 
 
-@pytest.mark.parametrize("content", [b"", b"cut", None])
-def test_damaged_best_weights_give_way_to_the_best_of_the_later_steps(tmp_path, content):
-    run = unfinished(tmp_path / "run")
-    run.save_best(model(), 5, 0.9, 0.1)
-    whole = (run.path / BEST).read_bytes()
-    assert run.best_score() == (5, 0.9, 0.1)
-    (run.path / BEST).write_bytes(whole[: len(whole) // 2] if content is None else content)
-    with pytest.warns(UserWarning, match="best weights so far are lost"):
-        assert run.best_score() is None
-    run.save_best(model(), 7, 0.5, 0.1)
-    assert run.best_score() == (7, 0.5, 0.1)
-
-
 ROWS = "step,loss,accuracy\n5,1,0.5\n10,0.9,0.5\n15,0.8,0.6\n"
 
 

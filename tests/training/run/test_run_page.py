@@ -14,7 +14,7 @@ from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.card import augmented_pictures
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.run.job import Job
-from keras_vit.training.run.run_options import RunOptions
+from keras_vit.training.settings import RunOptions
 from keras_vit.training.trainer.trainer import Trainer
 from makers import encode, write_classes
 

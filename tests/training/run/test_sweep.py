@@ -96,7 +96,6 @@ def test_a_sweep_writes_its_result(swept):
     result = read_result(output / "result.json")
     assert (result.protocol, result.task, result.images) == ("sweep", "shades", 4)
     assert (result.metrics["top_1"], result.metrics["learning_rate"]) == (done.mean, 0.3)
-    assert (output / "sweep.md").read_text() == f"{done}\n"
     assert {found.protocol for _, found in find_results([output])} == {"sweep", "classification"}
 
 
@@ -147,7 +146,7 @@ def test_of_equal_accuracies_the_lowest_loss_is_best(data, tmp_path, pretended):
     scores |= {0.1: (0.8, 0.9), 0.2: (0.8, 0.6), 0.3: (0.7, 0.1)}
     done = sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1, 0.2, 0.3), log=len)
     assert done.learning_rate == 0.2
-    assert "| 0.2 (best) | 80.0% (49.0 to 94.3) |" in str(done)
+    assert "| 0.2 (best), on the development split | 80.0% (49.0 to 94.3) |" in str(done)
     assert "| mean | 70.0% (30.1 to 95.4), ± 0.00 over seeds |" in str(done)
     assert tried(runs[:3]) == [(rate, 0, 0.25, False) for rate in (0.1, 0.2, 0.3)]
     assert tried(runs[3:]) == [(0.2, seed, 0.0, True) for seed in (0, 1, 2)]
@@ -160,14 +159,14 @@ def test_several_labels_are_swept_by_their_average_precision(data, tmp_path, pre
     done = sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1, 0.2), log=len)
     assert (done.learning_rate, done.metric) == (0.2, "mAP")
     assert done.test == {0: 0.7, 1: 0.7, 2: 0.7}
-    assert "mAP on the development split" in str(done)
+    assert "| run | mAP |" in str(done)
 
 
 @pytest.mark.parametrize(
     ("settings", "rates"),
     [
-        # The recipe's rates, scaled as it is; one rate alone is not tried.
-        (FineTuning.from_recipe("CIFAR-10", 0.01), [0.001 / 8, 0.003 / 8, 0.01 / 8, 0.03 / 8]),
+        # The recipe's rates; one rate alone is not tried.
+        (FineTuning.from_recipe("CIFAR-10"), [0.001, 0.003, 0.01, 0.03]),
         (FineTuning.from_recipe("VTAB"), []),
     ],
 )

@@ -32,14 +32,6 @@ def test_reciprocal_square_root_is_half_after_three_times_ten_thousand_steps():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_staircase_falls_after_each_boundary():
-    schedule = warmup_schedule(
-        3e-3, steps=500, warmup_steps=100, decay="staircase", boundaries=(200, 300, 400)
-    )
-    expected = [3e-3, 3e-3, 3e-4, 3e-5, 3e-6]
-    np.testing.assert_allclose(values(schedule, [100, 200, 201, 400, 401]), expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("decay", ["cosine", "linear", "rsqrt", "constant"])
 def test_a_schedule_survives_serialisation(decay):
     schedule = warmup_schedule(0.03, steps=50, warmup_steps=5, decay=decay)
@@ -53,7 +45,6 @@ def test_a_schedule_survives_serialisation(decay):
     [
         ({"warmup_steps": 10}, "shorter"),
         ({"warmup_steps": 0, "decay": "cosin"}, "cosine"),
-        ({"warmup_steps": 0, "decay": "staircase"}, "boundaries"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(arguments, word):
