@@ -106,12 +106,9 @@ class Decomposition:
         alone, groups = places
         for chunk, centred in self._centred(alone):
             yield chunk, centred @ self._axes, False
-        for some in _chunks_of_groups(groups):  # One product for many small groups.
-            parts = [centred @ self._axes for _, centred in self._centred(np.concatenate(some))]
-            ends = np.cumsum([len(group) for group in some])
-            split = np.split(np.concatenate(parts), ends[:-1])
-            for group, part in zip(some, split, strict=True):
-                yield group, part, True
+        for group in groups:
+            parts = [centred @ self._axes for _, centred in self._centred(group)]
+            yield group, np.concatenate(parts), True
 
     def _left_out(self, targets, moments, rotated, l2, together):
         """Returns residuals `(n, K)` of rows that are left out, each or together."""
@@ -180,15 +177,3 @@ def _some_places(places):
     chosen = rng.permutation(len(groups))[: math.ceil(share * len(groups))]
     alone = rng.permutation(alone)[: math.ceil(share * len(alone))]
     return np.sort(alone), [groups[number] for number in chosen]
-
-
-def _chunks_of_groups(groups) -> Iterator[list[np.ndarray]]:
-    """Yields lists of groups, each with at most `_CHUNK` rows together or of one group."""
-    some: list[np.ndarray] = []
-    for group in groups:
-        if some and sum(map(len, some)) + len(group) > _CHUNK:
-            yield some
-            some = []
-        some.append(group)
-    if some:
-        yield some

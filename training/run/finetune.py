@@ -16,14 +16,14 @@ from keras_vit import configs
 from keras_vit.classifier import Classifier, check_classifier
 from keras_vit.classifier_folder import load_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import Description, description_text, set_description
+from keras_vit.description import description_text, set_description
 from keras_vit.description.class_labels import ACTIVATIONS, SCORES
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data.spec import Data
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining, Settings
+from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
@@ -39,7 +39,7 @@ from .loop import (
     train,
 )
 from .machine import attention_as_it_began, dtype_policy
-from .masked_patches import make_masked_patch_trainer, masked_patch_model, masked_patch_validation
+from .masked_patches import make_masked_patch_trainer, masked_patch_model
 from .settle import Outcome, Settled
 
 
@@ -256,9 +256,24 @@ def settled_at_best_size(job: Job, place: Place) -> Settled:
 
 def build_model(plan: Settled) -> tuple[keras.Model, str]:
     """Returns the model to train, which gives logits, and a text on the origin of its weights."""
-    settings, model = plan.settings, new_model(plan.settings, plan.config, plan.description)
+    settings, description = plan.settings, plan.description
+    changes = {
+        name: getattr(settings, name)
+        for name in ("dropout_rate", "stochastic_depth_rate", "remat", "head_bias")
+        # A ResNet's config has no dropout: 0 changes nothing, other rates raise an error.
+        if getattr(settings, name) or hasattr(plan.config, name)
+    }
+    config = configs.resolve(plan.config, **changes)
     if isinstance(settings, MaskedPatches):
-        return model, "random"
+        given = {name: getattr(settings, name) for name in ("image_size", "target", "corruption")}
+        return masked_patch_model(config, **given), "random"
+    model = build(
+        config,
+        input_shape=description.input_shape,
+        classes=description.classes,
+        classifier_activation=None,
+        name=configs.layer_name(description.name),
+    )
     report = plan.weights.load_into(model, plan.head)
     if isinstance(settings, FineTuning):
         choose_trained(model, settings.train, settings.lora_rank)
@@ -269,27 +284,6 @@ def build_model(plan: Settled) -> tuple[keras.Model, str]:
         grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
         origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
     return model, origin
-
-
-def new_model(settings: Settings, config: Any, description: Description) -> keras.Model:
-    """Returns the model of a run with random weights, which gives logits."""
-    changes = {
-        name: getattr(settings, name)
-        for name in ("dropout_rate", "stochastic_depth_rate", "remat", "head_bias")
-        # A ResNet's config has no dropout: 0 changes nothing, other rates raise an error.
-        if getattr(settings, name) or hasattr(config, name)
-    }
-    config = configs.resolve(config, **changes)
-    if isinstance(settings, MaskedPatches):
-        given = {name: getattr(settings, name) for name in ("image_size", "target", "corruption")}
-        return masked_patch_model(config, **given)
-    return build(
-        config,
-        input_shape=description.input_shape,
-        classes=description.classes,
-        classifier_activation=None,
-        name=configs.layer_name(description.name),
-    )
 
 
 def below_start(history: list[dict[str, str]], score: str) -> str | None:
@@ -327,8 +321,6 @@ def validation(trainer: Trainer, plan: Settled) -> Callable[[], Any] | None:
     examples = plan.validation
     if examples is None:
         return None
-    if isinstance(plan.settings, MaskedPatches):
-        return masked_patch_validation(trainer, plan, examples)
     predictor = backend_devices().predictor_of(trainer)
     return lambda: plan.evaluate(predictor, examples, from_logits=True)
 

@@ -467,7 +467,7 @@ def catch_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def read_history(path: pathlib.Path, last_step: int) -> list[dict[str, str]]:
+def read_history(path: pathlib.Path, last_step: float = math.inf) -> list[dict[str, str]]:
     """Returns the rows of a history up to a step: a resumed run writes the later ones again.
 
     A row that a full disk or a power failure cut off ends the history; the run writes on behind it.

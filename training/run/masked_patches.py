@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -14,14 +12,11 @@ from keras import ops
 from keras_vit import configs
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
-from keras_vit.training.data import Examples, evaluation_batches
 from keras_vit.training.data.augmentations import MIXUP, mixes_batches
-from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.settings import TARGETS as PATCH_TARGETS, MaskedPatches
 from keras_vit.training.trainer.trainer import Trainer
 
 from .loop import make_trainer
-from .settle import Settled
 
 COLOURS = 512  # Three bits for each of red, green and blue.
 CELLS = 4  # Per side of a downsized patch.
@@ -239,30 +234,3 @@ def check_masked_patches(config: Any, settings: MaskedPatches) -> None:
             f'target="downsized" needs patches of at least {CELLS}x{CELLS} pixels. '
             f"Received: patch_size={config.patch_size}"
         )
-
-
-def masked_patch_validation(
-    trainer: Trainer, plan: Settled, examples: Examples
-) -> Callable[[], Any]:
-    """Returns a function that evaluates the predictions on the validation images.
-
-    Args:
-        trainer: A `MaskedPatchTrainer`.
-        plan: The run.
-        examples: The validation images.
-    """
-    batches = evaluation_batches(
-        examples,
-        preprocessing=plan.preprocessing,
-        batch_size=min(plan.settings.micro_batch_size, 64),
-    )
-
-    def validate():
-        scores = trainer.evaluate(batches, verbose=0, return_dict=True)
-        if not math.isfinite(scores["loss"]):
-            raise NonFiniteScores("The loss of the validation images must be finite.")
-        return types.SimpleNamespace(
-            loss=scores["loss"], score=scores["accuracy"], count=len(examples)
-        )
-
-    return validate

@@ -182,8 +182,8 @@ class Settled:
 
     @property
     def validation(self) -> Examples | None:
-        """The images to choose the best weights by."""
-        return self.source.splits.get("validation")
+        """The images to choose the best weights by; without classes none."""
+        return self.source.splits.get("validation") if self.has_classes else None
 
     @property
     def batches(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import os
@@ -25,6 +24,7 @@ from keras_vit.utils.report import markdown_table
 from .finetune import finetune
 from .folder import clear_finished, unfinished_recipe
 from .job import Job
+from .loop import read_history
 
 SWEEP = "sweep.json"  # Settings and data of the runs, in the output's folder.
 
@@ -235,9 +235,7 @@ def _metric(recipe):
 
 def _last_score(run, weights):
     """Returns (accuracy, -loss) of the last validation; weights: "validation" or "averaged"."""
-    with open(run / HISTORY, newline="", encoding="utf-8") as file:
-        last = list(csv.DictReader(file))[-1]
-    score = next(
-        last[f"{weights}_{name}"] for name in SCORES.values() if f"{weights}_{name}" in last
-    )
+    last = read_history(run / HISTORY)[-1]
+    columns = (f"{weights}_{name}" for name in SCORES.values())
+    score = next(last[column] for column in columns if column in last)
     return float(score), -float(last[f"{weights}_loss"])

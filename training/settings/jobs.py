@@ -288,8 +288,7 @@ class MaskedPatches(PreTraining):
 
     By default 1,000,000 steps, of which 10,000 are warm-up (a fifth of a run of less than
     50,000), and all images are trained on: without labels there is nothing to choose the best
-    weights by. With `validation` the best weights are chosen by the accuracy of the colours of
-    the validation images.
+    weights by.
     """
 
     learning_rate: float = changed(Settings, "learning_rate", 2e-4, source="paper, B.1.2")
@@ -328,6 +327,7 @@ class MaskedPatches(PreTraining):
         *PreTraining.RULES,
         Rule("class_weights need classes", ("class_weights",), lambda s: s.class_weights is None),
         Rule("samples need classes", ("samples",), lambda s: s.samples is None),
+        Rule("validation needs classes", ("validation",), lambda s: not s.validation),
     )
 
     def resolve(

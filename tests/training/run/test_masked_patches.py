@@ -150,7 +150,7 @@ def body(photos, tmp_path_factory):
     finished = pretrain_masked_patches(
         photos,
         output,
-        dataclasses.replace(SETTINGS, steps=60, evaluate_every=20, validation=0.2),
+        dataclasses.replace(SETTINGS, steps=60, evaluate_every=20),
         command="keras-vit pretrain --objective masked-patches ...",
         log=printed.append,
     )
@@ -162,9 +162,8 @@ def test_colours_are_learned_without_labels(body):
     losses = [float(row["loss"]) for row in finished.history]
     assert losses[0] < np.log(512)
     assert losses[-1] < 0.8 * losses[0]
-    assert all(0 <= float(row["validation_accuracy"]) <= 1 for row in finished.history)
     assert "no classes" in printed
-    assert "8 images to train, 2 to validate" in printed
+    assert "10 images to train, 0 to validate" in printed
 
 
 def test_the_folder_holds_a_plain_vision_transformer(body):

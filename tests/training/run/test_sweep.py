@@ -120,8 +120,8 @@ def pretended(monkeypatch):
         with open(output / "history.csv", "w", newline="") as file:
             writer = csv.writer(file)
             column = {"top_1": "accuracy"}.get(metric["name"], metric["name"])
-            writer.writerow((f"validation_{column}", "validation_loss"))
-            writer.writerows([(0.99, 0.0), (score, loss)])  # The last row counts.
+            writer.writerow(("step", f"validation_{column}", "validation_loss"))
+            writer.writerows([(1, 0.99, 0.0), (2, score, loss)])  # The last row counts.
         tested = {metric["name"]: 0.7, "images": len(parts.get("test", ()))}
         recipe = {
             "settings": {"learning_rate": settings.learning_rate},
