@@ -133,6 +133,8 @@ def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationRep
     accuracy = ["The data have no test images: the accuracy is unknown."]
     if report is not None:
         accuracy = [f"On {report.count} test images, {_use(recipe.test or {})}: {report.summary}."]
+        if not several:
+            accuracy.append("The shares have their 95% intervals.")
     if best:
         score = f"mAP {best['mAP']:.4f}" if several else "top-1 "
         score += "" if several else accuracy_text(best["accuracy"], images["validation"])
