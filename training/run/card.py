@@ -197,26 +197,17 @@ def _use(test):
 
 def masked_patch_card(recipe: Recipe, history: Sequence[Mapping[str, str]]) -> str:
     """Returns `README.md` of a model that was pre-trained without labels."""
-    settings, images = recipe.settings, recipe.images
-    height, width = settings["image_size"]
+    images = recipe.images
     last = f", colour accuracy {float(history[-1]['accuracy']):.4f}" if history else ""
-    return "\n".join(
-        [
-            f"# {recipe.model}, pre-trained without labels",
-            "",
-            f"The body of a Vision Transformer for images of {height}x{width} pixels, trained by "
-            f"masked patch prediction (target `{settings['target']}`, {settings['corruption']:.0%} "
-            f"of the patches corrupted) for {settings['steps']} steps of {settings['batch_size']} "
-            f"images{last}. It has no classes: fine-tune it.",
-            "",
-            "    keras-vit finetune --weights THIS_FOLDER --data IMAGES --output CLASSIFIER",
-            "",
-            f"Data: `{recipe.data_name}`, {images['train']} images to train, "
-            f"{images['validation']} to validate, {images['skipped']} skipped as unreadable.",
-            "",
-            *recipe_lines(recipe),
-        ]
-    )
+    lines = [
+        f"# {recipe.model}, pre-trained without labels",
+        f"The body of a Vision Transformer, trained by masked patch prediction{last}. It has no "
+        "classes: fine-tune it.",
+        "    keras-vit finetune --weights THIS_FOLDER --data IMAGES --output CLASSIFIER",
+        f"Data: `{recipe.data_name}`, {images['train']} images to train, {images['skipped']} "
+        "skipped as unreadable.",
+    ]
+    return "\n\n".join([*lines, "\n".join(recipe_lines(recipe))])
 
 
 def recipe_lines(recipe: Recipe) -> list[str]:
@@ -324,28 +315,22 @@ def curves(history: Sequence[Mapping[str, str]], task: str) -> list[str]:
     score = SCORES[task]
     trained = "accuracy" if "accuracy" in history[0] else "label_accuracy"
     charts = {
-        "loss": {name: f"{prefix}loss" for name, prefix in _KINDS.items()},
-        score: {
-            "training": trained,
-            "validation": f"validation_{score}",
-            "averaged weights": f"averaged_{score}",
-        },
-        "learning rate": {"learning rate": "learning_rate"},
+        "loss": ("loss", "validation_loss", "averaged_loss"),
+        score: (trained, f"validation_{score}", f"averaged_{score}"),
+        "learning rate": ("learning_rate",),
     }
-    drawn = [
-        line_chart(
-            {name: _points(history, column) for name, column in columns.items()}, "step", title
-        )
-        for title, columns in charts.items()
-    ]
-    return [heading("Curves"), *drawn]
+    parts = [heading("Curves")]
+    for title, columns in charts.items():
+        names = _KINDS if len(columns) > 1 else (title,)
+        lines = {
+            name: [(float(row["step"]), float(row[column])) for row in history if row.get(column)]
+            for name, column in zip(names, columns, strict=True)
+        }
+        parts.append(line_chart(lines, "step", title))
+    return parts
 
 
-_KINDS = {"training": "", "validation": "validation_", "averaged weights": "averaged_"}
-
-
-def _points(history, column):
-    return [(float(row["step"]), float(row[column])) for row in history if row.get(column)]
+_KINDS = ("training", "validation", "averaged weights")
 
 
 def augmented_pictures(plan: Settled, count: int) -> list[GridPicture]:

@@ -50,8 +50,7 @@ class RunOptions:
     resume: bool = setting(False, "continue a stopped run; only --output is needed then")
     command: str = setting(
         "",
-        "the command to record in recipe.json; with the same one an unfinished run continues even "
-        "without resume",
+        "the command to record in recipe.json, by which an unfinished run continues too",
         flag="",
     )
     log: Callable[[str], object] = setting(
@@ -59,15 +58,12 @@ class RunOptions:
     )
     callbacks: Sequence[Any] = setting(
         (),
-        "Keras callbacks for fit, which is called once with one epoch of all steps: their model is "
-        "the Trainer, batches are optimizer steps, and logs have the mean loss and accuracy since "
-        "the last row of the history, after a validation also val_loss and val_accuracy",
+        "Keras callbacks for fit, which is called once with one epoch of all steps",
         flag="",
     )
     given: tuple[str, ...] | None = setting(
         None,
-        "names of the settings and data options that were given, whose values a resumed run must "
-        "have begun with",
+        "names of the given settings and data options, with which a resumed run must have begun",
         absent="those whose values are not the defaults",
         flag="",
     )
