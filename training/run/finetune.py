@@ -23,6 +23,7 @@ from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data.spec import Data
 from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
@@ -158,7 +159,7 @@ class Finished:
     history: list[dict[str, str]]
     model: keras.Model
     classifier: Classifier | None = None
-    report: Any = None
+    report: EvaluationReport | None = None
 
 
 def run(job: Job) -> Finished:

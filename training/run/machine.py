@@ -7,10 +7,10 @@ import dataclasses
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import keras
 
+from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import describe
 from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.layers.fused_attention import compute_capability, fused_attention
@@ -73,7 +73,7 @@ def choose_precision(settings: Settings, machine: Machine) -> Settings:
 
 
 def choose_accumulation(
-    settings: Settings, config: Any, available: int, replicas: int = 1
+    settings: Settings, config: ViTConfig | BiTConfig, available: int, replicas: int = 1
 ) -> Settings:
     """Returns settings with the fewest micro-batches that the memory allows.
 
@@ -98,12 +98,13 @@ def choose_accumulation(
     return dataclasses.replace(settings, accumulate=accumulate)
 
 
-def step_memory(settings: Settings, config: Any, num_images: int) -> int:
+def step_memory(settings: Settings, config: ViTConfig | BiTConfig, num_images: int) -> int:
     """Returns an estimate of the bytes of a step with a number of images at once."""
     cost = _cost(settings, config)
     activations: float = cost.activations
     element = BYTES_PER_ACTIVATION / (1 if settings.precision == "float32" else 2)
-    if attention_kernel(settings, config) is not None:  # Logits and probabilities are not kept.
+    kernel = attention_kernel(settings, config)
+    if isinstance(config, ViTConfig) and kernel:  # Logits and probabilities are not kept.
         activations -= config.depth * config.num_heads * (cost.sequence_length or 0) ** 2
         element = BYTES_BESIDE_KERNEL
     if settings.remat:
@@ -117,10 +118,11 @@ def _cost(settings, config):
     return describe(config, input_shape=(*required(settings.image_size, "image_size"), 3))
 
 
-def attention_kernel(settings: Settings, config: Any) -> str | None:
+def attention_kernel(settings: Settings, config: ViTConfig | BiTConfig) -> str | None:
     """Returns the name of the kernel that computes a model's attention; None for the plain path."""
-    relative = getattr(config, "position_embedding", "relative") == "relative"
-    if keras.backend.backend() != "jax" or settings.precision == "float32" or relative:
+    if keras.backend.backend() != "jax" or settings.precision == "float32":
+        return None
+    if not isinstance(config, ViTConfig) or config.position_embedding == "relative":
         return None
     length = _cost(settings, config).sequence_length
     tokens = keras.KerasTensor((1, length, config.width), settings.precision.removeprefix("mixed_"))
@@ -145,7 +147,7 @@ def attention_as_it_began(unfinished: Recipe) -> Iterator[None]:
             keras.config.enable_flash_attention()
 
 
-def facts_of_computation(settings: Settings, config: Any) -> dict[str, Fact]:
+def facts_of_computation(settings: Settings, config: ViTConfig | BiTConfig) -> dict[str, Fact]:
     """Returns how a run computes on this machine, where that is a choice: on a GPU of JAX."""
     facts, kernel = {}, attention_kernel(settings, config)
     if kernel is not None:

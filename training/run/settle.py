@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import keras
 import numpy as np
@@ -161,7 +161,7 @@ class Settled:
     images: RunImages
     settings: Any  # `FineTuning`, `PreTraining` or `MaskedPatches`.
     description: Description
-    config: Any
+    config: configs.ViTConfig | configs.BiTConfig
     preprocessing: Preprocessing
     head: Head
     labels: Labels
@@ -262,7 +262,8 @@ def settle(
         learning_rate=rate_of(by_images, head),
     )
     make_schedule(by_weights)  # Raises if the warm-up does not fit.
-    settings = choose_accumulation(by_weights, description.config, machine.memory, machine.replicas)
+    config = cast(configs.ViTConfig | configs.BiTConfig, description.config)  # `find_start`.
+    settings = choose_accumulation(by_weights, config, machine.memory, machine.replicas)
 
     # What the run found by itself; a resumed run keeps what it began with.
     balanced = _class_weights(settings, source, record.facts)
@@ -275,14 +276,14 @@ def settle(
         facts["class_weights"] = Fact(by_name, str(settings.class_weights))
     for stage in stages:
         facts |= stage.facts
-    facts |= facts_of_computation(settings, description.config)
+    facts |= facts_of_computation(settings, config)
 
     recipe = dataclasses.replace(
         record,
         job=settings.command,
         description=description.to_json(),
         model=description.name,
-        config=changed_fields(description.config),
+        config=changed_fields(config),
         settings=settings.to_json(),
         facts={**facts, **record.facts},
         preprocessing=preprocessing.to_fields(),
@@ -297,7 +298,7 @@ def settle(
         images=images,
         settings=settings,
         description=description,
-        config=description.config,
+        config=config,
         preprocessing=preprocessing,
         head=head,
         labels=labels,
