@@ -176,6 +176,11 @@ def _format(destination, to):
         for name, suffix in CONVERSION_FORMATS.items():
             if suffix and destination.name.endswith(suffix):
                 return name
+        if destination.suffix in (".safetensors", ".h5", ".keras"):
+            raise ValueError(
+                "The destination must end in .npz, for the official layout, or be a folder; "
+                f"--to huggingface writes model.safetensors into it. Received: {destination}"
+            )
         return "classifier"
     if to not in CONVERSION_FORMATS:
         raise ValueError(f"`to` must be one of {tuple(CONVERSION_FORMATS)}. Received: to={to!r}")

@@ -135,7 +135,7 @@ def test_every_table_is_written_by_these_functions():
     assert written == {
         "keras_vit/utils/files.py",
         "keras_vit/commands/predict.py",  # By `csv_row`.
-        "training/data/corrections.py",  # Lines that are read again; see the test of formulas.
+        "training/data/spec.py",  # Lines that are read again; see the test of formulas.
     }
     assert [path for path, text in code.items() if "'---'" in text or '"---"' in text] == [
         "keras_vit/utils/report.py"

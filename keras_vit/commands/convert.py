@@ -28,8 +28,7 @@ class Convert(Command):
     )
     to: str | None = setting(
         None,
-        "by default the format of DEST's suffix (.npz, .safetensors), and a classifier's "
-        "folder without one",
+        "by default official where DEST ends in .npz, and a classifier's folder elsewhere",
         choices=tuple(CONVERSION_FORMATS),
     )
     image_size: tuple[int, int] | None = setting(

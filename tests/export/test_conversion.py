@@ -321,7 +321,11 @@ def test_the_command_converts_and_overwrites_on_request(source, tmp_path, capsys
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [("source.npz out --to official", "must end with .npz"), ("none x", "none")],
+    [
+        ("source.npz out --to official", "must end with .npz"),
+        ("source.npz out.safetensors", "--to huggingface writes model.safetensors"),
+        ("none x", "none"),
+    ],
 )
 def test_the_command_refuses_in_one_line(words, message, source, tmp_path, capsys, monkeypatch):
     source("vit_token")

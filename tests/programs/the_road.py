@@ -296,8 +296,6 @@ def use(folder):
     }
     for source, suffix in (
         (classifier, ".npz"),
-        (file, ".weights.h5"),
-        (classifier, ".safetensors"),
         (file, ".npz"),
     ):
         to = f"{folder}/converted{len(found)}{suffix}"

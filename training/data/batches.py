@@ -74,9 +74,7 @@ def training_batches(
             f"start_step not negative. Received: batch_size={batch_size}, shard={shard}, "
             f"micro_batches={micro_batches}, start_step={start_step}"
         )
-    made = augmentations.make_layers(given.layers)
-    mixing = [layer for layer in made if isinstance(layer, augmentations.MIXING)]
-    of_images = [layer for layer in made if layer not in mixing]
+    mixing, of_images = _layers_of(given)
     parameter = mixup_parameter(given.augmentation, given.mixup)
     mixes = parameter or mixing
     if not mixes:  # Nothing joins the images of a batch: its parts are made one by one.
@@ -101,8 +99,7 @@ def training_batches(
         encoded, label = examples.read(handle)
 
         def image_of(encoded):
-            encoded = decodable(encoded)
-            return augment(given.augmentation, encoded, key, view, given.flip, of_images)
+            return augment(given.augmentation, decodable(encoded), key, view, given.flip, of_images)
 
         return in_turn(encoded, image_of), label
 
@@ -190,6 +187,13 @@ def _decoding(preprocessing):
         return apply_preprocessing(pixels, preprocessing) if preprocessing else pixels
 
     return tf.function(image_of, input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
+
+
+def _layers_of(given):
+    """The layers that mix the images of a batch, and the layers of single images."""
+    made = augmentations.make_layers(given.layers)
+    mixing = [layer for layer in made if isinstance(layer, augmentations.MIXING)]
+    return mixing, [layer for layer in made if layer not in mixing]
 
 
 def _check_not_empty(examples):
