@@ -34,18 +34,18 @@ class Embed(Command):
         """Computes and writes features; returns 1 if an image could not be read."""
         from keras_vit.images.listing import image_files
         from keras_vit.opening import features
-        from keras_vit.training.evaluation.embeddings import check_suffix, embed
+        from keras_vit.training.evaluation.embeddings import check_suffix, embed, write_features
 
         check_suffix(self.output)
         files = image_files(self.images)
         model = self.model.open()
         print(model.description.facts)
         features(model.model, self.feature)  # An error here comes before images are read.
-        embeddings, skipped = embed(
+        arrays, skipped = embed(
             model, files, feature=self.feature, batch_size=self.batch_size, progress=True
         )
-        embeddings.write(self.output)
-        number, size = embeddings.values.shape
+        write_features(self.output, arrays)
+        number, size = arrays["features"].shape
         print(f"written {self.output}: {size} features of each of {number} images")
         for path, reason in skipped:
             print(for_line(f"keras-vit: {path}: {reason}"), file=sys.stderr)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from keras_vit.configs import FEATURES
 from keras_vit.prediction import highest
-from keras_vit.training.data.image_files import FileExamples, undecodable
+from keras_vit.training.data import Examples
+from keras_vit.training.data.image_files import FileExamples
 from keras_vit.utils.files import atomic_write
 
-from .predictions import EvaluatedModel, weights_hash
+from .predictions import EvaluatedModel, weights_hash, without
 
 SUFFIX = ".npz"
 
@@ -22,64 +23,41 @@ SUFFIX = ".npz"
 _ROWS, _SIMILARITIES = 1024, 2**26
 
 
-@dataclasses.dataclass(frozen=True)
-class Embeddings:
-    """Features of images.
-
-    Args:
-        names: The N image files.
-        values: float32 `(N, D)`.
-        facts: The model's name, the hash of its weights and the feature.
-    """
-
-    names: list[str]
-    values: np.ndarray
-    facts: dict[str, str]
-
-    def write(self, path: str | os.PathLike) -> None:
-        """Writes the features.
-
-        They are the arrays `names`, `features` and one for each fact.
-
-        Raises:
-            ValueError: If the path does not end in .npz.
-        """
-        check_suffix(path)
-        arrays: dict[str, Any] = {"names": self.names, "features": self.values}
-        with atomic_write(path) as partial, open(partial, "wb") as file:
-            np.savez(file, **arrays, **self.facts)  # type: ignore[arg-type]
-
-
 def embed(
-    model: EvaluatedModel,
-    files: Sequence[str],
-    *,
-    feature: str = "pre_logits",
-    batch_size: int = 32,
-    progress: bool = False,
-) -> tuple[Embeddings, list[tuple[str, str]]]:
+    model: EvaluatedModel, files: Sequence[str], **options: Any
+) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Returns the features of image files, and `(file, reason)` of those that cannot be read.
 
     Args:
         model: The model, from `predictions.build_evaluated`.
         files: Image files.
-        feature: One of `configs.FEATURES`.
-        batch_size: Images in a batch.
-        progress: Whether to show a line with the rate and the time left.
+        **options: See `predictions.extract`.
+
+    Returns:
+        The arrays `names` of the N files, `features` `(N, D)`, `model`, `weights_sha256` and
+        `feature`.
 
     Raises:
         ValueError: If no file can be read, or the model does not have the feature.
     """
-    reasons = dict(undecodable(files))
-    skipped = [(files[place], reason) for place, reason in reasons.items()]
-    names = [file for place, file in enumerate(files) if place not in reasons]
-    if not names:
-        raise ValueError(f"There must be an image that can be read. Received: {skipped[0][1]}")
-    examples = FileExamples(names, np.zeros(len(names)))
-    features = model.features(examples, feature=feature, batch_size=batch_size, progress=progress)
-    digest = weights_hash(model.model)
-    facts = {"model": model.name, "weights_sha256": digest, "feature": feature}
-    return Embeddings(names, features.values, facts), skipped
+    unreadable: list[tuple[int, str]] = []
+    examples: Examples = FileExamples(files, np.zeros(len(files)))
+    features = model.features(examples, unreadable=unreadable, **options)
+    examples, skipped = without(examples, unreadable)
+    arrays = {
+        "names": examples.names,
+        "features": features.values,
+        "model": model.name,
+        "weights_sha256": weights_hash(model.model),
+        "feature": options.get("feature", FEATURES[0]),
+    }
+    return arrays, skipped
+
+
+def write_features(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
+    """Writes the arrays of `embed` as an .npz file."""
+    with atomic_write(path) as partial, open(partial, "wb") as file:
+        np.savez(file, **arrays)
 
 
 def check_suffix(path: str | os.PathLike) -> None:

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from keras_vit.training.evaluation.embeddings import Embeddings
+from keras_vit.training.evaluation.embeddings import write_features
 
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "unknown.md"
 FACTS = {"model": "a", "weights_sha256": "b", "feature": "pre_logits"}
@@ -21,7 +21,8 @@ def p_value(tmp_path, monkeypatch):
     def compute(*weeks):
         for number, values in zip((31, 32), weeks, strict=True):
             names = [f"{place}.jpg" for place in range(len(values))]
-            Embeddings(names, values.astype("float32"), FACTS).write(f"week{number}.npz")
+            arrays = {"names": names, "features": values.astype("float32"), **FACTS}
+            write_features(f"week{number}.npz", arrays)
         found = {}
         exec(block, found)
         return found["p_value"]
