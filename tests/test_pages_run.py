@@ -115,6 +115,7 @@ NOT_RUN = {
     "TF_CONFIG=": "needs several machines",
     "export TF_CONFIG=": "needs several machines",
     "docker ": "needs Docker",
+    "keras-vit check cloth ": "photos of another package; benchmarks/field.py",
     "keras-vit check photos --weights vit_mini4_cifar10 --strict": "exit code 1; test_check.py",
     "keras-vit finetune --data photos --labels labels.csv ": "takes files that a browser saves",
     "keras-vit finetune --data photos --output runs/photos --split ": "takes files of a project",
