@@ -101,3 +101,17 @@ def turned(folder, suffix, big_endian=False):
         paths.append(folder / f"{orientation}.{suffix}")
         image.save(paths[-1], exif=exif, lossless=True)
     return paths
+
+
+def red_class_model():
+    """A model of one pixel that gives the class "red", of 1000, the highest score.
+
+    The classes after it follow.
+    """
+    import keras  # Not by tests that need pictures alone.
+
+    inputs = keras.Input((1, 1, 3))
+    red = keras.ops.round(inputs[:, 0, 0, :1])  # (B, 1)
+    classes = keras.ops.arange(1000, dtype="float32")
+    behind = keras.ops.mod(classes - red, 1000)
+    return keras.Model(inputs, -behind)

@@ -1,4 +1,4 @@
-"""What a run starts from: weights, and images in their parts, with replayed ones, counted."""
+"""The start of a run: weights, and images in their parts, with replayed ones, counted."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ import pytest
 import tensorflow_datasets as tfds
 from PIL import Image
 
+import makers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.evaluation import imagenet
 
@@ -12,12 +13,7 @@ PREPROCESSING = Preprocessing((1, 1), value_range=(0, 255))
 
 @pytest.fixture(scope="module")
 def model():
-    """Gives the class "red", of 1000, the highest score; the classes after it follow."""
-    inputs = keras.Input((1, 1, 3))
-    red = keras.ops.round(inputs[:, 0, 0, :1])  # (B, 1)
-    classes = keras.ops.arange(1000, dtype="float32")
-    behind = keras.ops.mod(classes - red, 1000)
-    return keras.Model(inputs, -behind)
+    return makers.red_class_model()
 
 
 def write(path, red):
