@@ -100,6 +100,14 @@ def converted(name="", to=None):
     return Reader(make, lambda folder: read_weights(folder / name))
 
 
+def bare_safetensors(folder):
+    """The arrays of a Hugging Face folder without its config."""
+    converted(to="huggingface").make(folder.with_name("whole"))
+    folder.mkdir()
+    (folder.with_name("whole") / "model.safetensors").rename(folder / "a.safetensors")
+    shutil.rmtree(folder.with_name("whole"))
+
+
 def keras_file(folder):
     folder.mkdir()
     model().save(folder / "a.keras")
@@ -177,7 +185,7 @@ READERS = {
     "npz": converted("a.npz"),
     "keras": Reader(keras_file, lambda folder: read_weights(folder / "a.keras")),
     "keras_hub_folder": Reader(keras_hub_folder, read_weights),
-    "safetensors": converted("a.safetensors"),
+    "safetensors": Reader(bare_safetensors, lambda folder: read_weights(folder / "a.safetensors")),
     "hugging_face": converted(to="huggingface"),
     "classifier": Reader(classifier, lambda folder: load_classifier(folder).predict(
         folder / "samples")),

@@ -106,13 +106,13 @@ def main(folder):
     from keras_vit.preprocessing import Preprocessing
 
     files = folder / "files"
-    names = ("model.keras", "model.weights.h5", "model.npz", "model.safetensors")
+    names = ("model.keras", "model.weights.h5", "model.npz", "huggingface")
     model.save(files / names[0])
     model.save_weights(files / names[1])
     keras_vit.save_checkpoint(model, files / names[2])
     save = keras_vit.save_classifier
     save(files / "classifier", model, ("ant", "bee", "crow"), Preprocessing((12, 8)))
-    export.convert(files / "classifier", files / names[3])
+    export.convert(files / "classifier", files / names[3], to="huggingface")
     pixels = np.random.default_rng(0).integers(256, size=(13, 10, 3), dtype="uint8")
     images = [files / "a.png", files / "b.tiff"]
     for path in images:
