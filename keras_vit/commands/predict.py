@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import os
 import sys
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, changed, setting
-from keras_vit.utils.files import csv_row
+from keras_vit.utils.files import SAMPLES, csv_row
 from keras_vit.utils.safe_text import for_line
 
 LABELS, ANSWER = "labels", "answer"  # Columns of an image's answer.
@@ -77,7 +78,11 @@ class Predict(Command):
 
     model: str = shared_arguments.classifier()
     images: tuple[str, ...] = setting(
-        REQUIRED, "image files and folders of images", unit="IMAGE", positional=True
+        REQUIRED,
+        "image files and folders of images, or the word samples: the photos in the classifier's "
+        "own folder",
+        unit="IMAGE",
+        positional=True,
     )
     top: int = setting(5, "classes to print", unit="K", limits=AT_LEAST_1)
     format: str = setting("text", "", choices=tuple(WRITERS))
@@ -102,12 +107,27 @@ class Predict(Command):
 
         return open_classifier(self.model)
 
+    def _samples(self, folder):
+        from keras_vit.images.samples import own_samples
+
+        files = own_samples(folder)
+        if not files:
+            raise ValueError(
+                "samples must be a file or folder, or the photos in a classifier's folder. "
+                f"Received: {self.model}, which has no photos"
+            )
+        print(f"keras-vit: {len(files)} samples of {for_line(self.model)}", file=sys.stderr)
+        return files
+
     def run(self) -> int:
         """Predicts; returns 1 if an image could not be read."""
         from keras_vit.images.listing import image_files
 
-        files = image_files(self.images)
+        takes_samples = self.images == (SAMPLES,) and not os.path.exists(SAMPLES)
+        files = [] if takes_samples else image_files(self.images)
         classifier = self._opened()
+        if takes_samples:
+            files = self._samples(classifier.folder)
         predictions = classifier.stream(files, self.top, self.batch_size)
         failed: list = []
         column = ANSWER if classifier.description.labels.abstains else None

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import pathlib
 import shutil
 import sys
 
@@ -75,6 +76,28 @@ def test_the_classifiers_of_the_package_are_taken_by_name(command):
     outcome = command("predict", "cifar10", sample, "--top", "10")
     assert outcome.code == 0
     assert all(name in outcome.out for name in ("airplane", "truck"))
+
+
+def test_samples_are_the_photos_in_the_folder_of_the_classifier(command):
+    outcome = command("predict", "cifar10", "samples", "--format", "json")
+    assert outcome.code == 0
+    names = [pathlib.Path(entry["path"]).name for entry in json.loads(outcome.out)]
+    assert names == [f"{number:02}.jpg" for number in range(32)]
+    assert outcome.err.splitlines()[-1] == "keras-vit: 32 samples of cifar10"
+
+
+def test_a_folder_called_samples_comes_first(command, tiny, images, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    images.rename("samples")
+    outcome = command("predict", tiny, "samples", "--format", "json")
+    paths = [entry["path"] for entry in json.loads(outcome.out)]
+    assert paths == [str(path) for path in sorted(pathlib.Path("samples").rglob("*.png"))]
+
+
+def test_a_classifier_without_samples_is_named(refused, tiny, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(tiny, bare, ignore=shutil.ignore_patterns("samples"))
+    assert f"Received: {bare}, which has no photos" in refused("predict", bare, "samples")
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv"])
