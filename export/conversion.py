@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_vit.checkpoints.code_bases import hugging_face
 from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
-from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE, PREPROCESSOR
+from keras_vit.checkpoints.code_bases.hugging_face import PREPROCESSOR
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import note_of, save_checkpoint, stored_arrays
 from keras_vit.classifier_folder import save_classifier
@@ -223,22 +223,19 @@ def _noted(converted):
 def _write_hugging_face(converted, destination, overwrite):
     model = converted.model
     config = _plain_config(model)
-    model_type = hugging_face.hugging_face_type(config)
-    processor, notes = hugging_face.preprocessor_json(
-        converted.preprocessing, model.input_shape[-1]
-    )
     described = dataclasses.replace(
         converted.description,
         input_shape=model.input_shape[1:],
-        preprocessing=converted.preprocessing,
         labels=Labels(converted.class_names, converted.description.labels.task),
     )
+    written = hugging_face.written_model(config, described)
+    processor, notes = hugging_face.preprocessor_json(
+        converted.preprocessing, model.input_shape[-1]
+    )
     files = {CONFIG: hugging_face.config_json(config, described), PREPROCESSOR: processor}
-    # A body without a head has no prefix there.
-    prefix = f"{model_type}." if converted.class_names else ""
     arrays = {
-        name if "classifier." in name else f"{prefix}{name}": array
-        for name, array in stored_arrays(model, HUGGING_FACE).items()
+        name if "classifier." in name else f"{written.prefix}{name}": array
+        for name, array in stored_arrays(model, written.layout).items()
     }
     licence = converted.description.licence
     card = f"{card_header(licence)}\nLicence of the weights: {licence}.\n"

@@ -20,9 +20,10 @@ from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, WEIGHTS
 
 # In the order in which a file is compared with them.
 LAYOUTS = (
-    official.OFFICIAL, official.BIT, hugging_face.HUGGING_FACE, hugging_face.HUGGING_FACE_CLIP,
-    hugging_face.HUGGING_FACE_DINOV3, timm.TIMM_DINOV3, timm.TIMM, torchvision.TORCHVISION,
-    keras_hub.KERAS_HUB, official.VIT_KERAS,
+    official.OFFICIAL, official.BIT, hugging_face.HUGGING_FACE,
+    hugging_face.HUGGING_FACE_CLIP_CLASSIFIER, hugging_face.HUGGING_FACE_SIGLIP_CLASSIFIER,
+    hugging_face.HUGGING_FACE_CLIP, hugging_face.HUGGING_FACE_DINOV3, timm.TIMM_DINOV3, timm.TIMM,
+    torchvision.TORCHVISION, keras_hub.KERAS_HUB, official.VIT_KERAS,
 )  # fmt: skip
 
 # The same for HDF5 files of Keras 3; in Keras 2 only vit-keras has any.

@@ -11,10 +11,12 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
+from keras_vit.checkpoints.code_bases.hugging_face import written_model
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.find import describe_checkpoint
 from keras_vit.checkpoints.formats import read_values
+from keras_vit.description import Description, Labels
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
 from keras_vit.opening import open_model
@@ -391,10 +393,61 @@ def test_there_and_back_all_arrays_are_equal(name, golden, write, tmp_path):
     assert {key: described[key] for key in shared} == {key: theirs[key] for key in shared}
 
 
+TOWERS = "hugging_face: SigLIP with a head", "hugging_face: CLIP with a head"
+TOWER_PROCESSORS = {
+    "Siglip": {"size": {"height": 16, "width": 16}, "resample": 3},
+    "CLIP": {
+        "size": {"shortest_edge": 16},
+        "resample": 3,
+        "do_center_crop": True,
+        "crop_size": {"height": 16, "width": 16},
+    },
+}
+
+
+@pytest.mark.parametrize("name", TOWERS)
+def test_a_classifier_on_a_tower_keeps_its_labels(name, write):
+    names = {"0": "ox", "1": "cow", "2": "ass"}
+    folder = write(name, id2label=names, problem_type="multi_label_classification")
+    labels = open_model(folder).description.labels
+    assert (labels.names, labels.is_multilabel) == (tuple(names.values()), True)
+
+
+@pytest.mark.parametrize(("name", "processor"), zip(TOWERS, TOWER_PROCESSORS, strict=True))
+def test_a_classifier_on_a_tower_has_the_images_of_its_processor(name, processor, write):
+    folder = write(name)
+    content = {"image_processor_type": f"{processor}ImageProcessor", "image_mean": [0.5] * 3}
+    content |= {"image_std": [0.5] * 3, **TOWER_PROCESSORS[processor]}
+    (folder / "preprocessor_config.json").write_text(json.dumps(content))
+    preprocessing = open_model(folder).description.preprocessing
+    assert preprocessing.value_range == (-1.0, 1.0)
+    assert preprocessing.resize_size == (16 if processor == "CLIP" else None)
+
+
+def test_a_siglip_with_a_head_is_written_back_without_its_attention_pooling(
+    golden, write, tmp_path
+):
+    name, again = TOWERS[0], tmp_path / "again"
+    convert(write(name), again, to="huggingface", normalization="half")
+    written = safetensors_numpy.load_file(again / "model.safetensors")
+    arrays = {
+        key: array
+        for key, array in _arrays(name, golden).items()
+        if not key.startswith("vision_model.head.")
+    }
+    assert set(written) == set(arrays)
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(written[key], array, err_msg=key)
+    _check(read(again), *_expected(name, golden))
+    described = json.loads((again / "config.json").read_text())
+    assert described["vision_config"]["vision_use_head"] is False
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("CLIP", "must be a ViT or a DeiT .*embedding_norm=True"),
+        ("CLIP with a head", "must be a ViT or a DeiT .*unread_class_token=True"),
         ("DINOv2", "must be a ViT or a DeiT .*layer_scale=True"),
         ("DINOv3", "must be a ViT or a DeiT .*rotary=100.0"),
     ],
@@ -405,7 +458,15 @@ def test_what_hugging_face_does_not_have_is_refused(name, message, write, tmp_pa
         convert(source, tmp_path / "out", to="huggingface", **half)
 
 
-@pytest.mark.parametrize("name", ["SigLIP", "I-JEPA"])
+@pytest.mark.parametrize(("size", "names"), [((16, 24, 3), ("ox", "cow")), ((16, 16, 3), None)])
+def test_a_mean_for_rectangles_or_without_a_head_is_not_written(size, names):
+    config = keras_vit.ViTConfig(8, 24, 2, 48, 4, classifier="gap")
+    description = Description(input_shape=size, labels=Labels(names))
+    with pytest.raises(ValueError, match="a SigLIP with a head for square .*classifier='gap'"):
+        written_model(config, description)
+
+
+@pytest.mark.parametrize("name", ["SigLIP", "I-JEPA", "SigLIP with a head"])
 def test_the_official_form_gives_the_same_answers(name, golden, write, tmp_path):
     convert(write(f"hugging_face: {name}"), tmp_path / "out.npz")
     _check(read(tmp_path / "out.npz"), *_expected(f"hugging_face: {name}", golden))

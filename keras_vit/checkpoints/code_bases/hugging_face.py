@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -326,6 +326,40 @@ HUGGING_FACE_CLIP = Layout(
 )  # fmt: skip
 
 
+def _stated_of_classifier(checkpoint: Checkpoint) -> Stated:
+    fields, described = _stated(checkpoint)
+    return {**fields, "classifier": "gap"}, described
+
+
+# The same: SiglipForImageClassification, whose head reads the mean of the tokens.
+HUGGING_FACE_SIGLIP_CLASSIFIER = dataclasses.replace(
+    HUGGING_FACE_CLIP,
+    name="Hugging Face SigLIP with a head",
+    rules=(
+        *HUGGING_FACE_CLIP.rules,
+        *rules_of({"predictions": "classifier"}, TORCH, TORCH_TRANSFORMS),
+    ),
+    marks=(*HUGGING_FACE_CLIP.marks, r"^classifier\.weight$"),
+    left_out=(
+        *HUGGING_FACE_CLIP.left_out,
+        (r"^head\.", "the attention pooling, which the classifier does not read,"),
+    ),
+    stated=_stated_of_classifier,
+)
+
+# The same: CLIPForImageClassification, whose head reads the mean of the patches in front of the
+# last normalisation.
+HUGGING_FACE_CLIP_CLASSIFIER = dataclasses.replace(
+    HUGGING_FACE_SIGLIP_CLASSIFIER,
+    name="Hugging Face CLIP with a head",
+    marks=(*HUGGING_FACE_SIGLIP_CLASSIFIER.marks, r"^embeddings\.class_embedding$"),
+    left_out=(
+        *HUGGING_FACE_CLIP.left_out,
+        (r"^post_layernorm\.", "the last normalisation, which the classifier does not read,"),
+    ),
+)
+
+
 # Writing
 
 _WRITTEN_ACTIVATIONS = {
@@ -333,16 +367,44 @@ _WRITTEN_ACTIVATIONS = {
 }  # fmt: skip
 
 
-def hugging_face_type(config: ViTConfig) -> str:
-    """Returns the `model_type`, "vit" or "deit", of the model in `transformers` that is the same.
+class WrittenModel(NamedTuple):
+    """A model of `transformers` that is written: its `model_type` and the names of its weights."""
+
+    kind: str
+    architecture: str
+    prefix: str
+    layout: Layout = HUGGING_FACE
+
+
+# By what the head reads.
+_WRITTEN_MODELS = {
+    "token": WrittenModel("vit", "ViTForImageClassification", "vit."),
+    "token+distillation": WrittenModel("deit", "DeiTForImageClassificationWithTeacher", "deit."),
+    "gap": WrittenModel(
+        "siglip", "SiglipForImageClassification", "vision_model.", HUGGING_FACE_SIGLIP_CLASSIFIER
+    ),
+}
+
+
+def written_model(config: ViTConfig, description: Description) -> WrittenModel:
+    """Returns the model in `transformers` that computes what a config does.
+
+    Args:
+        config: A plain Vision Transformer.
+        description: The model, with the names of its classes where it has a head.
 
     Raises:
         ValueError: If there is none.
     """
+    is_square = len(set(description.image_size or ())) == len(set(config.patch_sizes)) == 1
+    has_head = description.labels.names is not None
+    is_siglip = config.classifier == "gap" and has_head and is_square
     check_expressible(
         config,
-        "A model for Hugging Face must be a ViT or a DeiT with its teacher's token",
-        classifier=config.classifier in ("token", "token+distillation"),
+        "A model for Hugging Face must be a ViT or a DeiT with its teacher's token, or a SigLIP "
+        "with a head for square images and patches",
+        classifier=config.classifier in ("token", "token+distillation") or is_siglip,
+        unread_class_token=not config.unread_class_token,
         representation_size=config.representation_size is None,
         position_embedding=config.position_embedding == "learned_1d",
         position_embedding_at=config.position_embedding_at == "input",
@@ -352,35 +414,37 @@ def hugging_face_type(config: ViTConfig) -> str:
         final_norm=config.final_norm == "tokens",
         **dict.fromkeys(config.block(0).features, False),
     )
-    return "deit" if config.classifier == "token+distillation" else "vit"
+    written = _WRITTEN_MODELS[config.classifier]
+    if has_head:
+        return written
+    body = written.architecture.partition("For")[0]  # Its weights have no prefix.
+    return written._replace(architecture=f"{body}Model", prefix="")
 
 
 def config_json(config: ViTConfig, description: Description) -> dict[str, Any]:
-    """Returns the content of `config.json`.
-
-    Args:
-        config: A plain Vision Transformer.
-        description: The model, with the names of its classes where it has a head.
-    """
-    kind, labels = hugging_face_type(config), description.labels
-    body = "DeiT" if kind == "deit" else "ViT"
-    head = f"ForImageClassification{'WithTeacher' if kind == 'deit' else ''}"
-    content = {
-        "architectures": [body + ("Model" if labels.names is None else head)],
-        "model_type": kind,
+    """Returns the content of `config.json`; arguments as for `written_model`."""
+    written, labels = written_model(config, description), description.labels
+    body = {
         "hidden_size": config.width,
         "num_hidden_layers": config.depth,
         "num_attention_heads": config.num_heads,
         "intermediate_size": config.mlp_dim,
         "hidden_act": _WRITTEN_ACTIVATIONS[config.gelu],
-        "hidden_dropout_prob": config.dropout_rate,
-        "attention_probs_dropout_prob": config.attention_dropout_rate,
         "layer_norm_eps": config.norm_epsilon,
         "image_size": _number_or_sides(description.image_size),
         "patch_size": _number_or_sides(config.patch_sizes),
         "num_channels": description.channels,
-        "qkv_bias": True,
     }
+    if written.kind == "siglip":
+        tower = {"attention_dropout": config.attention_dropout_rate, "vision_use_head": False}
+        body = {"vision_config": {"model_type": _TOWERS["siglip"], **body, **tower}}
+    else:
+        body |= {
+            "hidden_dropout_prob": config.dropout_rate,
+            "attention_probs_dropout_prob": config.attention_dropout_rate,
+            "qkv_bias": True,
+        }
+    content = {"architectures": [written.architecture], "model_type": written.kind, **body}
     if labels.names is not None:
         content["id2label"] = {str(number): name for number, name in enumerate(labels.names)}
         content["label2id"] = {name: number for number, name in enumerate(labels.names)}

@@ -75,6 +75,8 @@ MODELS = {
         {"hidden_size": 32, "num_register_tokens": 2, "use_gated_mlp": True, "hidden_act": "silu"},
         "pooler_output",
     ),
+    "CLIP with a head": ("CLIPForImageClassification", {**TOWERS, **CLASSES}, "logits"),
+    "SigLIP with a head": ("SiglipForImageClassification", {**TOWERS, **CLASSES}, "logits"),
 }
 
 
@@ -122,7 +124,7 @@ def answer_of(model, answer, pixels):
         if answer == "token":  # An order of the patches, for an autoencoder that masks none.
             order = torch.arange(4.0).expand(len(pixels), -1)
             return model.vit(pixels, noise=order).last_hidden_state[:, 0].numpy()
-        tower = getattr(model, "vision_model", model)
+        tower = model if answer == "logits" else getattr(model, "vision_model", model)
         return getattr(tower(pixels), answer).numpy()
 
 
