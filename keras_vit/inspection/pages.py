@@ -25,22 +25,7 @@ MAX_THUMBNAIL = 160  # Pixels of the longer side.
 
 _WIDTH, _HEIGHT = 480, 260  # A chart, in SVG's units.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 12, 38  # Margins with the numbers.
-_COLORS = ("#3b76c4", "#d9772b", "#3f9a55", "#b04a9a")
-
-STYLE = """
-:root { color-scheme: light dark; }
-body { font-family: sans-serif; max-width: 80rem; margin: 2rem auto; padding: 0 1rem; }
-th { text-align: left; padding-right: 1rem; font-weight: normal; opacity: .75; }
-figure { margin: 2rem 0; }
-img, svg { max-width: 100%; height: auto; }
-img { border: 1px solid #8884; }
-figcaption { margin-top: .4rem; line-height: 1.4; overflow-wrap: anywhere; }
-small { opacity: .75; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); gap: 1rem; }
-.grid figure { margin: 0; padding: .6rem; border: 1px solid #8884; border-radius: .4rem; }
-.grid img { display: block; margin: 0 auto; min-width: 4rem; border: 0; }
-.grid figcaption { font-size: .9rem; }
-"""
+_NUM_COLORS = 4  # In the style sheet.
 
 
 class GridPicture(NamedTuple):
@@ -76,9 +61,14 @@ def write_page(path: str | os.PathLike, title: str, *parts: str, policy: str = "
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f"{rule if policy else ''}"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{''.join(parts)}</body>\n</html>\n",
+        f"<title>{escape(title)}</title>\n<style>\n{style_sheet()}</style>\n</head>\n<body>\n"
+        f"<main>\n<h1>{escape(title)}</h1>\n{''.join(parts)}</main>\n</body>\n</html>\n",
     )
+
+
+def style_sheet() -> str:
+    """Returns the style of all pages: elements and a few classes, in light and dark."""
+    return pathlib.Path(__file__).with_name("pages.css").read_text(encoding="utf-8")
 
 
 def escape(text: object) -> str:
@@ -182,7 +172,7 @@ def line_chart(
     inner = np.array([_WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM])
     drawn, legend = [], []
     for number, (name, points) in enumerate(finite.items()):
-        color = _COLORS[number % len(_COLORS)]
+        color = f"var(--series-{number % _NUM_COLORS + 1})"
         places = (points - low) / spans * inner
         places = places * (1, -1) + (_LEFT, _HEIGHT - _BOTTOM)
         text = [f"{x:.1f},{y:.1f}" for x, y in places]
@@ -237,6 +227,7 @@ def shaded_table(names: Sequence[str], rows: Iterable[Sequence[int]], corner: st
         )
         lines.append(f"<tr><th>{escape(name)}</th>{cells}</tr>\n")
     return (
-        f'<div style="overflow-x:auto"><table><caption>{escape(corner)}</caption>\n'
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(corner)}">'
+        f"<table><caption>{escape(corner)}</caption>\n"
         f"{''.join(lines)}</table></div>\n"
     )
