@@ -83,7 +83,7 @@ class Classifier:
     @classmethod
     def of(
         cls,
-        model: Any,
+        model: object,
         description: Description,
         recipe: Mapping[str, Any] | None = None,
         folder: str | os.PathLike | None = None,
@@ -132,7 +132,7 @@ class Classifier:
         """Multi-label only: the probability above which an image has each label."""
         return self.description.labels.thresholds
 
-    def preprocess(self, images: Any) -> np.ndarray:
+    def preprocess(self, images: object) -> np.ndarray:
         """Returns the model's input for images, as evaluation and prediction compute it.
 
         Args:
@@ -147,7 +147,7 @@ class Classifier:
             images = [images]
         return np.asarray(self.preprocessing(images))
 
-    def predict(self, paths: Any, top: int = 5, batch_size: int = 32) -> list[Prediction]:
+    def predict(self, paths: object, top: int = 5, batch_size: int = 32) -> list[Prediction]:
         """Returns a `Prediction` for each image, in order.
 
         Args:

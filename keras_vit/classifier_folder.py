@@ -128,7 +128,7 @@ def save_classifier(
     class_names: Sequence[str],
     preprocessing: Preprocessing | None = None,
     *,
-    samples: Any = (),
+    samples: object = (),
     recipe: Mapping[str, Any] | None = None,
     history: Sequence[Mapping[str, Any]] = (),
     model_card: str = "",

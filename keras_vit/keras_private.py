@@ -169,7 +169,7 @@ def _takes_tensors(layer, inputs):
     return len(tensors) == len(inputs)
 
 
-def unscale_loss(loss: Any) -> Any:
+def unscale_loss(loss: object) -> Any:
     """Returns a replica's mean loss; Keras divides it by the number of replicas."""
     return unscale_loss_for_distribution(loss)
 
@@ -189,7 +189,7 @@ def without_gradient_summing(optimizer: keras.optimizers.Optimizer) -> Iterator[
         del inner._all_reduce_sum_gradients  # The method of its class is there again.
 
 
-def variable_index(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
+def variable_index(optimizer: keras.optimizers.Optimizer, variable: object) -> int:
     """Returns the index of a variable in the list that the optimizer was built with.
 
     The optimizer's slots are lists in the same order. `update_step` may get one replica's copy

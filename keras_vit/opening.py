@@ -44,7 +44,7 @@ def open_model(
     model: str | ViTConfig | BiTConfig | None = None,
     image_size: tuple[int | None, int | None] | None = None,
     num_heads: int | None = None,
-    gelu: Any = None,
+    gelu: object = None,
     normalization: str | None = None,
 ) -> OpenedModel:
     """Opens a model of any origin; builds nothing, and downloads nothing but a repository.

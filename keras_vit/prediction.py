@@ -77,7 +77,7 @@ def highest(scores: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-scores, kind="stable")[:count]
 
 
-def array_of(value: Any) -> np.ndarray:
+def array_of(value: object) -> np.ndarray:
     """Returns the array of a tensor or variable of Keras's backend; an array as it is."""
     if isinstance(value, np.ndarray):
         return value

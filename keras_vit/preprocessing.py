@@ -107,7 +107,7 @@ class Preprocessing:
         object.__setattr__(self, "value_range", values)
         object.__setattr__(self, "resize_size", self._checked_resize_size())
 
-    def __call__(self, images: Any) -> Any:
+    def __call__(self, images: object) -> Any:
         from keras_vit.runtimes import preprocess_images  # With TensorFlow.
 
         return preprocess_images(images, self)

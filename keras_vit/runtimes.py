@@ -57,6 +57,6 @@ def register_trainer() -> None:
     _module("trainer")
 
 
-def preprocess_images(images: Any, preprocessing: Any) -> Any:
+def preprocess_images(images: object, preprocessing: object) -> Any:
     """Returns images as a model's input; `keras_vit.Preprocessing` describes both."""
     return _module("images").preprocess_images(images, preprocessing)

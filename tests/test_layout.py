@@ -269,7 +269,7 @@ def test_the_picture_of_the_architecture_is_that_of_the_code():
 
 # The size of the house. These numbers only go down: a feature that comes in names the one that
 # leaves. Code lines are lines without docstrings, comments and blank ones.
-CODE_LINES, FILES, NUM_COMMANDS = 24_590, 187, 18
+CODE_LINES, FILES, NUM_COMMANDS = 24_577, 187, 18
 
 
 def code_lines(path):
@@ -304,7 +304,7 @@ def test_the_house_does_not_grow():
 # second number only goes down.
 BRANCHES, LINES, PARAMETERS, ASSERTS, CELL = 20, 60, 8, 6, 160
 NUM_OVER = {"branches": 0, "lines": 0, "parameters": 0, "asserts": 0, "table cells": 0}
-NUM_ANY = 178
+NUM_ANY = 130
 
 # Signatures that users call, with a parameter for each thing that a user may choose.
 CONTRACT = (

@@ -68,7 +68,7 @@ class ModelArguments:
     )
     facts: dict[str, Any] = unknown_facts()
 
-    def open(self, **options: Any) -> Any:
+    def open(self, **options: object) -> Any:
         """Returns the opened model, an `EvaluatedModel`.
 
         Args:

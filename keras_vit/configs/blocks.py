@@ -23,7 +23,7 @@ UNSEEN_BLOCK_FIELDS = ("gelu", "norm_epsilon", "num_heads", *UNSEEN_FEATURES)
 Config = TypeVar("Config")
 
 
-def check_choices(config: Any, **kinds: Any) -> None:
+def check_choices(config: object, **kinds: object) -> None:
     """Raises ValueError if a field is not one of the strings of its `Literal`."""
     for field, kind in kinds.items():
         known = get_args(kind)
@@ -33,7 +33,7 @@ def check_choices(config: Any, **kinds: Any) -> None:
             )
 
 
-def check_rules(config: Any, *rules: tuple[Any, str]) -> None:
+def check_rules(config: object, *rules: tuple[Any, str]) -> None:
     """Raises ValueError with the first rule that does not hold.
 
     Args:
@@ -45,7 +45,7 @@ def check_rules(config: Any, *rules: tuple[Any, str]) -> None:
             raise ValueError(f"{rule}. Received: {config}")
 
 
-def part_of(kind: type[Config], whole: Any, **others: Any) -> Config:
+def part_of(kind: type[Config], whole: object, **others: object) -> Config:
     """Returns the config of a part, from the fields of the same names in the config of a whole.
 
     Args:

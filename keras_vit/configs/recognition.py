@@ -32,7 +32,7 @@ _CONFIG_TYPES = {
 }
 
 
-def config_of(model: Any) -> ViTConfig | BiTConfig:
+def config_of(model: object) -> ViTConfig | BiTConfig:
     """Returns the config of a model of `keras_vit.build`, which its layer "description" holds.
 
     So a model has it that was saved, cloned or cut out of another one, with that layer in it.

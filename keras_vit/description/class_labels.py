@@ -169,7 +169,7 @@ def check_label_names(class_names: Sequence[str]) -> None:
         )
 
 
-def task_of_activation(activation: Any, otherwise: str = MULTICLASS) -> str:
+def task_of_activation(activation: object, otherwise: str = MULTICLASS) -> str:
     """Returns the task that the activation of a last layer shows, by its name or function."""
     name = getattr(activation, "__name__", activation)
     return next((task for task in TASKS if ACTIVATIONS[task] == name), otherwise)

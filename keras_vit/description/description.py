@@ -387,7 +387,7 @@ def has_layers_in_front(model: Any) -> bool:
     return layer is not None and all(layer.input is not images for images in model.inputs)
 
 
-def abstains(model: Any) -> bool:
+def abstains(model: object) -> bool:
     """Returns whether a Keras model's last output is "unknown", by its layer `UnknownClass`."""
     return bool(_layers_of_unknown(model))
 
@@ -397,7 +397,7 @@ def _layers_of_unknown(model):
     return [layer for layer in layers if getattr(layer, "is_of_unknown", False)]
 
 
-def set_description(model: Any, description: Description) -> None:
+def set_description(model: object, description: Description) -> None:
     """Makes a model of this package hold a description; others have no place for one.
 
     Whether it answers with "unknown" is left out: its layers show it. Behind other layers it keeps
@@ -415,7 +415,7 @@ def set_description(model: Any, description: Description) -> None:
         layer.content = dataclasses.replace(description, labels=labels).to_json()
 
 
-def description_for(model: Any, known: Description) -> Description:
+def description_for(model: object, known: Description) -> Description:
     """Returns the description of a model with some weights, perhaps of another size or head.
 
     Args:
@@ -462,7 +462,7 @@ def completed(description: Description, held: Description) -> Description:
     )
 
 
-def description_layer(model: Any) -> Any:
+def description_layer(model: object) -> Any:
     """Returns the layer that holds the description of a model, or None."""
     for layer in getattr(model, "layers", ()):
         if layer.name == LAYER and hasattr(layer, "content"):

@@ -6,7 +6,6 @@ import json
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from keras_vit.description import Description, description_text
 from keras_vit.description.class_labels import ACTIVATIONS, MULTILABEL, UNKNOWN
@@ -136,7 +135,7 @@ def hub_licence(licence: str) -> dict[str, str]:
     return {"license": "other", "license_name": licence}
 
 
-def licence_name(value: Any) -> str | None:
+def licence_name(value: object) -> str | None:
     """Returns the name of a licence in a file; None if it is none, such as a long text."""
     return value if isinstance(value, str) and _NAME.fullmatch(value) else None
 

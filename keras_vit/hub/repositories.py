@@ -88,7 +88,7 @@ class RepositoryError(OSError):
     """Why a repository cannot be read or written, in one line."""
 
 
-def repository_folder(name: Any) -> pathlib.Path | None:
+def repository_folder(name: object) -> pathlib.Path | None:
     """Returns the folder with the files of a repository, which is downloaded; None for others.
 
     Args:
@@ -112,7 +112,7 @@ def classifier_folder(folder_or_name: str | os.PathLike) -> pathlib.Path:
     return repository_folder(folder_or_name) or released_folder(folder_or_name)
 
 
-def fixed_name(name: Any) -> str | None:
+def fixed_name(name: object) -> str | None:
     """Returns the name of a repository with its commit; arguments as for `repository_folder`.
 
     A process resolves a branch once, so that all it does is with the same files.
@@ -121,7 +121,7 @@ def fixed_name(name: Any) -> str | None:
     return None if repository is None else _with_commit(repository, folder)
 
 
-def cached_name(name: Any) -> str | None:
+def cached_name(name: object) -> str | None:
     """Returns `fixed_name` of a repository that is whole in the cache, else None; asks no server.
 
     A branch is its newest cached commit.

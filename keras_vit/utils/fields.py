@@ -277,7 +277,7 @@ def check_used(settings: DataclassInstance, given: Iterable[str]) -> None:
 
 
 def given_fields(
-    settings_type: Any,
+    settings_type: object,
     arguments: argparse.Namespace,
     only: Collection[str] | None = None,
     without: Collection[str] = (),

@@ -19,7 +19,7 @@ class ProgressBar(tqdm):
 
     monitor_interval = 0  # No thread: every update looks at the time.
 
-    def __init__(self, *args: Any, **options: Any):
+    def __init__(self, *args: object, **options: object):
         self.is_first_update = True
         super().__init__(*args, **options)
 

@@ -235,7 +235,7 @@ class KeySeeds(keras.random.SeedGenerator):
         return tf.random.experimental.stateless_fold_in(self.key, self.drawn)
 
 
-def apply_layers(layers: Sequence[keras.layers.Layer], inputs: Any, key: tf.Tensor) -> Any:
+def apply_layers(layers: Sequence[keras.layers.Layer], inputs: object, key: tf.Tensor) -> Any:
     """Applies Keras's layers, whose random operations depend on a key alone.
 
     Args:

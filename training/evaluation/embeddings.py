@@ -24,7 +24,7 @@ _ROWS, _SIMILARITIES = 1024, 2**26
 
 
 def embed(
-    model: EvaluatedModel, files: Sequence[str], **options: Any
+    model: EvaluatedModel, files: Sequence[str], **options: object
 ) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Returns the features of image files, and `(file, reason)` of those that cannot be read.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -36,7 +35,7 @@ class Distillation(keras.losses.Loss):
         **kwargs: Passed to `keras.losses.Loss`.
     """
 
-    def __init__(self, kind: str = "soft", temperature: float = 3.0, **kwargs: Any):
+    def __init__(self, kind: str = "soft", temperature: float = 3.0, **kwargs: object):
         super().__init__(**{"name": "distillation", **kwargs})
         self.kind = kind
         self.temperature = temperature
@@ -88,7 +87,7 @@ class DistillationTrainer(Trainer):
         distillation: str = "soft",
         distillation_weight: float = 0.5,
         temperature: float = 3.0,
-        **kwargs: Any,
+        **kwargs: object,
     ):
         super().__init__(model, **kwargs)
         is_known = distillation in DISTILLATIONS and temperature > 0

@@ -45,7 +45,7 @@ from .settle import Outcome, Settled
 
 
 def finetune(
-    data: Data, output: str | os.PathLike, settings: FineTuning | None = None, **options: Any
+    data: Data, output: str | os.PathLike, settings: FineTuning | None = None, **options: object
 ) -> Finished:
     """Fine-tunes a model on a data set and writes a classifier's folder; paper, section 3.2.
 
@@ -84,7 +84,7 @@ def finetune(
 
 
 def pretrain(
-    data: Data, output: str | os.PathLike, settings: PreTraining | None = None, **options: Any
+    data: Data, output: str | os.PathLike, settings: PreTraining | None = None, **options: object
 ) -> Finished:
     """Trains a model from random weights and writes a classifier's folder; paper, Table 3.
 
@@ -109,7 +109,7 @@ def pretrain(
 
 
 def pretrain_masked_patches(
-    data: Data, output: str | os.PathLike, settings: MaskedPatches | None = None, **options: Any
+    data: Data, output: str | os.PathLike, settings: MaskedPatches | None = None, **options: object
 ) -> Finished:
     """Trains a Vision Transformer without labels to predict what hidden patches show.
 

@@ -221,7 +221,7 @@ def extend(
 
 
 def by_record(
-    spec: DataSpec, record: SplitRecord, validation: Callable[[int], float], **how: Any
+    spec: DataSpec, record: SplitRecord, validation: Callable[[int], float], **how: object
 ) -> Source | None:
     """Returns the images of data as a run split them; None for images that are not of the run.
 

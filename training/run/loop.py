@@ -136,7 +136,7 @@ def make_trainer(
     *,
     loss: keras.losses.Loss | None = None,
     metric: str | keras.metrics.Metric = "accuracy",
-    **options: Any,
+    **options: object,
 ) -> T:
     """Returns a compiled trainer that takes the recipe's steps.
 

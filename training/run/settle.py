@@ -197,7 +197,7 @@ class Settled:
         }
 
     def evaluate(
-        self, model: Any, examples: Examples, labels: Labels | None = None, **options: Any
+        self, model: object, examples: Examples, labels: Labels | None = None, **options: object
     ) -> Any:
         """Returns the report of a model on images of the run's data, by their task.
 

@@ -90,7 +90,7 @@ def sweep(
     seeds: Sequence[int] = recipes.SWEEP_SEEDS,
     command: str = "",
     log: Callable[[str], object] = print,
-    **data_options: Any,
+    **data_options: object,
 ) -> SweepResult:
     """Finds the learning rate on a development split, then trains on all with several seeds.
 

@@ -350,7 +350,7 @@ class DeclaredSettings:
         check_fields(self)
 
 
-def stored_layers(layers: Any) -> tuple[str | dict[str, Any], ...]:
+def stored_layers(layers: object) -> tuple[str | dict[str, Any], ...]:
     """Returns Keras layers as JSON can hold them: a name as it is, an object as its config.
 
     Args:

@@ -67,7 +67,7 @@ def replicas_of(distribution: keras.distribution.DataParallel) -> int:
     return distribution.num_model_replicas
 
 
-def worker_of(distribution: Any) -> tuple[int, int]:
+def worker_of(distribution: object) -> tuple[int, int]:
     """Returns the number of this process, from 0, and how many processes there are."""
     return jax.process_index(), jax.process_count()
 

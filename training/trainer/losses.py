@@ -18,7 +18,7 @@ class LogitsLoss(keras.losses.Loss):
         **kwargs: Passed to `keras.losses.Loss`.
     """
 
-    def __init__(self, class_weights: Sequence[float] | None = None, **kwargs: Any):
+    def __init__(self, class_weights: Sequence[float] | None = None, **kwargs: object):
         super().__init__(**kwargs)
         self.class_weights = None if class_weights is None else list(class_weights)
 

@@ -161,7 +161,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         weight_decay_names: Sequence[str] = ("*kernel",),
         global_clipnorm: float | None = None,
         layer_decay: float = 1.0,
-        **kwargs: Any,
+        **kwargs: object,
     ):
         if isinstance(learning_rate, int):
             learning_rate = float(learning_rate)

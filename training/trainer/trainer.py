@@ -103,7 +103,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         averaging: float | None = None,
         skip_nonfinite_steps: int = 0,
         seed: int = 0,
-        **kwargs: Any,
+        **kwargs: object,
     ):
         backend = keras.backend.backend()
         if backend not in ("tensorflow", "jax"):

@@ -44,7 +44,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
 
 
-def check_sizes(shapes: Mapping[str, Any], path: pathlib.Path, **stated: Any) -> None:
+def check_sizes(shapes: Mapping[str, Any], path: pathlib.Path, **stated: object) -> None:
     """Raises ValueError if sizes that a config states are not the arrays'.
 
     Args:
