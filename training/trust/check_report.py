@@ -40,7 +40,9 @@ PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}  # Shares of the written 
 
 _COLUMNS = ("kind", "image", "label", "finding", "value", "proposed", "other")
 _MAX_SHOWN = 2000  # Findings on the page, with up to seven pictures each; all are in the table.
-_SIDE, _QUALITY = 96, 80  # Small pictures, as there are many.
+_SIDES = (96, 480)  # Pixels of the longer side of a picture: the fewer pictures, the larger.
+_PIXELS = 16e6  # Of all pictures together, where the smallest side allows it: some 5 MB.
+_QUALITY = 80
 
 
 class Finding(NamedTuple):
@@ -288,13 +290,18 @@ def write_findings(
     """
     identity = json.dumps([[name, label] for name, label, _ in images.values()])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    side = int(np.clip(np.sqrt(_PIXELS / max(len(images), 1)), *_SIDES))
     content = {
         # Decisions are stored for these images and labels: not for others at the same place.
         "key": f"keras-vit check {digest}",
         "classes": list(class_names),
         "images": {
-            number: {"path": name, "src": data_address(thumbnail(encoded, _SIDE, _QUALITY), "jpeg")}
-            for number, (name, _, encoded) in images.items()
+            number: {
+                "path": name,
+                "label": label,
+                "src": data_address(thumbnail(encoded, side, _QUALITY), "jpeg"),
+            }
+            for number, (name, label, encoded) in images.items()
         },
         "findings": [
             {

@@ -1,14 +1,25 @@
-// The list of findings: only the rows in sight are in the page.
+// The list of findings; a row gets its content when it comes near the view.
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
-const MARGIN = 3; // Rows above and below those in sight.
+
+// What a kind of copies means, and how two photos are copies: by the names in the table of findings.
+const COPIES = {
+  leaks: ["Copies in different parts of the data", "A test on one of them would measure what the model knows by heart."],
+  conflicts: ["Copies with different labels", "At least one of the labels is wrong."],
+  copies: ["Copies", "Together they count twice."],
+};
+const HOW = {
+  exact: "All pixels of both are equal.",
+  near: "One is the other, cropped, resized, mirrored, brightened or compressed again.",
+  alike: "They look like one scene or one burst.",
+};
 
 const kinds = [...new Set(data.findings.map((finding) => finding.kind))];
-let decisions = stored();
-let kind = kinds[0];
-let shown = [];
+const decisions = stored();
+const past = Object.keys(decisions).map((id) => [id]); // For undo: ids, each with its decision before.
+const other = $("choice").content.firstElementChild;
+let shown = []; // The findings of the chosen kind.
 let current = 0;
-const rows = new Map(); // By the place in the list.
 
 function stored() {
   try {
@@ -21,139 +32,187 @@ function stored() {
 function store() {
   try {
     localStorage.setItem(data.key, JSON.stringify(decisions));
+    return true;
   } catch {
-    $("status").textContent = "This browser does not store decisions: save the files before you close the page.";
+    return false;
   }
 }
 
-function element(name, text = "", className = "") {
+function element(name, content = "", className = "") {
   const made = document.createElement(name);
-  made.textContent = text;
+  made.append(...[content].flat());
   if (className) made.className = className;
   return made;
 }
 
-function picture(number) {
-  const image = document.createElement("img");
+// A button with its key; `aria-keyshortcuts` tells screen readers.
+function buttonOf(text, key, action) {
+  const button = element("button", [`${text} `, element("kbd", key)]);
+  button.setAttribute("aria-keyshortcuts", key);
+  button.onclick = action;
+  return button;
+}
+
+function imageOf(number) {
+  const image = element("img");
   image.src = data.images[number].src;
-  image.alt = image.title = data.images[number].path;
+  image.alt = `${data.images[number].label}: ${data.images[number].path}`;
   return image;
+}
+
+function pictureOf(number, beside = []) {
+  const button = element("button", imageOf(number), "picture");
+  button.title = "Enlarge";
+  button.onclick = () => enlarge([...beside, number]);
+  return button;
+}
+
+function enlarge(numbers) {
+  const figures = numbers.map((number) => {
+    const { label, path } = data.images[number];
+    return element("figure", [imageOf(number), element("figcaption", [element("b", `Labelled ${label}`), element("br"), path])]);
+  });
+  $("large").firstElementChild.replaceChildren(...figures);
+  if (!$("large").open) $("large").showModal();
+}
+
+// Returns a heading and a sentence.
+function wordsOf({ kind, image, title, detail, to }) {
+  const { label } = data.images[image];
+  if (kind === "wrong labels") {
+    return [`Labelled ${label}. Is it ${to}?`, `A model that was fitted without this photo takes it for ${to}: the label is ${detail}.`];
+  }
+  if (kind === "shortcuts") {
+    return [title, `The class can be read from it without the object, so a model may learn it instead (${detail}).`];
+  }
+  const [heading, meaning] = COPIES[kind];
+  return [`${heading}: ${detail}`, `${HOW[title] ?? title} ${meaning}`];
 }
 
 function textOf(decision) {
   if (!decision) return "";
-  return decision.action === "relabel" ? `relabel: ${decision.to}` : decision.action;
+  return decision.action === "relabel" ? `relabelled as ${decision.to}` : { keep: "kept", drop: "dropped" }[decision.action];
 }
 
-function makeRow(place) {
+function fill(place) {
+  const row = $("list").children[place];
+  if (row.childElementCount) return;
   const finding = shown[place];
-  const image = data.images[finding.image];
-  const row = element("div", "", "row");
-  row.setAttribute("role", "listitem");
-  row.style.top = `${place * rowHeight()}px`;
-  const main = picture(finding.image);
-  main.className = "main";
-  const text = element("div", "", "text");
-  text.append(element("b", finding.title), element("span", finding.detail), element("small", image.path));
-  const near = element("div", "", "near");
-  for (const [caption, numbers] of finding.near) {
-    const group = element("div");
-    const pictures = element("div");
-    pictures.append(...numbers.map(picture));
-    group.append(pictures, element("small", caption));
-    near.append(group);
-  }
-  const buttons = element("div", "", "buttons");
-  for (const [action, name] of actionsOf(finding)) {
-    const button = element("button", name);
-    button.onclick = () => { select(place); decide(action); };
-    buttons.append(button);
-  }
-  buttons.append(element("output", textOf(decisions[finding.id])));
-  row.append(main, text, near, buttons);
-  row.onclick = () => select(place);
-  return row;
+  const near = finding.near.map(([caption, numbers]) => {
+    let text = caption;
+    if (finding.kind === "wrong labels") text = `nearest labelled ${caption}`;
+    if (finding.other !== null) text = `${caption}, labelled ${data.images[finding.other].label}`;
+    return element("div", [element("small", text), element("div", numbers.map((number) => pictureOf(number, [finding.image])))]);
+  });
+  const isPair = finding.near.length === 1 && finding.near[0][1].length === 1;
+  const pictures = element("div", [pictureOf(finding.image), element("div", near, "near")], isPair ? "pictures pair" : "pictures");
+  const [heading, sentence] = wordsOf(finding);
+  const buttons = element("div", actionsOf(finding).map(([action, text]) => {
+    const button = buttonOf(text, action[0], () => { select(place); decide(action); });
+    button.dataset.action = action;
+    return button;
+  }), "controls");
+  buttons.append(element("output", "", "done"));
+  row.append(pictures, element("div", [element("h3", heading), element("p", sentence), element("small", data.images[finding.image].path), buttons]));
+  mark(place);
 }
 
 function actionsOf(finding) {
   if (!finding.decide) return [];
-  const relabel = finding.to ? [["relabel", `relabel: ${finding.to} (r)`]] : [];
-  return [["keep", "keep (k)"], ...relabel, ["drop", "drop (d)"]];
+  const relabel = finding.to ? [["relabel", `Relabel as ${finding.to}`]] : [];
+  return [["keep", "Keep"], ...relabel, ["drop", "Drop"]];
 }
 
-// The height of all rows is the same, so that the place in the list gives the place on the page.
-function rowHeight() {
-  return parseFloat(getComputedStyle($("list")).getPropertyValue("--row"));
-}
-
-function draw() {
-  const list = $("list");
-  const height = rowHeight();
-  const first = Math.max(0, Math.floor(list.scrollTop / height) - MARGIN);
-  const last = Math.min(shown.length, Math.ceil((list.scrollTop + list.clientHeight) / height) + MARGIN);
-  for (const [place, row] of rows) {
-    if (place < first || place >= last) {
-      row.remove();
-      rows.delete(place);
-    }
+// Shows the decision on a row.
+function mark(place) {
+  const decision = decisions[shown[place].id];
+  const row = $("list").children[place];
+  for (const button of row.querySelectorAll("[data-action]")) {
+    const isProposed = decision?.action !== "relabel" || decision.to === shown[place].to;
+    button.setAttribute("aria-pressed", button.dataset.action === decision?.action && isProposed);
   }
-  for (let place = first; place < last; place += 1) {
-    if (!rows.has(place)) {
-      rows.set(place, makeRow(place));
-      $("space").append(rows.get(place));
-    }
-    rows.get(place).toggleAttribute("aria-current", place === current);
-  }
+  const output = row.querySelector("output");
+  if (output) output.textContent = textOf(decision);
 }
 
-function redraw() {
-  rows.forEach((row) => row.remove());
-  rows.clear();
-  $("space").style.height = `${shown.length * rowHeight()}px`;
-  draw();
-}
-
-function select(place) {
+function select(place, focus = true) {
+  const list = $("list").children;
+  list[current]?.removeAttribute("aria-current");
   current = Math.min(Math.max(place, 0), shown.length - 1);
-  const list = $("list");
-  const height = rowHeight();
-  if (current * height < list.scrollTop) list.scrollTop = current * height;
-  const bottom = (current + 1) * height - list.clientHeight;
-  if (bottom > list.scrollTop) list.scrollTop = bottom;
-  draw();
-  report();
+  const row = list[current];
+  fill(current);
+  row.setAttribute("aria-current", "true");
+  if (shown[current].to) row.querySelector("output").before(other);
+  else other.remove();
+  if (focus) {
+    row.focus({ preventScroll: true });
+    row.scrollIntoView({ behavior: "instant", block: "nearest" });
+  }
 }
 
-function report() {
-  const finding = shown[current];
-  const decided = shown.filter(({ id }) => decisions[id]).length;
-  $("status").textContent = finding
-    ? `${current + 1} of ${shown.length}, ${decided} decided. ${textOf(decisions[finding.id])}`
-    : "";
-  $("other").disabled = !finding?.to;
+function report(isStored = true) {
+  const judged = shown.filter(({ id }) => decisions[id]).length;
+  const unsaved = isStored ? "" : ". This browser stores no decisions: save the files before you close the page";
+  $("status").textContent = `${judged} of ${shown.length} judged${unsaved}`;
+  $("bar").max = shown.length;
+  $("bar").value = judged;
+  $("undo").disabled = past.length === 0;
   const files = outputs();
   $("labels").disabled = files.labels.length === 0;
   $("exclude").disabled = files.exclude.length === 0;
 }
 
-function decide(action, to = shown[current]?.to) {
+function decide(action, to = shown[current].to) {
   const finding = shown[current];
-  if (!finding?.decide || (action === "relabel" && !to)) return;
-  if (action) decisions[finding.id] = action === "relabel" ? { action, to } : { action };
-  else delete decisions[finding.id];
-  store();
-  rows.get(current)?.remove();
-  rows.delete(current);
-  select(action ? current + 1 : current);
+  if (!finding.decide || (action === "relabel" && !to)) return;
+  past.push([finding.id, decisions[finding.id]]);
+  decisions[finding.id] = action === "relabel" ? { action, to } : { action };
+  mark(current);
+  report(store());
+  select(current + 1);
 }
 
-function show(chosen) {
-  kind = chosen;
+// Takes back the last decision, and goes to its row.
+function undo() {
+  if (!past.length) return;
+  const [id, before] = past.pop();
+  if (before) decisions[id] = before;
+  else delete decisions[id];
+  const isStored = store();
+  const finding = data.findings.find((one) => one.id === id);
+  if (finding && finding.kind !== shown[current].kind) show(finding.kind);
+  const place = shown.indexOf(finding);
+  if (place >= 0) {
+    fill(place);
+    mark(place);
+    select(place);
+  }
+  report(isStored);
+}
+
+const nearView = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting || !target.isConnected) continue;
+    nearView.unobserve(target);
+    fill([...$("list").children].indexOf(target));
+  }
+}, { rootMargin: "100%" });
+
+function show(kind) {
   shown = data.findings.filter((finding) => finding.kind === kind);
   for (const button of $("kinds").children) button.setAttribute("aria-pressed", button.dataset.kind === kind);
-  $("list").scrollTop = 0;
-  current = 0;
-  redraw();
+  nearView.disconnect();
+  $("list").replaceChildren(...shown.map((_, place) => {
+    const row = element("li", "", "finding panel");
+    row.tabIndex = -1;
+    row.setAttribute("aria-label", `${place + 1} of ${shown.length}`);
+    // Tabs and clicks choose the row that they are in.
+    row.onfocus = row.onclick = () => { if (place !== current) select(place, false); };
+    row.addEventListener("focusin", row.onfocus);
+    nearView.observe(row);
+    return row;
+  }));
+  select(0, false);
   report();
 }
 
@@ -192,6 +251,7 @@ $("labels").onclick = () => {
   save("labels.csv", [["path", "label"], ...rows].map((row) => row.map(cell).join(",")));
 };
 $("exclude").onclick = () => save("exclude.txt", outputs().exclude);
+$("undo").onclick = undo;
 
 for (const name of kinds) {
   const count = data.findings.filter((finding) => finding.kind === name).length;
@@ -200,11 +260,11 @@ for (const name of kinds) {
   button.onclick = () => show(name);
   $("kinds").append(button);
 }
-$("other").append(element("option", "another class"), ...data.classes.map((name) => element("option", name)));
-$("other").onchange = () => {
-  if ($("other").selectedIndex > 0) decide("relabel", $("other").value);
-  $("other").selectedIndex = 0;
-  $("list").focus();
+other.append(element("option", "Another class…"), ...data.classes.map((name) => element("option", name)));
+other.onchange = () => {
+  const place = other.selectedIndex;
+  other.selectedIndex = 0;
+  if (place > 0) decide("relabel", data.classes[place - 1]);
 };
 
 const keys = {
@@ -215,23 +275,21 @@ const keys = {
   k: () => decide("keep"),
   r: () => decide("relabel"),
   d: () => decide("drop"),
-  u: () => decide(null),
+  u: undo,
 };
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
-  const action = keys[event.key];
-  if (!action) return;
-  event.preventDefault();
-  action();
+  if (event.key === "e") {
+    const { image, other: copy } = shown[current];
+    enlarge(copy === null ? [image] : [image, copy]);
+  } else if (keys[event.key]) {
+    event.preventDefault();
+    $("large").close();
+    keys[event.key]();
+  }
 });
+$("large").onclick = (event) => { if (event.target === $("large")) $("large").close(); };
 
-let waiting = false;
-$("list").onscroll = () => {
-  if (waiting) return;
-  waiting = true;
-  requestAnimationFrame(() => { waiting = false; draw(); });
-};
-addEventListener("resize", redraw);
 document.querySelector("details").open = innerHeight > 600 && innerWidth > 700;
 if (kinds.length) show(kinds[0]);
 else $("tools").textContent = "Nothing was found.";

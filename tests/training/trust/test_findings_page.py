@@ -5,6 +5,7 @@ import io
 
 import numpy as np
 import pytest
+from page_flaws import flaws_of
 
 from keras_vit.training.trust.check_report import Finding, write_findings
 from makers import encode, smooth_picture
@@ -84,17 +85,79 @@ def test_decisions_are_still_there_when_the_page_is_opened_again(page):
     press(page, "d", "r")
     page.reload()
     page.wait_for_selector("body[data-state=ready]")
-    assert page.inner_text("#status").startswith("1 of 6, 2 decided. drop")
-    press(page, "u")
-    assert "1 decided" in page.inner_text("#status")
+    assert page.inner_text("#status") == "2 of 6 judged"
+    assert page.inner_text(".finding:nth-child(1) output") == "dropped"
     assert page.inner_text("h1") == "Check <of> photos"
-    assert "<b>dog</b>/00002.jpg" in page.inner_text(".row:nth-child(3)")  # Names are text.
+    assert "<b>dog</b>/00002.jpg" in page.inner_text(".finding:nth-child(3)")  # Names are text.
 
 
-def test_another_class_can_be_chosen_and_lists_are_separate(page):
+def test_undo_takes_back_the_last_decision(page):
+    press(page, "d", "k", "ArrowUp", "r", "u")
+    assert page.inner_text("#status") == "2 of 6 judged"
+    assert page.inner_text(".finding[aria-current] output") == "kept"
+    press(page, "u", "u", "u")
+    assert page.inner_text("#status") == "0 of 6 judged"
+
+
+def test_undo_goes_to_the_list_of_its_finding(page):
+    press(page, "d")
+    page.click("button[data-kind=copies]")
+    page.click("#undo")
+    assert page.get_attribute("button[data-kind='wrong labels']", "aria-pressed") == "true"
+    assert page.inner_text("#status") == "0 of 6 judged"
+
+
+def test_another_class_can_be_chosen(page):
     page.select_option("#other", CLASSES[2])
     assert list(csv.reader(io.StringIO(saved(page, "#labels"))))[1][1] == CLASSES[2]
+
+
+def test_a_copy_has_no_other_label(page):
     page.click("button[data-kind=copies]")
-    assert page.inner_text("#status").startswith("1 of 1, 0 decided")
-    press(page, "r")  # A copy has no other label.
-    assert "0 decided" in page.inner_text("#status")
+    press(page, "r")
+    assert page.inner_text("#status") == "0 of 1 judged"
+    assert page.locator("#other").count() == 0
+
+
+def test_a_finding_has_its_reason_in_words(page):
+    first = page.inner_text(".finding:nth-child(1)")
+    assert 'Labelled ant & bee. Is it cat, "big"?' in first
+    assert "the label is wrong with probability 80%." in first
+    page.click("button[data-kind=copies]")
+    assert "All pixels of both are equal." in page.inner_text(".finding")
+
+
+def test_a_click_enlarges_a_photo_and_a_key_closes_it_again(page):
+    page.click(".near .picture >> nth=0")
+    assert page.locator("#large img").count() == 2  # Beside the photo that is judged.
+    press(page, "Escape", "e")
+    assert page.inner_text("#large figcaption").startswith("Labelled ant & bee")
+    press(page, "k")
+    assert page.is_hidden("#large")
+    assert page.inner_text("#status") == "1 of 6 judged"
+
+
+def test_neighbours_are_beside_the_photo(page):
+    photo = page.locator(".picture").nth(0).bounding_box()
+    for near in page.locator(".finding:nth-child(1) .near .picture").all():
+        box = near.bounding_box()
+        assert box["x"] > photo["x"] + photo["width"]
+        assert box["y"] < photo["y"] + 2 * photo["height"]
+
+
+def test_rows_far_down_are_filled_when_they_are_chosen(chromium, tmp_path):
+    for page in opened(chromium, write(tmp_path / "check.html", 100)):
+        press(page, *("d",) * 50)
+        assert page.inner_text("#status") == "50 of 100 judged"
+        assert "00050.jpg" in page.inner_text(".finding[aria-current]")
+        assert page.locator(".finding[aria-current]").bounding_box()["y"] < 800
+        assert page.locator(".finding:empty").count() > 20
+
+
+@pytest.mark.parametrize("kind", ["wrong labels", "copies"])
+def test_the_page_has_no_flaws_for_people(chromium, tmp_path, kind):
+    def judge(page):
+        press(page, "k", "r", "d")
+        page.click(f"button[data-kind='{kind}']")
+
+    assert flaws_of(chromium, write(tmp_path / "check.html").as_uri(), judge) == []
