@@ -108,7 +108,8 @@ def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
 
     count = len(images)
     if keras.backend.backend() != "tensorflow":
-        images = np.asarray(images)  # Other backends take no tensors of tf.data.
+        if not hasattr(images, "sharding"):  # One of JAX may lie on the GPU already.
+            images = np.asarray(images)  # Other backends take no tensors of tf.data.
         if rows > count and keras.backend.backend() == "jax":
             images = np.concatenate([images, np.repeat(images[-1:], rows - count, axis=0)])
     is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()

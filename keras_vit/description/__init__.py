@@ -18,5 +18,6 @@ from keras_vit.description.description import (
     description_text as description_text,
     has_layers_in_front as has_layers_in_front,
     held_description as held_description,
+    input_dtype as input_dtype,
     set_description as set_description,
 )

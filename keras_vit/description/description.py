@@ -387,6 +387,14 @@ def has_layers_in_front(model: Any) -> bool:
     return layer is not None and all(layer.input is not images for images in model.inputs)
 
 
+def input_dtype(model: object) -> str:
+    """Returns the type to which a model casts its images before it computes with them."""
+    layer = description_layer(model)
+    if layer is None or has_layers_in_front(model):
+        return "float32"
+    return layer.compute_dtype
+
+
 def abstains(model: object) -> bool:
     """Returns whether a Keras model's last output is "unknown", by its layer `UnknownClass`."""
     return bool(_layers_of_unknown(model))

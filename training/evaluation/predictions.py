@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier
-from keras_vit.description import Description
+from keras_vit.description import Description, input_dtype
 from keras_vit.description.recipe import Recipe
 from keras_vit.prediction import array_of, predict_batch
 from keras_vit.preprocessing import Preprocessing
@@ -20,6 +20,7 @@ from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.trainer.data_adapter import ahead
 from keras_vit.utils.fields import required
 from keras_vit.utils.progress import progress_bar
 
@@ -61,7 +62,7 @@ def predictions(
     """
     done, largest = 0, 0
     with progress_bar(count, progress or "", disable=not progress) as bar:
-        for images, *labels in batches:
+        for images, *labels in ahead(batches, input_dtype(model)):
             largest = max(largest, len(images))
             outputs = predict_batch(model, images, rows=largest)
             if not np.isfinite(outputs).all():

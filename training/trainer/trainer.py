@@ -200,6 +200,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             )
         data = StepAdapter(
             self.accumulation_steps,
+            self.compute_dtype,
             x=x,
             y=y,
             sample_weight=sample_weight,
@@ -227,6 +228,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(validation_data)
             validation_data = StepAdapter(
                 1,
+                self.compute_dtype,
                 x=x,
                 y=y,
                 sample_weight=sample_weight,
@@ -283,6 +285,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         if not isinstance(x, StepAdapter):  # `fit` has made one of its validation data.
             x = StepAdapter(
                 1,
+                self.compute_dtype,
                 x=x,
                 y=y,
                 sample_weight=sample_weight,
@@ -306,7 +309,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         Returns:
             Arrays of the model's outputs, in order.
         """
-        data = StepAdapter(1, x=x, batch_size=batch_size, steps_per_epoch=steps)
+        data = StepAdapter(1, self.compute_dtype, x=x, batch_size=batch_size, steps_per_epoch=steps)
         with self._on_its_devices():
             return super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
 

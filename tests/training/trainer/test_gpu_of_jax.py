@@ -10,6 +10,7 @@ import makers
 from keras_vit.layers import fused_attention
 from keras_vit.layers.encoder_block import ACTIVATIONS
 from keras_vit.training import SGD, NonFiniteError, Trainer
+from keras_vit.training.trainer import data_adapter
 
 pytestmark = [
     pytest.mark.any_backend,
@@ -62,6 +63,68 @@ def test_two_devices_get_the_same_batches(gpu):
     others, expected = trained()
     np.testing.assert_allclose(losses, others, rtol=1e-5)
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """The types and the number of the arrays that went to the device."""
+    import jax
+
+    types = []
+    put = jax.device_put
+    monkeypatch.setattr(jax, "device_put", lambda x, *to: types.append(str(x.dtype)) or put(x, *to))
+    return types
+
+
+def test_half_precision_crosses_the_bus_and_gives_the_same_numbers(half, monkeypatch, sent):
+    expected = trained()
+    assert "bfloat16" not in sent
+    monkeypatch.setattr(data_adapter, "compute_capability", lambda: 9.0)
+    assert str(trained()) == str(expected)
+    assert "bfloat16" in sent
+
+
+def test_full_precision_crosses_the_bus_as_it_is(gpu, sent):
+    trained()
+    assert set(sent) <= {"float32", "int32", "int64", "uint8", "uint32"}
+
+
+def test_two_batches_are_on_their_way_while_one_computes(gpu):
+    read = []
+
+    def batches():
+        for number in range(5):
+            read.append(number)
+            yield (np.full((1, 2), number, "float32"),)
+
+    received = data_adapter.ahead(batches(), "float32")
+    next(received)
+    assert read == [0, 1, 2]
+    assert [int(images[0, 0]) for images in received] == [1, 2, 3, 4]
+
+
+def test_predictions_are_sent_in_the_type_of_the_model(half, monkeypatch, sent):
+    from keras_vit.training.evaluation.predictions import predictions
+
+    model, (images, labels) = trainer().model, data()
+    batches = [(images[:5], labels[:5]), (images[5:9], labels[5:9])]
+    expected = [outputs for outputs, _ in predictions(model, batches, 9)]
+    monkeypatch.setattr(data_adapter, "compute_capability", lambda: 9.0)
+    del sent[:]
+    outputs = [outputs for outputs, _ in predictions(model, batches, 9)]
+    np.testing.assert_array_equal(np.concatenate(outputs), np.concatenate(expected))
+    assert sent[:2] == ["bfloat16"] * 2
+
+
+def test_images_of_layers_in_front_stay_as_they_are(half):
+    import keras_vit
+    from keras_vit.description import input_dtype
+
+    model = keras_vit.build(makers.tiny_config(), classes=3, input_shape=(8, 8, 3))
+    assert input_dtype(model) == "bfloat16"
+    images = keras.Input((8, 8, 3))
+    scaled = keras.layers.Rescaling(2.0, dtype="float32")(images)
+    assert input_dtype(keras.Model(images, model(scaled))) == "float32"
 
 
 def test_a_step_that_is_not_finite_is_named_although_the_next_is_under_way(gpu):
