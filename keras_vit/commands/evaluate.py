@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import shlex
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
@@ -16,6 +17,7 @@ from keras_vit.training.evaluation.results import (
     task_of,
 )
 from keras_vit.utils.fields import part, setting
+from keras_vit.utils.files import REPORT
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,9 +53,14 @@ class Evaluate(Command):
         check_output(self.output, self.data.data)
         report, model = self._by_protocol() if self.protocol else self._of_classifier()
         written = self._write(report, model) if self.output else []
-        print(report)
         for path in written:
             print(f"written {path}")
+        print(report)
+        if not self.output:
+            print(f"next    {self.called_as} --output evaluation")
+        elif not self.protocol:
+            print(f"report  {pathlib.Path(self.output, REPORT)}")
+            print(f"next    keras-vit predict {shlex.quote(self.model.model)} PHOTOS")
 
     def _of_classifier(self):
         self.data.check_given()

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import os
+import pathlib
 import sys
 
 from keras_vit.commands import Command, shared_arguments
@@ -108,16 +109,14 @@ class Predict(Command):
         return open_classifier(self.model)
 
     def _samples(self, folder):
-        from keras_vit.images.samples import own_samples
-
-        files = own_samples(folder)
-        if not files:
+        path = pathlib.Path(folder or "", SAMPLES)
+        if not path.is_dir():
             raise ValueError(
                 "samples must be a file or folder, or the photos in a classifier's folder. "
                 f"Received: {self.model}, which has no photos"
             )
-        print(f"keras-vit: {len(files)} samples of {for_line(self.model)}", file=sys.stderr)
-        return files
+        print(f"keras-vit: the photos in {for_line(str(path))}", file=sys.stderr)
+        return path
 
     def run(self) -> int:
         """Predicts; returns 1 if an image could not be read."""
@@ -127,7 +126,7 @@ class Predict(Command):
         files = [] if takes_samples else image_files(self.images)
         classifier = self._opened()
         if takes_samples:
-            files = self._samples(classifier.folder)
+            files = image_files(self._samples(classifier.folder))
         predictions = classifier.stream(files, self.top, self.batch_size)
         failed: list = []
         column = ANSWER if classifier.description.labels.abstains else None

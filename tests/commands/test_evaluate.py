@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -18,6 +19,23 @@ def test_the_report_is_printed_and_written(command, tiny, colors, tmp_path):
     metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
     assert metrics["images"] == 6
     assert metrics["top_1"] == expected.top_1
+
+
+def test_the_last_lines_are_the_result_the_page_and_the_next_command(
+    command, tiny, colors, tmp_path
+):
+    outcome = command("evaluate", tiny, "--data", colors, "--output", tmp_path / "report")
+    *_, empty, result, beside, page, following = outcome.out.splitlines()
+    assert empty == ""
+    assert re.match(r"top-1   \S+% \(\S+ to \S+\)  \d of 6; 95% interval", result)
+    assert re.match(r"beside  .*always \w+, the most frequent class: 33.3%", beside)
+    assert page == f"report  {tmp_path / 'report' / 'report.html'}"
+    assert following == f"next    keras-vit predict {tiny} PHOTOS"
+
+
+def test_without_a_folder_the_next_command_writes_the_page(command, tiny, colors):
+    *_, following = command("evaluate", tiny, "--data", colors).out.splitlines()
+    assert following == f"next    keras-vit evaluate {tiny} --data {colors} --output evaluation"
 
 
 OLDER = ("metrics", "report", "result", "per_class", "answers", "skipped", "confusion")

@@ -95,6 +95,18 @@ def test_a_run_prints_what_it_trains_and_what_it_skips(run):
     assert f"all skipped files are in {run.output / 'recipe.json'}" in run.resumed.out
 
 
+def test_a_run_ends_with_its_result_its_page_and_the_next_commands(run, command, monkeypatch):
+    monkeypatch.chdir(run.folder)
+    *_, test, result, beside, written, page, predict, export = run.resumed.out.splitlines()
+    assert test == "test    6 images"
+    assert re.match(r"top-1   \S+% \(\S+ to \S+\)  \d of 6; 95% interval", result)
+    assert re.match(r"beside  .*always \w+, the most frequent class: 33.3%", beside)
+    assert written == f"written {run.output}"
+    assert page == f"report  {run.output / 'report.html'}"
+    for line in (predict, export):
+        assert command(*shlex.split(line.removeprefix("next    keras-vit "))).code == 0
+
+
 def test_the_recipe_has_the_command_and_the_counts_of_images(run):
     assert run.recipe["skipped"] == [["train/red/empty.jpg", "The file is empty."]]
     assert run.recipe["command"].startswith("keras-vit ")

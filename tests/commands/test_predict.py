@@ -83,7 +83,8 @@ def test_samples_are_the_photos_in_the_folder_of_the_classifier(command):
     assert outcome.code == 0
     names = [pathlib.Path(entry["path"]).name for entry in json.loads(outcome.out)]
     assert names == [f"{number:02}.jpg" for number in range(32)]
-    assert outcome.err.splitlines()[-1] == "keras-vit: 32 samples of cifar10"
+    folder = pathlib.Path(json.loads(outcome.out)[0]["path"]).parent
+    assert outcome.err.splitlines()[-1] == f"keras-vit: the photos in {folder}"
 
 
 def test_a_folder_called_samples_comes_first(command, tiny, images, tmp_path, monkeypatch):

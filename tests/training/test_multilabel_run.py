@@ -85,7 +85,7 @@ def test_the_printed_numbers_are_of_the_task(done):
     _, _, text = done
     assert "multi-label" in text
     assert "probability above (best F1 in validation): blue 0." in text
-    assert "test    mAP " in text
+    assert re.search(r"^test    16 images\nmAP     [01]\.", text, re.M)
 
 
 def test_the_history_has_the_measures_of_the_task(done):

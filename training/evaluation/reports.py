@@ -111,7 +111,7 @@ class EvaluationReport(abc.ABC):
 
     @abc.abstractmethod
     def lines(self) -> list[str]:
-        """Returns the numbers of all images, a line each."""
+        """Returns the numbers of all images, a line each; the first two are the main ones."""
 
     @abc.abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -137,7 +137,8 @@ class EvaluationReport(abc.ABC):
 
     def report(self) -> Report:
         """Returns the facts and tables of all images."""
-        lines = [*self.split_lines, f"images  {self.count} (each once)", *self.lines()]
+        main, others = self.lines()[:2], self.lines()[2:]
+        lines = [*self.split_lines, f"images  {self.count} (each once)", *others]
         if self.new is not None:
             lines.append(f"new     images that are new to the run: {self.new.summary}")
         counted = zip(self.class_names, self.counts.images, strict=True)
@@ -148,6 +149,7 @@ class EvaluationReport(abc.ABC):
         if self.skipped:
             notes += ["", f"skipped {len(self.skipped)} images that could not be read:"]
             notes += [f"  {line}" for line in describe_skipped(self.skipped)]
+        notes += ["", *main]  # Last, so that a long table of classes does not hide them.
         return Report(lines, self.to_json(), self.tables(), "per_class", notes)
 
     def to_json(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.reports import EvaluationReport, error_images, report_parts
 from keras_vit.utils.fields import field_info
-from keras_vit.utils.files import MODEL, REPORT
+from keras_vit.utils.files import MODEL, REPORT, SAMPLES
 from keras_vit.utils.report import align_columns, markdown_table
 from keras_vit.utils.safe_text import for_line
 
@@ -42,6 +43,7 @@ from .machine import step_memory
 from .settle import Settled
 
 MAX_CLASSES = 100  # Rows of the table of classes.
+UNTESTED = "The data have no test images: the accuracy is unknown."
 MAX_LISTED = 10  # Class weights in the printed plan.
 
 
@@ -118,6 +120,27 @@ def fact_lines(facts: Mapping[str, Fact]) -> dict[str, str]:
     return lines
 
 
+def describe_end(report: EvaluationReport | None, folder: pathlib.Path) -> str:
+    """Returns the last lines of a run: its result, where it lies, and what one does next.
+
+    Args:
+        report: The evaluation on the test images, if there is one.
+        folder: The finished folder.
+    """
+    lines = [UNTESTED]
+    if report is not None:
+        lines = [f"test    {report.count} images", *report.lines()[:2]]
+    photos = SAMPLES if (folder / SAMPLES).exists() else "PHOTOS"
+    classifier, export = shlex.quote(str(folder)), shlex.quote(f"{folder.name}.tflite")
+    lines += [
+        f"written {folder}",
+        f"report  {folder / REPORT}",
+        f"next    keras-vit predict {classifier} {photos}",
+        f"next    keras-vit export {classifier} --to litert --output {export}",
+    ]
+    return "\n".join(lines)
+
+
 def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationReport | None) -> str:
     """Returns `README.md` of a finished run.
 
@@ -130,7 +153,7 @@ def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationRep
     several = recipe.task == MULTILABEL
     data = for_line(recipe.data_name).replace("`", "'")
     height, width = recipe.settings["image_size"]
-    accuracy = ["The data have no test images: the accuracy is unknown."]
+    accuracy = [UNTESTED]
     if report is not None:
         accuracy = [f"On {report.count} test images, {_use(recipe.test or {})}: {report.summary}."]
         if not several:

@@ -29,7 +29,7 @@ from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
-from .card import describe_plan, masked_patch_card, model_card, write_run_page
+from .card import describe_end, describe_plan, masked_patch_card, model_card, write_run_page
 from .head_start import CLEARLY, left_out_answers
 from .job import Job, job_of
 from .loop import (
@@ -347,7 +347,6 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
         report = dataclasses.replace(report, skipped=tuple(source.skipped))
         if simple := job.recipe.facts.get("simple_numbers"):
             report = dataclasses.replace(report, simple=simple.reference)
-        log(f"test    {report.summary}")
         tested = report.to_json()
         if folder.writes:
             tested |= _seen_before(job, plan)
@@ -363,7 +362,7 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
         write_run_page(folder.path, plan, job.data, history, report)
     job.publish(source)
     if folder.writes:
-        log(f"written {folder.output}")
+        log(describe_end(report, folder.output))
         classifier = load_classifier(folder.output)
     return Finished(folder.output, history, classifier.model, classifier, report)
 

@@ -227,7 +227,7 @@ def test_a_class_without_images_has_no_numbers_and_three_classes_no_top_5(tmp_pa
         assert "top_5" not in shown
         assert "top-5" not in shown
     assert not any("nan" in written.lower() for written in (text, table, metrics))
-    assert text.endswith("not in the means, as no image has it: crow")
+    assert "\nnot in the means, as no image has it: crow\n" in text
     assert json.loads(metrics)["by_class"]["crow"]["recall"] is None
 
 
