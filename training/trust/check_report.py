@@ -41,7 +41,7 @@ PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}  # Shares of the written 
 _COLUMNS = ("kind", "image", "label", "finding", "value", "proposed", "other")
 _MAX_SHOWN = 2000  # Findings on the page, with up to seven pictures each; all are in the table.
 _SIDES = (96, 480)  # Pixels of the longer side of a picture: the fewer pictures, the larger.
-_PIXELS = 16e6  # Of all pictures together, where the smallest side allows it: some 5 MB.
+_PIXELS = 16e6  # In all pictures together, where the smallest side allows it: some 5 MB.
 _QUALITY = 80
 
 
