@@ -97,7 +97,7 @@ def single_batches(iterator):
 
 
 def ahead(batches: Iterable, compute_dtype: str) -> Iterator:
-    """Yields batches, whose next two are on their way to JAX's GPU; elsewhere as they are.
+    """Yields batches, whose next two are on their way to JAX's GPU; unchanged elsewhere.
 
     Keras sends one ahead, and none under a distribution. The inputs cross the bus in the type to
     which the model casts them first, which gives the same numbers from half the bytes.
@@ -126,7 +126,7 @@ def _sent(batch, compute_dtype):
 
 
 def _send(array, compute_dtype):
-    """Begins the transfer of an array to the devices; Keras sends that of several processes."""
+    """Begins the transfer of an array to the devices; with several processes Keras does it."""
     if hasattr(array, "sharding"):  # JAX has it already.
         return array
     array = np.asarray(array)
