@@ -1,5 +1,6 @@
 import argparse
 import ast
+import csv
 import importlib
 import importlib.util
 import pathlib
@@ -11,6 +12,7 @@ import sys
 import pytest
 
 import keras_vit.command_line
+from keras_vit import configs
 from keras_vit.utils.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -91,6 +93,20 @@ def test_the_commands_programs_and_targets_on_a_page_exist(page, monkeypatch):
 
 def test_readme_is_short():
     assert len(PAGES["README.md"].splitlines()) <= 150
+
+
+def test_the_models_of_readme_have_their_costs_and_the_accuracy_of_the_paper():
+    with open(ROOT / "paper" / "published" / "table_5.csv", newline="") as file:
+        published = {(row["pre-training"], row["task"]): row for row in csv.DictReader(file)}
+    accuracies = published["ImageNet-21k", "ImageNet"]
+    rows = re.findall(
+        r"^\| (ViT-\S+) \| (.*) million \| (.*) \| (.*)% \|", PAGES["README.md"], re.M
+    )
+    assert {name for name, *_ in rows} == {name for name in accuracies if name in configs.MODELS}
+    for name, *shown in rows:
+        cost = keras_vit.describe(name)
+        flops = f"{cost.flops / 1e9:.1f}"
+        assert shown == [f"{cost.parameters / 1e6:.0f}", flops, accuracies[name]], name
 
 
 def test_our_flags_on_the_pages_about_other_libraries_exist():

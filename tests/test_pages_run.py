@@ -104,6 +104,8 @@ FLAGS = {
 # Lines that do not run here: how they begin, and the reason.
 NOT_RUN = {
     "make ": "a target of the Makefile, run by hand",
+    "git clone ": "another copy of this checkout",
+    "python3 -m venv ": "installs packages",
     "pip install ": "installs packages",
     ".venv/bin/pre-commit ": "changes the checkout",
     "python examples/": "tests/test_examples.py runs them",
