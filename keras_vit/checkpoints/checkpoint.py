@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 import pathlib
 import re
 from typing import Any
 
+import numpy as np
+
 from keras_vit.checkpoints import formats
 from keras_vit.checkpoints.code_bases import hugging_face, keras_hub, official, timm, torchvision
 from keras_vit.checkpoints.code_bases.files_beside import check_sizes, read_json
-from keras_vit.checkpoints.code_bases.layouts import REGISTERS, Checkpoint, readable_files
+from keras_vit.checkpoints.code_bases.layouts import REGISTERS, TORCH, Checkpoint, readable_files
 from keras_vit.checkpoints.hdf5 import read_keras_archive, read_keras_h5
 from keras_vit.configs import UNSEEN_FIELDS, ViTConfig, checked_fields
 from keras_vit.configs.recognition import shows_swiglu
@@ -27,7 +30,10 @@ LAYOUTS = (
 )  # fmt: skip
 
 # The same for HDF5 files of Keras 3; in Keras 2 only vit-keras has any.
-_KERAS_3 = (keras_hub.KERAS_HUB, official.VIT_KERAS, official.KERAS)
+_KERAS_3 = (
+    keras_hub.KERAS_HUB, keras_hub.KERAS_HUB_DINOV2, keras_hub.KERAS_HUB_DINOV3,
+    keras_hub.KERAS_HUB_TOWERS, official.VIT_KERAS, official.KERAS,
+)  # fmt: skip
 
 # A folder holds one of these: Hugging Face's and timm's, KerasHub's, which has the head in another
 # file, or a classifier's.
@@ -57,7 +63,8 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     path = pathlib.Path(path)
     beside = read_config(path if path.is_dir() else path.parent)
     content = _read(path)
-    stored, config = content.arrays, content.config or beside
+    config = content.config or beside
+    stored = keras_hub.with_names(content.arrays, config)
     layouts = {2: (official.VIT_KERAS,), 3: _KERAS_3}.get(content.keras_version, LAYOUTS)
     for (arrays, notes), layout in itertools.product(_without_prefixes(stored), layouts):
         names = layout.canonical_names(arrays)
@@ -75,7 +82,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
         checkpoint = Checkpoint(
             path=path,
             layout=layout,
-            arrays=_with_unread_tokens(layout, renamed),
+            arrays=_with_unread_tokens(layout, _with_gates(path, layout, renamed)),
             config=config,
             # big_vision adds positions before it adds the class token, and has this name then.
             class_token_has_row=not any(f"{p}pos_embedding" in names for p in layout.prefixes),
@@ -191,6 +198,30 @@ def _renamed(path, arrays, names):
         if 0 not in arrays[name].shape:
             renamed[canonical] = arrays[name]
     return renamed
+
+
+def _with_gates(path, layout, arrays):
+    """Joins the gate of each MLP with the layer that it gates, along the units."""
+    if layout.gates is None:
+        return arrays
+    for name in [name for name in arrays if layout.gates[0] in name]:
+        joined_name = name.replace(*layout.gates)
+        pair = [arrays.pop(name), arrays.get(joined_name)]
+        if pair[1] is None or pair[0].shape != pair[1].shape or not pair[0].shape:
+            raise ValueError(
+                "A gate must have the shape of the layer that it gates. "
+                f"Received: {name} of shape {pair[0].shape} in {path}"
+            )
+        axis = 0 if name.endswith(tuple(TORCH.values())) else -1
+        shape = list(pair[0].shape)
+        shape[axis] *= 2
+        compute = functools.partial(_joined, pair, axis)
+        arrays[joined_name] = formats.computed_array(pair[0].name, shape, compute)
+    return arrays
+
+
+def _joined(pair, axis):
+    return np.concatenate(list(formats.read_values(pair)), axis)
 
 
 def _with_unread_tokens(layout, arrays):

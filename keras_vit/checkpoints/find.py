@@ -317,12 +317,11 @@ def _of_arrays(checkpoint, num_heads, gelu, image_size):
         if len(set(config.patch_sizes)) == 1:
             config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
         try:
-            size = _image_size(checkpoint, config, None)
+            size, grid = _image_size(checkpoint, config, None)
         except ValueError:
             if None in image_size:
                 raise
-            size = _image_size(checkpoint, config, image_size)
-        grid = config.grid(size)
+            size, grid = _image_size(checkpoint, config, image_size)
     return Description(
         config=config,
         input_shape=(*size, checkpoint.channels),
@@ -344,7 +343,7 @@ def _check_size(checkpoint):
 
 
 def _image_size(checkpoint, config, image_size):
-    """Pixels (height, width) of the images that the position table of a file is for.
+    """Pixels (height, width) of a file's images, and the grid of its table of positions.
 
     Images of an image size that is given, else of the one that the file states or, of its grid,
     the smallest; they may be no multiple of the patch, as the model cuts the rest off.
@@ -352,7 +351,7 @@ def _image_size(checkpoint, config, image_size):
     table, grid = checkpoint.shapes.get("position_embedding"), checkpoint.stated.position_grid
     has_table = config.position_embedding != "none"
     if image_size is not None and not has_table:
-        return image_size
+        return image_size, config.grid(image_size)
     known = config.grid(image_size) if image_size else grid
     try:
         if has_table:
@@ -366,9 +365,8 @@ def _image_size(checkpoint, config, image_size):
             "positions and no config.json shows it, and must match the file. "
             f"Received: {checkpoint.path}: {error}"
         ) from error
-    stated = checkpoint.stated.image_size
-    if image_size is not None or (stated is not None and config.grid(stated) == tuple(grid)):
-        return image_size or stated
+    if image_size or checkpoint.stated.image_size:
+        return image_size or checkpoint.stated.image_size, grid
     stride = config.resnet.stride if config.resnet else 1
     down, across = config.patch_sizes
-    return (grid[0] * down * stride, grid[1] * across * stride)
+    return (grid[0] * down * stride, grid[1] * across * stride), grid

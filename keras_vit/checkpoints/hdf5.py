@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import h5py
+import numpy as np
 
 from keras_vit.checkpoints.code_bases.keras_hub import check_family
 from keras_vit.checkpoints.formats import (
@@ -58,15 +59,23 @@ def read_keras_h5(path, content: bytes | None = None) -> FileContent:
         with _opened(path, content) as file:
             yield lambda key: file[key[0]][...].view(key[1])
 
-    note, stored = None, {}
+    note, stored, counts = None, {}, {}
     with _opened(path, content) as file:
         version, named = _named_arrays(file, _arrays(path, file, content))
         for name, array in named.items():
             if name.endswith(f"/{ENTRY}"):
                 note = Description.from_json(parse_json(array[...].tobytes(), name), name)
+            elif array.dtype.name in ("int32", "int64") and array.shape[:-1] == (1,):
+                counts[name] = array[0]  # KerasHub's towers hold the numbers of the positions.
             else:
                 dtype = array.attrs.get("dtype", array.dtype)  # "bfloat16", of two bytes.
                 stored[name] = array.name, array.shape, dtype
+    for name, numbers in counts.items():  # All 0 in a CLIP that KerasHub made without a preset.
+        if (numbers != np.arange(len(numbers))).any():
+            raise ValueError(
+                "The numbers of positions in a file must be 0, 1, 2 ... "
+                f"Received: {name} with {numbers[:5].tolist()} in {path}"
+            )
     arrays = {}
     for name, (place, shape, dtype) in stored.items():
         dtype = weight_dtype(path, name, dtype)

@@ -21,7 +21,7 @@ PATHS = ("data", "data_dir", "weights", "replay", "teacher", "samples")
 _PATTERN = "--group-by"  # A flag whose value is no path.
 DATA_PLACE = "data_place"  # In a recipe without paths: the hash of the path to the data.
 # Names with a scheme; the first is followed by a path.
-_FILES, _SCHEMES = "tfrecords:", ("tfds:", "hf:")
+_FILES, _SCHEMES = "tfrecords:", ("tfds:", "hf:", "kaggle:")
 
 
 def last_part(path: str) -> str:

@@ -23,14 +23,15 @@ from keras_vit.utils.safe_text import first_line, for_line
 _PART = r"[A-Za-z0-9][\w.-]*"
 NAME = f"{_PART}/{_PART}"
 _FORM = re.compile(rf"hf:(?://)?({NAME})(?:@([\w.-]+(?:/[\w.-]+)*))?")
+_KAGGLE = re.compile(rf"kaggle://{NAME}/keras/{_PART}(?:/\d+)?")
 _COMMIT = re.compile("[0-9a-f]{40}")
 _HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 # Files of a repository beside the weights: of transformers and timm, of KerasHub, of this package,
 # of all; and the weights, of which the first that it has are read. Pickles never are.
 _BESIDE = (
-    files.CONFIG, hugging_face.PREPROCESSOR, hugging_face.PROCESSOR, keras_hub.PREPROCESSOR, *TEXTS,
-    files.RECIPE, files.HISTORY, files.CARD,
+    files.CONFIG, hugging_face.PREPROCESSOR, hugging_face.PROCESSOR, keras_hub.PREPROCESSOR,
+    keras_hub.CONVERTER, *TEXTS, files.RECIPE, files.HISTORY, files.CARD,
 )  # fmt: skip
 _WEIGHTS = (files.MODEL, files.SAFETENSORS, files.WEIGHTS)
 # All that is read.
@@ -92,14 +93,31 @@ def repository_folder(name: object) -> pathlib.Path | None:
     """Returns the folder with the files of a repository, which is downloaded; None for others.
 
     Args:
-        name: Any value of `weights=`; "hf:owner/name@revision" is a repository.
+        name: Any value of `weights=`; "hf:owner/name@revision" is a repository, and
+            "kaggle://owner/model/keras/variation/version" a preset of KerasHub on Kaggle.
 
     Raises:
         ValueError: If the name is wrong, or the repository has nothing that is read.
+        ImportError: If the package that downloads it is not installed.
         OSError: If it cannot be downloaded.
     """
+    if str(name).startswith("kaggle:"):
+        return _downloaded_of_kaggle(str(name))
     repository = RepositoryName.parse(name)
     return None if repository is None else _downloaded(name, repository)
+
+
+def _downloaded_of_kaggle(name):
+    if not _KAGGLE.fullmatch(name) or ".." in name:
+        raise ValueError(
+            "A preset of Kaggle must be kaggle://OWNER/MODEL/keras/VARIATION, or .../VERSION. "
+            f"Received: {name}"
+        )
+    kagglehub = import_optional("kagglehub", "A preset of Kaggle (kaggle://)", extra="")
+    try:
+        return pathlib.Path(kagglehub.model_download(name.removeprefix("kaggle://")))
+    except Exception as error:  # Any, of its client.
+        raise RepositoryError(f"{name} cannot be downloaded: {first_line(error)}") from error
 
 
 def classifier_folder(folder_or_name: str | os.PathLike) -> pathlib.Path:
@@ -115,9 +133,12 @@ def classifier_folder(folder_or_name: str | os.PathLike) -> pathlib.Path:
 def fixed_name(name: object) -> str | None:
     """Returns the name of a repository with its commit; arguments as for `repository_folder`.
 
-    A process resolves a branch once, so that all it does is with the same files.
+    A process resolves a branch once, so that all it does is with the same files. A preset of
+    Kaggle gets its version.
     """
     repository, folder = RepositoryName.parse(name), repository_folder(name)
+    if folder is not None and repository is None:
+        return f"{str(name).removesuffix(f'/{folder.name}')}/{folder.name}"
     return None if repository is None else _with_commit(repository, folder)
 
 

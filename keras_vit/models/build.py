@@ -186,7 +186,7 @@ def _model(description, input_tensor, usual_side, head, name):
 
 def _check_weights(include_top, weights, classes, classifier_activation):
     """Raises ValueError for a repository, or arguments of the head that do not fit, as in Keras."""
-    if str(weights).startswith("hf:"):
+    if str(weights).startswith(("hf:", "kaggle:")):
         raise ValueError(
             "A repository is opened by keras_vit.open_model; here give its folder, such as weights="
             f"huggingface_hub.snapshot_download('OWNER/NAME'). Received: weights={weights!r}"

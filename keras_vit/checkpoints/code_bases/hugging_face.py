@@ -276,6 +276,7 @@ HUGGING_FACE_DINOV3 = Layout(
         r"^layer\.0\.layer_scale1\.lambda1$",
     ),
     aliases=((r"^model\.layer\.", "layer."),),
+    gates=(".mlp.gate_proj.", ".mlp.up_proj."),
     left_out=((r"^embeddings\.mask_token$", "the mask token"),),
     **_SHARED,
 )  # fmt: skip

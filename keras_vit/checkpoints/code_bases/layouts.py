@@ -69,6 +69,8 @@ class Layout:
             turn other spellings of the layout into the rules' spelling.
         left_out: Regular expressions of arrays that the image encoder does not use, each with
             a name for them.
+        gates: Parts of the names of a gate in an MLP and of the layer that it gates, where the
+            code base may have them apart; the rules' name for both in one array is the latter.
         gelu: The form of GELU that the weights were trained with, or None.
         norm_epsilon: LayerNorm's epsilon that the weights were trained with, or None.
         models_vary: Whether models of the code base differ in heads and GELU, so that a file
@@ -91,6 +93,7 @@ class Layout:
     stacked: tuple[str, str] | None = None
     aliases: tuple[tuple[str, str | Callable[[re.Match], str]], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
+    gates: tuple[str, str] | None = None
     gelu: str | None = None
     norm_epsilon: float | None = None
     models_vary: bool = False
