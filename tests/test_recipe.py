@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import pathlib
-import re
+import runpy
 
 import pytest
 
@@ -47,7 +47,26 @@ def test_a_fact_keeps_its_hash_and_reference():
         assert Fact.from_json(json.loads(json.dumps(fact.to_json()))) == fact
 
 
-def test_the_page_has_every_field():
-    page = (ROOT / "docs" / "training.md").read_text()
-    section = page.partition("## What recipe.json holds")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^- `(\w+)`:", section, re.M)) == FIELDS
+@pytest.fixture(scope="module")
+def field_page():
+    """The program that writes docs/fields.md."""
+    return runpy.run_path(str(ROOT / "docs" / "field_page.py"))
+
+
+def test_the_page_of_fields_is_made_from_the_code(field_page):
+    """If it differs, run `python docs/field_page.py`."""
+    assert (ROOT / "docs" / "fields.md").read_text() == field_page["page"]()
+
+
+def test_the_page_of_fields_lists_every_entry_of_a_recipe(field_page):
+    assert {name for name, _ in field_page["fields_of"]((Recipe,))} == FIELDS
+
+
+def test_a_field_without_a_text_is_an_error_of_the_page(field_page):
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class More(Recipe):
+        __doc__ = Recipe.__doc__
+        unexplained: int = 0
+
+    with pytest.raises(ValueError, match=r"More.unexplained must have a text"):
+        list(field_page["fields_of"]((More,)))

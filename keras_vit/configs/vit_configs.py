@@ -36,8 +36,8 @@ class ViTConfig:
         classifier: Input of the head: the class "token"; the mean ("gap"), the maximum ("max")
             or an attention pooling ("map") over the patches, without a class token; the class
             token and the mean ("token+gap", DINOv2's); or the class token and DeiT's
-            distillation token, each with a separate head ("token+distillation"; see
-            `keras_vit.models.vit.vit_head`).
+            distillation token, each with a separate head ("token+distillation"; see `vit_head`
+            in keras_vit/models/vit.py).
         representation_size: Units of the hidden tanh layer of the pre-training head; None
             means no such layer.
         dropout_rate: Share of units dropped after each dense layer except query, key and
@@ -62,8 +62,8 @@ class ViTConfig:
         map_num_heads: Heads of the attention pooling; None means `num_heads`.
         map_mlp_dim: Hidden units of the attention pooling's MLP; None means `mlp_dim`.
         position_resize: How tables of positions that are added to tokens are resized to another
-            grid: the rule of the weights' code base, a key of
-            `keras_vit.configs.position_resize.RULES`.
+            grid: the rule of the weights' code base, a key of `RULES` in
+            keras_vit/configs/position_resize.py.
 
     Raises:
         ValueError: If a value is out of range or unknown.

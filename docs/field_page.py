@@ -1,0 +1,138 @@
+"""The page docs/fields.md, from the docstrings of the dataclasses that are written as JSON.
+
+    python docs/field_page.py
+
+A field without a text in the `Args` of its class is an error.
+"""
+
+import dataclasses
+import inspect
+import json
+import pathlib
+import re
+import textwrap
+
+from keras_vit.configs import BiTConfig, PoolingStem, ResNetStem, ViTConfig
+from keras_vit.configs.blocks import AttentionConfig, BlockConfig, MLPConfig
+from keras_vit.description import Description, Labels
+from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "fields.md"
+EXAMPLE = ROOT / "keras_vit" / "weights" / "vit_mini4_cifar10" / "description.json"
+
+START = """# The fields of recipe.json and description.json
+
+```python
+import json
+import pathlib
+
+import keras_vit
+
+recipe = json.loads(pathlib.Path("runs/pets/recipe.json").read_text())
+print(recipe["settings"]["learning_rate"], recipe["images"], recipe["test"])
+description = keras_vit.open_model("runs/pets").description  # Also of an export or a repository.
+print(description.labels.names, description.image_size, description.licence)
+```
+
+The folder of a classifier has both files. `description.json` says what the model is, and an export
+holds it too. `recipe.json` has everything that is needed to repeat the run.
+
+`None` stands for null. This page is made from the docstrings of the code by
+`python docs/field_page.py`.
+"""
+
+# Heading, text below it, and the classes; the fields of the first one are listed.
+SECTIONS = (
+    (
+        "## recipe.json",
+        "A finished folder has the last parts of paths; the folder of an unfinished run has the "
+        "whole paths. Fields without a value are left out, except for `best` and `test`.",
+        (Recipe,),
+    ),
+    ("### facts", "Each fact is an object.", (Fact,)),
+    (
+        "### settings",
+        "They are the flags of `keras-vit finetune` and `keras-vit pretrain`, with `_` for `-`, "
+        "and have here the defaults of `finetune`.",
+        (FineTuning, PreTraining, MaskedPatches),
+    ),
+    ("### data", "They are flags of the same commands.", (DataSpec,)),
+    (
+        "## description.json",
+        "Fields that have their default are left out. A classifier of the package has",
+        (Description,),
+    ),
+    (
+        "### config",
+        "The `type` is `ViTConfig`, `AxialConfig` or `BiTConfig`. The first two have",
+        (ViTConfig, BlockConfig, AttentionConfig, MLPConfig),
+    ),
+    ("### resnet", "The stem of a hybrid has", (ResNetStem,)),
+    ("### resnet with widths", "A stem for small images has", (PoolingStem, ResNetStem)),
+    ("### config of a ResNet", "A `BiTConfig` has", (BiTConfig,)),
+    ("### preprocessing", "How an image becomes the model's input.", (Preprocessing,)),
+    ("### labels", "The classes.", (Labels,)),
+)
+
+LEFT_OUT = {(Recipe, "others")}  # Entries that have other names in the file.
+RENAMED = {(Fact, "origin"): "from"}
+
+
+def texts_of(documented):
+    """Returns the text of each argument in the docstring of a class."""
+    arguments = (inspect.getdoc(documented) or "").partition("Args:\n")[2]
+    arguments = re.split(r"\n\n(?=\S)", arguments)[0]
+    found = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", arguments, re.M)
+    return {name: " ".join(text.split()) for name, text in found}
+
+
+def fields_of(classes):
+    """Yields the name and the text of each field of the first class, and of new ones of the others.
+
+    The others also have texts of the first one's fields.
+
+    Raises:
+        ValueError: If a field has no text.
+    """
+    texts = {}
+    for documented in reversed(classes):
+        texts |= texts_of(documented)
+    names = [field.name for field in dataclasses.fields(classes[0])]
+    if issubclass(classes[0], FineTuning):
+        names += [field.name for other in classes[1:] for field in dataclasses.fields(other)]
+    for name in dict.fromkeys(names):
+        if (classes[0], name) in LEFT_OUT:
+            continue
+        if name not in texts:
+            raise ValueError(f"{classes[0].__name__}.{name} must have a text in its docstring.")
+        yield RENAMED.get((classes[0], name), name), texts[name]
+
+
+def list_of(classes):
+    """Returns the fields as a list of Markdown."""
+    lines = []
+    for name, text in fields_of(classes):
+        item = f"- `{name}`: {text}".replace("*", "\\*").rstrip(".")
+        lines.append(textwrap.fill(item, 100, subsequent_indent="  ", break_on_hyphens=False))
+    return "\n".join(lines)
+
+
+def page():
+    """Returns the text of the page."""
+    parts = [START.strip()]
+    for heading, text, classes in SECTIONS:
+        parts += [heading, textwrap.fill(text, 100)]
+        if Description in classes:
+            example = json.loads(EXAMPLE.read_text())
+            entries = [f'  "{name}": {json.dumps(value)}' for name, value in example.items()]
+            parts.append("```text\n{\n" + ",\n".join(entries) + "\n}\n```")
+        parts.append(list_of(classes))
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
