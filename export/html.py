@@ -140,6 +140,8 @@ def page(
         facts: What its script knows of the classifier, as types of JSON.
         parts: The files that its script loads, by name.
     """
+    from keras_vit.inspection.pages import style_sheet
+
     folder = pathlib.Path(__file__).with_name("browser")
     template = (folder / "page.html").read_text(encoding="utf-8")
     script = (folder / "classifier.js").read_text(encoding="utf-8")
@@ -147,7 +149,12 @@ def page(
         f'<script type="application/gzip" id="{name}">{_packed(content)}</script>'
         for name, content in (parts or {}).items()
     )
-    values = {"title": escape(title), "facts": in_one_line(facts), "parts": "\n".join(elements)}
+    values = {
+        "title": escape(title),
+        "style": style_sheet(),
+        "facts": in_one_line(facts),
+        "parts": "\n".join(elements),
+    }
     places = r"\{\{(\w+)\}\}"
     return re.sub(places, lambda match: values[match[1]], template.replace("{{script}}", script))
 

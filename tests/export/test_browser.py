@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import PIL.Image
 import pytest
+from page_flaws import flaws_of
 
 import keras_vit
 from keras_vit import command_line
@@ -116,7 +117,7 @@ def page(classifier, runtime, tmp_path_factory):
     pytest.importorskip("playwright", reason='pip install -e ".[web]"')
     path = tmp_path_factory.mktemp("page") / "animals.html"
     command = ["export", str(classifier.folder), "--to", "html", "--output", str(path)]
-    assert command_line.main([*command, "--runtime", str(runtime), "--title", "Animals"]) == 0
+    assert command_line.main([*command, "--runtime", str(runtime)]) == 0
     return path
 
 
@@ -137,6 +138,65 @@ def test_the_page_takes_pictures_with_the_camera(opened):
     assert sum(row["probabilities"]) == pytest.approx(1, abs=1e-5)
     tab.click("#camera")
     assert tab.is_hidden("#video")
+
+
+@pytest.mark.slow
+def test_the_page_says_that_there_is_no_camera(page, chromium):
+    tab = chromium.new_context(offline=True).new_page()
+    tab.add_init_script("navigator.mediaDevices.enumerateDevices = async () => [];")
+    tab.goto(page.as_uri())
+    tab.wait_for_selector("#camera:disabled")
+    assert tab.inner_text("#camera") == "No camera found"
+
+
+@pytest.mark.slow
+def test_the_page_names_what_was_dropped_anywhere_on_it(page, chromium):
+    tab = open_page(chromium, page)
+    drop = """(names) => {
+      const dataTransfer = new DataTransfer();
+      for (const name of names) dataTransfer.items.add(new File(["no image"], name));
+      document.body.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true }));
+    }"""
+    tab.evaluate(drop, [])
+    assert tab.inner_text("#received") == "That was no file: drop photos, or choose some."
+    tab.evaluate(drop, ["a.png", "b.png", "c.png", "d.png"])
+    assert tab.inner_text("#received") == "a.png, b.png, c.png and 1 more"
+    tab.locator("#answers li").nth(3).wait_for()
+    assert tab.inner_text("#status") == "4 photos answered"
+
+
+@pytest.mark.slow
+def test_the_page_works_by_keyboard(page, chromium, files):
+    tab = open_page(chromium, page)
+    reached = []
+    for _ in range(2):
+        tab.keyboard.press("Tab")
+        reached.append(tab.evaluate("document.activeElement.id"))
+    assert reached == ["files", "camera"]
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#take:focus")
+    tab.keyboard.press("Enter")
+    tab.locator("#answers li").wait_for()
+    tab.keyboard.press("Shift+Tab")
+    tab.keyboard.press("Shift+Tab")
+    with tab.expect_file_chooser() as chooser:
+        tab.keyboard.press("Space")
+    chooser.value.set_files(files[6])
+    tab.locator("#answers li").nth(1).wait_for()
+    assert tab.inner_text("#received") == files[6].name
+
+
+@pytest.mark.slow
+def test_the_page_has_no_flaws_for_people(page, chromium, files, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+
+    def answer(tab):
+        tab.wait_for_selector("body[data-state=ready]")
+        tab.click("#camera")
+        tab.set_input_files("#files", [files[6], tmp_path / "broken.png"])
+        tab.locator("#answers li").nth(1).wait_for()
+
+    assert flaws_of(chromium, page.as_uri(), answer) == []
 
 
 @pytest.mark.slow
@@ -163,7 +223,7 @@ def answered(page, chromium, classifier, tmp_path_factory):
 @pytest.mark.slow
 def test_the_page_answers_as_the_classifier(answered, classifier):
     tab, expected = answered
-    assert tab.title() == "Animals"
+    assert tab.title() == "animals"
     _, good = tab.evaluate("kerasVit.rows")
     answer = dict(zip(classifier.class_names, good["probabilities"], strict=True))
     assert answer == pytest.approx(expected, abs=1e-5)
@@ -172,8 +232,12 @@ def test_the_page_answers_as_the_classifier(answered, classifier):
 @pytest.mark.slow
 def test_the_page_shows_where_the_model_looked(answered):
     tab, expected = answered
-    assert max(expected, key=expected.get) in tab.inner_text("#answers")
-    assert tab.locator("#answers img").count() == 2  # The picture, and where the model looked.
+    assert tab.inner_text("#answers h2") == max(expected, key=expected.get)
+    pictures = tab.locator("#answers figure")
+    assert pictures.all_inner_texts() == [
+        "=good.png",
+        "Where the model looked: the brighter, the more",
+    ]
 
 
 @pytest.mark.slow
@@ -209,7 +273,7 @@ def test_the_page_turns_images_by_their_exif_orientation(opened, classifier, tmp
         answer = dict(zip(classifier.class_names, row["probabilities"], strict=True))
         assert answer == pytest.approx(dict(prediction.top), abs=1e-5), row["name"]
     sizes = opened.evaluate("""() =>
-      [...document.querySelectorAll("#answers li img:first-child")].slice(0, 8).map(
+      [...document.querySelectorAll("#answers figure:first-child img")].slice(0, 8).map(
         (image) => [image.naturalWidth, image.naturalHeight])""")
     assert sizes[::-1] == 4 * [[60, 47]] + 4 * [[47, 60]]
 
@@ -235,7 +299,7 @@ def test_a_multi_label_page_applies_the_thresholds(model, files, runtime, chromi
     keras_vit.export.html(classifier, path, runtime=runtime, check_images=files)
     tab = open_page(chromium, path, files[6:7])
     (prediction,) = classifier.predict(files[6])
-    assert f"labels: {', '.join(prediction.labels)}" in tab.inner_text("#answers")
+    assert tab.inner_text("#answers h2") == ", ".join(prediction.labels)
 
 
 @pytest.mark.slow
