@@ -22,7 +22,14 @@ from keras_vit.inspection.embedding_weights import (
     filter_components,
     position_similarity,
 )
-from keras_vit.inspection.pages import facts_table, heading, paragraph, wide_picture, write_page
+from keras_vit.inspection.pages import (
+    facts_table,
+    file_links,
+    heading,
+    paragraph,
+    wide_picture,
+    write_page,
+)
 from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
 from keras_vit.prediction import predict_batch
 from keras_vit.preprocessing import Preprocessing
@@ -126,7 +133,7 @@ def _rollout(inspected) -> _Made:
         (
             f"rollout_{number}",
             draw_rollout(image, attention, title=title, region=region),
-            f"{title}. {caption}",
+            title if number > 1 else f"{title}. {caption}",
         )
         for number, (image, attention, title, region) in enumerate(shown, 1)
     )
@@ -192,7 +199,7 @@ def write_report(
                 left_out.append(f"{title} is left out. {error}")
                 continue
             np.savez(scratch / f"{figure}.npz", **arrays)
-            parts += [heading(title), *_save(scratch, pictures)]
+            parts += [heading(title), *_save(scratch, pictures), _links(scratch, figure, arrays)]
         parts += map(paragraph, left_out)
         write_page(scratch / "index.html", inspected.name or seen.model.name, *parts)
         return sorted(path.name for path in scratch.iterdir())
@@ -263,3 +270,10 @@ def _save(folder, pictures) -> Iterator[str]:
         for suffix in ("png", "svg"):
             drawing.savefig(folder / f"{name}.{suffix}")
         yield wide_picture((folder / f"{name}.png").read_bytes(), name, caption)
+
+
+def _links(folder, figure, arrays):
+    """Returns links to the arrays of a figure, with their shapes, and to its drawings."""
+    shapes = (f"{name} {np.shape(array)}" for name, array in arrays.items())
+    drawings = sorted(path.name for path in folder.glob(f"{figure}*.svg"))
+    return file_links({f"{figure}.npz": ", ".join(shapes), **dict.fromkeys(drawings, "")})

@@ -12,6 +12,7 @@ import io
 import math
 import os
 import pathlib
+import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -90,6 +91,15 @@ def facts_table(facts: Iterable[tuple[object, object]]) -> str:
     """Returns a table with a row for each fact: its name and its value."""
     rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>\n" for name, value in facts)
     return f"<table>\n{''.join(rows)}</table>\n"
+
+
+def file_links(files: Mapping[str, str]) -> str:
+    """Returns a list of links to files beside the page, each with what it holds, or ""."""
+    lines = []
+    for name, content in files.items():
+        link = f'<a href="{escape(urllib.parse.quote(name))}">{escape(name)}</a>'
+        lines.append(f"<li>{link} {escape(content)}</li>\n")
+    return f'<ul class="files">\n{"".join(lines)}</ul>\n'
 
 
 def wide_picture(png: bytes, name: str, caption: str) -> str:

@@ -1,5 +1,8 @@
+import re
+
 import numpy as np
 import pytest
+from page_flaws import flaws_of
 
 import keras_vit
 from keras_vit import inspection
@@ -81,3 +84,25 @@ def test_other_architectures_have_the_figures_that_apply(
     }
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert ("Attention Rollout is left out." in page) == ("rollout" not in figures)
+
+
+@pytest.fixture(scope="module")
+def report(random_model, tmp_path_factory):
+    """The folder of a report on a Vision Transformer."""
+    folder = tmp_path_factory.mktemp("report")
+    pixels = np.random.default_rng(0).integers(0, 255, (20, 31, 3), "uint8")
+    file = write_picture(folder / "picture.png", pixels)
+    model = inspection.InspectedModel(random_model(tiny_config(), SHAPE), Preprocessing(SHAPE[:2]))
+    inspection.write_report(folder / "out", model, [file])
+    return folder / "out"
+
+
+def test_the_page_links_to_each_array_and_drawing(report):
+    page = (report / "index.html").read_text(encoding="utf-8")
+    linked = set(re.findall(r'href="([^"#]+)"', page))
+    assert linked == {path.name for path in report.iterdir() if path.suffix in (".npz", ".svg")}
+    assert "rollout (1, 2, 3), titles (1,)" in page
+
+
+def test_the_page_has_no_flaws_for_people(report, chromium):
+    assert flaws_of(chromium, (report / "index.html").as_uri()) == []
