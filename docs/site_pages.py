@@ -45,6 +45,7 @@ OTHER_PAGES = {
     "examples/README.md": "examples/index.md",
     "paper/README.md": "paper/README.md",
     "paper/claims/README.md": "paper/claims/README.md",
+    "skills/keras-vit/SKILL.md": "skill.md",
     **{f"examples/{file.name}": f"examples/{file.stem}.md" for file in EXAMPLES},
 }
 
@@ -111,11 +112,46 @@ def main():
     (BUILD / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     command = ["zensical", "build", "--clean", "--strict", "--config-file", BUILD / "mkdocs.yml"]
     done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False)
+    if not done.returncode:
+        write_for_programs(config["nav"], texts)
     for page in (BUILD / "site").rglob("*.html"):  # The site brings its own copy of the shim.
         up = "../" * (len(page.relative_to(BUILD / "site").parts) - 1)
         text = page.read_text(encoding="utf-8").replace(SHIM, f"{up}iframe_worker.js")
         page.write_text(text, encoding="utf-8")
     return done.returncode
+
+
+def write_for_programs(nav, texts):
+    """Writes llms.txt, which lists the pages for programs, and the Markdown of each page.
+
+    The form is described at https://llmstxt.org. Pages of the reference are HTML, as their
+    Markdown has the names of the docstrings alone.
+    """
+    readme = texts["index.md"]
+    summary = " ".join(readme.split("\n\n")[1].split())
+    summary = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", summary)  # Without its links.
+    parts = [readme.splitlines()[0], f"> {summary}"]
+    for section in nav:
+        for title, item in section.items():
+            links = [_link_for_programs(uri, texts[uri]) for uri in _uris(item)]
+            parts += [f"## {title}", "\n".join(links)]
+    (BUILD / "site" / "llms.txt").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    for uri, text in texts.items():
+        (BUILD / "site" / uri).write_text(text, encoding="utf-8")
+
+
+def _uris(item):
+    """Returns the pages of an entry of the navigation, in their order."""
+    if isinstance(item, str):
+        return [item]
+    entries = item.values() if isinstance(item, dict) else item
+    return [uri for entry in entries for uri in _uris(entry)]
+
+
+def _link_for_programs(uri, text):
+    heading = re.search(r"(?m)^# (.*)", text)[1]
+    page = uri.replace(".md", ".html") if "\n::: " in text else uri
+    return f"- [{heading}]({page})"
 
 
 def site_links(text, name, uri):

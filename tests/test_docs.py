@@ -22,7 +22,7 @@ PAGES = {
     for name in (
         *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
         *("examples/README.md", "paper/README.md", "paper/claims/README.md"),
-        *DOCS,
+        *("skills/keras-vit/SKILL.md", *DOCS),
     )
 }
 COMING_FROM = "docs/coming_from.md"
@@ -93,6 +93,14 @@ def test_the_commands_programs_and_targets_on_a_page_exist(page, monkeypatch):
 
 def test_readme_is_short():
     assert len(PAGES["README.md"].splitlines()) <= 150
+
+
+def test_the_skill_is_short_and_has_the_front_matter_of_a_skill():
+    lines = PAGES["skills/keras-vit/SKILL.md"].splitlines()
+    assert len(lines) < 120
+    start, name, description, end = lines[:4]
+    assert (start, name, end) == ("---", "name: keras-vit", "---")  # The name of its folder.
+    assert re.fullmatch(r"description: [^:<>]{100,1000}", description)
 
 
 def test_the_models_of_readme_have_their_costs_and_the_accuracy_of_the_paper():

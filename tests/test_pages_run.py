@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md"))
-PAGES = ("README.md", "CONTRIBUTING.md", *DOCS)
+PAGES = ("README.md", "CONTRIBUTING.md", "skills/keras-vit/SKILL.md", *DOCS)
 
 TINY = "image_size=(32, 32), steps=2, batch_size=4"
 TRAINED = f'weights="vit_mini4_cifar10", {TINY}'

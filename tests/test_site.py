@@ -60,6 +60,16 @@ def test_every_command_has_a_page_with_its_arguments(site):
     assert "--label-smoothing SHARE" in (site / "commands/finetune.html").read_text()
 
 
+def test_llms_txt_lists_every_page_for_programs(site):
+    text = (site / "llms.txt").read_text()
+    links = re.findall(r"^- \[.+\]\((\S+)\)$", text, re.M)
+    assert not [link for link in links if not (site / link).is_file()]
+    built = {page.relative_to(site).with_suffix("") for page in site.rglob("*.html")}
+    listed = {pathlib.Path(re.sub("README.md$", "index", link)).with_suffix("") for link in links}
+    assert built - listed == {pathlib.Path("404")}
+    assert text.startswith("# keras-vit-applications\n\n> The Vision Transformer (An Image is")
+
+
 def test_nothing_is_fetched_from_other_hosts(site):
     fetched = r'<(?:script|img|iframe)[^>]+src="?(?:https?:)?//|<link[^>]+rel="?stylesheet"?[^>]+//'
     for page in site.rglob("*.html"):

@@ -17,6 +17,7 @@ PLACES = (
     "docs/**/*.md",
     "docs/**/*.py",
     "examples/*.*",
+    "skills/**/*.md",
     "tests/**/*.py",
 )
 

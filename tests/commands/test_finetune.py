@@ -1,6 +1,7 @@
 import fcntl
 import json
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -105,6 +106,13 @@ def test_a_run_ends_with_its_result_its_page_and_the_next_commands(run, command,
     assert page == f"report  {run.output / 'report.html'}"
     for line in (predict, export):
         assert command(*shlex.split(line.removeprefix("next    keras-vit "))).code == 0
+
+
+def test_the_skill_for_agents_names_the_files_of_a_run(run):
+    text = (pathlib.Path(__file__).parents[2] / "skills" / "keras-vit" / "SKILL.md").read_text()
+    (listed,) = re.findall(r"Writes the folder `runs/pets`: (.*?)\. Its last", text, re.S)
+    named = {name.removesuffix("/") for name in re.findall(r"`(.*?)`", listed)}
+    assert named == set(os.listdir(run.output))
 
 
 def test_the_recipe_has_the_command_and_the_counts_of_images(run):
