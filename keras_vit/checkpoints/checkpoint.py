@@ -25,7 +25,7 @@ from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, WEIGHTS
 LAYOUTS = (
     official.OFFICIAL, official.BIT, hugging_face.HUGGING_FACE,
     hugging_face.HUGGING_FACE_CLIP_CLASSIFIER, hugging_face.HUGGING_FACE_SIGLIP_CLASSIFIER,
-    hugging_face.HUGGING_FACE_CLIP, hugging_face.HUGGING_FACE_DINOV3, timm.TIMM_DINOV3, timm.TIMM,
+    hugging_face.HUGGING_FACE_CLIP, hugging_face.HUGGING_FACE_DINOV3, timm.TIMM_EVA, timm.TIMM,
     torchvision.TORCHVISION, keras_hub.KERAS_HUB, official.VIT_KERAS,
 )  # fmt: skip
 

@@ -341,14 +341,33 @@ REFUSED = {
     "padding": (PLAIN, {"model_args": {"dynamic_img_pad": True}}, "dynamic_img_pad=False"),
     "a changed width": (PLAIN, {"model_args": {"embed_dim": 24}}, "must be given: attention heads"),
     **{
-        name: (PLAIN, {"architecture": name}, f"must be a Vision Transformer.*Received: {name}")
-        for name in (
-            "eva_giant_patch14_224", "vit_relpos_small_patch16_224", "vit_small_resnet26d_224",
-            "resnetv2_50x1_bit", "vit_7b_patch16_dinov3",
-            "vit_base_r50_s16_384", "vit_small_patch16_rope_mixed_224",
-            "vit_pe_core_tiny_patch16_384",
+        name: (PLAIN, {"architecture": name}, f"here is no {part}. Received: {name}")
+        for name, part in (
+            ("eva02_tiny_patch14_224", "rotary positions that count patches"),
+            ("vit_pe_core_tiny_patch16_384", "rotary positions that count patches"),
+            ("vit_small_patch16_rope_mixed_224", "rotary positions that count patches"),
+            ("vit_relpos_small_patch16_224", "relative position biases"),
+            ("beitv2_base_patch16_224", "relative position biases"),
+            ("beit3_base_patch16_224", "norms behind or within the sublayers"),
+            ("vit_base_patch16_xp_224", "parallel sublayers"),
+            ("vit_dwee_patch16_reg1_gap_256", "differential attention"),
+            ("vit_small_resnet26d_224", "timm's stems of convolutions"),
+            ("vit_base_r50_s16_384", "timm's stems of convolutions"),
+            ("convnext_tiny", "timm's stems of convolutions"),
+            ("vit_base_mci_224", "timm's stems of convolutions"),
+            ("aimv2_large_patch14_224", "RMSNorm"),
+            ("naflexvit_base_patch16_siglip", "grids that differ by image"),
+            ("samvit_base_patch16", "attention in windows"),
+            ("vit_7b_patch16_dinov3", "room for billions of numbers"),
+            ("resnetv2_50x1_bit", "such model"),
         )
     },
+    "the 7B of DINOv3": (
+        "hugging_face: DINOv3", {"hidden_size": 4096}, "a width below 4096.* 27 GB .*width=4096",
+    ),
+    "a ConvNeXt of DINOv3": (
+        "hf_vit", {"model_type": "dinov3_convnext"}, "must be one of .*'dinov3_convnext'",
+    ),
 }  # fmt: skip
 
 

@@ -26,6 +26,9 @@ _ACTIVATIONS = {
 }  # fmt: skip
 
 
+_TOO_WIDE = 4096
+
+
 def activation_of(field: str, name: str, path: pathlib.Path) -> str:
     """Returns our word for the activation in a field; raises ValueError for one unknown here."""
     if name not in _ACTIVATIONS:
@@ -46,13 +49,19 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def check_sizes(shapes: Mapping[str, Any], path: pathlib.Path, **stated: object) -> None:
-    """Raises ValueError if sizes that a config states are not the arrays'.
+    """Raises ValueError if sizes that a config states are not the arrays', or beyond this package.
 
     Args:
         shapes: What `layer_shapes` returns.
         path: The file of the arrays.
         **stated: Fields of `ViTConfig`; None where the config leaves one open.
     """
+    width = stated.get("width")
+    if isinstance(width, int) and width >= _TOO_WIDE:
+        raise ValueError(
+            f"A model must have a width below {_TOO_WIDE}: the 7B of DINOv3 needs 27 GB for its "
+            f"weights alone. Received: width={width} beside {path}"
+        )
     shown = sizes_of_shapes(shapes)
     for name, value in stated.items():
         if value is not None and shown.get(name, value) != value:

@@ -15,24 +15,35 @@ from keras_vit.checkpoints.code_bases.files_beside import (
 )
 from keras_vit.checkpoints.code_bases.layouts import (
     BLOCK,
+    QKV,
     TORCH,
     Checkpoint,
     Layout,
+    NameRule,
     Stated,
     rules_of,
 )
-from keras_vit.checkpoints.code_bases.transforms import TORCH_TRANSFORMS
+from keras_vit.checkpoints.code_bases.transforms import TORCH_TRANSFORMS, VECTOR
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import num_classes, shows_swiglu
 from keras_vit.description import Description, Labels
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing, value_range
 
-# The functions of models that are here, too, by their names, and what sets others apart.
-_KNOWN = re.compile(r"^(vit|deit3?|flexivit)_")
-OTHERS = re.compile(
-    r"relpos|_rpn_|_rope_|_pe_|(plus|7b)_patch\d+_dinov3|_dinov3_qkvb|_lingbot|sapiens|_mci_|_r(26|50)?_s\d|_resnet\d|_xp_|_18x2_|"
-    "_d?pwee_|_d(wee|little)_"
+# The functions of models that are here, too, by their names; and patterns of names with the part
+# that no model here has.
+_KNOWN = re.compile(r"^(vit|deit3?|flexivit|eva)_")
+MISSING = (
+    (r"_\db_", "room for billions of numbers"),
+    (r"relpos|^beit(v2)?_", "relative position biases"),
+    (r"_rope_|_pe_|^eva02", "rotary positions that count patches"),
+    (r"_rpn_|^beit3", "norms behind or within the sublayers"),
+    (r"_d?pwee_|_18x2_|_xp_", "parallel sublayers"),
+    (r"_d(wee|little)_", "differential attention"),
+    (r"_r(26|50)?_s\d|_resnet\d|_mci_|^fastvit|^convnext", "timm's stems of convolutions"),
+    (r"sapiens|^aimv2|^gemma", "RMSNorm"),
+    (r"^naflexvit", "grids that differ by image"),
+    (r"^samvit", "attention in windows"),
 )
 
 # What the functions of these names set. All others have heads of 64 units, the exact GELU and an
@@ -40,9 +51,9 @@ OTHERS = re.compile(
 _FACTS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^(vit|deit3)_(huge|gigantic|giantopt|so400m)_patch", {"num_heads": 16}),
     (r"^vit_giant_patch\d+_(224|clip|gap)", {"num_heads": 16}),
-    (r"^vit_base_patch16_gap_224$", {"num_heads": 16}),
-    (r"_clip_", {"norm_epsilon": 1e-5}),
-    (r"_dinov3", {"norm_epsilon": 1e-5, "rotary": 100.0}),
+    (r"^vit_base_patch16_gap_224$|^eva_giant_", {"num_heads": 16}),
+    (r"^vit_.*_clip_", {"norm_epsilon": 1e-5}),
+    (r"_dinov3|_lingbot", {"norm_epsilon": 1e-5, "rotary": 100.0}),
     (r"_quickgelu_", {"gelu": "quick"}),
     (r"^vit_(giantopt|so400m)_patch16_siglip_", {"gelu": "tanh"}),
     (r"^vit_base_patch32_siglip_|^vit_large_patch16_siglip_(gap_)?512$", {"gelu": "tanh"}),
@@ -106,10 +117,11 @@ def _stated(checkpoint: Checkpoint) -> Stated:
 
 def _check_is_here(name, arguments, path):
     """Raises ValueError for a model of timm that computes what no model here does."""
-    if not _KNOWN.match(name) or OTHERS.search(name):
+    part = next((part for pattern, part in MISSING if re.search(pattern, name)), None)
+    if part is not None or not _KNOWN.match(name):
         raise ValueError(
-            "A model of timm must be a Vision Transformer (vit_, deit_, deit3_, flexivit_) without "
-            f"other attention, positions or stems. Received: {name} in {path}"
+            "A model of timm must be a plain Vision Transformer (vit_, deit_, deit3_, flexivit_, "
+            f"eva_); here is no {part or 'such model'}. Received: {name} in {path}"
         )
     for argument, default in _ARGUMENTS.items():
         if arguments.get(argument) not in (None, default):
@@ -233,10 +245,21 @@ TIMM = Layout(
 
 _GAMMAS = {f"{BLOCK}/layer_scale_{part}/gamma": f"{_BLOCK}.gamma_{part}" for part in (1, 2)}
 
-# The same code base: DINOv3 as Eva.
-TIMM_DINOV3 = dataclasses.replace(
+# Biases that are apart; keys have none.
+_BIASES = tuple(
+    NameRule(f"{_BLOCK}.attn.{part[0]}_bias", (f"{BLOCK}/attention/{part}/bias",), VECTOR, True)
+    for part in QKV
+)
+
+# The same code base: Eva, which DINOv3 is, too.
+TIMM_EVA = dataclasses.replace(
     TIMM,
-    name="timm DINOv3",
-    rules=rules_of({**_NAMES, **_GAMMAS}, TORCH, TORCH_TRANSFORMS, f"^patch_embedding/|^{BLOCK}/"),
-    marks=(*TIMM.marks, r"^blocks\.0\.gamma_1$"),
+    name="timm Eva and DINOv3",
+    rules=(
+        *_BIASES,
+        *rules_of({**_NAMES, **_GAMMAS}, TORCH, TORCH_TRANSFORMS, f"^patch_embedding/|^{BLOCK}/"),
+    ),
+    marks=(*TIMM.marks, r"^blocks\.0\.(gamma_1|attn\.q_bias)$"),
+    aliases=((r"\.mlp\.fc1_x\.", ".mlp.fc1."),),
+    gates=(".mlp.fc1_g.", ".mlp.fc1."),
 )

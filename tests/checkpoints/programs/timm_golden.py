@@ -38,6 +38,8 @@ MODELS = {
     "two tokens": ("deit_tiny_distilled_patch16_224", {}),
     # Rotary positions turn units in fours.
     "DINOv3": ("vit_small_patch16_dinov3", {"embed_dim": 32, "global_pool": "token"}),
+    "DINOv3 with a gate and biases": ("vit_small_plus_patch16_dinov3_qkvb", {"embed_dim": 32}),
+    "EVA": ("eva_large_patch14_196", {}),
 }
 
 
