@@ -7,9 +7,15 @@ import pytest
 from safetensors.numpy import save_file
 
 import keras_vit
+from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.save import stored_arrays
-from keras_vit.description.description_texts import card_header, licence_in_card
+from keras_vit.description.description_texts import (
+    card_header,
+    describe_licence,
+    licence_in_card,
+    licence_of_family,
+)
 from keras_vit.export import convert
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.preprocessing import Preprocessing
@@ -52,6 +58,52 @@ def test_a_folder_of_timm_has_the_licence_of_its_config(model, tmp_path):
         keras_vit.open_model(tmp_path / "timm", num_heads=2, gelu="exact").description.licence
         == "mit"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "licence"),
+    [
+        ("timm/vit_base_patch16_dinov3_qkvb.eupe_lvd1689m", "fair-noncommercial-research-license"),
+        ("facebook/dinov3-vits16-pretrain-lvd1689m", "dinov3-license"),
+        ("DINOV3Backbone", "dinov3-license"),
+        ("google/medsiglip-448", "health-ai-developer-foundations"),
+        ("SigLIPBackbone", "apache-2.0"),
+        ("models--google--vit-base-patch16-224", "apache-2.0"),
+        ("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "mit"),
+        ("facebook/ijepa_vith14_1k", "cc-by-nc-4.0"),
+        ("vit_base_patch16_224", None),
+    ],
+)
+def test_a_family_of_weights_has_its_licence(name, licence):
+    assert licence_of_family([None, name]) == licence
+
+
+@pytest.mark.parametrize(
+    ("licence", "is_limited"),
+    [
+        ("fair-noncommercial-research-license", True),
+        ("cc-by-nc-4.0", True),
+        ("apple-amlr", True),
+        ("apache-2.0", False),
+        ("dinov3-license", False),
+    ],
+)
+def test_a_licence_that_forbids_commercial_use_says_it(licence, is_limited):
+    assert ("forbids commercial use" in describe_licence(licence)) == is_limited
+
+
+def test_the_licence_of_a_family_is_printed_once_and_kept(model, tmp_path, capsys):
+    folder = folder_of(model, tmp_path, "huggingface")
+    (folder / "README.md").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    config["_name_or_path"] = "facebook/eupe-vit-small"
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(stored_arrays(model, HUGGING_FACE), folder / "model.safetensors")  # Without our note.
+    for _ in range(2):
+        opened = keras_vit.open_model(folder)
+        assert opened.description.licence == "fair-noncommercial-research-license"
+    line = "Licence of the weights: fair-noncommercial-research-license, which forbids commercial"
+    assert capsys.readouterr().err.count(line) == 1
 
 
 @pytest.mark.parametrize("to", ["huggingface", "classifier"])

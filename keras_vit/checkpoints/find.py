@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import keras
@@ -33,6 +34,7 @@ from keras_vit.configs.recognition import config_of_shapes, num_classes
 from keras_vit.description import (
     FACTS,
     IN_FRONT,
+    UNKNOWN,
     Description,
     Labels,
     description_for,
@@ -40,8 +42,15 @@ from keras_vit.description import (
     held_description,
     set_description,
 )
-from keras_vit.description.description_texts import APACHE, licence_in_card, licence_name
+from keras_vit.description.description_texts import (
+    APACHE,
+    describe_licence,
+    licence_in_card,
+    licence_name,
+    licence_of_family,
+)
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.utils.safe_text import for_line
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 
@@ -153,7 +162,7 @@ def weights_of(model: keras.Model) -> Weights:
             layout=Layout("Keras", tuple(NameRule(path, (path,)) for path in weights)),
             arrays={
                 path: computed_array(
-                    path, weight.shape, partial(keras.ops.convert_to_numpy, weight)
+                    path, weight.shape, functools.partial(keras.ops.convert_to_numpy, weight)
                 )
                 for path, weight in weights.items()
             },
@@ -220,6 +229,8 @@ def describe_checkpoint(
     height, width = image_size
     size = shown.image_size or (height or DEFAULT_IMAGE_SIZE, width or DEFAULT_IMAGE_SIZE)
     beside = read_images(checkpoint, size, shown.classes)
+    if beside.licence != UNKNOWN and not checkpoint.layout.numbered:
+        _print_licence(checkpoint.folder, beside.licence)
     if is_given and shown.channels not in (None, 3):
         beside = dataclasses.replace(beside, preprocessing=None)
     return dataclasses.replace(
@@ -276,10 +287,25 @@ def read_images(
     if stated.labels.is_multilabel:
         labels = dataclasses.replace(beside.labels, task=stated.labels.task)
         beside = dataclasses.replace(beside, labels=labels)
-    timm = checkpoint.config.get("pretrained_cfg")
-    stated_licence = licence_name(timm.get("license")) if isinstance(timm, dict) else None
-    licence = licence_in_card(checkpoint.folder) or stated_licence
+    licence = _licence(checkpoint)
     return beside if licence is None else dataclasses.replace(beside, licence=licence)
+
+
+def _licence(checkpoint):
+    """The licence that the card or the config states, else that of the family."""
+    config, folder = checkpoint.config, checkpoint.folder
+    timm = config.get("pretrained_cfg")
+    timm = timm if isinstance(timm, dict) else {}
+    fields = ("architecture", "_name_or_path", "model_type", "class_name")
+    # A repository in the cache has its name two folders above its commit.
+    names = (timm.get("tag"), folder.name, folder.parent.parent.name, *map(config.get, fields))
+    stated = licence_in_card(folder) or licence_name(timm.get("license"))
+    return stated or licence_of_family(names)
+
+
+@functools.cache
+def _print_licence(folder, licence):
+    print(for_line(f"{folder}: {describe_licence(licence)}"), file=sys.stderr)
 
 
 def _noted(checkpoint, classes):

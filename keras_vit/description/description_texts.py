@@ -99,6 +99,18 @@ def _path(source, name):
 
 
 APACHE = "apache-2.0"  # As in model cards: of the official weights and of those in the package.
+# The licence that a family of weights was published with, by a pattern of their names, for files
+# that do not state it.
+_LICENCES = (
+    (r"eupe", "fair-noncommercial-research-license"),
+    (r"dinov3", "dinov3-license"),
+    (r"ijepa|metaclip", "cc-by-nc-4.0"),
+    (r"medsiglip", "health-ai-developer-foundations"),
+    (r"radio_?v\d", "nvidia-open-model-license"),
+    (r"^eva_|laion", "mit"),
+    (r"dinov2|siglip|lingbot|google[/-]+vit|vit_msn", APACHE),
+)
+_NONCOMMERCIAL = re.compile("-nc|noncommercial|amlr")
 _MOST = 2**16  # Bytes of a card that are read.
 _HEADER = re.compile(r"---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|$)", re.DOTALL)
 _NAME = re.compile(r"[\w.+-]{1,64}")
@@ -126,6 +138,21 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
     known, name = (text.strip("'\"") for text in texts)
     licence = licence_name(name if known == "other" and name else known)
     return None if licence == UNKNOWN else licence
+
+
+def licence_of_family(names: Iterable[object]) -> str | None:
+    """Returns the licence of the first family that one of the names of weights belongs to."""
+    texts = [str(name).lower() for name in names if name]
+    for pattern, licence in _LICENCES:
+        if any(re.search(pattern, text) for text in texts):
+            return licence
+    return None
+
+
+def describe_licence(licence: str) -> str:
+    """Returns a sentence about the licence of weights."""
+    limit = ", which forbids commercial use" if _NONCOMMERCIAL.search(licence) else ""
+    return f"Licence of the weights: {licence}{limit}."
 
 
 def hub_licence(licence: str) -> dict[str, str]:

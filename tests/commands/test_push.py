@@ -49,6 +49,15 @@ def test_a_dry_run_lists_every_file_with_its_size_and_asks_nobody(hub, command, 
     assert hub.requests == []
 
 
+def test_a_licence_that_forbids_commercial_use_is_printed_before_the_push(command, pets):
+    description = json.loads((pets / "description.json").read_text())
+    description["licence"] = "cc-by-nc-4.0"
+    (pets / "description.json").write_text(json.dumps(description))
+    outcome = command("push", pets, NAME, "--dry-run")
+    line = "Licence of the weights: cc-by-nc-4.0, which forbids commercial use."
+    assert line in outcome.out
+
+
 def test_a_push_writes_the_files_of_the_folder_and_names_its_commit(hub, command, pets):
     outcome = command("push", pets, NAME)
     assert outcome.code == 0, outcome
