@@ -292,7 +292,7 @@ def read_images(
 
 
 def _licence(checkpoint):
-    """The licence that the card or the config states, else that of the family."""
+    """The licence that the card or the config states, else the family's."""
     config, folder = checkpoint.config, checkpoint.folder
     timm = config.get("pretrained_cfg")
     timm = timm if isinstance(timm, dict) else {}
@@ -353,7 +353,7 @@ def _of_arrays(checkpoint, num_heads, gelu, image_size):
         input_shape=(*size, checkpoint.channels),
         position_grid=grid,
         classes=num_classes(shapes),
-        notes=notes,
+        notes=(*stated.notes, *notes),
     )
 
 

@@ -358,7 +358,7 @@ REFUSED = {
             ("aimv2_large_patch14_224", "RMSNorm"),
             ("naflexvit_base_patch16_siglip", "grids that differ by image"),
             ("samvit_base_patch16", "attention in windows"),
-            ("vit_7b_patch16_dinov3", "room for billions of numbers"),
+            ("vit_7b_patch16_dinov3", "model of billions of numbers"),
             ("resnetv2_50x1_bit", "such model"),
         )
     },
@@ -484,6 +484,18 @@ def test_a_mean_for_rectangles_or_without_a_head_is_not_written(size, names):
     description = Description(input_shape=size, labels=Labels(names))
     with pytest.raises(ValueError, match="a SigLIP with a head for square .*classifier='gap'"):
         written_model(config, description)
+
+
+def test_naflex_is_one_size_and_says_it(write):
+    folder = write("hugging_face: SigLIP 2 NaFlex")
+    processor = {"image_processor_type": "Siglip2ImageProcessor", "max_num_patches": 4}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    description = open_model(folder).description
+    assert description.image_size == description.preprocessing.image_size == (16, 16)
+    assert description.config.position_resize == "bilinear_antialias"
+    assert "of one size, 16x16, or of --image-size" in description.notes[0]
+    model = keras_vit.build(weights=folder, include_top=False, input_shape=(8, 24, 3))
+    assert model.get_layer("position_embedding").grid == (1, 3)
 
 
 @pytest.mark.parametrize("name", ["SigLIP", "I-JEPA", "SigLIP with a head"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -38,6 +39,7 @@ _DEFAULTS = {
     "hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_attention_heads": 12, "image_size": 224,
     "patch_size": 16,
 }  # fmt: skip
+_SIGLIP = {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
 _DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("vit", "deit", "vit_mae", "ijepa"), {}),
     "vit_msn": {"layer_norm_eps": 1e-6},
@@ -45,11 +47,12 @@ _DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
     "dinov2_with_registers": {"layer_norm_eps": 1e-6},
     "dinov3_vit": {"layer_norm_eps": 1e-5, "num_attention_heads": 6, "rope_theta": 100.0},
     "clip_vision_model": {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "patch_size": 32},
-    "siglip_vision_model": {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
+    "siglip_vision_model": _SIGLIP,
+    "siglip2_vision_model": {**_SIGLIP, "num_patches": 256},
 }
 
 # Models with an image tower, whose config is within theirs.
-_TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
+_TOWERS = {kind: f"{kind}_vision_model" for kind in ("clip", "siglip", "siglip2")}
 
 
 def check_model_type(config: Mapping[str, Any], path: pathlib.Path) -> None:
@@ -99,8 +102,16 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     if "registers" in checkpoint.shapes or kind == "dinov2_with_registers":
         fields["position_resize"] = "bicubic"
     size, patch = _sides(config["image_size"]), _sides(config["patch_size"])
+    notes: tuple[str, ...] = ()
+    if "num_patches" in config:
+        size = tuple(math.isqrt(config["num_patches"]) * pixels for pixels in patch)
+        fields["position_resize"] = "bilinear_antialias"
+        notes = (
+            f"NaFlex takes images of any grid; here they are of one size, {size[0]}x{size[1]}, or "
+            "of --image-size",
+        )
     grid = tuple(side // pixels for side, pixels in zip(size, patch, strict=True))
-    return fields, Description(position_grid=grid, input_shape=(*size, 3))
+    return fields, Description(position_grid=grid, input_shape=(*size, 3), notes=notes)
 
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
@@ -125,6 +136,8 @@ def _images(checkpoint, image_size, classes):
     scale = wanted.get("rescale_factor", 1 / 255) if wanted.get("do_rescale", True) else 1.0
     # DINOv2 and DINOv3 take images of any size, so the processor's.
     is_any_size = "encoder_block_0/layer_scale_1" in checkpoint.shapes
+    if "max_num_patches" in wanted:  # NaFlex states no size.
+        wanted = {"resample": 2, "size": list(image_size)} | wanted
     preprocessing, more_notes = _resize_of_processor(wanted, None if is_any_size else image_size)
     preprocessing = dataclasses.replace(preprocessing, value_range=value_range(mean, std, scale))
     return found(PREPROCESSOR, preprocessing, labels, (*notes, *more_notes))

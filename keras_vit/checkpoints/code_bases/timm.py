@@ -34,7 +34,7 @@ from keras_vit.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing, 
 # that no model here has.
 _KNOWN = re.compile(r"^(vit|deit3?|flexivit|eva)_")
 MISSING = (
-    (r"_\db_", "room for billions of numbers"),
+    (r"_7b_", "model of billions of numbers"),
     (r"relpos|^beit(v2)?_", "relative position biases"),
     (r"_rope_|_pe_|^eva02", "rotary positions that count patches"),
     (r"_rpn_|^beit3", "norms behind or within the sublayers"),

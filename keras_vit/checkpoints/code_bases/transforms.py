@@ -106,18 +106,30 @@ class Matrix(Transform):
 
 
 class Convolution(Transform):
-    """A kernel `(outputs, inputs, height, width)`, as in PyTorch."""
+    """A kernel `(outputs, inputs, height, width)`, as in PyTorch.
+
+    A dense layer on patches with the channels last, `(outputs, height width inputs)`, is read, too.
+    """
 
     def stored_shape(self, shapes):
         return tuple(shapes[0][axis] for axis in (3, 2, 0, 1))
 
+    def accepts(self, stored, shapes):
+        outputs, *inputs = self.stored_shape(shapes)
+        return stored in ((outputs, *inputs), (outputs, math.prod(inputs)))
+
     def ours(self, array, shapes):
+        if array.ndim == 2:
+            return [np.ascontiguousarray(array.T).reshape(shapes[0])]
         return [np.ascontiguousarray(array.transpose(2, 3, 1, 0))]
 
     def stored(self, values):
         return np.ascontiguousarray(values[0].transpose(3, 2, 0, 1))
 
     def our_shape(self, stored):
+        if len(stored) == 2:  # Square patches of three channels.
+            side = math.isqrt(stored[1] // 3)
+            return (side, side, 3, stored[0]) if stored[1] == 3 * side * side else None
         return tuple(stored[axis] for axis in (2, 3, 1, 0)) if len(stored) == 4 else None
 
 

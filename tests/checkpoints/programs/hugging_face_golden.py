@@ -77,6 +77,12 @@ MODELS = {
     ),
     "CLIP with a head": ("CLIPForImageClassification", {**TOWERS, **CLASSES}, "logits"),
     "SigLIP with a head": ("SiglipForImageClassification", {**TOWERS, **CLASSES}, "logits"),
+    "SigLIP 2 NaFlex": ("Siglip2VisionModel", {"num_patches": 4}, "pooler_output"),
+    "SigLIP 2 NaFlex with a head": (
+        "Siglip2ForImageClassification",
+        {"vision_config": {**SIZES, "num_patches": 4}, "text_config": TEXT, **CLASSES},
+        "logits",
+    ),
 }
 
 
@@ -103,7 +109,8 @@ def main():
             assert not any(report.values()), report
             config = json.loads((pathlib.Path(folder) / "config.json").read_text())
         described[name] = {"seed": seed, "config": _short(config), "arrays": rows}
-        answers[name] = answer_of(model.eval(), answer, torch.tensor(images.transpose(0, 3, 1, 2)))
+        pixels = torch.tensor(images.transpose(0, 3, 1, 2))
+        answers[name] = answer_of(name, model.eval(), answer, pixels)
     FOLDER.mkdir(exist_ok=True)
     lines = [f"{json.dumps(name)}: {json.dumps(model)}" for name, model in described.items()]
     content = "{\n" + ",\n".join(lines) + "\n}\n"
@@ -118,14 +125,28 @@ def build(kind, fields):
     return kind(kind.config_class(**fields)).eval()
 
 
-def answer_of(model, answer, pixels):
+def answer_of(name, model, answer, pixels):
     """Returns one of the answers in `MODELS`."""
     with torch.no_grad():
         if answer == "token":  # An order of the patches, for an autoencoder that masks none.
             order = torch.arange(4.0).expand(len(pixels), -1)
             return model.vit(pixels, noise=order).last_hidden_state[:, 0].numpy()
         tower = model if answer == "logits" else getattr(model, "vision_model", model)
+        if "naflex" in name.lower():
+            return getattr(tower(**_patches(pixels)), answer).numpy()
         return getattr(tower(pixels), answer).numpy()
+
+
+def _patches(pixels, side=8):
+    """Images `(B, 3, H, W)` as NaFlex takes them."""
+    batch, channels, *size = pixels.shape
+    grid = [pixels_of_side // side for pixels_of_side in size]
+    cells = pixels.reshape(batch, channels, grid[0], side, grid[1], side)
+    return {
+        "pixel_values": cells.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2),
+        "pixel_attention_mask": torch.ones(batch, grid[0] * grid[1], dtype=torch.int64),
+        "spatial_shapes": torch.tensor([grid] * batch),
+    }
 
 
 def _short(config):
