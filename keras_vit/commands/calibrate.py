@@ -24,7 +24,7 @@ class Calibrate(Command):
         unit="MODEL",
         positional=True,
     )
-    data: DataSpec = part(DataSpec, only=EVALUATED_DATA)
+    data: DataSpec = part(DataSpec, only=EVALUATED_DATA, group="data")
     bounds: DecisionSettings = part(DecisionSettings)
     split: str | None = setting(
         None,

@@ -32,7 +32,7 @@ class Check(Command):
         unit="PHOTOS",
         positional=True,
     )
-    data: DataSpec = part(DataSpec, only=_DATA)
+    data: DataSpec = part(DataSpec, only=_DATA, group="data")
     weights: str = setting(
         "imagenet21k",
         "the weights whose features are used, best those that will be fine-tuned: imagenet21k, a "

@@ -30,7 +30,7 @@ class Compare(Command):
         unit="NEW",
         positional=True,
     )
-    data: DataSpec = part(DataSpec, only=EVALUATED_DATA)
+    data: DataSpec = part(DataSpec, only=EVALUATED_DATA, group="data")
     split: str | None = changed(
         Evaluate, "split", absent="the images that each run held out or that are new to it"
     )

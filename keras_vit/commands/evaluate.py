@@ -25,7 +25,7 @@ class Evaluate(Command):
     """Evaluate a classifier, every image counted once."""
 
     model: ModelArguments = part(ModelArguments)
-    data: DataSpec = part(DataSpec, only=EVALUATED_DATA)
+    data: DataSpec = part(DataSpec, only=EVALUATED_DATA, group="data")
     batch_size: int = shared_arguments.batch_size()
     split: str | None = setting(
         None,

@@ -24,7 +24,7 @@ class FewShot(Command):
     """Evaluate frozen features with a few images per class."""
 
     model: ModelArguments = part(ModelArguments)
-    data: DataSpec = part(DataSpec, only=EVALUATED_DATA)
+    data: DataSpec = part(DataSpec, only=EVALUATED_DATA, group="data")
     batch_size: int = shared_arguments.batch_size()
     shots: tuple[int, ...] = setting(SHOTS, "training images per class", unit="N")
     seeds: tuple[int, ...] = setting(SEEDS, "each chooses other images", unit="SEED")

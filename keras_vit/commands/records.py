@@ -15,7 +15,7 @@ from keras_vit.utils.files import SKIPPED, write_csv
 class RecordsCommand(Command):
     """Write images as sharded TFRecord files, for several machines."""
 
-    data: DataSpec = part(DataSpec, without=("split_seed",))
+    data: DataSpec = part(DataSpec, without=("split_seed",), group="data")
     output: str = setting(REQUIRED, "a new folder to write", unit="DIR")
     seed: int = setting(0, "seed of the order and of the test images", limits=NOT_NEGATIVE)
 

@@ -85,9 +85,6 @@ class ModelArguments:
         )
 
 
-SETTINGS_GROUP = "recipe, the paper's by default"
-
-
 def dry_run() -> Any:
     """Returns the field of --dry-run."""
     return setting(

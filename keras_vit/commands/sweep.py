@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import TRAINING_BACKENDS, Command
-from keras_vit.commands.shared_arguments import SETTINGS_GROUP, run_advised
+from keras_vit.commands.shared_arguments import run_advised
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.recipes import SWEEP_RATES, SWEEP_SEEDS
 from keras_vit.training.settings import FineTuning
@@ -33,7 +33,6 @@ class Sweep(Command):
         FineTuning,
         make=FineTuning.from_options,
         without=("learning_rate", "seed", "patience"),
-        group=SETTINGS_GROUP,
     )
 
     backends = TRAINING_BACKENDS

@@ -66,7 +66,7 @@ class FieldInfo:
         flag: The flag's name without dashes; None: the field's; "": there is no flag.
         positional: Whether it is an argument by its place instead of a flag.
         several: Whether the flag takes several values where the annotation is not a tuple.
-        group: The title above it in `--help`.
+        group: The title in `--help` above it and the fields after it.
         parse: From the argument's text to a value; None: by the annotation.
         none: The flag's value that stands for None.
         from_file: Whether the flag takes a file that lists the values, one a line.
@@ -218,10 +218,9 @@ def add_arguments(parser: argparse.ArgumentParser, settings_type: SettingsType) 
     """Adds an argument for each field of a dataclass of settings; see `FieldInfo`."""
     groups: dict[str | None, Any] = {None: parser}
     for field, group, rules in flat_fields(settings_type):
-        title = field_info(field).group or group
-        if title not in groups:
-            groups[title] = parser.add_argument_group(title)
-        _add_argument(groups[title], field, rules)
+        if group not in groups:
+            groups[group] = parser.add_argument_group(group)
+        _add_argument(groups[group], field, rules)
 
 
 def _add_argument(parser, field, rules):
@@ -320,12 +319,14 @@ def flat_fields(
         settings_type: The dataclass.
         only: See `part`.
         without: See `part`.
-        group: See `part`; it is yielded with each field.
+        group: See `part`; it is yielded with the fields before the first that names a group.
     """
     for field in _fields(settings_type, only, without):
         if inner := field.metadata.get("part"):
             yield from flat_fields(inner, **field.metadata["options"])
-        elif field_info(field).flag != "":
+            continue
+        group = field_info(field).group or group
+        if field_info(field).flag != "":
             rules = getattr(settings_type, "RULES", ())
             yield field, group, [rule for rule in rules if rule.fields[0] == field.name]
 

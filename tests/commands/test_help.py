@@ -32,6 +32,12 @@ def test_help_of_every_command_loads_neither_tensorflow_nor_keras():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_has_its_options_in_groups_that_can_be_read(command, name):
+    groups = re.split(r"(?m)^\S.*:$", command(name, "--help").out)
+    assert max(len(re.findall(r"(?m)^  -", group)) for group in groups) <= 20
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_listed_and_an_unknown_argument_is_an_error_of_one_line(command, name):
     summary = COMMANDS[name]
     assert inspect.getdoc(command_type(name)).partition("\n\n")[0] == summary

@@ -24,6 +24,7 @@ LOSSES = ("softmax", "sigmoid")
 AUTO = "auto"
 PRECISIONS = (AUTO, "float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "cpu", "mirrored", "multiworker", "tpu")
+MODEL_GROUP = "model and weights"  # A title in `--help`.
 HIGHER_RESOLUTION = 384  # Pixels per side of fine-tuning; paper, Table 4.
 # By name: the dimensions of an image that are reversed at random, 0 for rows and 1 for columns.
 FLIPS: dict[str, tuple[int, ...]] = {"never": (), "horizontal": (1,), "both": (1, 0)}
@@ -42,6 +43,7 @@ class DeclaredSettings:
         "a recipe of the paper; other options win over it (see keras-vit recipes)",
         unit="NAME",
         absent="none",
+        group=MODEL_GROUP,
     )
     recipe_source: str | None = setting(
         None, "where the recipe's numbers are from", flag="", line="recipe"
@@ -69,6 +71,7 @@ class DeclaredSettings:
         source="paper, Table 4",
         limits=POSITIVE,
         column="steps",
+        group="steps and batches",
     )
     epochs: float | None = setting(
         None,
@@ -95,9 +98,13 @@ class DeclaredSettings:
         limits=POSITIVE,
         line="steps",
     )
-    # The optimizer and its schedule.
     optimizer: str = setting(
-        "sgd", "the optimizer", choices=OPTIMIZERS, source="paper, Table 4", column="optimizer"
+        "sgd",
+        "the optimizer",
+        choices=OPTIMIZERS,
+        source="paper, Table 4",
+        column="optimizer",
+        group="optimizer and schedule",
     )
     learning_rate: float | None = setting(
         0.03,
@@ -169,12 +176,12 @@ class DeclaredSettings:
         absent="no averaging",
         off=(0, None),
     )
-    # The loss and regularisation.
     loss: str | None = setting(
         None,
         "cross-entropy; sigmoid sums over the classes",
         choices=LOSSES,
         absent="softmax, or sigmoid for multi-label data",
+        group="loss and regularisation",
     )
     head_bias: float = setting(
         0.0,
@@ -209,12 +216,12 @@ class DeclaredSettings:
         limits=SHARE,
         off=(0, None),
     )
-    # The images.
     augmentation: str | None = setting(
         "inception_crop",
         "augmentation of training images, a name of keras_vit.training.data.AUGMENTATIONS",
         unit="NAME",
         source="the official code",
+        group="images",
     )
     flip: str | None = setting(
         None,
@@ -245,7 +252,6 @@ class DeclaredSettings:
         choices=EVALUATIONS,
         absent="as for the weights, or resize",
     )
-    # Validation.
     validation: float | None = setting(
         None,
         "share of the training images that chooses the best weights; 0 keeps the last",
@@ -253,6 +259,7 @@ class DeclaredSettings:
         absent="0.1, 0.02 or 0.01 by the number of images",
         source="paper, Table 4",
         limits=SHARE,
+        group="validation, samples and seed",
     )
     keep: str = setting(
         "best",
@@ -274,7 +281,6 @@ class DeclaredSettings:
         limits=POSITIVE,
         off=(0,),
     )
-    # What leaves with the classifier.
     samples: str | int | None = setting(
         None,
         "photos that travel with the classifier and its exports, without metadata and at the "
@@ -290,12 +296,12 @@ class DeclaredSettings:
         unit="N",
         limits=NOT_NEGATIVE,
     )
-    # The computation; changes no result except for rounding.
     precision: str = setting(
         AUTO,
         "type of the computation; auto is mixed_bfloat16 on a GPU that has it (compute capability "
         "8.0), float32 elsewhere",
         choices=PRECISIONS,
+        group="computation (changes results by rounding only)",
     )
     remat: bool = setting(
         False,

@@ -22,6 +22,7 @@ from keras_vit.utils.fields import (
     setting,
 )
 
+from .declared import MODEL_GROUP
 from .shared import DecisionSettings, Settings
 
 TRAINED = ("all", "head", "lora")
@@ -95,6 +96,7 @@ class FineTuning(Settings):
         "classifier's folder, or none for random values",
         unit="WEIGHTS",
         none="none",
+        group=MODEL_GROUP,
     )
     head: str | None = setting(
         None,
@@ -174,6 +176,7 @@ class FineTuning(Settings):
         "all; the head alone, a linear probe; or lora, the head and small additions to the "
         "attention",
         choices=TRAINED,
+        group="what is trained",
     )
     lora_rank: int = setting(
         8,
@@ -190,6 +193,7 @@ class FineTuning(Settings):
         absent="none",
         off=(None,),
         line="teacher",
+        group="teacher",
     )
     distillation: str = setting(
         "soft",
@@ -219,7 +223,11 @@ class FineTuning(Settings):
     )
 
     max_error: float | None = changed(
-        DecisionSettings, "max_error", absent="none: without a decision", off=(None,)
+        DecisionSettings,
+        "max_error",
+        absent="none: without a decision",
+        off=(None,),
+        group="the answer unknown",
     )
 
     command = "finetune"
