@@ -70,7 +70,6 @@ STAND_INS = [
     (r"training_batches\(\.\.\.", "training_batches(examples, **options"),
     (r"--shots 1 5 10 25", "--shots 1 5"),
     (r"--model ViT-S/16 --image-size 224", "--model ViT-Mini/4 --image-size 32"),
-    (r"--model BiT-R50x1", ""),
     (r"--model ViT-S/16 --teacher", "--model ViT-Mini/4 --teacher"),
     OVERWRITE,
 ]
@@ -124,7 +123,6 @@ NOT_RUN = {
     "keras-vit export runs/pets --to html ": "downloads a runtime; tests/export/test_browser.py",
     "python examples/beam_predict.py": "needs Beam; tests/test_examples.py",
     "curl ": "needs TensorFlow Serving",
-    "unzip ": "a command of another package",
     "python -m pytest ": "runs tests",
     "keras-vit evaluate ViT-Mini/4 --weights vit_mini4_cifar10 --protocol ": "downloads ImageNet",
     "keras-vit finetune --data photos --output runs/photos --strategy ": "needs several devices",
