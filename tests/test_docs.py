@@ -117,6 +117,22 @@ def test_the_models_of_readme_have_their_costs_and_the_accuracy_of_the_paper():
         assert shown == [f"{cost.parameters / 1e6:.0f}", flops, accuracies[name]], name
 
 
+def test_the_numbers_of_readme_are_on_the_pages_that_measure_them():
+    (converted,) = re.findall(r"^\| all \| \d+ \| (\d+) ", PAGES["docs/checkpoints.md"], re.M)
+    assert f"| {converted}, to 2e-6 |" in PAGES["README.md"]
+    claims = re.search(
+        r"Of (\d+) statements: (\d+) reproduced, (\d+) not seen at this size, (\d+) contradicted",
+        PAGES["paper/claims/README.md"],
+    )
+    total, hold, unseen, fail = claims.groups()
+    assert f"| {total}: {hold} hold, {fail} do not |" in PAGES["README.md"]
+    assert f"The other {unseen} claims" in PAGES["README.md"]
+    rows = re.findall(r"^\| (?:one H200|two CPU)[^|]*\|(.*)", PAGES["README.md"], re.M)
+    speeds = re.findall(r"[\d.,]*\d", "".join(rows))
+    assert len(speeds) == 10
+    assert set(speeds) <= set(re.findall(r"[\d.,]*\d", PAGES["docs/results.md"]))
+
+
 def test_our_flags_on_the_pages_about_other_libraries_exist():
     parser = argparse.ArgumentParser(conflict_handler="resolve")
     for name in keras_vit.command_line.COMMANDS:
