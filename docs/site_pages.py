@@ -117,6 +117,10 @@ def main():
     for page in (BUILD / "site").rglob("*.html"):  # The site brings its own copy of the shim.
         up = "../" * (len(page.relative_to(BUILD / "site").parts) - 1)
         text = page.read_text(encoding="utf-8").replace(SHIM, f"{up}iframe_worker.js")
+        # A long command goes on in the next line, but not within a flag.
+        text = re.sub(
+            r'(<span class="w"> +</span>)(-[\w-]+)', r'\1<span class="flag">\2</span>', text
+        )
         page.write_text(text, encoding="utf-8")
     return done.returncode
 
@@ -213,7 +217,8 @@ def command_page(name):
         if rows:
             title = group.title[:1].upper() + group.title[1:]
             parts += [f"## {title}", group.description or ""]
-            parts.append("| argument | meaning |\n| --- | --- |\n" + "\n".join(rows))
+            table = "| argument | meaning |\n| --- | --- |\n" + "\n".join(rows)
+            parts.append(f'<div class="arguments" markdown>\n\n{table}\n\n</div>')
     parts.append(_escape(details_of(name)))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -232,6 +237,8 @@ def _row(parser, action):
     if action.help == argparse.SUPPRESS:
         return None
     formatter = parser._get_formatter()
+    if action.choices and action.option_strings:  # They are long: the text has them.
+        action.metavar = ""
     called = formatter._format_action_invocation(action)
     if len(action.option_strings) > 1 and action.nargs != 0:  # Its values once.
         called = (
@@ -240,7 +247,11 @@ def _row(parser, action):
     text = formatter._expand_help(action) if action.help else ""
     if action.required and action.option_strings:
         text += " (required)"
-    return f"| `{_cell(called).strip()}` | {_cell(_escape(text))} |"
+    if action.choices:
+        text = f"{', '.join(map(str, action.choices))}: {text}"
+    text = re.sub(r"(?<!\S)--[a-z][a-z-]+", r"`\g<0>`", _escape(text))
+    # Within backticks the backslash of an upright line would be shown.
+    return f"| <code>{_cell(_escape(called).strip())}</code> | {_cell(text)} |"
 
 
 def _cell(text):

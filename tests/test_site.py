@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from page_flaws import flaws_of
 
 from keras_vit.command_line import COMMANDS
 
@@ -74,3 +75,17 @@ def test_nothing_is_fetched_from_other_hosts(site):
     fetched = r'<(?:script|img|iframe)[^>]+src="?(?:https?:)?//|<link[^>]+rel="?stylesheet"?[^>]+//'
     for page in site.rglob("*.html"):
         assert not re.search(fetched, page.read_text(encoding="utf-8")), page
+
+
+@pytest.mark.parametrize("page", ["index", "serving", "results", "commands/finetune"])
+def test_no_page_scrolls_sideways_on_a_phone(site, chromium, page):
+    flaws = flaws_of(chromium, (site / f"{page}.html").as_uri())  # Colours are the theme's.
+    assert not [flaw for flaw in flaws if "pixels wide" in flaw]
+
+
+def test_the_options_of_a_command_stand_in_groups(site):
+    page = (site / "commands/finetune.html").read_text(encoding="utf-8")
+    assert re.findall(r"<h2 id=\"([\w-]+)\"", page)[:4] == [
+        *("data", "output", "model-and-weights", "steps-and-batches")
+    ]
+    assert "<code>--group-by COLUMN|REGEX</code>" in page
