@@ -72,6 +72,7 @@ class Recipe:
         versions: Versions of the packages that affect the numbers.
         hashes: SHA-256 of the images with their parts and classes, and of the first weights.
         versions_before: The versions that a resumed run began with, if they were others.
+        resumed: The steps after which a stopped run went on.
         skipped_steps: Steps that changed nothing, as their gradients were not finite.
         best: Step, score and loss of the best weights; null without validation images.
         test: The evaluation on the test images; null without any.
@@ -101,6 +102,7 @@ class Recipe:
     versions: dict[str, str] = _entries()
     hashes: dict[str, str] = _entries()
     versions_before: dict[str, str] | None = None
+    resumed: list[int] | None = None
     skipped_steps: int | None = None
     best: dict[str, Any] | None = None
     test: dict[str, Any] | None = None

@@ -93,6 +93,20 @@ def at_model_size(image: np.ndarray, preprocessing: Preprocessing) -> np.ndarray
     return np.clip(np.rint(np.asarray(pixels)), 0, 255).astype("uint8")
 
 
+def seen_picture(encoded: bytes, preprocessing: Preprocessing | None) -> bytes:
+    """Returns what a model sees of an image file, as a file; b"" if that is all of it, or unknown.
+
+    Args:
+        encoded: The image file.
+        preprocessing: The classifier's, or None.
+    """
+    if preprocessing is None:
+        return b""
+    image = decode_file(encoded)
+    seen = at_model_size(image, preprocessing)
+    return b"" if seen is image else encoded_png(seen)
+
+
 def encoded_png(image: np.ndarray) -> bytes:
     """Returns a PNG file of pixels, uint8 `(H, W, 3)`, and of nothing else."""
     buffer = io.BytesIO()

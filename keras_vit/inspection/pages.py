@@ -1,4 +1,4 @@
-"""HTML pages of text, pictures and charts; each page is one file that needs no network.
+"""HTML pages of text, pictures and charts; each page is one file without a script or a network.
 
 `write_page` joins the parts that the other functions return. All of them take plain text and escape
 it: names of files and classes can hold anything.
@@ -12,9 +12,10 @@ import io
 import math
 import os
 import pathlib
+import re
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -22,11 +23,13 @@ from PIL import Image, ImageOps
 from keras_vit.images.transcoding import to_rgb, transcoded
 from keras_vit.utils.files import write_text
 
-MAX_THUMBNAIL = 160  # Pixels of the longer side.
+# Pixels of the longer side of a picture.
+MAX_THUMBNAIL, MAX_LARGE = 160, 400
 
-_WIDTH, _HEIGHT = 480, 260  # A chart, in SVG's units.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 12, 38  # Margins with the numbers.
-_NUM_COLORS = 4  # In the style sheet.
+_MAX_COARSE = 128  # Pixels of the longer side.
+_MIN_SECTIONS = 3  # Fewer need no links to them.
+_DOT = 6  # Pixels.
+_MAX_DOTS = 40  # Points of a line; more are drawn without dots.
 
 
 class GridPicture(NamedTuple):
@@ -36,12 +39,14 @@ class GridPicture(NamedTuple):
         name: Its file, to which the page links, or its name in record files; "" for a picture
             without either, on a page that leaves this machine.
         encoded: The image file's bytes.
-        caption: Lines of text, each with the value that stands below it in bold, or "".
+        caption: Lines of text, each with the value that stands after it in bold, or "".
+        seen: The file of what the model saw of it; b"" if that is all of it, or unknown.
     """
 
     name: str
     encoded: bytes
     caption: Mapping[str, str]
+    seen: bytes = b""
 
 
 def write_page(path: str | os.PathLike, title: str, *parts: str, policy: str = "") -> None:
@@ -56,6 +61,10 @@ def write_page(path: str | os.PathLike, title: str, *parts: str, policy: str = "
     Raises:
         OSError: If the file cannot be written.
     """
+    body = "".join(parts)
+    sections = re.findall(r'<h2 id="([\w-]+)">(.*?)</h2>', body)
+    links = "".join(f'<a href="#{name}">{text}</a>\n' for name, text in sections)
+    nav = f'<nav aria-label="Sections">\n{links}</nav>\n' if len(sections) >= _MIN_SECTIONS else ""
     rule = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
     write_text(
         path,
@@ -63,7 +72,7 @@ def write_page(path: str | os.PathLike, title: str, *parts: str, policy: str = "
         f"{rule if policy else ''}"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>\n{style_sheet()}</style>\n</head>\n<body>\n"
-        f"<main>\n<h1>{escape(title)}</h1>\n{''.join(parts)}</main>\n</body>\n</html>\n",
+        f"{nav}<main>\n<h1>{escape(title)}</h1>\n{body}</main>\n</body>\n</html>\n",
     )
 
 
@@ -72,14 +81,19 @@ def style_sheet() -> str:
     return pathlib.Path(__file__).with_name("pages.css").read_text(encoding="utf-8")
 
 
+class Html(str):
+    """Text that is HTML, in which texts of others are escaped."""
+
+
 def escape(text: object) -> str:
     """Returns HTML that shows a text; all text of a page goes through this function."""
-    return html.escape(str(text))
+    return text if isinstance(text, Html) else html.escape(str(text))
 
 
 def heading(text: str) -> str:
-    """Returns the heading of a section."""
-    return f"<h2>{escape(text)}</h2>\n"
+    """Returns the heading of a section, to which the page links at its top."""
+    name = re.sub(r"\W+", "-", text.lower()).strip("-")
+    return f'<h2 id="{escape(name)}">{escape(text)}</h2>\n'
 
 
 def paragraph(text: str) -> str:
@@ -87,10 +101,23 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>\n"
 
 
-def facts_table(facts: Iterable[tuple[object, object]]) -> str:
-    """Returns a table with a row for each fact: its name and its value."""
-    rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>\n" for name, value in facts)
-    return f"<table>\n{''.join(rows)}</table>\n"
+def facts_table(facts: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
+    """Returns a table with a row for each fact: its name, and its value or values.
+
+    Args:
+        facts: The rows.
+        header: Names of the columns, of which all but the first are numbers; () for none.
+    """
+    rows = []
+    if header:
+        rows = ["".join(f'<th scope="col">{escape(name)}</th>' for name in header)]
+    for name, *values in facts:
+        cells = "".join(f"<td>{escape(value)}</td>" for value in values)
+        rows.append(f'<th scope="row">{escape(name)}</th>{cells}')
+    text = "".join(f"<tr>{row}</tr>\n" for row in rows)
+    if not header:
+        return f'<table class="facts">\n{text}</table>\n'
+    return f'<div class="scroll" tabindex="0"><table class="numbers">\n{text}</table></div>\n'
 
 
 def file_links(files: Mapping[str, str]) -> str:
@@ -110,24 +137,36 @@ def wide_picture(png: bytes, name: str, caption: str) -> str:
         name: The text in place of the picture, for screen readers.
         caption: The text below it.
     """
-    return _figure(png, "png", name, escape(caption))
+    return _figure(_image(png, "png", name), escape(caption))
 
 
-def picture_grid(pictures: Iterable[GridPicture]) -> str:
-    """Returns a grid of small pictures with captions and links to their files."""
-    return f'<div class="grid">\n{"".join(map(_picture, pictures))}</div>\n'
+def picture_grid(pictures: Iterable[GridPicture], *, is_large: bool = False) -> str:
+    """Returns pictures with captions and links to their files.
+
+    Args:
+        pictures: The pictures.
+        is_large: Whether they are large, with what the model saw beside them.
+    """
+    shown = "".join(_picture(picture, is_large) for picture in pictures)
+    return f'<div class="{"pairs" if is_large else "grid"}">\n{shown}</div>\n'
 
 
-def _picture(picture):
+def _picture(picture, is_large):
     file = pathlib.Path(picture.name)
     lines = []
     for text, value in picture.caption.items():
-        lines += [escape(text), f"<b>{escape(value)}</b>"] if value else [escape(text)]
+        lines += [f"{escape(text)} <b>{escape(value)}</b>"] if value else [escape(text)]
     link = escape(file.name)
     if file.is_file():
         link = f'<a href="{escape(file.absolute().as_uri())}">{link}</a>'
     caption = "<br>".join([*lines, f"<small>{link}</small>"] if picture.name else lines)
-    return _figure(thumbnail(picture.encoded), "jpeg", file.name, caption)
+    name = file.name or ", ".join(f"{text} {value}" for text, value in picture.caption.items())
+    side = MAX_LARGE if is_large else MAX_THUMBNAIL
+    images = _image(thumbnail(picture.encoded, side), "jpeg", name)
+    if is_large and picture.seen:
+        seen = thumbnail(picture.seen, MAX_LARGE, quality=95)
+        images += _image(seen, "jpeg", f"{name}, as the model saw it")
+    return _figure(f'<div class="pictures">{images}</div>', caption)
 
 
 def thumbnail(encoded: bytes, side: int = MAX_THUMBNAIL, quality: int = 85) -> bytes:
@@ -151,93 +190,228 @@ def data_address(encoded: bytes, file_format: str) -> str:
     return f"data:image/{file_format};base64,{base64.b64encode(encoded).decode()}"
 
 
-def _figure(encoded, file_format, name, caption):
-    """Returns a picture that is embedded in the page; `caption` is HTML."""
-    return (
-        f'<figure><img alt="{escape(name)}" src="{data_address(encoded, file_format)}">\n'
-        f"<figcaption>{caption}</figcaption></figure>\n"
-    )
+def _image(encoded, file_format, name):
+    """Returns a picture that is embedded in the page; a small one is shown with its pixels."""
+    with Image.open(io.BytesIO(encoded)) as image:
+        kind = ' class="coarse"' if max(image.size) <= _MAX_COARSE else ""
+    return f'<img{kind} alt="{escape(name)}" src="{data_address(encoded, file_format)}">'
 
 
-def line_chart(
-    lines: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str
+def _figure(images, caption):
+    """Returns pictures with a caption; both are HTML."""
+    return f"<figure>{images}\n<figcaption>{caption}</figcaption></figure>\n"
+
+
+Mark: TypeAlias = tuple[str, float]  # A name, and its place on the axis of a chart.
+
+
+class Line(NamedTuple):
+    """A line of a chart, or dots.
+
+    Args:
+        name: What it shows, for the legend; "" for none.
+        points: Points (x, y) in the order of x; those that are not finite are left out.
+        kind: "series-1" to "series-3", "ideal" for what they are compared with, or "interval".
+        dots: Pixels of the dot of each point, in place of the line; () for a line.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    kind: str
+    dots: Sequence[float] = ()
+
+
+def round_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Returns round numbers around a range: multiples of 1, 2 or 5 times a power of ten.
+
+    Args:
+        low: The first number is at most this.
+        high: The last number is at least this.
+        most: The most numbers within the range, at least 2.
+    """
+    if not high > low:
+        high = low + (abs(low) or 1.0)
+    least = (high - low) / (most - 1)
+    power = 10.0 ** math.floor(math.log10(least))
+    # The margin is for rounding: (0.8 - 0.5) / 3 is a little more than 0.1.
+    step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def _axis(values, is_share):
+    """The place of a value on an axis of round numbers, a function to percent, and their texts."""
+    low, high = min(values), max(values)
+    # Zero is on the axis unless the values are far from it.
+    ticks = round_ticks(0.0 if 0 < low < high / 2 else low, high)
+    factor, unit = (100, "%") if is_share else (1, "")
+    digits = max(0, -math.floor(math.log10(factor * (ticks[1] - ticks[0])) + 1e-9))
+    form = ".0e" if digits > 4 else f",.{digits}f"
+
+    def place(value):
+        return 100 * (value - ticks[0]) / (ticks[-1] - ticks[0])
+
+    return place, [(f"{factor * tick:{form}}{unit}", place(tick)) for tick in ticks]
+
+
+def columns(parts: Iterable[str]) -> str:
+    """Returns parts beside each other where the page is wide."""
+    return f'<div class="columns">\n{"".join(parts)}</div>\n'
+
+
+def chart(
+    title: str, lines: Sequence[Line], x_label: str, marks: Sequence[Mark] = (), shares: str = ""
 ) -> str:
     """Returns a chart of lines on common axes; "" if no line has a finite point.
 
     Args:
-        lines: By name, the points (x, y) in the order of x; points that are not finite are left
-            out.
+        title: What y is.
+        lines: The lines.
         x_label: What x is.
-        y_label: What y is.
+        marks: Places on the axis of x.
+        shares: The axes whose values are shares: "", "x", "y" or "xy".
     """
-    arrays = {name: np.array(list(points), float) for name, points in lines.items() if points}
-    finite = {name: points[np.isfinite(points).all(axis=1)] for name, points in arrays.items()}
-    finite = {name: points for name, points in finite.items() if len(points)}
-    if not finite:
+    points = [point for line in lines for point in line.points if _is_finite(point)]
+    if not points:
         return ""
-    all_points = np.concatenate(list(finite.values()))
-    low, high = all_points.min(axis=0), all_points.max(axis=0)
-    low[1] = min(low[1], 0.0)
-    spans = np.where(high > low, high - low, 1.0)
-    inner = np.array([_WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM])
-    drawn, legend = [], []
-    for number, (name, points) in enumerate(finite.items()):
-        color = f"var(--series-{number % _NUM_COLORS + 1})"
-        places = (points - low) / spans * inner
-        places = places * (1, -1) + (_LEFT, _HEIGHT - _BOTTOM)
-        text = [f"{x:.1f},{y:.1f}" for x, y in places]
-        # The last point again: one point alone is a dot.
-        drawn.append(
-            f'<polyline points="{" ".join([*text, text[-1]])}" fill="none" stroke="{color}" '
-            'stroke-width="1.6" stroke-linecap="round"/>'
-        )
-        legend.append(f'<b style="color:{color}">{escape(name)}</b>')
-    frame = (
-        f'<path d="M{_LEFT} {_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}" '
-        'fill="none" stroke="currentColor" opacity=".6"/>'
-    )
+    across, x_texts = _axis([x for x, _ in points], "x" in shares)
+    up, y_texts = _axis([y for _, y in points], "y" in shares)
+    grid = "".join(f"M0 {100 - at:.2f}H100" for _, at in y_texts)
+    drawn, keys = [f'<path class="grid-lines" d="{grid}"/>'], []
+    for number, (name, value) in enumerate(marks, 1):
+        drawn.append(f'<path class="mark-{number}" d="M{across(value):.2f} 0V100"/>')
+        keys.append(_key(f"mark-{number}", name))
+    for line in lines:
+        if places := [(across(x), 100 - up(y)) for x, y in filter(_is_finite, line.points)]:
+            drawn.append(_drawn(line, places))
+            keys.append(_key(line.kind, line.name) if line.name else "")
+    texts = [f'<span class="x" style="left:{at:.2f}%">{text}</span>' for text, at in x_texts]
+    texts += [f'<span class="y" style="bottom:{at:.2f}%">{text}</span>' for text, at in y_texts]
     return (
-        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" role="img" '
-        f'aria-label="{escape(y_label)}" font-size="11" fill="currentColor">{frame}'
-        f"{''.join(drawn)}{_ticks(low, low + spans)}</svg>\n"
-        f"<figcaption>{', '.join(legend)}: {escape(y_label)} by {escape(x_label)}</figcaption>"
-        "</figure>\n"
+        f'<figure class="chart"><h3>{escape(title)}</h3>\n'
+        f'<div class="plot" role="img" aria-label="{escape(f"{title} by {x_label}")}">'
+        '<svg viewBox="0 0 100 100" preserveAspectRatio="none" aria-hidden="true">'
+        f'{"".join(drawn)}</svg>{"".join(texts)}</div>\n<p class="x-label">{escape(x_label)}</p>\n'
+        f'<ul class="legend">{"".join(keys)}</ul></figure>\n'
     )
 
 
-def _ticks(low, high):
-    """The smallest, middle and largest number of both axes."""
-    texts = []
-    for share in (0.0, 0.5, 1.0):
-        x, y = low + share * (high - low)
-        left = _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
-        top = _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
-        anchor = ("start", "middle", "end")[round(2 * share)]
-        texts.append(f'<text x="{left}" y="{_HEIGHT - 16}" text-anchor="{anchor}">{x:.4g}</text>')
-        texts.append(f'<text x="{_LEFT - 6}" y="{top + 4}" text-anchor="end">{y:.3g}</text>')
-    return "".join(texts)
+def calibration_chart(
+    bins: Sequence[tuple[int, float, float]], intervals: Sequence[tuple[float, float]]
+) -> str:
+    """Returns a chart of the accuracy of answers by their probability.
+
+    Args:
+        bins: The images, their mean probability and their accuracy, of each bin.
+        intervals: The interval of each accuracy.
+    """
+    most = max(count for count, _, _ in bins)
+    lines = [Line("as often right as the probability says", [(0.0, 0.0), (1.0, 1.0)], "ideal")]
+    for (_, confidence, _), interval in zip(bins, intervals, strict=True):
+        lines.append(Line("", [(confidence, end) for end in interval], "interval"))
+    sizes = [_DOT + 14 * math.sqrt(count / most) for count, _, _ in bins]
+    lines.append(Line("", [mean[1:] for mean in bins], "series-1", sizes))
+    return chart("Accuracy", lines, "probability of the answer", shares="xy")
 
 
-def shaded_table(names: Sequence[str], rows: Iterable[Sequence[int]], corner: str) -> str:
-    """Returns a square table of counts, each cell shaded by its share of the row.
+def _is_finite(point):
+    return all(map(math.isfinite, point))
+
+
+def _drawn(line, places):
+    """A line through places, and a dot at each if they are few or have a size."""
+    texts, drawn, dots = [f"{x:.2f},{y:.2f}" for x, y in places], "", line.dots
+    if not dots:
+        drawn = f'<polyline class="{line.kind}" points="{" ".join(texts)}"/>'
+        dots = [_DOT for _ in texts if len(texts) <= _MAX_DOTS and line.kind.startswith("series")]
+    # A path without a length is a dot, which stays round in a picture that is stretched.
+    return drawn + "".join(
+        f'<path class="{line.kind}" d="M{text}h0" style="stroke-width:{size:.1f}px"/>'
+        for text, size in zip(texts, dots, strict=False)
+    )
+
+
+def _key(kind, name):
+    """An entry of a legend."""
+    return (
+        f'<li><svg class="key" viewBox="0 0 24 8" aria-hidden="true"><path class="{kind}" '
+        f'd="M1 4H23"/></svg>{escape(name)}</li>'
+    )
+
+
+def result_panel(
+    share: float, text: str, interval: Sequence[float] = (), marks: Sequence[Mark] = ()
+) -> str:
+    """Returns the main number of a page, large, on a scale from 0 to 100%.
+
+    Args:
+        share: The number, from 0 to 1.
+        text: What it is.
+        interval: The two ends of its 95% interval, or ().
+        marks: What it is compared with.
+    """
+    drawn, keys, spoken = [], [], f"{share:.1%}"
+    if interval:
+        low, high = interval
+        drawn.append(f'<i class="interval" style="left:{low:.2%};width:{high - low:.2%}"></i>')
+        spoken += f", 95% interval {low:.1%} to {high:.1%}"
+    for number, (name, value) in enumerate(marks, 1):
+        drawn.append(f'<i class="mark-{number}" style="left:{value:.2%}"></i>')
+        keys.append(_key(f"mark-{number}", f"{name}: {value:.1%}"))
+    drawn.append(f'<i class="value" style="left:{share:.2%}"></i>')
+    ends = "".join(f"<span>{tick}%</span>" for tick in (0, 25, 50, 75, 100))
+    return (
+        f'<section class="panel result"><p class="large">{share:.1%}</p>\n{paragraph(text)}'
+        f'<div class="scale" role="img" aria-label="{spoken}">{"".join(drawn)}</div>\n'
+        f'<div class="ends" aria-hidden="true">{ends}</div>\n'
+        f'<ul class="legend">{"".join(keys)}</ul></section>\n'
+    )
+
+
+Photos: TypeAlias = Mapping[tuple[str, str], Sequence[GridPicture]]
+
+
+def confusion_table(names: Sequence[str], counts: np.ndarray, photos: Photos) -> str:
+    """Returns a confusion matrix with totals and the percent of each row.
 
     Args:
         names: The names of rows and columns.
-        rows: The counts, `(K, K)`.
-        corner: The text above the names of the rows.
+        counts: Images by true class (row) and answer (column), `(K, K)`.
+        photos: By true class and answer, the photos that the page has; a click shows them.
     """
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("", *names))
-    lines = [f"<tr>{head}</tr>\n"]
-    for name, row in zip(names, rows, strict=True):
-        total = max(math.fsum(row), 1)
-        cells = "".join(
-            f'<td style="text-align:right;background:rgb(59 118 196 / {count / total:.2f})">'
-            f"{count or ''}</td>"
-            for count in row
-        )
-        lines.append(f"<tr><th>{escape(name)}</th>{cells}</tr>\n")
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(corner)}">'
-        f"<table><caption>{escape(corner)}</caption>\n"
-        f"{''.join(lines)}</table></div>\n"
+    head = "".join(f'<th scope="col"><span>{escape(name)}</span></th>' for name in names)
+    lines = [f'<td></td>{head}<th scope="col"><span>images</span></th>']
+    for true, row in zip(names, counts.tolist(), strict=True):
+        total, cells = sum(row), []
+        for answer, count in zip(names, row, strict=True):
+            share = count / max(total, 1)
+            text = Html(f"<b>{count:,}</b><small>{share:.0%}</small>" if count else "")
+            kind = "right" if true == answer else "wrong"
+            shown = with_photos(text, (true, answer), count, photos)
+            cells.append(f'<td class="{kind}" style="--share:{share:.2f}">{shown}</td>')
+        lines.append(f'<th scope="row">{escape(true)}</th>{"".join(cells)}<td>{total:,}</td>')
+    sums = "".join(f"<td>{total:,}</td>" for total in [*counts.sum(axis=0), counts.sum()])
+    lines.append(f'<th scope="row">answers</th>{sums}')
+    table = "".join(f"<tr>{line}</tr>\n" for line in lines)
+    return f'<div class="scroll" tabindex="0"><table class="confusion">{table}</table></div>\n'
+
+
+def with_photos(text: object, pair: tuple[str, str], count: int, photos: Photos) -> str:
+    """Returns a text, which is a button that shows photos above the page if there are any.
+
+    Args:
+        text: The text.
+        pair: The true class and the answer.
+        count: How many photos there are.
+        photos: Those that the page has, by pair.
+    """
+    if not (pictures := photos.get(pair)):
+        return escape(text)
+    title, name = escape("{} taken for {}".format(*pair)), f"photos-{[*photos].index(pair)}"
+    return Html(
+        f'<button popovertarget="{name}" aria-label="{title}: {count:,}, show photos">'
+        f'{escape(text)}</button><div popover id="{name}" role="dialog" aria-label="{title}">'
+        f'<button popovertarget="{name}" popovertargetaction="hide">Close</button>'
+        f"<h3>{title}</h3><p>{len(pictures):,} of {count:,} photos are on this page.</p>"
+        f"{picture_grid(pictures)}</div>"
     )

@@ -78,6 +78,7 @@ def evaluate(
     return dataclasses.replace(
         report,
         examples=examples,
+        preprocessing=preprocessing,
         skipped=tuple(skipped),
         images_per_second=len(examples) / max(time.monotonic() - began, 1e-9),
     )

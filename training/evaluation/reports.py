@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import abc
+import collections
 import dataclasses
 import functools
 import math
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
+from keras_vit.images.samples import seen_picture
 from keras_vit.inspection.pages import (
     GridPicture,
+    Line,
+    calibration_chart,
+    chart,
+    columns,
+    confusion_table,
     facts_table,
     heading,
-    line_chart,
     paragraph,
     picture_grid,
-    shaded_table,
+    result_panel,
+    with_photos,
     write_page,
 )
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.files import REPORT, SKIPPED
@@ -45,6 +54,8 @@ MOST = 0.8  # Share of the images in one class.
 MAX_SHOWN = 100  # Errors on a page.
 MAX_MATRIX = 20  # Classes of a confusion matrix on a page; more are listed as pairs.
 _MAX_PAIRS = 20
+_MAX_ROWS = 100  # Classes in the table of a page.
+_MIN_IMAGES = 20  # The curve of risk and coverage of fewer is chance.
 
 _TABLES = ("per_class", "answers", "skipped", "confusion", "calibration", "risk_coverage")
 
@@ -62,6 +73,7 @@ class EvaluationReport(abc.ABC):
             of the most confident wrong decision, or of the least confident one if all are right.
         loss: Mean over images, nats.
         examples: The images; None where only the outputs are known.
+        preprocessing: How an image became the model's input; None where it is not known.
         skipped: `(path, reason)` of images that could not be read.
         images_per_second: Speed of decoding and the model together.
         split_lines: What of the data was evaluated, and what was left out.
@@ -74,6 +86,7 @@ class EvaluationReport(abc.ABC):
     probability: np.ndarray
     loss: float
     examples: Examples | None = None
+    preprocessing: Preprocessing | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     images_per_second: float = 0.0
     split_lines: tuple[str, ...] = ()
@@ -188,8 +201,8 @@ class EvaluationReport(abc.ABC):
         page = folder / REPORT
         for name in (METRICS_JSON, REPORT, *(f"{table}.csv" for table in _TABLES)):
             (folder / name).unlink(missing_ok=True)
-        pictures = (GridPicture(*error) for error in error_images(self, MAX_SHOWN))
-        write_page(page, "Evaluation", *report_parts(self, pictures))
+        parts = report_parts(self, error_pictures(self, MAX_SHOWN))
+        write_page(page, "Evaluation", *map(paragraph, self.split_lines), *parts)
         return [*self.report().write(folder), page]
 
     def text_of(self, classes: np.ndarray) -> str:
@@ -476,61 +489,109 @@ def number_or_none(value: float) -> float | None:
     return float(value) if isinstance(value, float) else value
 
 
-def report_parts(report: EvaluationReport, pictures: Iterable[GridPicture]) -> list[str]:
+def report_parts(report: EvaluationReport, pictures: Mapping[int, GridPicture]) -> list[str]:
     """Returns the parts of a page about an `EvaluationReport`.
 
     Args:
         report: The report.
-        pictures: The most confident errors.
+        pictures: The most confident errors, by `error_pictures`.
     """
-    parts = [heading("Test images"), *map(paragraph, report.lines())]
+    numbers = [re.split(r" {2,}|: |(?<=answered) ", line, maxsplit=1) for line in report.lines()]
+    header, *rows = report.tables()["per_class"].texts()
+    tables = [facts_table(numbers), facts_table(rows[:_MAX_ROWS], header)]
+    parts = [_panel(report), heading("Numbers"), columns(tables)]
+    if len(rows) > _MAX_ROWS:
+        parts.append(paragraph(f"The first {_MAX_ROWS} of {len(rows):,} classes."))
     if report.true.ndim == 1:  # One class an image.
-        parts += [*_confusion(report), *_curves(report)]
+        parts += [*_confusion(report, pictures), *_calibration(report)]
     wrong = int((~report.right).sum())
     text = f"{wrong:,} of {report.count:,} images have a wrong answer."
-    return [*parts, heading("Most confident errors"), paragraph(text), picture_grid(pictures)]
+    if pictures:
+        text += f" Shown are {len(pictures)}, the most confident ones first."
+    if any(picture.seen for picture in pictures.values()):
+        text += " Beside each photo is what the model saw of it."
+    errors = picture_grid(pictures.values(), is_large=True)
+    return [*parts, heading("Most confident errors"), paragraph(text), errors]
 
 
-def error_images(
-    report: EvaluationReport, count: int
-) -> Iterator[tuple[str, bytes, Mapping[str, str]]]:
-    """Yields the name, the encoded image and the caption of each of the most confident errors."""
+def _panel(report):
+    """The main number."""
+    if report.true.ndim == 2:
+        return result_panel(report.score, "mAP, the mean of the average precision of the classes")
+    low, high = wilson_interval(report.correct, report.count)
+    text = f"of the images are right: {report.correct:,} of {report.count:,}"
+    text += f"; 95% interval {low:.1%} to {high:.1%}{report.imbalance}."
+    if as_good := [name for name, share in report.references if share >= low]:
+        text += f" That is not better than {' or '.join(as_good)}."
+    return result_panel(report.score, text, (low, high), report.references)
+
+
+def error_pictures(
+    report: EvaluationReport, count: int, relative: Callable[[str], str] | None = None
+) -> dict[int, GridPicture]:
+    """Returns the most confident errors, by their place in the report.
+
+    Args:
+        report: The report.
+        count: The most pictures.
+        relative: Shortens the name of an image; such a picture has no link to its file.
+    """
     wrong = np.flatnonzero(~report.right)
     chosen = wrong[np.argsort(-report.probability[wrong], kind="stable")][:count]
     if report.examples is None or not len(chosen):
-        return
+        return {}
     encoded = report.examples.take(chosen).encoded()  # In ascending order.
     images = {place: image for place, (image, _) in zip(sorted(chosen), encoded, strict=True)}
-    for number in chosen:
-        caption = {
-            f"answer ({report.probability[number]:.1%})": report.text_of(report.given[number])
-            or "no label",
-            "true": report.text_of(report.true[number]) or "no label",
-        }
-        yield report.examples.names[number], images[number], caption
+    pictures = {}
+    for number in chosen.tolist():
+        given, true = (
+            report.text_of(classes[number]).replace(SEPARATOR, ", ") or "no label"
+            for classes in (report.given, report.true)
+        )
+        caption = {f"answer ({report.probability[number]:.1%})": given, "true": true}
+        name = report.examples.names[number]
+        if relative is not None:
+            name, caption = "", {**caption, relative(name): ""}
+        seen = seen_picture(images[number], report.preprocessing)
+        pictures[number] = GridPicture(name, images[number], caption, seen)
+    return pictures
 
 
-def _confusion(report):
+def _confusion(report, pictures):
     """The confusion matrix, or of many classes the pairs that are confused most often."""
-    names = report.class_names
-    if len(names) <= MAX_MATRIX:
-        table = shaded_table(names, report.confusion.tolist(), "rows: true; columns: answer")
-        return [heading("Confusion"), table]
+    photos = collections.defaultdict(list)
+    for number, picture in pictures.items():
+        pair = report.text_of(report.true[number]), report.text_of(report.given[number])
+        photos[pair].append(picture)
+    hint = " A click on an underlined number shows photos." if photos else ""
+    if len(report.class_names) <= MAX_MATRIX:
+        text = f"Rows are true classes, columns are answers, percent are of the row.{hint}"
+        table = confusion_table(report.class_names, report.confusion, photos)
+        return [heading("Confusion"), paragraph(text), table]
     wrong = [pair for pair in report.confusion_pairs() if pair[0] != pair[1]]
     wrong = sorted(wrong, key=lambda pair: -pair[2])[:_MAX_PAIRS]
-    rows = [(f"{true} taken for {given}", images) for true, given, images in wrong]
-    return [heading("Most frequent confusions"), facts_table(rows)]
-
-
-def _curves(report):
-    """The accuracy by confidence, and the share of errors by the share of images answered."""
-    coverage = np.arange(1, report.count + 1) / report.count
-    risk = {"risk": list(zip(coverage.tolist(), report.risks.tolist(), strict=True))}
-    accuracy = [row[3:] for row in report.calibration.table.rows]
-    calibration = {"accuracy": accuracy, "perfectly calibrated": [(0.0, 0.0), (1.0, 1.0)]}
-    return [
-        heading("Risk and coverage"),
-        line_chart(risk, "share of images answered", "share of errors"),
-        heading("Calibration"),
-        line_chart(calibration, "confidence", "accuracy"),
+    rows = [
+        (f"{true} taken for {answer}", with_photos(count, (true, answer), count, photos))
+        for true, answer, count in wrong
     ]
+    text = f"The {len(rows)} most frequent ones.{hint}"
+    return [heading("Confusion"), paragraph(text), facts_table(rows, ("confusion", "images"))]
+
+
+def _calibration(report):
+    """The accuracy by confidence, and the share of errors by the share of images answered."""
+    bins = [row[2:] for row in report.calibration.table.rows if row[2]]
+    intervals = [wilson_interval(round(count * accuracy), count) for count, _, accuracy in bins]
+    title, parts = "Calibration", [calibration_chart(bins, intervals)]
+    text = (
+        "Each dot is of photos whose answers have about the same probability, with the 95% "
+        "interval of their accuracy; a larger dot has more photos. Below the dotted line answers "
+        "are right less often than their probability says."
+    )
+    if report.count >= _MIN_IMAGES:
+        rows = coverage_table(report.probability, report.risks).rows
+        risk = Line("", [(share, errors) for share, errors, _ in rows], "series-1")
+        parts.append(chart("Share of errors", [risk], "share of images answered", shares="xy"))
+        title += ", risk and coverage"
+        text += " The other chart has the errors among the most probable answers."
+    return [heading(title), paragraph(text), columns(parts)]

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import pathlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_vit.classifier_folder import LOADING, THIS_FOLDER
 from keras_vit.description import UNKNOWN, Description
-from keras_vit.description.class_labels import MULTILABEL, SCORES, SEPARATOR
+from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.description.description_texts import hub_licence, without_header
 from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.hub.repositories import RepositoryName, import_hugging_face
-from keras_vit.images.samples import at_model_size, encoded_png
-from keras_vit.images.transcoding import decode_file
+from keras_vit.images.samples import encoded_png
 from keras_vit.inspection.pages import (
+    MAX_LARGE,
     GridPicture,
+    Line,
+    chart,
+    columns,
     facts_table,
     heading,
-    line_chart,
     paragraph,
     picture_grid,
     write_page,
@@ -33,12 +36,13 @@ from keras_vit.training.data.augmentations import mixes_batches
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.measures import accuracy_text
-from keras_vit.training.evaluation.reports import EvaluationReport, error_images, report_parts
+from keras_vit.training.evaluation.reports import EvaluationReport, error_pictures, report_parts
 from keras_vit.utils.fields import field_info
 from keras_vit.utils.files import MODEL, REPORT, SAMPLES
 from keras_vit.utils.report import align_columns, markdown_table
 from keras_vit.utils.safe_text import for_line
 
+from .folder import RunFolder
 from .machine import step_memory
 from .settle import Settled
 
@@ -87,7 +91,10 @@ def describe_plan(
             table[name] = value
     if plan.has_classes:
         table["samples"], count = plan.samples.line, plan.samples.pictures or "no"
-        table[REPORT] = f"curves, numbers, {count} augmented images and up to {count} errors, small"
+        table[REPORT] = (
+            f"curves, numbers, {count} augmented images and up to {count} errors, each at most "
+            f"{MAX_LARGE} pixels wide and high"
+        )
     if plan.source.notes:
         table["images"] = "; ".join(plan.source.notes)
     if skipped:
@@ -284,57 +291,64 @@ def hub_card(description: Description, text: str, *, repository: str) -> str:
 
 
 def write_run_page(
-    folder: pathlib.Path,
+    folder: RunFolder,
     plan: Settled,
     data: DataSpec,
+    recipe: Recipe,
     history: Sequence[Mapping[str, str]] = (),
     report: EvaluationReport | None = None,
 ) -> None:
     """Writes `report.html`; it needs no network and links to no file.
 
-    Pictures are of at most the model's size and without metadata; how many there are, and whether
-    there are any, is `ChosenSamples.pictures`, which the plan prints.
+    Pictures have no metadata, and at most `MAX_LARGE` pixels per side. How many there are, and
+    whether there are any, is `ChosenSamples.pictures`, which the plan prints.
 
     Args:
         folder: The folder of the run.
         plan: The plan.
         data: The data, for the names of images relative to them.
+        recipe: The record of the run.
         history: The rows of `history.csv`; none before the first step.
         report: The evaluation on the test images, if there is one.
     """
     settings, source = plan.settings, plan.source
-    pictures = plan.samples.pictures
+    weights = recipe.weights or "random weights"
+    about = f"{recipe.model}, {len(source.class_names)} classes, from {weights}"
+    parts = [paragraph(f"{about}. Written on {datetime.date.today()}.")]
+    if report is not None:
+        errors = error_pictures(report, plan.samples.pictures, data.relative)
+        parts += report_parts(report, errors)
+    else:
+        parts += [paragraph(UNTESTED if history else "The run has begun: its result comes here.")]
+    if history:
+        parts += [heading("Curves"), columns(curves(history, source.task, recipe))]
+    parts += [heading("First batch as the model sees it")]
+    if plan.samples.pictures:
+        parts += [picture_grid(augmented_pictures(plan, plan.samples.pictures))]
+    else:
+        parts += [paragraph("No photo is shown, by the setting samples or without a test part.")]
+    images = (f"{count:,} {part}" for part, count in recipe.images.items() if count)
     facts = {
-        "model": plan.recipe.model,
-        "classes": len(source.class_names),
-        "images": ", ".join(f"{count:,} {part}" for part, count in plan.recipe.images.items()),
+        "command": recipe.command,
+        "data": recipe.data_name,
+        "images": ", ".join(images),
+        "image size": "{} x {}".format(*plan.preprocessing.image_size),
         "steps": f"{settings.steps} of {settings.batch_size} images",
         "learning rate": f"{settings.learning_rate:g}, {settings.decay}",
         "augmentation": settings.augmentation,
     }
-    parts = [facts_table(facts.items()), *curves(history, source.task)]
-    parts += [heading("First batch as the model sees it")]
-    if pictures:
-        parts += [picture_grid(augmented_pictures(plan, pictures))]
-    else:
-        parts += [paragraph("No photo is shown, by the setting samples or without a test part.")]
-    if report is None:
-        if history:
-            parts += [paragraph("The data have no test images: confusion and errors are unknown.")]
-    else:
-        parts += report_parts(report, error_pictures(plan, report, data, pictures))
-    write_page(folder / REPORT, f"Run of {plan.recipe.model}", *parts)
+    parts += [heading("The run"), facts_table(fact for fact in facts.items() if fact[1])]
+    write_page(folder.path / REPORT, folder.output.name, *parts)
 
 
-def curves(history: Sequence[Mapping[str, str]], task: str) -> list[str]:
-    """Returns the charts of loss, accuracy and learning rate of a run.
+def curves(history: Sequence[Mapping[str, str]], task: str, recipe: Recipe) -> list[str]:
+    """Returns the charts of loss, score and learning rate of a run.
 
     Args:
         history: The rows of `history.csv`.
         task: The task, which names the columns.
+        recipe: The record of the run, for the step of the kept weights and of each start.
     """
-    if not history:
-        return []
     score = SCORES[task]
     trained = "accuracy" if "accuracy" in history[0] else "label_accuracy"
     charts = {
@@ -342,14 +356,21 @@ def curves(history: Sequence[Mapping[str, str]], task: str) -> list[str]:
         score: (trained, f"validation_{score}", f"averaged_{score}"),
         "learning rate": ("learning_rate",),
     }
-    parts = [heading("Curves")]
-    for title, columns in charts.items():
-        names = _KINDS if len(columns) > 1 else (title,)
-        lines = {
-            name: [(float(row["step"]), float(row[column])) for row in history if row.get(column)]
-            for name, column in zip(names, columns, strict=True)
-        }
-        parts.append(line_chart(lines, "step", title))
+    marks = [(f"resumed after step {step}", step) for step in recipe.resumed or ()]
+    if recipe.best and recipe.settings["keep"] == "best":
+        step = recipe.best["step"]
+        marks.insert(0, (f"kept weights, after step {step}", step))
+    parts = []
+    for title, names in charts.items():
+        lines = []
+        for number, name in enumerate(names):
+            points = [(float(row["step"]), float(row[name])) for row in history if row.get(name)]
+            kind = _KINDS[number] if len(names) > 1 else ""
+            if name == "label_accuracy":  # Not the score of the others.
+                kind = "training, share of right labels"
+            lines.append(Line(kind, points, f"series-{number + 1}"))
+        shown = title.capitalize() if title.islower() else title
+        parts.append(chart(shown, lines, "step", marks, "y" if title == score else ""))
     return parts
 
 
@@ -384,22 +405,5 @@ def _label(label, names):
         return names[int(label)]
     chosen = np.flatnonzero(label)
     if label.dtype.kind != "f":
-        return SEPARATOR.join(names[k] for k in chosen) or "no label"
+        return ", ".join(names[k] for k in chosen) or "no label"
     return ", ".join(f"{names[k]} {label[k]:.0%}" for k in chosen)
-
-
-def error_pictures(
-    plan: Settled, report: EvaluationReport, data: DataSpec, count: int
-) -> Iterator[GridPicture]:
-    """Yields the most confident errors at the model's size, with their answers.
-
-    Args:
-        plan: The plan.
-        report: The evaluation on the test images.
-        data: The data, for the names of images relative to them.
-        count: The most images.
-    """
-    preprocessing = plan.preprocessing
-    for name, encoded, caption in error_images(report, count):
-        image = at_model_size(decode_file(encoded), preprocessing)
-        yield GridPicture("", encoded_png(image), {**caption, str(data.relative(name)): ""})

@@ -359,7 +359,7 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
     write_files(folder.path, classifier, history, card)
     write_samples(folder.path, plan.samples.images(), plan.preprocessing)
     if folder.writes:
-        write_run_page(folder.path, plan, job.data, history, report)
+        write_run_page(folder, plan, job.data, recipe, history, report)
     job.publish(source)
     if folder.writes:
         log(describe_end(report, folder.output))

@@ -201,20 +201,23 @@ class Job:
             origin = f"--exclude and --resume after step {start_step}"
             fact = Fact(", ".join(self.data.exclude), origin)
             self.recipe = self.recipe.with_facts(excluded=fact)
+        if start_step:
+            resumed = [*(self.begun.resumed or ()), start_step]
+            self.recipe = dataclasses.replace(self.recipe, resumed=resumed)
         if not self.folder.resume:
             self.folder.start(self.recipe)
         if not self.folder.writes:
             return
         with atomic_write(self.folder.path / IMAGES) as path:
             np.save(path, self.numbers)
-        if self.excluded:
+        if self.folder.resume:
             self.folder.write_recipe(self.recipe)
         record = SplitRecord.of(self.fingerprints)
         # Images that a run goes on without stay in the record: it has seen them.
         if record is not None and "excluded" not in self.recipe.facts:
             record.write(self.folder.path)
         if not self.folder.resume and plan.has_classes:
-            write_run_page(self.folder.path, plan, self.data)
+            write_run_page(self.folder, plan, self.data, self.recipe)
 
     def dry_run(self) -> str:
         """Returns a human-readable description of the run; trains, writes and fetches nothing.

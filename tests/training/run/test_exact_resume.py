@@ -21,13 +21,29 @@ SETTINGS = tiny_settings(
 )
 
 
-def test_a_stopped_command_ends_with_the_weights_of_one_that_was_not(colors, tmp_path):
-    whole = finetune(colors, tmp_path / "whole", SETTINGS, log=silent)
+@pytest.fixture(scope="module")
+def runs(colors, tmp_path_factory):
+    """A run without a stop, and one that was stopped after two steps."""
+    folder = tmp_path_factory.mktemp("runs")
+    whole = finetune(colors, folder / "whole", SETTINGS, log=silent)
     with pytest.raises(Interrupted):
-        finetune(colors, tmp_path / "run", SETTINGS, log=silent, callbacks=[SignalAt(2)])
-    resumed = finetune(None, tmp_path / "run", resume=True, log=silent)
+        finetune(colors, folder / "run", SETTINGS, log=silent, callbacks=[SignalAt(2)])
+    return whole, finetune(None, folder / "run", resume=True, log=silent)
+
+
+def test_a_stopped_command_ends_with_the_weights_of_one_that_was_not(runs):
+    whole, resumed = runs
     for first, second in zip(whole.model.get_weights(), resumed.model.get_weights(), strict=True):
         np.testing.assert_array_equal(first, second)
     columns = ("step", "validation_loss", "validation_accuracy", "averaged_loss")
     rows = [[[row[name] for name in columns] for row in each.history] for each in (whole, resumed)]
     assert rows[0] == [row for row in rows[1] if row[0] != "2"]  # The stop has its own row.
+
+
+def test_the_recipe_and_the_curves_have_the_step_of_the_stop(runs):
+    whole, resumed = runs
+    assert resumed.classifier.recipe["resumed"] == [2]
+    assert "resumed" not in whole.classifier.recipe
+    pages = [(each.folder / "report.html").read_text() for each in runs]
+    # On the charts of loss, accuracy and learning rate.
+    assert [page.count("resumed after step 2") for page in pages] == [0, 3]
