@@ -206,9 +206,10 @@ function show(kind) {
     const row = element("li", "", "finding panel");
     row.tabIndex = -1;
     row.setAttribute("aria-label", `${place + 1} of ${shown.length}`);
-    // Tabs and clicks choose the row that they are in.
-    row.onfocus = row.onclick = () => { if (place !== current) select(place, false); };
-    row.addEventListener("focusin", row.onfocus);
+    // Clicks and the key Tab choose the row that they are in; a decision chooses the next one itself.
+    const choose = (event, is) => { if (event.target.matches(is) && place !== current) select(place, false); };
+    row.onclick = (event) => choose(event, ":not([data-action], [data-action] *)");
+    row.addEventListener("focusin", (event) => choose(event, ":focus-visible"));
     nearView.observe(row);
     return row;
   }));

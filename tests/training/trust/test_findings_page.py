@@ -137,6 +137,19 @@ def test_a_click_enlarges_a_photo_and_a_key_closes_it_again(page):
     assert page.inner_text("#status") == "1 of 6 judged"
 
 
+def test_a_click_on_a_button_judges_its_row_and_goes_on_to_the_next(page):
+    page.click(".finding:nth-child(3) [data-action=drop]")
+    assert page.inner_text(".finding:nth-child(3) output") == "dropped"
+    assert page.inner_text(".finding[aria-current] small >> nth=-1") == "ant & bee/00003.jpg"
+
+
+def test_what_was_enlarged_is_what_a_key_judges(page):
+    page.click(".finding:nth-child(2) .near .picture >> nth=1")
+    press(page, "d")
+    assert page.inner_text(".finding:nth-child(2) output") == "dropped"
+    assert page.inner_text("#status") == "1 of 6 judged"
+
+
 def test_neighbours_are_beside_the_photo(page):
     photo = page.locator(".picture").nth(0).bounding_box()
     for near in page.locator(".finding:nth-child(1) .near .picture").all():
