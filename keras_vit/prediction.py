@@ -112,6 +112,8 @@ def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
             images = np.asarray(images)  # Other backends take no tensors of tf.data.
         if rows > count and keras.backend.backend() == "jax":
             images = np.concatenate([images, np.repeat(images[-1:], rows - count, axis=0)])
+    if is_spread(model):
+        return _predict_on_all(model, np.asarray(images))[:count]
     is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()
     if is_in_vain:
         model.jit_compile = False
@@ -121,3 +123,47 @@ def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
         if is_in_vain:
             model.jit_compile = True
     return array_of(outputs)[:count]
+
+
+def is_spread(model: object) -> bool:
+    """Returns whether the weights of a model lie on several devices of JAX."""
+    return _sharding(model) is not None
+
+
+def _sharding(model):
+    for variable in getattr(model, "variables", ()):
+        sharding = getattr(variable.value, "sharding", None)
+        if sharding is not None and sharding.num_devices > 1:
+            return sharding
+    return None
+
+
+def _predict_on_all(model, images):
+    """Each device computes some of the rows; every process has the images and gets all outputs.
+
+    Keras's `predict_on_batch` computes the whole batch on every device, and cannot read the
+    outputs of other processes.
+    """
+    import jax
+
+    mesh = _sharding(model).mesh
+    by_row = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(mesh.axis_names))
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    padded = pad_rows(images, mesh.size)
+    inputs = jax.make_array_from_callback(padded.shape, by_row, padded.__getitem__)
+    if not hasattr(model, "predict_on_all"):
+        model.predict_on_all = jax.jit(
+            lambda trainable, others, inputs: model.stateless_call(
+                trainable, others, inputs, training=False
+            )[0],
+            out_shardings=whole,
+        )
+    variables = model.trainable_variables, model.non_trainable_variables
+    outputs = model.predict_on_all(*([v.value for v in part] for part in variables), inputs)
+    return np.asarray(outputs)
+
+
+def pad_rows(array: np.ndarray, multiple: int) -> np.ndarray:
+    """Returns an array whose last row is repeated until a number divides its rows."""
+    missing = -len(array) % multiple
+    return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]) if missing else array

@@ -70,6 +70,31 @@ def test_devices_of_jax_give_the_numbers_of_one(data, tmp_path):
     assert set(found["mirrored"]["files"]) >= FILES
 
 
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_of_jax_give_the_numbers_of_one_and_the_first_writes(data, tmp_path, count):
+    environment = {
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+    }
+    one = outcome(start(data, tmp_path / "one", "none", **environment))["none"]
+    address = f"127.0.0.1:{free_port()}"
+    processes = [
+        start(data, tmp_path, "auto", PROCESS=f"{address} {count} {index}", **environment)
+        for index in range(count)
+    ]
+    for found in map(outcome, processes):
+        assert_same_numbers(one, found["auto"])
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "auto"}
+    assert {path.name for path in (tmp_path / "auto").iterdir()} >= FILES
+
+
 def outcomes_of_two_workers(data, output, **environment):
     with socket.socket() as one, socket.socket() as two:
         one.bind(("127.0.0.1", 0))

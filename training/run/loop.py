@@ -329,7 +329,7 @@ class _StepCallback(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         step = self.step + self.executed
-        stops = bool(self.received) and step != self.settings.steps
+        stops = self._is_stopping(step) and step != self.settings.steps
         validates = step == self.settings.steps or step % self.evaluate_every == 0
         adds_row = stops or validates or step % self.log_every == 0
         # To read a loss is to wait for its step. Between two rows it is the previous step's,
@@ -351,6 +351,14 @@ class _StepCallback(keras.callbacks.Callback):
         self.bar.update(self.executed)
         if adds_row:
             self._add_row(logs, validates=validates, stops=stops)
+
+    def _is_stopping(self, step):
+        """Whether a signal arrived here; several processes of JAX stop at the same step."""
+        number = self.received[0] if self.received else 0
+        number = backend_devices().agreed_signal(number, step // self.executed)
+        if number and not self.received:
+            self.received.append(number)  # Another process got it.
+        return bool(number)
 
     def on_epoch_end(self, epoch, logs=None):
         # Another callback has stopped the run, maybe at a step that has a row already.

@@ -18,6 +18,7 @@ from keras_vit.keras_private import (
     get_data_adapter,
 )
 from keras_vit.layers.fused_attention import HALF_PRECISION, compute_capability
+from keras_vit.prediction import pad_rows
 
 _AHEAD = 2  # Batches on their way to the device while it computes.
 
@@ -31,11 +32,13 @@ class StepAdapter(DataAdapter):
         accumulation_steps: Batches of a step.
         compute_dtype: The type to which the model casts its inputs.
         **data: `x`, `y`, `sample_weight`, `batch_size`, `steps_per_epoch`, `shuffle` and
-            `class_weight` as `keras.Model.fit` takes them.
+            `class_weight` as `keras.Model.fit` takes them, the same in each of several processes;
+            or `x` is a `Share`.
     """
 
-    def __init__(self, accumulation_steps, compute_dtype, **data):
-        self.adapter = get_data_adapter(**data)
+    def __init__(self, accumulation_steps, compute_dtype, *, x, **data):
+        self.is_share = isinstance(x, Share)
+        self.adapter = get_data_adapter(x=x.batches if self.is_share else x, **data)
         self.accumulation_steps = accumulation_steps
         self.compute_dtype = compute_dtype
 
@@ -66,9 +69,10 @@ class StepAdapter(DataAdapter):
         Args:
             super_batch: Steps whose batches come in one list, or None for single batches.
         """
-        batches, shards = iter(self.adapter.get_jax_iterator()), _num_shards()
-        if shards is not None:
-            batches = (_padded(batch, shards) for batch in batches)
+        batches = iter(self.adapter.get_jax_iterator())
+        distribution = keras.distribution.distribution()
+        if distribution is not None and not self.is_share:
+            batches = (_padded(batch, distribution) for batch in batches)
         batches = ahead(batches, self.compute_dtype)
         if super_batch is None:
             return batches
@@ -88,6 +92,12 @@ class StepAdapter(DataAdapter):
     def on_epoch_end(self):
         """Passes the call on."""
         self.adapter.on_epoch_end()
+
+
+class Share(NamedTuple):
+    """Batches that hold the rows of this JAX process alone, as many in each process."""
+
+    batches: Any
 
 
 def single_batches(iterator):
@@ -174,23 +184,36 @@ def unpadded(batch):
     return keras.tree.map_structure(lambda part: None if part is None else part[:rows], batch.batch)
 
 
-def pad_rows(array, multiple):
-    """Returns an array whose last row is repeated until a number divides its rows."""
-    missing = -len(array) % multiple
-    return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]) if missing else array
-
-
-def _padded(batch, shards):
+def _padded(batch, distribution):
+    """Returns a batch for all devices of a distribution, of which a process gets its rows."""
+    processes, shards = distribution.num_processes, num_shards(distribution)
     padded = keras.tree.map_structure(
-        lambda part: None if part is None else pad_rows(part, shards), batch
+        lambda part: None if part is None else own_rows(pad_rows(part, shards), processes), batch
     )
-    return Padded(padded, np.zeros((shards, num_examples(batch)), "uint8"))
+    return Padded(padded, np.zeros((shards // processes, num_examples(batch)), "uint8"))
 
 
-def _num_shards():
-    """Returns the devices that this process alone spreads a batch over, or None."""
-    distribution = keras.distribution.distribution()
-    if distribution is None or distribution.num_processes > 1:
-        return None
+def own_rows(array, processes):
+    """Returns the rows of this JAX process, of an array that all processes have."""
+    if processes == 1:
+        return array
+    import jax
+
+    rows = len(array) // processes
+    return array[jax.process_index() * rows :][:rows]
+
+
+def on_each_device(outputs, distribution):
+    """Returns outputs of a compiled step such that each process has all rows."""
+
+    def whole(part):
+        layout = keras.distribution.TensorLayout([None] * len(part.shape), distribution.device_mesh)
+        return keras.distribution.distribute_tensor(part, layout)
+
+    return keras.tree.map_structure(whole, outputs)
+
+
+def num_shards(distribution):
+    """Returns the devices that a batch is spread over, of all processes."""
     mesh = distribution.device_mesh
     return mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]

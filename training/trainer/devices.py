@@ -15,6 +15,7 @@ from keras_vit.training.data.augmentations import mixes_batches
 from keras_vit.training.settings import STRATEGIES
 
 from . import tensorflow_backend
+from .data_adapter import Share
 
 
 def strategy(
@@ -25,8 +26,8 @@ def strategy(
     Args:
         name: "tpu"; "mirrored", all GPUs of this machine or its logical CPUs; "multiworker",
             the machines of TF_CONFIG; "cpu"; or "auto", the first available of a TPU, the
-            machines of TF_CONFIG, all GPUs, and the CPU. On JAX not "multiworker", and "auto"
-            takes several CPU devices too.
+            machines of TF_CONFIG, all GPUs, and the CPU. On JAX not "multiworker": "auto" takes
+            all devices of all processes of `jax.distributed.initialize`, several CPU ones too.
         tpu: Name or address (grpc://...) of a TPU, or "local" on a TPU machine. By default
             TPU_NAME of the environment, then the machine's own TPU. Not on JAX.
         verbose: Whether to print the chosen strategy.
@@ -151,7 +152,8 @@ class Place:
 
     def __init__(self, name: str | None = None):
         devices = backend_devices()
-        self.strategy = None if name is None else strategy(name)
+        is_alone = devices.worker_of(None)[1] == 1
+        self.strategy = None if name is None and is_alone else strategy(name or "auto")
         self.replicas = 1 if self.strategy is None else devices.replicas_of(self.strategy)
         self.worker, self.workers = devices.worker_of(self.strategy)
 
@@ -163,18 +165,25 @@ class Place:
         """Returns `training_batches` for `fit`, on each of several workers its own part.
 
         A worker decodes its own part alone. With mixup or CutMix, which mix images of the
-        whole batch, each worker decodes all of it.
+        whole batch, each worker decodes all of it. The workers are TensorFlow's, or processes of
+        JAX.
 
         Args:
             examples: The images.
             batch_size: Images of a step, over all replicas.
             **options: See `training_batches`; `micro_batches` of them are a step.
         """
-        if self.strategy is None or self.workers == 1 or mixes_batches(options):
-            return training_batches(examples, batch_size=batch_size, **options)
         share = (self.worker, self.workers)
-        local = training_batches(examples, batch_size=batch_size, shard=share, **options)
-        local = local.rebatch(batch_size // (options.get("micro_batches", 1) * self.replicas))
+        mixes = mixes_batches(options)
+        is_shared = self.workers > 1 and not mixes
+        made = training_batches(
+            examples, batch_size=batch_size, shard=share if is_shared else (0, 1), **options
+        )
+        if not is_shared or self.strategy is None:
+            return made
+        if keras.backend.backend() == "jax":
+            return Share(made)
+        local = made.rebatch(batch_size // (options.get("micro_batches", 1) * self.replicas))
         return self.strategy.distribute_datasets_from_function(lambda _: local)
 
     def leave(self) -> None:

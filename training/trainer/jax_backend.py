@@ -12,12 +12,14 @@ import jax
 import keras
 import numpy as np
 from jax import numpy as jnp
+from jax.experimental import multihost_utils
 
 from keras_vit.layers.fused_attention import compute_capability
 from keras_vit.layers.random_numbers import examples_from
 
-from .data_adapter import num_examples, pad_rows, single_batches, unpadded
+from .data_adapter import num_examples, single_batches, unpadded
 
+_AGREE_EVERY = 10  # Steps between two looks at the signals of other processes.
 _MOST_COMPILED = 2 * 2**30  # Bytes of compiled programs on disk.
 
 
@@ -34,13 +36,13 @@ def choose(name: str, tpu: str | None = None) -> tuple[str, keras.distribution.D
         ValueError: If JAX has no such device, or the name is one of TensorFlow's.
     """
     kind = jax.default_backend()
-    count = jax.device_count()
-    if name == "multiworker" or tpu is not None or jax.process_count() > 1:
-        received = f"strategy={name!r}, tpu={tpu!r}, {jax.process_count()} processes"
+    count, processes = jax.device_count(), jax.process_count()
+    if name == "multiworker" or tpu is not None or (name == "cpu" and processes > 1):
+        received = f"strategy={name!r}, tpu={tpu!r}, {processes} processes"
         raise ValueError(
-            "On the JAX backend a run uses the devices of one machine: the strategy must be auto, "
-            "cpu, mirrored or tpu. Several machines, or a TPU by name, need "
-            f"KERAS_BACKEND=tensorflow. Received: {received}"
+            "On the JAX backend the strategy must be auto, cpu for one process, mirrored or tpu; "
+            "several processes share a run after jax.distributed.initialize, or by --coordinator. "
+            f"A TPU by name needs KERAS_BACKEND=tensorflow. Received: {received}"
         )
     if name == "auto":
         name = {"tpu": "tpu", "cpu": "mirrored" if count > 1 else "cpu"}.get(kind, "mirrored")
@@ -59,6 +61,8 @@ def choose(name: str, tpu: str | None = None) -> tuple[str, keras.distribution.D
     if name == "cpu":
         return name, keras.distribution.DataParallel(devices=devices[:1]), f"{os.cpu_count()} cores"
     words = f"{count} {kind.upper()}{'s' if count > 1 else ''}"
+    if processes > 1:
+        words += f" of {processes} processes, this one {jax.process_index()}"
     return name, keras.distribution.DataParallel(devices=devices), words
 
 
@@ -78,31 +82,29 @@ def is_chief() -> bool:
 
 
 def predictor_of(trainer: Any) -> Any:
-    """Returns the model, or on several devices an object that predicts on all of them."""
-    distribution = trainer.strategy
-    if distribution is None or replicas_of(distribution) == 1:
-        return trainer.model
-    return _SpreadPredictor(trainer.model, distribution)
+    """Returns the model: `predict_batch` predicts on the devices that its weights lie on."""
+    return trainer.model
 
 
-class _SpreadPredictor:
-    """Prediction of a batch in equal parts, one on each device.
+def leave(distribution: object) -> None:
+    """Waits for the other processes, for which a process that exits early is an error."""
+    multihost_utils.sync_global_devices("the end of a run")
 
-    Keras's `predict_on_batch` computes the whole batch on every device.
+
+def agreed_signal(number: int, step: int) -> int:
+    """Returns a signal of any process, the same in all of them; 0 for none.
+
+    Every tenth step, as each of them waits for all others.
+
+    Args:
+        number: The signal that this process received, or 0.
+        step: The step, in all processes.
     """
-
-    def __init__(self, model, distribution):
-        self.model = model
-        self.distribution = distribution
-
-    def predict_on_batch(self, images):
-        """Returns the outputs as an array, in order."""
-        images = np.asarray(images)
-        padded = pad_rows(images, replicas_of(self.distribution))
-        layout = self.distribution.get_data_layout(padded.shape)
-        with self.distribution.scope():
-            spread = keras.distribution.distribute_tensor(padded, layout)
-            return np.asarray(self.model.predict_on_batch(spread))[: len(images)]
+    if jax.process_count() == 1:
+        return number
+    if step % _AGREE_EVERY:
+        return 0
+    return int(multihost_utils.process_allgather(np.int32(number)).max())
 
 
 def device_memory() -> int | None:

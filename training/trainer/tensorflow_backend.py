@@ -15,8 +15,7 @@ import tensorflow as tf
 from keras_vit._installation import install_command
 from keras_vit.keras_private import unscale_loss, without_gradient_summing
 from keras_vit.layers.random_numbers import examples_from
-
-from .data_adapter import pad_rows
+from keras_vit.prediction import pad_rows
 
 # Device files of a machine with TPU cores.
 TPU_DEVICES = ("dev/accel0", "dev/vfio/0")
@@ -151,6 +150,11 @@ def replicas_of(strategy: tf.distribute.Strategy) -> int:
 def leave(strategy: tf.distribute.Strategy) -> None:
     """Waits for the other workers, for which a process that exits early is an error."""
     strategy.reduce("SUM", strategy.run(lambda: tf.constant(1)), axis=None)
+
+
+def agreed_signal(number: int, step: int) -> int:
+    """Returns the number: workers of TensorFlow do not agree on signals."""
+    return number
 
 
 def predictor_of(trainer: Any) -> Any:

@@ -21,7 +21,7 @@ from keras_vit.keras_private import (
 from keras_vit.layers.base_layers import arguments
 from keras_vit.layers.random_numbers import DrawsByExample, philox
 
-from .data_adapter import StepAdapter, unpadded
+from .data_adapter import StepAdapter, on_each_device, unpadded
 
 MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
@@ -334,7 +334,10 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
     def predict_step(self, *arguments):
         """Predicts a batch; on JAX the first argument is the state."""
         *state, batch = arguments
-        return super().predict_step(*state, unpadded(batch))
+        outputs = super().predict_step(*state, unpadded(batch))
+        if self.distribution is None or self.distribution.num_processes == 1:
+            return outputs
+        return on_each_device(outputs, self.distribution)
 
     @property
     def strategy(self) -> Any:

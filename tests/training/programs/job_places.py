@@ -3,12 +3,19 @@
     python job_places.py DATA OUTPUT STRATEGY...
 
 Each strategy is one of `keras-vit finetune --strategy`, or "none". TF_CONFIG may name workers.
+PROCESS may be "ADDRESS COUNT NUMBER", for several processes of JAX.
 """
 
 import json
 import os
 import pathlib
 import sys
+
+if "PROCESS" in os.environ:
+    import jax
+
+    address, *numbers = os.environ["PROCESS"].split()
+    jax.distributed.initialize(address, *map(int, numbers))
 
 import keras
 import numpy as np
