@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import importlib
 import inspect
 import os
@@ -167,7 +169,7 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
             if output:
                 check_writable(output)  # Before the work.
             with named_disk_errors(output or "A file"):
-                return command.run() or 0
+                return _run(command)
         except KeyboardInterrupt:
             return 130
         except BrokenPipeError:  # The reader has seen enough, such as `| head`.
@@ -179,6 +181,19 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
                 raise
             print(f"keras-vit: {line}", file=sys.stderr)
             return 2
+
+
+def _run(command):
+    """Runs a command in this process, or together with other processes of JAX."""
+    processes = getattr(command, "processes", None)
+    with contextlib.nullcontext(True) if processes is None else processes.started() as is_first:
+        if command.needs_tensorflow and importlib.import_module("keras").backend.backend() == "jax":
+            from keras_vit.training.trainer.jax_backend import keep_compiled_programs
+
+            keep_compiled_programs()  # It asks JAX for its devices, so it comes after the others.
+        if not is_first and hasattr(command, "output"):
+            command = dataclasses.replace(command, **{"output": None})
+        return command.run() or 0
 
 
 def error_line(error: Exception) -> str | None:
@@ -210,7 +225,3 @@ def check_backend(name: str, command: Command) -> None:
         )
     if backend != "tensorflow":
         tensorflow.config.set_visible_devices([], "GPU")
-    if backend == "jax":
-        from keras_vit.training.trainer.jax_backend import keep_compiled_programs
-
-        keep_compiled_programs()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
+from keras_vit.commands.shared_arguments import Processes, on_all_devices
 from keras_vit.description.class_labels import UNKNOWN
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.settings import DecisionSettings
@@ -42,6 +43,7 @@ class Calibrate(Command):
         None, "images of none of the classes, to report how many are refused", unit="FOLDER"
     )
     batch_size: int = shared_arguments.batch_size()
+    processes: Processes = part(Processes, group="processes")
 
     takes_data_of_run = True
 
@@ -52,15 +54,16 @@ class Calibrate(Command):
         from keras_vit.training.trust.calibrated_classifier import calibrate
 
         strangers = image_files(self.unknown) if self.unknown else []
-        classifier = calibrate(
-            self.model,
-            self.data,
-            self.bounds,
-            split=self.split,
-            training_data=self.training_data,
-            batch_size=self.batch_size,
-            progress=True,
-        )
+        with on_all_devices(self.processes):
+            classifier = calibrate(
+                self.model,
+                self.data,
+                self.bounds,
+                split=self.split,
+                training_data=self.training_data,
+                batch_size=self.batch_size,
+                progress=True,
+            )
         if strangers:
             predictions = classifier.predict(strangers, batch_size=self.batch_size)
             answers = [prediction.answer for prediction in predictions if not prediction.error]

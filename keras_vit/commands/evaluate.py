@@ -7,7 +7,7 @@ import pathlib
 import shlex
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.shared_arguments import ModelArguments
+from keras_vit.commands.shared_arguments import ModelArguments, Processes, on_all_devices
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, check_output
 from keras_vit.training.evaluation.results import (
     IMAGENET_PROTOCOLS,
@@ -27,6 +27,7 @@ class Evaluate(Command):
     model: ModelArguments = part(ModelArguments)
     data: DataSpec = part(DataSpec, only=EVALUATED_DATA, group="data")
     batch_size: int = shared_arguments.batch_size()
+    processes: Processes = part(Processes, group="processes")
     split: str | None = setting(
         None,
         "train, validation, calibration or test",
@@ -51,7 +52,8 @@ class Evaluate(Command):
     def run(self) -> None:
         """Evaluates, writes the files of --output, and prints the report."""
         check_output(self.output, self.data.data)
-        report, model = self._by_protocol() if self.protocol else self._of_classifier()
+        with on_all_devices(self.processes):
+            report, model = self._by_protocol() if self.protocol else self._of_classifier()
         written = self._write(report, model) if self.output else []
         for path in written:
             print(f"written {path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.shared_arguments import ModelArguments
+from keras_vit.commands.shared_arguments import ModelArguments, Processes, on_all_devices
 from keras_vit.preprocessing import EVALUATIONS
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, check_output
 from keras_vit.training.evaluation.results import (
@@ -26,6 +26,7 @@ class FewShot(Command):
     model: ModelArguments = part(ModelArguments)
     data: DataSpec = part(DataSpec, only=EVALUATED_DATA, group="data")
     batch_size: int = shared_arguments.batch_size()
+    processes: Processes = part(Processes, group="processes")
     shots: tuple[int, ...] = setting(SHOTS, "training images per class", unit="N")
     seeds: tuple[int, ...] = setting(SEEDS, "each chooses other images", unit="SEED")
     l2: float = setting(L2, "regularisation")
@@ -46,19 +47,20 @@ class FewShot(Command):
 
         self.data.check_given()
         check_output(self.output, self.data.data)
-        model = self.model.open(evaluation=self.evaluation)
-        print(model.description.facts)
-        features(model.model, self.feature)  # An error here comes before the data are read.
-        report = few_shot.evaluate(
-            model,
-            open_source(self.data),
-            shots=self.shots,
-            seeds=self.seeds,
-            l2=self.l2,
-            feature=self.feature,
-            batch_size=self.batch_size,
-            progress=True,
-        )
+        with on_all_devices(self.processes):
+            model = self.model.open(evaluation=self.evaluation)
+            print(model.description.facts)
+            features(model.model, self.feature)  # An error here comes before the data are read.
+            report = few_shot.evaluate(
+                model,
+                open_source(self.data),
+                shots=self.shots,
+                seeds=self.seeds,
+                l2=self.l2,
+                feature=self.feature,
+                batch_size=self.batch_size,
+                progress=True,
+            )
         if self.output:
             self._write(report, model.to_json())
         print(report)

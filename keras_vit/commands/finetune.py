@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import TRAINING_BACKENDS, Command
-from keras_vit.commands.shared_arguments import dry_run, run_job
+from keras_vit.commands.shared_arguments import Processes, dry_run, run_job
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning, RunOptions
 from keras_vit.utils.fields import part
@@ -18,6 +18,7 @@ class Finetune(Command):
     data: DataSpec = part(DataSpec, group="data")
     options: RunOptions = part(RunOptions, group="output")
     dry_run: bool = dry_run()
+    processes: Processes = part(Processes, group="processes")
     settings: FineTuning = part(FineTuning, make=FineTuning.from_options)
 
     backends = TRAINING_BACKENDS

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from keras_vit.commands import TRAINING_BACKENDS, Command
-from keras_vit.commands.shared_arguments import dry_run, run_job
+from keras_vit.commands.shared_arguments import Processes, dry_run, run_job
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import OBJECTIVE, MaskedPatches, PreTraining, RunOptions
 from keras_vit.utils.fields import part, setting
@@ -22,6 +22,7 @@ class PretrainCommand(Command):
     data: DataSpec = part(DataSpec, group="data")
     options: RunOptions = part(RunOptions, group="output")
     dry_run: bool = dry_run()
+    processes: Processes = part(Processes, group="processes")
     settings: dict[str, Any] = part(PreTraining, make=dict)
     objective: str = setting(
         CLASSES,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from keras_vit.configs import FEATURES
@@ -83,6 +84,58 @@ class ModelArguments:
             **self.facts,
             **options,
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Processes:
+    """Several processes of JAX that run one command together, on one machine or many."""
+
+    coordinator: str | None = setting(
+        None,
+        "run with other processes of JAX, all started with the same command: the HOST:PORT of "
+        "process 0; or auto, where SLURM, Open MPI or a TPU pod says which they are",
+        unit="HOST:PORT",
+    )
+    processes: int | None = setting(
+        None, "how many processes there are", unit="N", limits=AT_LEAST_1
+    )
+    process: int | None = setting(None, "the number of this process, from 0", unit="I")
+
+    @contextlib.contextmanager
+    def started(self) -> Iterator[bool]:
+        """Joins the processes and yields whether this is the first, which alone prints.
+
+        Raises:
+            ValueError: If the flags or the backend do not fit, or the processes do not meet.
+        """
+        numbers = self.processes, self.process
+        is_by_hand = self.coordinator not in (None, "auto")
+        if (None in numbers) if is_by_hand else numbers != (None, None):
+            raise ValueError(
+                "--processes and --process must both be given with --coordinator HOST:PORT, and "
+                f"only with it. Received: --coordinator {self.coordinator}, --processes "
+                f"{self.processes}, --process {self.process}"
+            )
+        if self.coordinator is None:
+            yield True
+            return
+        from keras_vit.training.trainer.devices import join_processes
+
+        is_first = join_processes(self.coordinator if is_by_hand else None, *numbers)
+        if is_first:
+            yield True
+            return
+        with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+            yield False
+
+
+def on_all_devices(processes: Processes) -> contextlib.AbstractContextManager:
+    """Returns the scope in which a model is opened that all processes predict with."""
+    if processes.coordinator is None:
+        return contextlib.nullcontext()
+    from keras_vit.training.trainer.devices import strategy
+
+    return strategy("auto", verbose=False).scope()
 
 
 def dry_run() -> Any:

@@ -262,7 +262,7 @@ def train(
     if steps.stopped_at is not None:
         raise Interrupted(
             f"Stopped after step {steps.stopped_at} of {last_step}; everything is saved in "
-            f"{run.path}.",
+            f"{run.shared}.",
             received[0],
         )
     take_best(trainer, run, settings)

@@ -38,7 +38,9 @@ class StepAdapter(DataAdapter):
 
     def __init__(self, accumulation_steps, compute_dtype, *, x, **data):
         self.is_share = isinstance(x, Share)
-        self.adapter = get_data_adapter(x=x.batches if self.is_share else x, **data)
+        if self.is_share:
+            x, data["shuffle"] = x.batches, False
+        self.adapter = get_data_adapter(x=x, **data)
         self.accumulation_steps = accumulation_steps
         self.compute_dtype = compute_dtype
 
@@ -97,7 +99,7 @@ class StepAdapter(DataAdapter):
 class Share(NamedTuple):
     """Batches that hold the rows of this JAX process alone, as many in each process."""
 
-    batches: Any
+    batches: object
 
 
 def single_batches(iterator):

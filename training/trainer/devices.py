@@ -27,7 +27,8 @@ def strategy(
         name: "tpu"; "mirrored", all GPUs of this machine or its logical CPUs; "multiworker",
             the machines of TF_CONFIG; "cpu"; or "auto", the first available of a TPU, the
             machines of TF_CONFIG, all GPUs, and the CPU. On JAX not "multiworker": "auto" takes
-            all devices of all processes of `jax.distributed.initialize`, several CPU ones too.
+            all devices of all processes of `jax.distributed.initialize`, several CPU ones too;
+            call `keras.utils.set_random_seed` in all of them before models are built.
         tpu: Name or address (grpc://...) of a TPU, or "local" on a TPU machine. By default
             TPU_NAME of the environment, then the machine's own TPU. Not on JAX.
         verbose: Whether to print the chosen strategy.
@@ -52,6 +53,25 @@ def strategy(
         replicas = backend_devices().replicas_of(made)
         print(f"strategy: {chosen}, {devices}; replicas: {replicas}; precision: {policy}")
     return made
+
+
+def join_processes(coordinator: str | None, processes: int | None, process: int | None) -> bool:
+    """Joins this process of JAX with others, and returns whether it is the first.
+
+    Args:
+        coordinator: HOST:PORT of the first process; None where the cluster says it.
+        processes: How many there are.
+        process: The number of this one.
+
+    Raises:
+        ValueError: If Keras's backend is not JAX, or the processes do not meet.
+    """
+    if keras.backend.backend() != "jax":
+        raise ValueError(
+            "--coordinator joins processes of JAX: set KERAS_BACKEND=jax; workers of TensorFlow "
+            f"are named by TF_CONFIG. Received: KERAS_BACKEND={keras.backend.backend()}"
+        )
+    return backend_devices().join(coordinator, processes, process)
 
 
 def backend_devices() -> Any:

@@ -20,6 +20,7 @@ from keras_vit.layers.random_numbers import examples_from
 from .data_adapter import num_examples, single_batches, unpadded
 
 _AGREE_EVERY = 10  # Steps between two looks at the signals of other processes.
+_HEARTBEAT = 30  # Seconds without a sign of life after which a process is lost.
 _MOST_COMPILED = 2 * 2**30  # Bytes of compiled programs on disk.
 
 
@@ -64,6 +65,28 @@ def choose(name: str, tpu: str | None = None) -> tuple[str, keras.distribution.D
     if processes > 1:
         words += f" of {processes} processes, this one {jax.process_index()}"
     return name, keras.distribution.DataParallel(devices=devices), words
+
+
+def join(coordinator: str | None, processes: int | None, process: int | None) -> bool:
+    """Joins this process with others, and returns whether it is the first.
+
+    A process that is lost ends the others after at most `_HEARTBEAT` seconds.
+
+    Raises:
+        ValueError: If they do not meet.
+    """
+    try:
+        jax.distributed.initialize(
+            coordinator, processes, process, heartbeat_timeout_seconds=_HEARTBEAT
+        )
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            "The processes must meet: --coordinator HOST:PORT of process 0, the same in all, with "
+            "--processes and --process; or auto under SLURM, Open MPI or on a TPU pod. "
+            f"Received: {' '.join(str(error).split())[:200]}"
+        ) from error
+    keras.utils.set_random_seed(0)  # JAX refuses weights that differ, before a run sets its seed.
+    return is_chief()
 
 
 def replicas_of(distribution: keras.distribution.DataParallel) -> int:

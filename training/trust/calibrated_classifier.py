@@ -23,6 +23,7 @@ from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
 from keras_vit.training.settings import DecisionSettings
+from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.utils.files import (
     CARD,
     MODEL,
@@ -118,7 +119,8 @@ def calibrate(
     calibrated = Classifier.of(
         decision.calibrated(plain), description, recipe.to_json(), classifier.folder
     )
-    _write(calibrated, decision)
+    if backend_devices().is_chief():
+        _write(calibrated, decision)
     return calibrated
 
 

@@ -32,16 +32,21 @@ def free_ports(count):
 
 def train_everywhere(folder, model, cases, started):
     """Returns results by case, place and name, of a process for each item of `started`."""
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
+    *workers, coordinator = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    cluster = {"worker": workers}
     processes = []
     for place, index in started:
         environment = {
             **os.environ,
             "TF_CPP_MIN_LOG_LEVEL": "3",
-            "KERAS_BACKEND": "jax" if place == "jax" else "tensorflow",
+            "KERAS_BACKEND": "jax" if place in ("jax", "processes") else "tensorflow",
             "XLA_FLAGS": f"--xla_force_host_platform_device_count=4 {FAST_COMPILATION}",
         }
-        if index is not None:
+        if place == "processes":
+            count = sum(other == place for other, _ in started)
+            environment["PROCESS"] = f"{coordinator} {count} {index}"
+            environment["XLA_FLAGS"] = FAST_COMPILATION
+        elif index is not None:
             task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
             environment["TF_CONFIG"] = json.dumps(task)
         output = folder / f"{place}-{index}.npz"
@@ -110,6 +115,21 @@ def test_training_is_the_same_on_one_device_and_two_replicas(tmp_path, capsys):
     cases = ["everything in micro-batches"]  # Dropout too.
     places = check(train_everywhere(tmp_path, "dense", cases, ONE_PROCESS), capsys)
     assert places == ["one device", "two replicas"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
+def test_training_is_the_same_in_processes_of_jax(tmp_path, capsys, count):
+    cases = [
+        "Adam",
+        "everything",
+        "everything in micro-batches",
+        "dropout and stochastic depth",
+        "dropout and stochastic depth, in micro-batches",
+    ]
+    started = [*ONE_PROCESS, *(("processes", index) for index in range(count))]
+    places = check(train_everywhere(tmp_path, "ViT", cases, started), capsys)
+    assert places == ["one device", "two replicas", f"JAX, {count} processes"]
 
 
 @pytest.mark.slow

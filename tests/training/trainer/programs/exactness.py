@@ -1,20 +1,30 @@
 """Trains a tiny model in one place in several ways; writes losses and weights.
 
-    python exactness.py tensorflow|worker|jax OUTPUT.npz dense|ViT CASE...|all
+    python exactness.py tensorflow|worker|jax|processes OUTPUT.npz dense|ViT CASE...|all
 
 "tensorflow" is one device and two mirrored replicas, "worker" one of the processes that
-TF_CONFIG names, "jax" one device and four.
+TF_CONFIG names, "jax" one device and four, "processes" one of several of JAX, whose "ADDRESS COUNT
+NUMBER" is PROCESS.
 """
 
 import contextlib
 import gc
+import os
 import sys
+
+if "PROCESS" in os.environ:
+    import jax
+
+    address, *numbers = os.environ["PROCESS"].split()
+    jax.distributed.initialize(address, *map(int, numbers))
 
 import keras
 import numpy as np
 
 import keras_vit
 from keras_vit.training import SGD, Adam, SoftmaxCrossentropy, Trainer, warmup_schedule
+
+keras.utils.set_random_seed(0)  # Processes of JAX must begin with equal weights.
 
 PLACE, OUTPUT, MODEL, *NAMES = sys.argv[1:]
 EPOCHS, EXAMPLES, BATCH = 4, 58, 12  # 20 steps; the last of an epoch has 10 examples.
@@ -174,6 +184,9 @@ def flat(variables):
 
 
 def places():
+    if PLACE == "processes":
+        yield f"JAX, {numbers[0]} processes", keras_vit.training.strategy("auto").scope
+        return
     if PLACE == "jax":
         yield "JAX, one device", contextlib.nullcontext
         yield "JAX, four devices", keras.distribution.DataParallel().scope
