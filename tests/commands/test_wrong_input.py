@@ -56,6 +56,8 @@ ROWS = [
     (FINETUNE + "--holdout 2", "holdout"),
     (FINETUNE + "--recipe 'ViT-B/16 ImageNet'", "keras-vit pretrain"),
     (FINETUNE + "--strategy multiworker", "TF_CONFIG"),
+    (FINETUNE + "--coordinator host:1", "--processes and --process must both be given"),
+    (FINETUNE + "--coordinator host:1 --processes 2 --process 0", "set KERAS_BACKEND=jax"),
     (FINETUNE + "--patience 3", "patience needs validation images"),
     (FINETUNE + "--loss sigmoid --label-smoothing 0.1", "label_smoothing is for"),
     ("inspect {tiny} {tmp}/none.png --output {tmp}/out", "existing file"),

@@ -310,8 +310,8 @@ class DeclaredSettings:
     )
     strategy: str | None = setting(
         None,
-        "where to run: one device, all GPUs, several machines (not on JAX), a TPU, or the best "
-        "available",
+        "where to run: one device, all GPUs, workers of TF_CONFIG (JAX: see --coordinator), a TPU, "
+        "or the best available",
         choices=STRATEGIES,
         absent="the first GPU, or the CPU",
         off=(None,),

@@ -1,0 +1,112 @@
+"""Commands in processes of JAX, of which one is stopped or lost."""
+
+import csv
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from makers import write_classes
+
+pytestmark = pytest.mark.slow
+KERAS_VIT = pathlib.Path(sys.executable).with_name("keras-vit")
+ABORTED = -signal.SIGABRT
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    shades = {"bright": 200, "dark": 60}
+    folder = tmp_path_factory.mktemp("shades")
+    return write_classes(folder, {"train": 12, "test": 3}, shades, size=(32, 32), noise=30)
+
+
+def start(*words, processes=()):
+    """Starts a command, in one process or with the flags of another."""
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+    }
+    command = [KERAS_VIT, *map(str, words), *map(str, processes)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def start_together(count, *words):
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{one.getsockname()[1]}"
+    flags = ("--coordinator", address, "--processes", count, "--process")
+    return [start(*words, processes=(*flags, index)) for index in range(count)]
+
+
+def finetune(data, output):
+    weights = "r14_vit_micro16_cifar10"
+    options = ("--steps", 30, "--batch-size", 8, "--evaluate-every", 5, "--image-size", 32)
+    return ("finetune", data, "--weights", weights, "--output", output, *options)
+
+
+def rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def wait_for_step(folder, step):
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
+        history = folder / "history.csv"
+        if history.is_file() and any(int(row["step"]) >= step for row in rows(history)):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"no step {step} in {folder}")
+
+
+def losses(output):
+    return {row["step"]: float(row["loss"]) for row in rows(output / "history.csv") if row["loss"]}
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """The losses by step of one process."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    process = start(*finetune(data, output))
+    assert process.wait() == 0, process.stderr.read()[-3000:]
+    return losses(output)
+
+
+def check_resumed(output, whole):
+    process = start("finetune", "--output", output, "--resume")
+    assert process.wait() == 0, process.stderr.read()[-3000:]
+    resumed = losses(output)
+    common = set(resumed) & set(whole)
+    assert "30" in common
+    assert all(resumed[step] == pytest.approx(whole[step], abs=1e-4) for step in common)
+
+
+def test_a_signal_to_one_stops_all_at_one_step_and_one_process_goes_on(data, whole, tmp_path):
+    first, second = start_together(2, *finetune(data, tmp_path / "run"))
+    wait_for_step(tmp_path / "run.partial", 5)
+    second.send_signal(signal.SIGTERM)
+    ends = [process.communicate()[1] for process in (first, second)]
+    assert [first.returncode, second.returncode] == [143, 143], ends
+    stops = [text.partition("Stopped after step ")[2].split()[0] for text in ends]
+    assert stops[0] == stops[1]
+    check_resumed(tmp_path / "run", whole)
+
+
+def test_all_end_when_the_first_is_lost_and_one_process_goes_on(data, whole, tmp_path):
+    processes = start_together(2, *finetune(data, tmp_path / "run"))
+    wait_for_step(tmp_path / "run.partial", 5)
+    processes[0].kill()
+    for process in processes:
+        process.communicate(timeout=120)
+    assert [process.returncode for process in processes] == [-signal.SIGKILL, ABORTED]
+    check_resumed(tmp_path / "run", whole)
