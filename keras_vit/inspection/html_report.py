@@ -23,6 +23,7 @@ from keras_vit.inspection.embedding_weights import (
     position_similarity,
 )
 from keras_vit.inspection.pages import (
+    columns,
     facts_table,
     file_links,
     heading,
@@ -199,7 +200,9 @@ def write_report(
                 left_out.append(f"{title} is left out. {error}")
                 continue
             np.savez(scratch / f"{figure}.npz", **arrays)
-            parts += [heading(title), *_save(scratch, pictures), _links(scratch, figure, arrays)]
+            shown = list(_save(scratch, pictures))
+            shown = [columns(shown)] if len(shown) > 1 else shown
+            parts += [heading(title), *shown, _links(scratch, figure, arrays)]
         parts += map(paragraph, left_out)
         write_page(scratch / "index.html", inspected.name or seen.model.name, *parts)
         return sorted(path.name for path in scratch.iterdir())
