@@ -202,7 +202,8 @@ class EvaluationReport(abc.ABC):
         for name in (METRICS_JSON, REPORT, *(f"{table}.csv" for table in _TABLES)):
             (folder / name).unlink(missing_ok=True)
         parts = report_parts(self, error_pictures(self, MAX_SHOWN))
-        write_page(page, "Evaluation", *map(paragraph, self.split_lines), *parts)
+        about = (paragraph(line.split(maxsplit=1)[1]) for line in self.split_lines)
+        write_page(page, "Evaluation", *about, *parts)
         return [*self.report().write(folder), page]
 
     def text_of(self, classes: np.ndarray) -> str:
