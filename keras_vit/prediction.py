@@ -104,6 +104,7 @@ def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
         return model.predict_on_batch(np.asarray(images))
     import keras
 
+    from keras_vit.description.description import input_dtype
     from keras_vit.keras_private import xla_compiles
 
     count = len(images)
@@ -114,6 +115,8 @@ def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
             images = np.concatenate([images, np.repeat(images[-1:], rows - count, axis=0)])
     if is_spread(model):
         return _predict_on_all(model, np.asarray(images))[:count]
+    if is_sent():
+        images = send(images, input_dtype(model))
     is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()
     if is_in_vain:
         model.jit_compile = False
@@ -123,6 +126,38 @@ def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
         if is_in_vain:
             model.jit_compile = True
     return array_of(outputs)[:count]
+
+
+def is_sent() -> bool:
+    """Returns whether images cross a bus to the GPU of JAX."""
+    import keras
+
+    from keras_vit.layers.fused_attention import compute_capability
+
+    return keras.backend.backend() == "jax" and compute_capability() is not None
+
+
+def send(array: Any, compute_dtype: str) -> Any:
+    """Begins the transfer of an array to the devices; with several processes Keras does it."""
+    import keras
+
+    from keras_vit.layers.fused_attention import HALF_PRECISION
+
+    if hasattr(array, "sharding"):  # JAX has it already.
+        return array
+    array = np.asarray(array)
+    if compute_dtype in HALF_PRECISION and array.dtype == "float32":
+        import tensorflow as tf
+
+        array = tf.cast(array, compute_dtype).numpy()  # On all cores; NumPy casts on one.
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        import jax
+
+        return jax.device_put(array)
+    if distribution.num_processes > 1:
+        return array
+    return keras.distribution.distribute_tensor(array, distribution.get_data_layout(array.shape))
 
 
 def is_spread(model: object) -> bool:

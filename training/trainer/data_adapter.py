@@ -17,8 +17,7 @@ from keras_vit.keras_private import (
     TFDatasetAdapter,
     get_data_adapter,
 )
-from keras_vit.layers.fused_attention import HALF_PRECISION, compute_capability
-from keras_vit.prediction import pad_rows
+from keras_vit.prediction import is_sent, pad_rows, send
 
 _AHEAD = 2  # Batches on their way to the device while it computes.
 
@@ -118,7 +117,7 @@ def ahead(batches: Iterable, compute_dtype: str) -> Iterator:
         batches: Inputs, or tuples that begin with them, or `Padded` ones.
         compute_dtype: The type to which the model casts its inputs.
     """
-    if keras.backend.backend() != "jax" or compute_capability() is None:
+    if not is_sent():
         yield from batches
         return
     sent: collections.deque = collections.deque()
@@ -133,27 +132,8 @@ def _sent(batch, compute_dtype):
     if isinstance(batch, Padded):
         return batch._replace(batch=_sent(batch.batch, compute_dtype))
     inputs, *others = keras.utils.unpack_x_y_sample_weight(batch)
-    inputs = keras.tree.map_structure(lambda part: _send(part, compute_dtype), inputs)
+    inputs = keras.tree.map_structure(lambda part: send(part, compute_dtype), inputs)
     return keras.utils.pack_x_y_sample_weight(inputs, *others)
-
-
-def _send(array, compute_dtype):
-    """Begins the transfer of an array to the devices; with several processes Keras does it."""
-    if hasattr(array, "sharding"):  # JAX has it already.
-        return array
-    array = np.asarray(array)
-    if compute_dtype in HALF_PRECISION and array.dtype == "float32":
-        import tensorflow as tf
-
-        array = tf.cast(array, compute_dtype).numpy()  # On all cores; NumPy casts on one.
-    distribution = keras.distribution.distribution()
-    if distribution is None:
-        import jax
-
-        return jax.device_put(array)
-    if distribution.num_processes > 1:
-        return array
-    return keras.distribution.distribute_tensor(array, distribution.get_data_layout(array.shape))
 
 
 class Padded(NamedTuple):

@@ -79,7 +79,7 @@ def sent(monkeypatch):
 def test_half_precision_crosses_the_bus_and_gives_the_same_numbers(half, monkeypatch, sent):
     expected = trained()
     assert "bfloat16" not in sent
-    monkeypatch.setattr(data_adapter, "compute_capability", lambda: 9.0)
+    monkeypatch.setattr(fused_attention, "compute_capability", lambda: 9.0)
     assert str(trained()) == str(expected)
     assert "bfloat16" in sent
 
@@ -109,7 +109,7 @@ def test_predictions_are_sent_in_the_type_of_the_model(half, monkeypatch, sent):
     model, (images, labels) = trainer().model, data()
     batches = [(images[:5], labels[:5]), (images[5:9], labels[5:9])]
     expected = [outputs for outputs, _ in predictions(model, batches, 9)]
-    monkeypatch.setattr(data_adapter, "compute_capability", lambda: 9.0)
+    monkeypatch.setattr(fused_attention, "compute_capability", lambda: 9.0)
     del sent[:]
     outputs = [outputs for outputs, _ in predictions(model, batches, 9)]
     np.testing.assert_array_equal(np.concatenate(outputs), np.concatenate(expected))
