@@ -113,8 +113,8 @@ def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
             images = np.asarray(images)  # Other backends take no tensors of tf.data.
         if rows > count and keras.backend.backend() == "jax":
             images = np.concatenate([images, np.repeat(images[-1:], rows - count, axis=0)])
-    if is_spread(model):
-        return _predict_on_all(model, np.asarray(images))[:count]
+    if (mesh := mesh_of(model)) is not None:
+        return _predict_on_all(model, np.asarray(images), mesh)[:count]
     if is_sent():
         images = send(images, input_dtype(model))
     is_in_vain = getattr(model, "jit_compile", False) and not xla_compiles()
@@ -137,7 +137,7 @@ def is_sent() -> bool:
     return keras.backend.backend() == "jax" and compute_capability() is not None
 
 
-def send(array: Any, compute_dtype: str) -> Any:
+def send(array, compute_dtype: str):
     """Begins the transfer of an array to the devices; with several processes Keras does it."""
     import keras
 
@@ -160,20 +160,16 @@ def send(array: Any, compute_dtype: str) -> Any:
     return keras.distribution.distribute_tensor(array, distribution.get_data_layout(array.shape))
 
 
-def is_spread(model: object) -> bool:
-    """Returns whether the weights of a model lie on several devices of JAX."""
-    return _sharding(model) is not None
-
-
-def _sharding(model):
+def mesh_of(model):
+    """Returns the mesh of JAX's devices, if the weights of a model lie on several; else None."""
     for variable in getattr(model, "variables", ()):
         sharding = getattr(variable.value, "sharding", None)
         if sharding is not None and sharding.num_devices > 1:
-            return sharding
+            return sharding.mesh
     return None
 
 
-def _predict_on_all(model, images):
+def _predict_on_all(model, images, mesh):
     """Each device computes some of the rows; every process has the images and gets all outputs.
 
     Keras's `predict_on_batch` computes the whole batch on every device, and cannot read the
@@ -181,7 +177,6 @@ def _predict_on_all(model, images):
     """
     import jax
 
-    mesh = _sharding(model).mesh
     by_row = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(mesh.axis_names))
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     padded = pad_rows(images, mesh.size)

@@ -119,10 +119,16 @@ class Processes:
         if self.coordinator is None:
             yield True
             return
-        from keras_vit.training.trainer.devices import join_processes
+        import keras
 
-        is_first = join_processes(self.coordinator if is_by_hand else None, *numbers)
-        if is_first:
+        if (backend := keras.backend.backend()) != "jax":
+            raise ValueError(
+                "--coordinator joins processes of JAX: set KERAS_BACKEND=jax; workers of "
+                f"TensorFlow are named by TF_CONFIG. Received: KERAS_BACKEND={backend}"
+            )
+        from keras_vit.training.trainer.jax_backend import join
+
+        if join(self.coordinator if is_by_hand else None, *numbers):
             yield True
             return
         with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):

@@ -14,7 +14,7 @@ from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier
 from keras_vit.description import Description, input_dtype
 from keras_vit.description.recipe import Recipe
-from keras_vit.prediction import array_of, is_spread, predict_batch
+from keras_vit.prediction import array_of, mesh_of, predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.examples import Examples
@@ -62,7 +62,7 @@ def predictions(
     """
     done, largest = 0, 0
     with progress_bar(count, progress or "", disable=not progress) as bar:
-        if not is_spread(model):
+        if mesh_of(model) is None:
             batches = ahead(batches, input_dtype(model))
         for images, *labels in batches:
             largest = max(largest, len(images))

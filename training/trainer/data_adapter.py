@@ -168,21 +168,17 @@ def unpadded(batch):
 
 def _padded(batch, distribution):
     """Returns a batch for all devices of a distribution, of which a process gets its rows."""
-    processes, shards = distribution.num_processes, num_shards(distribution)
-    padded = keras.tree.map_structure(
-        lambda part: None if part is None else own_rows(pad_rows(part, shards), processes), batch
-    )
-    return Padded(padded, np.zeros((shards // processes, num_examples(batch)), "uint8"))
-
-
-def own_rows(array, processes):
-    """Returns the rows of this JAX process, of an array that all processes have."""
-    if processes == 1:
-        return array
     import jax
 
-    rows = len(array) // processes
-    return array[jax.process_index() * rows :][:rows]
+    shards, processes = distribution.num_model_replicas, distribution.num_processes
+
+    def own_rows(part):
+        whole = pad_rows(part, shards)
+        rows = len(whole) // processes
+        return whole[jax.process_index() * rows :][:rows]
+
+    padded = keras.tree.map_structure(lambda part: None if part is None else own_rows(part), batch)
+    return Padded(padded, np.zeros((shards // processes, num_examples(batch)), "uint8"))
 
 
 def on_each_device(outputs, distribution):
@@ -193,9 +189,3 @@ def on_each_device(outputs, distribution):
         return keras.distribution.distribute_tensor(part, layout)
 
     return keras.tree.map_structure(whole, outputs)
-
-
-def num_shards(distribution):
-    """Returns the devices that a batch is spread over, of all processes."""
-    mesh = distribution.device_mesh
-    return mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]

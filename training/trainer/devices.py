@@ -55,25 +55,6 @@ def strategy(
     return made
 
 
-def join_processes(coordinator: str | None, processes: int | None, process: int | None) -> bool:
-    """Joins this process of JAX with others, and returns whether it is the first.
-
-    Args:
-        coordinator: HOST:PORT of the first process; None where the cluster says it.
-        processes: How many there are.
-        process: The number of this one.
-
-    Raises:
-        ValueError: If Keras's backend is not JAX, or the processes do not meet.
-    """
-    if keras.backend.backend() != "jax":
-        raise ValueError(
-            "--coordinator joins processes of JAX: set KERAS_BACKEND=jax; workers of TensorFlow "
-            f"are named by TF_CONFIG. Received: KERAS_BACKEND={keras.backend.backend()}"
-        )
-    return backend_devices().join(coordinator, processes, process)
-
-
 def backend_devices() -> Any:
     """Returns the module about the devices of Keras's backend; both have the same functions."""
     if keras.backend.backend() == "jax":
