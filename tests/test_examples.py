@@ -63,7 +63,7 @@ WRITTEN = {
 
 def test_every_example_is_run_and_is_in_the_table():
     programs = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert programs == {*PRINTED, "serve", "beam_predict", "run_saved_model"}
+    assert programs == {*PRINTED, "serve", "beam_predict", "ray_predict", "run_saved_model"}
     table = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert programs == set(re.findall(r"^\| \[(\w+)\.py\]", table, re.M))
 
@@ -178,6 +178,165 @@ def test_a_beam_pipeline_answers_each_photo_once_as_the_classifier_does(tmp_path
 
 def _place_of(name, rows):
     return next(place for place, row in enumerate(rows) if row["path"].endswith(name))
+
+
+NUM_PHOTOS, NUM_BROKEN, PART_SIZE = 2000, 10, 100
+PIXELS_OF_ALL = NUM_PHOTOS * 160 * 144 * 3  # Bytes; the sides are 160, and 128 or 160.
+
+
+@pytest.fixture(scope="module")
+def photos_for_ray(tmp_path_factory):
+    """A folder with an ONNX export and 2,000 photos, ten of them broken, for `ray_predict`."""
+    folder = tmp_path_factory.mktemp("million")
+    keras_vit.export.onnx("vit_mini4_cifar10", folder / "model.onnx")
+    (folder / "photos").mkdir()
+    random = np.random.default_rng(0)
+    for index in range(NUM_PHOTOS):
+        pixels = random.integers(0, 256, (8, 8, 3), "uint8")
+        photo = Image.fromarray(pixels).resize((160, 160 if index % 2 else 128))
+        photo.save(folder / "photos" / f"photo {index}#.{'jpg' if index % 4 else 'png'}")
+    for index, path in enumerate(sorted((folder / "photos").iterdir())[:NUM_BROKEN]):
+        path.write_bytes(path.read_bytes()[:100] if index % 2 else b"no photo")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ray_python(tmp_path_factory):
+    """The Python of an environment with Ray; `RAY_PYTHON` names one that exists already."""
+    if "RAY_PYTHON" in os.environ:
+        return os.environ["RAY_PYTHON"]
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = folder / "bin" / "python"
+    packages = ["ray[data]", "onnxruntime", "pillow"]
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+    return python
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_python):
+    """The address of a local cluster; its object store holds less than the pixels of all photos."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    store = 80_000_000
+    assert store < PIXELS_OF_ALL
+    options = ["--head", "--block", f"--port={port}", "--num-cpus=4"]
+    options += [f"--object-store-memory={store}", "--disable-usage-stats"]
+    ray = pathlib.Path(ray_python).parent / "ray"
+    head = subprocess.Popen(
+        [ray, "start", *options, "--include-dashboard=false"], start_new_session=True
+    )
+    try:
+        for _ in range(240):
+            assert head.poll() is None, "The cluster ended."
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            time.sleep(0.5)
+        yield f"127.0.0.1:{port}"
+    finally:
+        head.terminate()
+        head.wait(timeout=60)
+
+
+@pytest.fixture
+def start_ray(photos_for_ray, ray_python, cluster, tmp_path):
+    """Starts `ray_predict` with two workers, which writes to `tmp_path`."""
+
+    def start():
+        program = [ray_python, EXAMPLES / "ray_predict.py", "model.onnx", "photos", tmp_path]
+        options = ["--workers", "2", "--top", "10", "--part-size", str(PART_SIZE)]
+        environment = {**os.environ, "RAY_ADDRESS": cluster}
+        return subprocess.Popen([*program, *options], cwd=photos_for_ray, env=environment)
+
+    return start
+
+
+def _ray_processes():
+    """The private bytes of each process of Ray by its number, and the numbers of the workers."""
+    memory, workers = {}, set()
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # A process that just ended.
+            name = (process / "cmdline").read_text().strip("\0")
+            private = re.search(r"RssAnon:\s+(\d+)", (process / "status").read_text())
+            if name.startswith("ray::") and private:
+                memory[int(process.name)] = int(private[1]) * 1024
+                if "Classifier" in name:
+                    workers.add(int(process.name))
+    return memory, workers
+
+
+def _count(folder):
+    return PART_SIZE * len(list(folder.glob("part-*.jsonl")))
+
+
+def _wait_for(program, folder, count):
+    while _count(folder) < count:
+        assert program.poll() is None, "The program ended."
+        time.sleep(0.1)
+
+
+def _assert_each_once(folder):
+    """Returns the rows by name; none is missing or double."""
+    parts = list(folder.glob("part-*.jsonl"))
+    rows = [json.loads(line) for part in parts for line in part.open(encoding="utf-8")]
+    by_name = {pathlib.Path(row["path"]).name: row for row in rows}
+    assert len(rows) == len(by_name) == NUM_PHOTOS
+    assert sum("error" in row for row in rows) == NUM_BROKEN
+    return by_name
+
+
+@pytest.mark.slow
+def test_ray_answers_each_photo_as_predict_does_in_flat_memory(photos_for_ray, start_ray, tmp_path):
+    program = start_ray()
+    _wait_for(program, tmp_path, NUM_PHOTOS // 4)
+    (quarter, workers), most = _ray_processes(), {}
+    while program.poll() is None:
+        now, _ = _ray_processes()
+        if _count(tmp_path) >= NUM_PHOTOS * 3 // 4:
+            most |= {number: max(size, most.get(number, 0)) for number, size in now.items()}
+        time.sleep(0.1)
+    assert program.returncode == 0
+    answers = _assert_each_once(tmp_path)
+    classifier = keras_vit.export.load_artefact(photos_for_ray / "model.onnx")
+    for expected in classifier.stream(sorted((photos_for_ray / "photos").iterdir()), 10):
+        row = answers[pathlib.Path(expected.path).name]
+        assert ("error" in row) == (expected.error is not None)
+        if expected.error is None:
+            assert row["answer"] == expected.answer
+            assert {entry["class"]: entry["probability"] for entry in row["top"]} == {
+                name: pytest.approx(value, abs=1e-6) for name, value in expected.top
+            }
+    growth = {number: most[number] - quarter[number] for number in most.keys() & quarter.keys()}
+    print(f"growth of private memory {growth}, workers {workers}")
+    assert len(workers & growth.keys()) == 2
+    # In this time each of the two workers gets three eighths of the pixels.
+    assert max(growth.values()) < PIXELS_OF_ALL / 8
+
+
+@pytest.mark.slow
+def test_ray_answers_each_photo_once_though_a_worker_is_killed(start_ray, tmp_path):
+    program = start_ray()
+    _wait_for(program, tmp_path, NUM_PHOTOS // 4)
+    _, workers = _ray_processes()
+    os.kill(min(workers), signal.SIGKILL)
+    assert _count(tmp_path) < NUM_PHOTOS
+    assert program.wait() == 0
+    _assert_each_once(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_killed_ray_program_goes_on_with_the_missing_photos(start_ray, tmp_path):
+    program = start_ray()
+    _wait_for(program, tmp_path, NUM_PHOTOS // 4)
+    program.kill()
+    program.wait()
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("part-*.jsonl")}
+    assert 0 < _count(tmp_path) < NUM_PHOTOS
+    (tmp_path / "part-000099.unfinished").write_text('{"path": "half a li')
+    assert start_ray().wait() == 0
+    _assert_each_once(tmp_path)
+    assert all(path.stat().st_mtime_ns == changed for path, changed in kept.items())
 
 
 def test_the_notebook_opens_in_colab_and_installs_from_the_same_repository():

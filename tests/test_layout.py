@@ -259,7 +259,7 @@ def test_this_project_is_installed_by_its_own_name():
         # An extra of this project, from a checkout or the package index.
         for call, target in re.findall(r"(pip install [^\n]*?)([\w.-]+)\[[\w,{]+\}?\]", text):
             here = target == "." and ("-e" in call or "editable" in call)
-            assert here or target == "keras-vit-applications", f"{path}: {call}{target}"
+            assert here or target in ("keras-vit-applications", "ray"), f"{path}: {call}{target}"
 
 
 def test_the_picture_of_the_architecture_is_that_of_the_code():

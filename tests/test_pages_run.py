@@ -122,6 +122,7 @@ NOT_RUN = {
     "keras-vit finetune --data photos --output runs/photos --split ": "takes files of a project",
     "keras-vit export runs/pets --to html ": "downloads a runtime; tests/export/test_browser.py",
     "python examples/beam_predict.py": "needs Beam; tests/test_examples.py",
+    "python examples/ray_predict.py": "needs Ray; tests/test_examples.py",
     "curl ": "needs TensorFlow Serving",
     "python -m pytest ": "runs tests",
     "keras-vit evaluate ViT-Mini/4 --weights vit_mini4_cifar10 --protocol ": "downloads ImageNet",
