@@ -141,7 +141,7 @@ def train(
             SoftmaxCrossentropy(smoothing, class_weights=class_weights),
             metrics=["accuracy"],
             steps_per_execution=steps_per_execution,
-            jit_compile=PLACE == "jax" if jit_compile is None else jit_compile,
+            jit_compile=PLACE in ("jax", "processes") if jit_compile is None else jit_compile,
         )
     recorded = [(0, 0.0)]  # Step, and the sum of the losses by then.
 
