@@ -325,5 +325,6 @@ def download(weights: OfficialWeights) -> pathlib.Path:
     raise OSError(
         f"The weights {weights.key} could not be downloaded: fetch {weights.url} by other means "
         f"and put it at ~/.keras/models/{name} (or below KERAS_HOME). "
+        "Weights of the package need no download, such as r14_vit_micro16_cifar10. "
         f"Received: {' '.join(reason.split())}"
     )

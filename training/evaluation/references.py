@@ -74,16 +74,15 @@ def beside_references(low: float, references: Iterable[tuple[str, float]]) -> st
     """Returns the text that stands beside each accuracy: the references, and whether it is better.
 
     Args:
-        low: The lower end of the interval of the accuracy, which is not better than a reference
-            that is as high.
+        low: The lower end of the interval of the accuracy, which must exceed a reference.
         references: Names and accuracies; those that are not exceeded come first.
     """
     better, others = [], []
     for name, accuracy in references:
         if low > accuracy:
-            better.append(f"{name}: {accuracy:.1%}")
+            better.append(f"better than {name}: {accuracy:.1%}")
         else:
-            others.append(f"not better than {name}: {accuracy:.1%}")
+            others.append(f"not shown to be better than {name}: {accuracy:.1%}")
     return "; ".join([*others, *better, *([TO_TRY] if others else [])])
 
 

@@ -523,7 +523,7 @@ def _panel(report):
     text = f"of the images are right: {report.correct:,} of {report.count:,}"
     text += f"; 95% interval {low:.1%} to {high:.1%}{report.imbalance}."
     if as_good := [name for name, share in report.references if share >= low]:
-        text += f" That is not better than {' or '.join(as_good)}."
+        text += f" This does not show that it is better than {' or '.join(as_good)}."
     return result_panel(report.score, text, (low, high), report.references)
 
 

@@ -205,10 +205,10 @@ def test_top_1_of_classes_of_95_to_5_has_the_mean_over_classes_beside_it():
         loss=1.0,
     )
     remark = "; 95% of them are fine, the mean over classes is 50.0%"
-    assert f"of 100 images{remark}; not better than always fine" in report.summary
+    assert f"of 100 images{remark}; not shown to be better than always fine" in report.summary
     assert f"95 of 100; 95% interval{remark}" in str(report)
     even = dataclasses.replace(report, true=np.repeat([0, 1], [79, 21]))
-    assert "of 100 images; not better" in even.summary
+    assert "of 100 images; not shown to be better" in even.summary
 
 
 def test_a_class_without_images_has_no_numbers_and_three_classes_no_top_5(tmp_path):

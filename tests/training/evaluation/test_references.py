@@ -20,7 +20,11 @@ def test_the_most_frequent_class_is_named_with_its_share():
 
 
 @pytest.mark.parametrize(
-    ("low", "expected"), [(0.61, "a: 60.0%"), (0.6, f"not better than a: 60.0%; {TO_TRY}")]
+    ("low", "expected"),
+    [
+        (0.61, "better than a: 60.0%"),
+        (0.6, f"not shown to be better than a: 60.0%; {TO_TRY}"),
+    ],
 )
 def test_an_accuracy_must_be_above_by_its_interval(low, expected):
     assert beside_references(low, [("a", 0.6)]) == expected
@@ -28,7 +32,7 @@ def test_an_accuracy_must_be_above_by_its_interval(low, expected):
 
 def test_references_that_are_not_exceeded_come_first():
     found = beside_references(0.5, [("a", 0.4), ("b", 0.7)])
-    assert found == f"not better than b: 70.0%; a: 40.0%; {TO_TRY}"
+    assert found == f"not shown to be better than b: 70.0%; better than a: 40.0%; {TO_TRY}"
 
 
 def test_a_larger_size_shows_the_pixels_of_the_photo():

@@ -268,8 +268,9 @@ def test_beside_the_accuracy_stand_the_references(striped_run, where):
         "log": lambda: log,
     }[where]()
     assert "lways flat, the most frequent class: 50.0%" in text
-    assert "not better than thirty simple numbers of each photo: 100.0%" in text.replace(
-        "Not", "not"
+    assert (
+        "not shown to be better than thirty simple numbers of each photo: 100.0%"
+        in text.replace("Not", "not")
     )
 
 
