@@ -32,12 +32,12 @@ class StepAdapter(DataAdapter):
         compute_dtype: The type to which the model casts its inputs.
         **data: `x`, `y`, `sample_weight`, `batch_size`, `steps_per_epoch`, `shuffle` and
             `class_weight` as `keras.Model.fit` takes them, the same in each of several processes;
-            or `x` is a `Share`.
+            or `x` is a `OwnRows`.
     """
 
     def __init__(self, accumulation_steps, compute_dtype, *, x, **data):
-        self.is_share = isinstance(x, Share)
-        if self.is_share:
+        self.has_own_rows = isinstance(x, OwnRows)
+        if self.has_own_rows:
             x, data["shuffle"] = x.batches, False
         self.adapter = get_data_adapter(x=x, **data)
         self.accumulation_steps = accumulation_steps
@@ -72,7 +72,7 @@ class StepAdapter(DataAdapter):
         """
         batches = iter(self.adapter.get_jax_iterator())
         distribution = keras.distribution.distribution()
-        if distribution is not None and not self.is_share:
+        if distribution is not None and not self.has_own_rows:
             batches = (_padded(batch, distribution) for batch in batches)
         batches = ahead(batches, self.compute_dtype)
         if super_batch is None:
@@ -95,7 +95,7 @@ class StepAdapter(DataAdapter):
         self.adapter.on_epoch_end()
 
 
-class Share(NamedTuple):
+class OwnRows(NamedTuple):
     """Batches that hold the rows of this JAX process alone, as many in each process."""
 
     batches: object

@@ -15,7 +15,7 @@ from keras_vit.training.data.augmentations import mixes_batches
 from keras_vit.training.settings import STRATEGIES
 
 from . import tensorflow_backend
-from .data_adapter import Share
+from .data_adapter import OwnRows
 
 
 def strategy(
@@ -183,7 +183,7 @@ class Place:
         if not is_shared or self.strategy is None:
             return made
         if keras.backend.backend() == "jax":
-            return Share(made)
+            return OwnRows(made)
         local = made.rebatch(batch_size // (options.get("micro_batches", 1) * self.replicas))
         return self.strategy.distribute_datasets_from_function(lambda _: local)
 
