@@ -87,7 +87,8 @@ def test_a_run_that_goes_on_without_a_photo_says_so_in_its_recipe(vanished):
     assert recipe["data"]["exclude"] == [vanished.name]
     fact = recipe["facts"]["excluded"]
     assert fact["value"] == vanished.name
-    assert re.fullmatch("--exclude and --resume after step [48]", fact["from"])
+    # After a save point: how far ahead photos are read depends on the machine.
+    assert re.fullmatch(r"--exclude and --resume after step (4|8|12)", fact["from"])
 
 
 def test_a_run_goes_on_without_a_photo_that_vanished(vanished):
