@@ -113,7 +113,8 @@ def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
             images = np.asarray(images)  # Other backends take no tensors of tf.data.
         if rows > count and keras.backend.backend() == "jax":
             images = np.concatenate([images, np.repeat(images[-1:], rows - count, axis=0)])
-    if (mesh := mesh_of(model)) is not None:
+    mesh = mesh_of(model) if keras.backend.backend() == "jax" else None
+    if mesh is not None:
         return _predict_on_all(model, np.asarray(images), mesh)[:count]
     if is_sent():
         images = send(images, input_dtype(model))

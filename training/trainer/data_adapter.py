@@ -32,7 +32,7 @@ class StepAdapter(DataAdapter):
         compute_dtype: The type to which the model casts its inputs.
         **data: `x`, `y`, `sample_weight`, `batch_size`, `steps_per_epoch`, `shuffle` and
             `class_weight` as `keras.Model.fit` takes them, the same in each of several processes;
-            or `x` is a `OwnRows`.
+            or `x` is an `OwnRows`.
     """
 
     def __init__(self, accumulation_steps, compute_dtype, *, x, **data):
