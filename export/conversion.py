@@ -222,7 +222,13 @@ def _noted(converted):
 
 def _write_hugging_face(converted, destination, overwrite):
     model = converted.model
-    config = _plain_config(model)
+    config = config_of(model)
+    if type(config) is not ViTConfig or config.resnet:
+        raise ValueError(
+            "A model for Hugging Face must be a plain Vision Transformer, not a hybrid (with a "
+            "ResNet in front), BiT or an axial model: use --to official for the weights, or "
+            f"keras-vit export. Received: {converted.description.name}"
+        )
     described = dataclasses.replace(
         converted.description,
         input_shape=model.input_shape[1:],
@@ -245,21 +251,6 @@ def _write_hugging_face(converted, destination, overwrite):
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         write_safetensors(folder / SAFETENSORS, arrays, note_of(model))
     return notes
-
-
-def _plain_config(model) -> ViTConfig:
-    """The config of a plain Vision Transformer.
-
-    Raises:
-        ValueError: If it is another model.
-    """
-    config = config_of(model)
-    if type(config) is not ViTConfig or config.resnet:
-        raise ValueError(
-            "Only a plain Vision Transformer has a counterpart there. "
-            f"Received: a model of {config}"
-        )
-    return config
 
 
 _WRITERS: dict[str, Callable[[Converted, pathlib.Path, bool], list[str]]] = {

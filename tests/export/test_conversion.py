@@ -290,7 +290,7 @@ def test_a_body_without_head_keeps_its_bits(golden, tmp_path):
 def test_what_has_no_counterpart_is_refused(source, tmp_path):
     for name, to, says in (
         ("vit_token_representation", "huggingface", "a ViT or a DeiT.*representation_size=40"),
-        ("hybrid_root_only", "huggingface", "Only a plain Vision Transformer"),
+        ("hybrid_root_only", "huggingface", r"not a hybrid .* use --to official"),
     ):
         with pytest.raises(ValueError, match=says):
             convert(source(name), tmp_path / DESTINATIONS[to], to=to)
