@@ -124,7 +124,5 @@ def import_optional(module: str, purpose: str, extra: str) -> Any:
 
 
 def install_command(extra: str) -> str:
-    """Returns the command that installs an extra of this project."""
-    return (
-        f'pip install -e ".[{extra}]"' if IN_CHECKOUT else f'pip install "{DISTRIBUTION}[{extra}]"'
-    )
+    """Returns the command that installs an extra: from a clone, as long as no index has it."""
+    return f'pip install -e ".[{extra}]", in a clone of this project'

@@ -31,7 +31,7 @@ for name in names:
         importlib.import_module(name)
     except ImportError as error:
         # The error of a module that needs an extra names it; JAX modules need the JAX backend.
-        if error.name != "jax" and 'pip install "keras-vit-applications[' not in str(error):
+        if error.name != "jax" and 'pip install -e ".[' not in str(error):
             raise
         without.append(name)
 missing = set({expected!r}) - set(names) - {{"keras_vit"}}

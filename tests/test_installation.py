@@ -52,16 +52,22 @@ def test_the_command_prints_that_error_in_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == "keras-vit: Another project is installed\n"
 
 
-def test_extras_are_installed_by_the_name_of_the_distribution(monkeypatch):
-    assert install_command("export") == 'pip install -e ".[export]"'
-    monkeypatch.setattr("keras_vit._installation.IN_CHECKOUT", False)
-    assert install_command("export") == 'pip install "keras-vit-applications[export]"'
+def test_extras_are_installed_from_a_clone_as_in_the_readme():
+    assert install_command("export") == 'pip install -e ".[export]", in a clone of this project'
+    assert "git clone" in (readme := (ROOT / "README.md").read_text())
+    assert 'pip install -e ".[' in readme
+
+
+def test_the_distribution_has_its_own_name():
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     assert settings["metadata"]["name"] == DISTRIBUTION
 
 
-@pytest.mark.parametrize(("extra", "command"), [("export", '-e ".[export]"'), ("", "no_such")])
+@pytest.mark.parametrize(
+    ("extra", "command"),
+    [("export", '-e ".[export]", in a clone of this project'), ("", "no_such")],
+)
 def test_a_missing_package_is_named_with_the_command_that_installs_it(extra, command):
     message = re.escape(f"no_such: pip install {command} (")
     with pytest.raises(ImportError, match=f"A test needs .* {message}"):
