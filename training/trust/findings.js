@@ -80,7 +80,7 @@ function enlarge(numbers) {
 function wordsOf({ kind, image, title, detail, to }) {
   const { label } = data.images[image];
   if (kind === "wrong labels") {
-    return [`Labelled ${label}. Is it ${to}?`, `A model that was fitted without this photo takes it for ${to}: the label is ${detail}.`];
+    return [`Labelled ${label}. Is it ${to}?`, `A model that was fitted without this photo takes it for ${to}; ${detail}.`];
   }
   if (kind === "shortcuts") {
     return [title, `The class can be read from it without the object, so a model may learn it instead (${detail}).`];

@@ -236,7 +236,7 @@ def _doubted_labels(photos, doubts, features):
                 "wrong labels",
                 number,
                 title=f"{given}, or {proposed}?",
-                detail=f"wrong with probability {probability:.0%}",
+                detail=f"about {100 * probability:.0f} of 100 labels doubted as much are wrong",
                 value=probability,
                 near=near,
                 to=proposed,

@@ -26,7 +26,7 @@ def write(path, count=6):
             "wrong labels",
             10 + n,
             f"{CLASSES[n % 3]}?",
-            "wrong with probability 80%",
+            "about 80 of 100 labels doubted as much are wrong",
             0.8,
             near=[("given", [10 + (n + 1) % count, 10 + (n + 2) % count]), ("proposed", [10])],
             to=CLASSES[(n + 1) % 3],
@@ -122,7 +122,7 @@ def test_a_copy_has_no_other_label(page):
 def test_a_finding_has_its_reason_in_words(page):
     first = page.inner_text(".finding:nth-child(1)")
     assert 'Labelled ant & bee. Is it cat, "big"?' in first
-    assert "the label is wrong with probability 80%." in first
+    assert "takes it for cat, \"big\"; about 80 of 100 labels doubted as much are wrong." in first
     page.click("button[data-kind=copies]")
     assert "All pixels of both are equal." in page.inner_text(".finding")
 
