@@ -49,8 +49,9 @@ holds it too. `recipe.json` has everything that is needed to repeat the run.
 SECTIONS = (
     (
         "## recipe.json",
-        "A finished folder has the last parts of paths; the folder of an unfinished run has the "
-        "whole paths. Fields without a value are left out, except for `best` and `test`.",
+        "A finished folder has relative paths as they were typed, and the last part of others; the "
+        "folder of an unfinished run has the whole paths. Fields without a value are left out, "
+        "except for `best` and `test`.",
         (Recipe,),
     ),
     ("### facts", "Each fact is an object.", (Fact,)),

@@ -14,7 +14,7 @@ from PIL import Image
 
 from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier import Classifier
-from keras_vit.description.without_paths import last_part
+from keras_vit.description.without_paths import shown_path
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
 from keras_vit.images.samples import (
@@ -103,7 +103,7 @@ def _with_golden(images, export, classifier, folder):
     files = sample_files(samples, classifier.folder, NUM_SAMPLES)
     photos = [_shrunk(at_model_size(photo, preprocessing)) for photo in read_images(files)]
     is_folder = samples is not None and sample_count(samples) is None
-    of = f"of {last_part(str(samples))}" if is_folder else "of the classifier's samples"
+    of = f"of {shown_path(str(samples))}" if is_folder else "of the classifier's samples"
     size = photos[0].shape[:2] if photos else preprocessing.image_size
     line = describe_samples(len(photos), of, size, "with the export")
     input_size = getattr(export, "input_size", None)

@@ -9,7 +9,7 @@ from keras_vit.description.without_paths import (
     PATHS,
     command_without_paths,
     is_place,
-    last_part,
+    shown_path,
     without_paths,
 )
 from keras_vit.training.data import DataSpec
@@ -20,12 +20,19 @@ from keras_vit.utils.fields import field_info
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/home/jane/clients/acme/photos/", "photos"),
-        ("clients/acme/photos", "photos"),
-        (r"C:\Users\Jane\photos", "photos"),
+        ("/home/jane/clients/acme/photos/", ".../photos"),
+        ("runs/photos", "runs/photos"),
+        ("../my photos (1)/train", "../my photos (1)/train"),
+        (r"runs\photos", r"runs\photos"),
+        (r"C:\Users\Jane\photos", ".../photos"),
+        (r"\\server\jane\photos", ".../photos"),
+        ("~/acme/photos", ".../photos"),
         ("~", "~"),
-        ("/data/home/photos", "photos"),
-        ("tfrecords:/home/jane/records", "tfrecords:records"),
+        ("/", "/"),
+        ("a=/home/jane/photos", ".../photos"),
+        ("gs://jane/photos", ".../photos"),
+        ("tfrecords:/home/jane/records", "tfrecords:.../records"),
+        ("tfrecords:acme/records", "tfrecords:acme/records"),
         ("tfds:cifar10:3.0.2", "tfds:cifar10:3.0.2"),
         ("hf:owner/name", "hf:owner/name"),
         ("ViT-B/16", "ViT-B/16"),
@@ -35,15 +42,22 @@ from keras_vit.utils.fields import field_info
         ("", ""),
     ],
 )
-def test_a_path_becomes_its_last_part_and_a_name_stays(path, expected):
-    assert last_part(path) == expected
+def test_a_relative_path_stays_and_another_is_its_last_part(path, expected):
+    assert shown_path(path) == expected
 
 
 def test_a_command_keeps_its_flags_and_names():
     command = "keras-vit finetune --data '/home/jane/my photos' --model ViT-B/16 --output=a/b"
-    expected = "keras-vit finetune --data 'my photos' --model ViT-B/16 --output=b"
+    note = "  # .../ stands for folders that are left out"
+    expected = f"keras-vit finetune --data '.../my photos' --model ViT-B/16 --output=a/b{note}"
     assert command_without_paths(command) == expected
+    assert command_without_paths(expected) == expected
     assert "home" not in command_without_paths("don't /home/jane/x")
+
+
+def test_a_command_with_relative_paths_can_be_copied():
+    command = "keras-vit finetune --data 'my photos/2024' --weights runs/a --output=runs/photos"
+    assert command_without_paths(command) == command
 
 
 def test_a_pattern_of_groups_stays():
@@ -55,12 +69,12 @@ def test_a_pattern_of_groups_stays():
 
 def test_sentences_of_a_recipe_lose_paths_and_keep_fractions():
     recipe = {
-        "data": {"data": "acme/photos"},
-        "facts": {"pixels": {"from": "acme/photos, 1/255 and/or not"}},
+        "data": {"data": "/acme/photos"},
+        "facts": {"pixels": {"from": "/acme/photos, 1/255 and/or not"}},
         "description": {"labels": {"names": ["T-shirt/top", "a/b"]}},
     }
     found = without_paths(recipe)
-    assert found["facts"]["pixels"]["from"] == "photos, 1/255 and/or not"
+    assert found["facts"]["pixels"]["from"] == ".../photos, 1/255 and/or not"
     assert found["description"] == recipe["description"]
 
 
@@ -71,6 +85,15 @@ def test_a_reduced_recipe_is_not_reduced_again_and_knows_its_data(tmp_path):
     assert is_place(record, str(tmp_path / "x" / ".." / "photos"))
     assert not is_place(record, "photos")
     assert is_place(Recipe(data={"data": "tfds:cifar10"}), "tfds:cifar10")
+
+
+def test_relative_data_are_known_from_another_folder(tmp_path, monkeypatch):
+    (tmp_path / "acme" / "photos").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    record = Recipe.from_json(without_paths({"data": {"data": "acme/photos"}}))
+    assert record.data_name == "acme/photos"
+    monkeypatch.chdir(tmp_path / "acme")
+    assert is_place(record, "photos")
 
 
 @pytest.mark.parametrize("settings", [DataSpec, FineTuning, PreTraining])

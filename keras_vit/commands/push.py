@@ -20,8 +20,8 @@ from keras_vit.utils.report import align_columns
 class Push(Command):
     """Push a classifier to the Hugging Face Hub, with a model card, in one commit.
 
-    No photos, paths or names of training images are pushed. --dry-run prints every file and
-    its size, and asks the Hub nothing.
+    No photos, absolute paths or names of training images are pushed. --dry-run prints every file
+    and its size, and asks the Hub nothing.
     """
 
     folder: str = setting(

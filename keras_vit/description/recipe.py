@@ -52,8 +52,8 @@ def _entries():
 class Recipe:
     """The content of `recipe.json`.
 
-    An unfinished run has whole paths in it, a finished one their last parts. A
-    folder that no run wrote has some of the fields, or none.
+    An unfinished run has whole paths in it; of a finished one, absolute paths have their last part.
+    A folder that no run wrote has some of the fields, or none.
 
     Args:
         job: The command that trained the model, with its objective.
@@ -117,7 +117,7 @@ class Recipe:
 
     @property
     def data_name(self) -> str:
-        """The data: a path, its last part, or a name; "" if unknown."""
+        """The data: a path, as it is shown, or a name; "" if unknown."""
         return str(self.data.get("data") or "")
 
     @property

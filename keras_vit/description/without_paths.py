@@ -1,6 +1,7 @@
-"""Recipes and commands without paths and names of users, for what leaves this machine.
+"""Recipes and commands without the folders of a machine and its users, for what leaves it.
 
-A path becomes its last part. Names of data sets, models and weights stay whole.
+A relative path stays as it was typed, so that a command can be copied. Of any other, only the last
+part stays, behind `.../`. Names of data sets, models and weights stay whole.
 """
 
 from __future__ import annotations
@@ -12,30 +13,32 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from keras_vit.configs import MODELS
-
 from .recipe import Recipe
 
 # Fields of a recipe that may be a path.
 PATHS = ("data", "data_dir", "weights", "replay", "teacher", "samples")
 _PATTERN = "--group-by"  # A flag whose value is no path.
 DATA_PLACE = "data_place"  # In a recipe without paths: the hash of the path to the data.
-# Names with a scheme; the first is followed by a path.
-_FILES, _SCHEMES = "tfrecords:", ("tfds:", "hf:", "kaggle:")
+# A root, a home or an address: alone, or behind a scheme, a drive or the equals sign of a flag.
+_ROOT = re.compile(r"(^|[:=,;\s\"'])[/\\~]")
+_FILES = "tfrecords:"  # A scheme that is followed by a path.
+LEFT_OUT = ".../"  # A path that begins with it does not exist.
+_NOTE = f"  # {LEFT_OUT} stands for folders that are left out"
 
 
-def last_part(path: str) -> str:
-    """Returns the last part of a path; a name of something stays whole."""
-    if path.startswith(_SCHEMES) or path.partition(" ")[0] in MODELS:
-        return path
+def shown_path(path: str) -> str:
+    """Returns a path as it is shown: a relative one and a name whole, of others the last part."""
     if path.startswith(_FILES):
-        return _FILES + last_part(path.removeprefix(_FILES))
-    parts = [part for part in re.split(r"[/\\]+", path) if part not in ("", ".", "..")]
-    return parts[-1] if parts else path
+        return _FILES + shown_path(path.removeprefix(_FILES))
+    parts = [part for part in re.split(r"[/\\]+", path) if part not in ("", ".", "..", "~")]
+    if not parts or not _ROOT.search(path):
+        return path
+    return LEFT_OUT + parts[-1]
 
 
 def command_without_paths(command: str) -> str:
-    """Returns a command with the last parts of its paths."""
+    """Returns a command as it is shown; a comment at its end says what is left out of it."""
+    command = command.removesuffix(_NOTE)
     try:
         words = shlex.split(command)
     except ValueError:  # A program's own text.
@@ -43,12 +46,13 @@ def command_without_paths(command: str) -> str:
     shown = []
     for before, word in zip(["", *words], words, strict=False):
         flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        shown.append(word if _PATTERN in (flag, before) else flag + equals + last_part(value))
-    return shlex.join(shown)
+        shown.append(word if _PATTERN in (flag, before) else flag + equals + shown_path(value))
+    text = shlex.join(shown)
+    return text + _NOTE if LEFT_OUT in text else text
 
 
 def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the content of a `recipe.json` with the last part of each path.
+    """Returns the content of a `recipe.json` with each path as it is shown.
 
     `DATA_PLACE` is then in it, by which `is_place` knows the data again.
 
@@ -58,7 +62,7 @@ def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
     record = Recipe.from_json(recipe)
     entries = [*record.data.items(), *record.settings.items()]
     values = {value for name, value in entries if name in PATHS and isinstance(value, str)}
-    known = sorted((value for value in values if last_part(value) != value), key=len, reverse=True)
+    known = sorted((value for value in values if shown_path(value) != value), key=len, reverse=True)
 
     def reduced(value, name=""):
         if isinstance(value, Mapping):
@@ -69,15 +73,16 @@ def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(value, str):
             return value
         if name in PATHS:
-            return last_part(value)
+            return shown_path(value)
         if name == "command":
             return command_without_paths(value)
         for path in known:
-            value = value.replace(path, last_part(path))
+            value = value.replace(path, shown_path(path))
         return value
 
     found = reduced(recipe)
-    if record.data_name in known and record.data_place is None:
+    is_path = record.data_name in known or os.path.exists(record.data_name)
+    if is_path and record.data_place is None:
         found[DATA_PLACE] = _place(record.data_name)
     return found
 
@@ -89,9 +94,9 @@ def is_place(recipe: Recipe, path: str) -> bool:
         recipe: The record of the run, which may be empty.
         path: The path of a folder or file, or the name of other data.
     """
-    if recipe.data_place:
-        return _place(path) == recipe.data_place
     name = recipe.data_name
+    if _place(path) == recipe.data_place:
+        return True
     return name != "" and os.path.realpath(path) == os.path.realpath(name)
 
 

@@ -115,10 +115,12 @@ def test_a_finished_folder_holds_no_path_and_no_metadata_and_the_plan_says_what_
             assert known == ("PNG", (8, 8), {}, {})
 
 
-def test_the_recipe_keeps_the_last_part_of_a_path(run, data):
+def test_the_recipe_keeps_the_last_part_of_a_path_and_the_command_says_so(run, data):
     recipe = json.loads((run[0] / "recipe.json").read_text())
-    assert (recipe["data"]["data"], recipe["settings"]["weights"]) == ("photos", "weights")
-    assert "--data photos --output pets" in recipe["command"]
+    shown = recipe["data"]["data"], recipe["settings"]["weights"]
+    assert shown == (".../photos", ".../weights")
+    assert "--data .../photos --output .../pets" in recipe["command"]
+    assert recipe["command"].endswith("  # .../ stands for folders that are left out")
     ((name, _),) = recipe["skipped"]
     assert name == "train/red/scan_of_jane.jpg"
     # The data of a run are known by their place.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.class_labels import TASKS, composed
 from keras_vit.description.recipe import Recipe
-from keras_vit.description.without_paths import is_place
+from keras_vit.description.without_paths import LEFT_OUT, is_place
 from keras_vit.utils.fields import (
     NOT_NEGATIVE,
     SHARE,
@@ -243,9 +243,10 @@ def spec_of_run(recipe: Recipe, given: DataSpec) -> DataSpec | None:
     if not is_place(recipe, given.name or ""):
         return None
     spec = DataSpec.of_recipe(recipe, given)
-    if recipe.data_place is not None:  # Its own paths are the last parts.
-        spec = dataclasses.replace(spec, data=given.data, data_dir=given.data_dir)
-    return spec
+    data_dir = given.data_dir or spec.data_dir
+    if data_dir is not None and data_dir.startswith(LEFT_OUT):
+        data_dir = None
+    return dataclasses.replace(spec, data=given.data, data_dir=data_dir)
 
 
 Data: TypeAlias = "Labelled | DataSpec | None"

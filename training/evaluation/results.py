@@ -20,7 +20,7 @@ from typing import Any, Self
 from keras_vit._version import __version__
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.recipe import Recipe
-from keras_vit.description.without_paths import last_part, without_paths
+from keras_vit.description.without_paths import shown_path, without_paths
 from keras_vit.utils.files import MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 
@@ -88,14 +88,14 @@ class Result:
     versions: dict[str, str] = dataclasses.field(default_factory=lambda: versions())
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes the file atomically, with the last parts of paths."""
+        """Writes the file atomically, with paths as they are shown."""
         path = pathlib.Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         fields = dataclasses.asdict(self)
         reduced = without_paths({"data": self.data, "command": self.command})
         fields |= {name: reduced[name] for name in ("data", "command")}
         if isinstance(weights := self.model.get("weights"), str):
-            fields["model"]["weights"] = last_part(weights)
+            fields["model"]["weights"] = shown_path(weights)
         text = json.dumps({"format": FORMAT, **fields}, indent=2)
         write_text(path, text + "\n")
 

@@ -314,7 +314,7 @@ class Job:
         score = SCORES[plan.source.task]
         named = best and {"step": best[0], score: best[1], "loss": best[2]}
         recipe = dataclasses.replace(self.recipe, best=named, **more)
-        if plan.weights.folder:  # Its recipe is not found by the last part of its path.
+        if plan.weights.folder:  # Its recipe is not found by a path without its folders.
             recipe = dataclasses.replace(recipe, pretraining=pretraining_fields(recipe))
         skipped = [[self.data.relative(path), reason] for path, reason in plan.source.skipped]
         reduced = Recipe.from_json(without_paths(recipe.to_json()))
