@@ -11,14 +11,7 @@ from keras_vit.description.description_texts import read_texts
 from keras_vit.images import MAX_PIXELS
 from keras_vit.utils.fields import AT_LEAST_1, documented, setting
 
-from .formats import (
-    NAMES,
-    CheckImages,
-    ExportFormat,
-    OpenedExport,
-    Signature,
-    write_texts,
-)
+from .formats import NAMES, CheckImages, ExportFormat, OpenedExport, Signature, write_texts
 from .functions import export_function
 
 if TYPE_CHECKING:

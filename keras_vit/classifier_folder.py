@@ -15,12 +15,7 @@ import numpy as np
 from keras_vit.checkpoints.code_bases.files_beside import read_json
 from keras_vit.checkpoints.hdf5 import check_keras_archive
 from keras_vit.classifier import Classifier, described_fully
-from keras_vit.description import (
-    Description,
-    description_layer,
-    held_description,
-    set_description,
-)
+from keras_vit.description import Description, description_layer, held_description, set_description
 from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS
 from keras_vit.description.description_texts import TEXTS, description_of_folder, texts_of
 from keras_vit.hub.repositories import classifier_folder

@@ -8,14 +8,7 @@ from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments, Processes, on_all_devices
 from keras_vit.preprocessing import EVALUATIONS
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, check_output
-from keras_vit.training.evaluation.results import (
-    FEW_SHOT_RESIZE,
-    L2,
-    SEEDS,
-    SHOTS,
-    Result,
-    task_of,
-)
+from keras_vit.training.evaluation.results import FEW_SHOT_RESIZE, L2, SEEDS, SHOTS, Result, task_of
 from keras_vit.utils.fields import part, setting
 
 

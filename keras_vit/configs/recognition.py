@@ -13,13 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_vit import configs
-from keras_vit.configs import (
-    AxialConfig,
-    AxialResNetConfig,
-    BiTConfig,
-    ResNetStem,
-    ViTConfig,
-)
+from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
 from keras_vit.configs.blocks import BLOCK_LAYERS
 
 Shape = tuple[int, ...]

@@ -8,12 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit.inspection.attention_probabilities import keras_model
-from keras_vit.layers import (
-    AxialUnit,
-    PositionEmbedding,
-    PositionEmbedding2D,
-    RelativeEncoderBlock,
-)
+from keras_vit.layers import AxialUnit, PositionEmbedding, PositionEmbedding2D, RelativeEncoderBlock
 from keras_vit.utils.plots import evenly_spread, new_figure
 
 if TYPE_CHECKING:

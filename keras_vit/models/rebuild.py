@@ -30,11 +30,7 @@ from keras_vit.description import (
 )
 from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_activation
 from keras_vit.keras_private import all_layers
-from keras_vit.layers import (
-    Leverage,
-    UnknownClass,
-    class_scores,
-)
+from keras_vit.layers import Leverage, UnknownClass, class_scores
 from keras_vit.models.build import build
 from keras_vit.models.vit import classification_head
 

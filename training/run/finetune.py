@@ -32,13 +32,7 @@ from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, wri
 from .card import describe_end, describe_plan, masked_patch_card, model_card, write_run_page
 from .head_start import CLEARLY, left_out_answers
 from .job import Job, job_of
-from .loop import (
-    choose_trained,
-    make_loss,
-    make_metric,
-    make_trainer,
-    train,
-)
+from .loop import choose_trained, make_loss, make_metric, make_trainer, train
 from .machine import attention_as_it_began, dtype_policy
 from .masked_patches import make_masked_patch_trainer, masked_patch_model
 from .settle import Outcome, Settled

@@ -15,13 +15,7 @@ from keras_vit.training.data import DataSpec, Source, open_source
 from keras_vit.training.data.examples import MixedExamples, typical_size
 from keras_vit.training.data.parts import Drawing, with_validation
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.data.split_record import (
-    NEW,
-    PARTS,
-    SplitRecord,
-    fingerprint,
-    notes_of_seen,
-)
+from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord, fingerprint, notes_of_seen
 from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, MaskedPatches, Settings
 

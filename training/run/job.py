@@ -21,10 +21,7 @@ from keras_vit.training.data.augmentations import check_augmentation, make_layer
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, check_output, data_spec
-from keras_vit.training.data.split_record import (
-    SplitRecord,
-    read_fingerprints,
-)
+from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.references import larger_size
@@ -38,13 +35,7 @@ from .decision import Answering, Thresholds
 from .distillation import Teacher
 from .folder import IMAGES, RunFolder, unfinished_recipe
 from .head_start import HeadStart, SimpleReference
-from .images import (
-    RunImages,
-    find_start,
-    image_numbers,
-    open_images,
-    with_fixed_repositories,
-)
+from .images import RunImages, find_start, image_numbers, open_images, with_fixed_repositories
 from .machine import Machine
 from .masked_patches import check_masked_patches
 from .settle import Settled, Stage, settle

@@ -33,11 +33,7 @@ from keras_vit.utils.files import (
     write_text,
 )
 
-from .calibration_bound import (
-    check_counts,
-    find_decision,
-    with_section,
-)
+from .calibration_bound import check_counts, find_decision, with_section
 
 
 class CalibrationImages(NamedTuple):

@@ -25,12 +25,7 @@ from keras_vit.checkpoints.code_bases.layouts import (
     Stated,
     rules_of,
 )
-from keras_vit.checkpoints.code_bases.transforms import (
-    FLAT,
-    FLAT_FROM_HEADS,
-    POSITION_ROWS,
-    VECTOR,
-)
+from keras_vit.checkpoints.code_bases.transforms import FLAT, FLAT_FROM_HEADS, POSITION_ROWS, VECTOR
 from keras_vit.checkpoints.formats import StoredArray
 from keras_vit.description import Description
 from keras_vit.preprocessing import Preprocessing, value_range

@@ -122,7 +122,7 @@ def test_a_copy_has_no_other_label(page):
 def test_a_finding_has_its_reason_in_words(page):
     first = page.inner_text(".finding:nth-child(1)")
     assert 'Labelled ant & bee. Is it cat, "big"?' in first
-    assert "takes it for cat, \"big\"; about 80 of 100 labels doubted as much are wrong." in first
+    assert 'takes it for cat, "big"; about 80 of 100 labels doubted as much are wrong.' in first
     page.click("button[data-kind=copies]")
     assert "All pixels of both are equal." in page.inner_text(".finding")
 
