@@ -95,9 +95,8 @@ def is_place(recipe: Recipe, path: str) -> bool:
         path: The path of a folder or file, or the name of other data.
     """
     name = recipe.data_name
-    if _place(path) == recipe.data_place:
-        return True
-    return name != "" and os.path.realpath(path) == os.path.realpath(name)
+    is_same = name != "" and os.path.realpath(path) == os.path.realpath(name)
+    return is_same or _place(path) == recipe.data_place
 
 
 def _place(path):

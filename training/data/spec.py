@@ -243,10 +243,8 @@ def spec_of_run(recipe: Recipe, given: DataSpec) -> DataSpec | None:
     if not is_place(recipe, given.name or ""):
         return None
     spec = DataSpec.of_recipe(recipe, given)
-    data_dir = given.data_dir or spec.data_dir
-    if data_dir is not None and data_dir.startswith(LEFT_OUT):
-        data_dir = None
-    return dataclasses.replace(spec, data=given.data, data_dir=data_dir)
+    own = None if f"{spec.data_dir}".startswith(LEFT_OUT) else spec.data_dir
+    return dataclasses.replace(spec, data=given.data, data_dir=given.data_dir or own)
 
 
 Data: TypeAlias = "Labelled | DataSpec | None"
