@@ -442,5 +442,5 @@ def required(value: Value | None, name: str) -> Value:
         ValueError: If it is None.
     """
     if value is None:
-        raise ValueError(f"{name} must be info by now. Received: {name}=None")
+        raise ValueError(f"{name} must be known by now. Received: {name}=None")
     return value
