@@ -9,6 +9,7 @@ from PIL import Image
 from keras_vit.inspection.pages import (
     GridPicture,
     Line,
+    calibration_chart,
     chart,
     confusion_table,
     facts_table,
@@ -101,6 +102,16 @@ def test_names_of_classes_in_charts_and_confusion_are_escaped():
 )
 def test_ticks_are_round_numbers_around_the_values(low, high, ticks):
     assert round_ticks(low, high) == pytest.approx(ticks, abs=1e-12)
+
+
+def test_dots_of_few_photos_are_marked_as_too_few():
+    drawn = calibration_chart([(12, 0.4, 0.5), (20, 0.9, 0.8)], [(0.2, 0.7), (0.6, 0.9)], 20)
+    assert [drawn.count(f'class="{kind}" d="M') for kind in ("few", "series-1")] == [2, 1]
+    assert "too few photos, under 20" in drawn
+
+
+def test_without_few_photos_nothing_is_said_of_them():
+    assert "few" not in calibration_chart([(20, 0.9, 0.8)], [(0.6, 0.9)], 20)
 
 
 def test_a_chart_leaves_out_what_is_not_finite():

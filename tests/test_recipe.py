@@ -8,7 +8,7 @@ import runpy
 import pytest
 
 import keras_vit
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.recipe import Fact, Recipe, Reference
 
 PACKAGED = sorted(pathlib.Path(keras_vit.__file__).parent.glob("weights/*/recipe.json"))
 FIELDS = {field.name for field in dataclasses.fields(Recipe)} - {"others"}
@@ -43,8 +43,16 @@ def test_entries_of_another_program_stay():
 
 
 def test_a_fact_keeps_its_hash_and_reference():
-    for fact in (Fact("a", "b", sha256="c"), Fact([1, 2], "d", reference=("always cat", 0.5))):
+    for fact in (
+        Fact("a", "b", sha256="c"),
+        Fact([1, 2], "d", reference=Reference("always cat", 0.5, 9)),
+    ):
         assert Fact.from_json(json.loads(json.dumps(fact.to_json()))) == fact
+
+
+def test_a_reference_of_another_form_is_none():
+    for reference in (["always cat"], "abc", [1, {}, 2], {"name": "always cat"}):
+        assert Fact.from_json({"value": "a", "reference": reference}).reference is None
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from keras_vit.utils.fields import fits_json
+
+
+class Reference(NamedTuple):
+    """What the accuracy of a classifier must exceed.
+
+    Args:
+        name: What it is.
+        accuracy: The share of images that it has right.
+        images: The independent images that the share was estimated from; 0 for no estimate.
+    """
+
+    name: str
+    accuracy: float
+    images: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,13 +31,13 @@ class Fact:
         value: The value, as JSON can hold it.
         origin: Where it is from; "from" in the file.
         sha256: The hash of a teacher's weights.
-        reference: Name and accuracy of the better simple reference.
+        reference: The better simple reference: its name, accuracy and images.
     """
 
     value: Any
     origin: str
     sha256: str | None = None
-    reference: tuple[str, float] | None = None
+    reference: Reference | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fact as JSON can hold it."""
@@ -35,12 +49,15 @@ class Fact:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Returns the fact that `to_json` wrote."""
-        reference = fields.get("reference")
+        reference = None
+        match fields.get("reference"):
+            case [str(name), float(accuracy), int(images)]:
+                reference = Reference(name, accuracy, images)
         return cls(
             fields.get("value"),
             str(fields.get("from", "")),
             fields.get("sha256"),
-            reference and tuple(reference),
+            reference,
         )
 
 
@@ -124,6 +141,12 @@ class Recipe:
     def weights(self) -> str | None:
         """The weights that the run started from; None for random ones."""
         return self.settings.get("weights")
+
+    @property
+    def simple(self) -> Reference | None:
+        """What simple numbers of the training photos reach; None if it is not known."""
+        fact = self.facts.get("simple_numbers")
+        return None if fact is None else fact.reference
 
     def with_facts(self, **facts: Fact) -> Self:
         """Returns the record with more facts, which win over its own."""

@@ -297,20 +297,23 @@ def chart(
 
 
 def calibration_chart(
-    bins: Sequence[tuple[int, float, float]], intervals: Sequence[tuple[float, float]]
+    bins: Sequence[tuple[int, float, float]], intervals: Sequence[tuple[float, float]], few: int
 ) -> str:
     """Returns a chart of the accuracy of answers by their probability.
 
     Args:
         bins: The images, their mean probability and their accuracy, of each bin.
         intervals: The interval of each accuracy.
+        few: Bins of fewer images are marked as too few.
     """
     most = max(count for count, _, _ in bins)
     lines = [Line("as often right as the probability says", [(0.0, 0.0), (1.0, 1.0)], "ideal")]
     for (_, confidence, _), interval in zip(bins, intervals, strict=True):
         lines.append(Line("", [(confidence, end) for end in interval], "interval"))
-    sizes = [_DOT + 14 * math.sqrt(count / most) for count, _, _ in bins]
-    lines.append(Line("", [mean[1:] for mean in bins], "series-1", sizes))
+    for name, kind in (("", "series-1"), (f"too few photos, under {few}", "few")):
+        dots = [dot for dot in bins if (dot[0] < few) == (kind == "few")]
+        sizes = [_DOT + 14 * math.sqrt(count / most) for count, _, _ in dots]
+        lines.append(Line(name, [dot[1:] for dot in dots], kind, sizes))
     return chart("Accuracy", lines, "probability of the answer", shares="xy")
 
 
@@ -348,7 +351,7 @@ def result_panel(
         share: The number, from 0 to 1.
         text: What it is.
         interval: The two ends of its 95% interval, or ().
-        marks: What it is compared with.
+        marks: What it is compared with, with its share in the text.
     """
     drawn, keys, spoken = [], [], f"{share:.1%}"
     if interval:
@@ -357,7 +360,7 @@ def result_panel(
         spoken += f", 95% interval {low:.1%} to {high:.1%}"
     for number, (name, value) in enumerate(marks, 1):
         drawn.append(f'<i class="mark-{number}" style="left:{value:.2%}"></i>')
-        keys.append(_key(f"mark-{number}", f"{name}: {value:.1%}"))
+        keys.append(_key(f"mark-{number}", name))
     drawn.append(f'<i class="value" style="left:{share:.2%}"></i>')
     ends = "".join(f"<span>{tick}%</span>" for tick in (0, 25, 50, 75, 100))
     return (

@@ -233,7 +233,9 @@ def evaluate_classifier(
         new = evaluate_examples(classifier, images.new, class_names, **options)
     report = evaluate_examples(classifier, images.examples, class_names, **options)
     skipped = (*images.source.skipped, *report.skipped)
-    return dataclasses.replace(report, skipped=skipped, split_lines=images.lines, new=new)
+    return dataclasses.replace(
+        report, skipped=skipped, split_lines=images.lines, new=new, simple=images.simple
+    )
 
 
 def _is_in_top(count, scores, labels):

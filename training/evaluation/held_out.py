@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.classifier import Classifier
 from keras_vit.description.class_labels import look_alikes
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.recipe import Recipe, Reference
 from keras_vit.runtimes import is_export
 from keras_vit.training.data import Examples, Source, open_source
 from keras_vit.training.data.image_files import FileExamples, undecodable
@@ -45,6 +45,7 @@ class EvaluatedImages:
         seen: Whether each of `examples` has a copy that the run trained on or chose its weights by,
             bool `(N,)`; None where it is not known.
         record: What the run recorded of its images; None without.
+        simple: What simple numbers of the photos reach, for data at the place of the run's.
     """
 
     source: Source
@@ -53,6 +54,7 @@ class EvaluatedImages:
     new: Examples | None = None
     seen: np.ndarray | None = None
     record: SplitRecord | None = None
+    simple: Reference | None = None
 
 
 def choose_images(
@@ -110,7 +112,9 @@ def choose_images(
     if spec.labels:
         whose = "--labels" if given.labels else "the run's table"
         remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
-    return dataclasses.replace(images, lines=(*images.lines, *remarks), record=record)
+    simple = None if run_spec is None else recipe.simple
+    lines = (*images.lines, *remarks)
+    return dataclasses.replace(images, lines=lines, record=record, simple=simple)
 
 
 def _spec(classifier, given, run_spec, class_names):

@@ -17,10 +17,11 @@ from PIL import Image
 
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import describe
+from keras_vit.description.recipe import Reference
 from keras_vit.images.transcoding import with_pixels
 from keras_vit.training.data.split_record import usable_cores
 
-from .measures import wilson_interval
+from .measures import accuracy_text, wilson_interval
 from .ridge import L2_SHARES, Decomposition, one_hot
 
 GREY = 96  # Pixels per side of a small grey photo.
@@ -37,19 +38,17 @@ MAX_SIDE = 384
 MIN_GROWTH = 1.6  # Growth of a side. A little more detail is seldom clearly better.
 
 
-def most_frequent(labels: np.ndarray, class_names: Sequence[str]) -> tuple[str, float]:
+def most_frequent(labels: np.ndarray, class_names: Sequence[str]) -> Reference:
     """Returns what is right if each image gets the most frequent class.
 
     Args:
         labels: Class numbers `(N,)`, N at least 1.
         class_names: Their names.
-
-    Returns:
-        A reference: its name, and the share of images that are right.
     """
     counts = np.bincount(labels)
     name = class_names[int(counts.argmax())]
-    return f"always {name}, the most frequent class", float(counts.max() / len(labels))
+    share = float(counts.max() / len(labels))
+    return Reference(f"always {name}, the most frequent class", share)
 
 
 def expected_accuracy(right: np.ndarray, groups: np.ndarray) -> tuple[float, float, float]:
@@ -61,28 +60,59 @@ def expected_accuracy(right: np.ndarray, groups: np.ndarray) -> tuple[float, flo
         right: Share of right answers for each image, `(N,)`.
         groups: Group of each image, int from 0 `(N,)`.
     """
-    mean = float(right.mean())
-    variance = float(np.square(np.bincount(groups, right - mean)).sum()) / len(right) ** 2
-    alone = float(np.square(right - mean).sum()) / len(right) ** 2
-    # As many independent images as have this variance; all alike leave it open.
-    count = len(right) * min(1.0, alone / variance) if variance else float(groups.max() + 1)
-    count = max(1, round(count))
+    mean, count = float(right.mean()), _independent_images(right, groups)
     return mean, *wilson_interval(round(mean * count), count)
 
 
-def beside_references(low: float, references: Iterable[tuple[str, float]]) -> str:
+def _independent_images(right, groups):
+    """Returns how many independent images would have the variance of the mean of right answers."""
+    deviations = right - right.mean()
+    variance = float(np.square(np.bincount(groups, deviations)).sum())
+    # All alike leave it open.
+    count = float(groups.max() + 1)
+    if variance:
+        count = len(right) * min(1.0, float(np.square(deviations).sum()) / variance)
+    return max(1, round(count))
+
+
+def is_exceeded(reference: Reference, accuracy: float, low: float) -> bool:
+    """Returns whether an accuracy is shown to be better than a reference.
+
+    The difference must exceed the uncertainty of both together (Newcombe, 1998, method 10).
+
+    Args:
+        reference: The reference.
+        accuracy: The accuracy.
+        low: The lower end of its 95% interval.
+    """
+    high, count = reference.accuracy, reference.images
+    if count:
+        _, high = wilson_interval(round(reference.accuracy * count), count)
+    difference = accuracy - reference.accuracy
+    return difference > math.hypot(accuracy - low, high - reference.accuracy)
+
+
+def reference_text(reference: Reference) -> str:
+    """Returns a reference with its accuracy, and the 95% interval of an estimated one."""
+    name, accuracy, images = reference
+    return f"{name}: {accuracy_text(accuracy, images) if images else f'{accuracy:.1%}'}"
+
+
+def beside_references(accuracy: float, low: float, references: Iterable[Reference]) -> str:
     """Returns the text that stands beside each accuracy: the references, and whether it is better.
 
     Args:
-        low: The lower end of the interval of the accuracy, which must exceed a reference.
-        references: Names and accuracies; those that are not exceeded come first.
+        accuracy: The accuracy.
+        low: The lower end of its 95% interval.
+        references: The references; those that are not exceeded come first.
     """
     better, others = [], []
-    for name, accuracy in references:
-        if low > accuracy:
-            better.append(f"better than {name}: {accuracy:.1%}")
+    for reference in references:
+        text = f"better than {reference_text(reference)}"
+        if is_exceeded(reference, accuracy, low):
+            better.append(text)
         else:
-            others.append(f"not shown to be better than {name}: {accuracy:.1%}")
+            others.append(f"not shown to be {text}")
     return "; ".join([*others, *better, *([TO_TRY] if others else [])])
 
 
@@ -167,8 +197,8 @@ def simple_reference(
     greys: Sequence[np.ndarray],
     labels: np.ndarray,
     groups: np.ndarray,
-) -> tuple[str, float]:
-    """Returns the name and the accuracy of the better of two ridge regressions, each left out.
+) -> Reference:
+    """Returns the better of two ridge regressions, each photo left out.
 
     One is of the `simple_numbers`, the other of the pixels of the `grey_photo`.
 
@@ -181,16 +211,17 @@ def simple_reference(
     block = GREY // _PIXELS
     blocks = np.stack(greys).reshape(-1, _PIXELS, block, _PIXELS, block)
     pixels = blocks.mean(axis=(2, 4), dtype="float32").reshape(len(blocks), -1)
-    references = [
-        ("thirty simple numbers of each photo", _left_out(np.stack(numbers), labels, groups)),
-        (f"{_PIXELS} x {_PIXELS} grey pixels", _left_out(pixels, labels, groups)),
-    ]
-    return max(references, key=lambda reference: reference[1])
+    answers = {
+        "thirty simple numbers of each photo": _left_out(np.stack(numbers), labels, groups),
+        f"{_PIXELS} x {_PIXELS} grey pixels": _left_out(pixels, labels, groups),
+    }
+    name, right = max(answers.items(), key=lambda answer: answer[1].mean())
+    return Reference(name, float(right.mean()), _independent_images(right, groups))
 
 
 def reference_of_files(
     images: Iterable[bytes], labels: np.ndarray, groups: np.ndarray
-) -> tuple[str, float]:
+) -> Reference:
     """Returns the `simple_reference` of image files.
 
     Args:
@@ -211,11 +242,11 @@ def _both(image):
 
 
 def _left_out(numbers, labels, groups):
-    """Returns the accuracy of a ridge regression of numbers `(N, D)`, each photo left out."""
+    """Returns whether a ridge regression of numbers `(N, D)` is right, each photo left out."""
     scaled = (numbers - numbers.mean(axis=0)) / np.maximum(numbers.std(axis=0), 1e-6)
     decomposition = Decomposition(scaled)
     ridge = decomposition.ridge(one_hot(labels), decomposition.l2_of(L2_SHARES), groups=groups)
-    return float((ridge.left_out_predictions.argmax(axis=1) == labels).mean())
+    return (ridge.left_out_predictions.argmax(axis=1) == labels).astype("float64")
 
 
 def on_all_cores(function: Callable[[bytes], Result], images: Iterable[bytes]) -> Iterator[Result]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
+from keras_vit.description.recipe import Reference
 from keras_vit.images.samples import seen_picture
 from keras_vit.inspection.pages import (
     GridPicture,
@@ -48,7 +49,7 @@ from .measures import (
     exact_interval,
     wilson_interval,
 )
-from .references import beside_references, most_frequent
+from .references import beside_references, is_exceeded, most_frequent, reference_text
 
 MOST = 0.8  # Share of the images in one class.
 MAX_SHOWN = 100  # Errors on a page.
@@ -78,6 +79,7 @@ class EvaluationReport(abc.ABC):
         images_per_second: Speed of decoding and the model together.
         split_lines: What of the data was evaluated, and what was left out.
         new: The report on images that are new to the classifier's run, if others are reported on.
+        simple: What simple numbers of the photos reach without the classifier, if it is known.
     """
 
     class_names: tuple[str, ...]
@@ -91,6 +93,7 @@ class EvaluationReport(abc.ABC):
     images_per_second: float = 0.0
     split_lines: tuple[str, ...] = ()
     new: EvaluationReport | None = None
+    simple: Reference | None = None
 
     @property
     def count(self) -> int:
@@ -225,13 +228,11 @@ class ClassificationReport(EvaluationReport):
         in_top_5: Images whose class was among the five most probable.
         is_answered: Whether each image has an answer, bool `(N,)`, by a classifier that may answer
             "unknown"; None for others.
-        simple: What simple numbers of the photos reach without the classifier, if it is known.
         **fields: See `EvaluationReport`.
     """
 
     in_top_5: int
     is_answered: np.ndarray | None = None
-    simple: tuple[str, float] | None = None
 
     @property
     def answers(self) -> np.ndarray:
@@ -259,7 +260,7 @@ class ClassificationReport(EvaluationReport):
         return Share(self.in_top_5 / self.count, self.count) if len(self.class_names) > 5 else None
 
     @property
-    def references(self) -> list[tuple[str, float]]:
+    def references(self) -> list[Reference]:
         """What the accuracy must exceed for the classifier to be of use."""
         always = most_frequent(self.true, self.class_names)
         return [always] if self.simple is None else [always, self.simple]
@@ -267,7 +268,8 @@ class ClassificationReport(EvaluationReport):
     @property
     def beside(self) -> str:
         """The references, and whether the accuracy is not better than they are."""
-        return beside_references(wilson_interval(self.correct, self.count)[0], self.references)
+        low, _ = wilson_interval(self.correct, self.count)
+        return beside_references(self.score, low, self.references)
 
     @property
     def summary(self) -> str:
@@ -396,7 +398,7 @@ class ClassificationReport(EvaluationReport):
             "correct": self.correct,
             "top_1": float(self.top_1),
             **({} if self.top_5 is None else {"top_5": float(self.top_5)}),
-            "references": dict(self.references),
+            "references": {name: share for name, share, _ in self.references},
             **self.means,
             "calibration_error": self.calibration.expected_error,
             **({} if self.decision is None else {"decision": self.decision}),
@@ -522,9 +524,11 @@ def _panel(report):
     low, high = wilson_interval(report.correct, report.count)
     text = f"of the images are right: {report.correct:,} of {report.count:,}"
     text += f"; 95% interval {low:.1%} to {high:.1%}{report.imbalance}."
-    if as_good := [name for name, share in report.references if share >= low]:
+    references = report.references
+    if as_good := [each.name for each in references if not is_exceeded(each, report.score, low)]:
         text += f" This does not show that it is better than {' or '.join(as_good)}."
-    return result_panel(report.score, text, (low, high), report.references)
+    marks = [(reference_text(each), each.accuracy) for each in references]
+    return result_panel(report.score, text, (low, high), marks)
 
 
 def error_pictures(
@@ -583,7 +587,7 @@ def _calibration(report):
     """The accuracy by confidence, and the share of errors by the share of images answered."""
     bins = [row[2:] for row in report.calibration.table.rows if row[2]]
     intervals = [wilson_interval(round(count * accuracy), count) for count, _, accuracy in bins]
-    title, parts = "Calibration", [calibration_chart(bins, intervals)]
+    title, parts = "Calibration", [calibration_chart(bins, intervals, _MIN_IMAGES)]
     text = (
         "Each dot is of photos whose answers have about the same probability, with the 95% "
         "interval of their accuracy; a larger dot has more photos. Below the dotted line answers "

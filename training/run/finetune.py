@@ -338,9 +338,8 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
     report, tested, test = None, None, source.splits.get("test")
     if test is not None and len(test):
         report = plan.evaluate(kept, test, labels, progress=folder.writes)
-        report = dataclasses.replace(report, skipped=tuple(source.skipped))
-        if simple := job.recipe.facts.get("simple_numbers"):
-            report = dataclasses.replace(report, simple=simple.reference)
+        skipped = tuple(source.skipped)
+        report = dataclasses.replace(report, skipped=skipped, simple=job.recipe.simple)
         tested = report.to_json()
         if folder.writes:
             tested |= _seen_before(job, plan)

@@ -52,10 +52,9 @@ class SimpleReference(Stage):
         if not groups.any():
             return {}  # All photos are of one group.
         images = (encoded for encoded, _ in examples.encoded())
-        name, accuracy = reference_of_files(images, examples.labels, groups)
-        reason = f"{name}, of {len(examples)} training images that are left out"
-        fact = Fact(f"{accuracy:.1%} right", reason, reference=(name, accuracy))
-        return {"simple_numbers": fact}
+        simple = reference_of_files(images, examples.labels, groups)
+        reason = f"{simple.name}, of {len(examples)} training images that are left out"
+        return {"simple_numbers": Fact(f"{simple.accuracy:.1%} right", reason, reference=simple)}
 
 
 class HeadStart(Stage):
@@ -129,7 +128,7 @@ def start_head(
         right = ridge.left_out_predictions.argmax(axis=1) == scores.labels
         accuracy, low, _ = expected_accuracy(right.astype("float64"), groups)
         references = [most_frequent(scores.labels, plan.source.class_names), simple.reference]
-        reason += f"; {accuracy:.1%} of them right; {beside_references(low, references)}"
+        reason += f"; {accuracy:.1%} of them right; {beside_references(accuracy, low, references)}"
     if gains.mean() <= CLEARLY * gains.std() / math.sqrt(len(gains)):
         return Fact(head, reason.replace(": ", ", by a linear probe: ", 1))
     if not several:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_vit.description.recipe import Reference
 from keras_vit.inspection.pages import data_address, facts_table, thumbnail, write_page
 from keras_vit.training.data import DataSpec, Examples
 from keras_vit.training.data.image_files import NO_CLASS, NO_FILE, NOT_UTF_8
@@ -105,7 +106,7 @@ class CheckReport:
     findings: list[Finding]
     unreadable: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
-    references: tuple[tuple[str, float], ...]
+    references: tuple[Reference, ...]
     written: tuple[pathlib.Path, ...] = ()
     unjudged: str = ""
     confused: tuple[str, ...] = ()
@@ -141,7 +142,7 @@ class CheckReport:
                 f"what to expect from these photos: leave-one-out accuracy {accuracy:.1%} "
                 f"({low:.1%} to {high:.1%}), each {left_out} left out",
             ),
-            ("beside", beside_references(low, self.references)),
+            ("beside", beside_references(accuracy, low, self.references)),
             ("labels", self._about_labels() + self._about_confused()),
             ("copies", self._about_copies()),
             *(("shortcut", line) for line in shortcuts or ["none was found"]),

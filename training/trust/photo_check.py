@@ -158,7 +158,7 @@ def _facts(source, progress):
 
 def _why_unjudged(doubts, accuracy, always):
     """Returns why labels cannot be judged by these features; "" if they can."""
-    name, share = always
+    name, share, _ = always
     if accuracy[1] <= share:
         return f"the features tell the classes apart no better than {name} ({share:.1%})"
     if not doubts.is_judged:

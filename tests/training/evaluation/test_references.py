@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from keras_vit.configs import MODELS
+from keras_vit.description.recipe import Reference
 from keras_vit.training.evaluation.references import (
     MAX_TIMES,
     TO_TRY,
@@ -16,22 +17,24 @@ CONFIG = MODELS["ViT-B/16"]
 
 def test_the_most_frequent_class_is_named_with_its_share():
     found = most_frequent(np.array([1, 1, 0, 2, 1]), ("ant", "bee", "crow"))
-    assert found == ("always bee, the most frequent class", 0.6)
+    assert found == ("always bee, the most frequent class", 0.6, 0)
 
 
 @pytest.mark.parametrize(
-    ("low", "expected"),
+    ("low", "images", "expected"),
     [
-        (0.61, "better than a: 60.0%"),
-        (0.6, f"not shown to be better than a: 60.0%; {TO_TRY}"),
+        (0.61, 0, "better than a: 60.0%"),
+        (0.6, 0, f"not shown to be better than a: 60.0%; {TO_TRY}"),
+        (0.65, 480, "better than a: 60.0% (55.6 to 64.3)"),
+        (0.65, 48, f"not shown to be better than a: 60.0% (46.3 to 73.0); {TO_TRY}"),
     ],
 )
-def test_an_accuracy_must_be_above_by_its_interval(low, expected):
-    assert beside_references(low, [("a", 0.6)]) == expected
+def test_an_accuracy_must_be_above_by_the_intervals_of_both(low, images, expected):
+    assert beside_references(0.7, low, [Reference("a", 0.6, images)]) == expected
 
 
 def test_references_that_are_not_exceeded_come_first():
-    found = beside_references(0.5, [("a", 0.4), ("b", 0.7)])
+    found = beside_references(0.6, 0.5, [Reference("a", 0.4), Reference("b", 0.7)])
     assert found == f"not shown to be better than b: 70.0%; better than a: 40.0%; {TO_TRY}"
 
 

@@ -73,11 +73,12 @@ def left_out_accuracies(numbers):
 def test_the_simple_reference_is_that_of_scikit_learn_with_each_photo_left_out():
     numbers = RNG.normal(size=(60, 30)) + 0.5 * OF_SIXTY[:, np.newaxis]
     greys = RNG.integers(0, 255, (60, 96, 96), "uint8")
-    name, accuracy = simple_reference(numbers, greys, OF_SIXTY, np.arange(60))
+    name, accuracy, images = simple_reference(numbers, greys, OF_SIXTY, np.arange(60))
     accuracies = left_out_accuracies(numbers)
     assert name == "thirty simple numbers of each photo"
     assert accuracy in accuracies
     assert accuracy >= min(accuracies[3:])
+    assert images == 60
 
 
 def test_where_pixels_are_better_they_are_the_simple_reference():
@@ -85,6 +86,6 @@ def test_where_pixels_are_better_they_are_the_simple_reference():
     small[np.arange(60), 10 + OF_SIXTY] += 60  # A row of pixels by class.
     greys = np.kron(small, np.ones((4, 4))).astype("uint8")
     numbers = RNG.normal(size=(60, 30))
-    name, accuracy = simple_reference(numbers, greys, OF_SIXTY, np.arange(60))
+    name, accuracy, _ = simple_reference(numbers, greys, OF_SIXTY, np.arange(60))
     assert name == "24 x 24 grey pixels"
     assert accuracy in left_out_accuracies(small.reshape(60, -1))

@@ -4,6 +4,7 @@ import argparse
 import csv
 import dataclasses
 import re
+import shutil
 
 import keras
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from keras_vit.description.recipe import Fact
 from keras_vit.models.rebuild import feature_model, head_of
 from keras_vit.training import recipes
+from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.predictions import predictions_of
 from keras_vit.training.evaluation.ridge import L2_SHARES
 from keras_vit.training.run.finetune import build_model, finetune
@@ -272,6 +274,18 @@ def test_beside_the_accuracy_stand_the_references(striped_run, where):
         "not shown to be better than thirty simple numbers of each photo: 100.0%"
         in text.replace("Not", "not")
     )
+
+
+def test_an_evaluation_of_the_data_of_the_run_has_the_same_references(striped_run, stripes):
+    done, _ = striped_run
+    assert len(done.report.references) == 2
+    assert evaluate_classifier(done.classifier, stripes).references == done.report.references
+
+
+def test_other_photos_are_not_compared_with_those_of_the_run(striped_run, stripes, tmp_path):
+    done, _ = striped_run
+    photos = shutil.copytree(stripes, tmp_path / "others")
+    assert evaluate_classifier(done.classifier, photos).simple is None
 
 
 def test_coarse_photos_are_seen_at_the_size_of_the_weights(tiny, tmp_path):
