@@ -88,7 +88,7 @@ class Result:
     versions: dict[str, str] = dataclasses.field(default_factory=lambda: versions())
 
     def write(self, path: str | os.PathLike) -> None:
-        """Writes the file atomically, with paths as they are shown."""
+        """Writes the file atomically, with each path as a page shows it."""
         path = pathlib.Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         fields = dataclasses.asdict(self)
