@@ -69,7 +69,7 @@ def test_what_jax_has_not_is_refused_in_one_line(refused, tiny, colors, tmp_path
     line = refused("export", tiny, "--output", tmp_path / "export", "--to", "saved_model")
     assert "keras-vit export must run on Keras's backend tensorflow" in line
     given = ["finetune", "--data", colors, "--weights", tiny, "--output", tmp_path / "out"]
-    assert "Several machines" in refused(*given, "--strategy", "multiworker")
+    assert "the strategy must be auto" in refused(*given, "--strategy", "multiworker")
     assert "needs a TPU" in refused(*given, "--strategy", "tpu")
 
 
