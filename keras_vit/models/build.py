@@ -48,7 +48,8 @@ def build(
             folder of another code base, `.keras`, `.npz`, `.weights.h5`, `.safetensors`. Except
             for "imagenet", `classes` other than the file's gives a new head of zeros. Another
             image size resizes the position embeddings, by the rule of the weights' code base or
-            by `position_resize`.
+            by `position_resize`. The answer "unknown" of a calibrated classifier is left out:
+            `keras_vit.load_classifier` has it.
         input_tensor: A Keras tensor to build on, instead of a new input.
         input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, without a
             name the weights' own. The sides may differ, need not be multiples of the patch (the
