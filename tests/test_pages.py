@@ -104,6 +104,12 @@ def test_ticks_are_round_numbers_around_the_values(low, high, ticks):
     assert round_ticks(low, high) == pytest.approx(ticks, abs=1e-12)
 
 
+def test_an_axis_of_equal_shares_is_from_0_to_100_percent():
+    drawn = chart("Accuracy", [Line("", [(0, 1.0), (9, 1.0)], "series-1")], "step", shares="y")
+    texts = re.findall(r'class="y"[^>]*>([^<]*)<', drawn)
+    assert (texts[0], texts[-1]) == ("0%", "100%")
+
+
 def test_dots_of_few_photos_are_marked_as_too_few():
     drawn = calibration_chart([(12, 0.4, 0.5), (20, 0.9, 0.8)], [(0.2, 0.7), (0.6, 0.9)], 20)
     assert [drawn.count(f'class="{kind}" d="M') for kind in ("few", "series-1")] == [2, 1]

@@ -242,6 +242,8 @@ def round_ticks(low: float, high: float, most: int = 6) -> list[float]:
 def _axis(values, is_share):
     """The place of a value on an axis of round numbers, a function to percent, and their texts."""
     low, high = min(values), max(values)
+    if is_share and low == high:
+        low, high = 0.0, 1.0
     # Zero is on the axis unless the values are far from it.
     ticks = round_ticks(0.0 if 0 < low < high / 2 else low, high)
     factor, unit = (100, "%") if is_share else (1, "")
