@@ -113,7 +113,7 @@ def beside_references(accuracy: float, low: float, references: Iterable[Referenc
             better.append(text)
         else:
             others.append(f"not shown to be {text}")
-    return "; ".join([*others, *better, *([TO_TRY] if others else [])])
+    return "; ".join([*others, *better, *([TO_TRY] if others and accuracy < 1 else [])])
 
 
 def larger_size(

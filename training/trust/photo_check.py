@@ -259,6 +259,8 @@ def _copies(photos, pairs):
         elif how != ALIKE and labels[first] != labels[second]:
             kind = "conflicts"
         detail = f"{described[first]} and {described[second]}"
+        if described[first] == described[second]:
+            detail = f"two of {described[first]}"
         near = [("the other image", [first])]
         findings.append(Finding(kind, second, how, detail, other=first, near=near))
     return sorted(findings, key=lambda row: ("leaks", "conflicts", "copies").index(row.kind))

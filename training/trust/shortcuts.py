@@ -33,7 +33,7 @@ _CAMERAS = 20  # The most frequent; the others are one.
 _L2 = (1e-3, 1e-1, 1e1)  # In units of the mean eigenvalue.
 
 
-_SIDE = 16  # Pixels per side of the surroundings.
+_SIDE = 16  # Pixels per side of the background.
 _BORDER_SIDE = 32  # Pixels per side of the image whose outermost pixels are the border.
 _PIECES = 4  # Pieces of each side of the border.
 
@@ -76,7 +76,7 @@ def _facts(encoded, image):
         "brightness": float(np.asarray(small.convert("L"), "float32").mean()),
         "file format and JPEG quality": f"{kind} {quality}",
         "border": _ring(image),
-        "surroundings": _without_centre(small),
+        "background": _without_centre(small),
     }
     return PhotoFacts(photo_print(image), readings, simple_numbers(image))
 

@@ -38,6 +38,11 @@ def test_references_that_are_not_exceeded_come_first():
     assert found == f"not shown to be better than b: 70.0%; better than a: 40.0%; {TO_TRY}"
 
 
+def test_where_all_is_right_nothing_is_to_be_tried():
+    found = beside_references(1.0, 0.7, [Reference("a", 1.0, 40)])
+    assert found == "not shown to be better than a: 100.0% (91.2 to 100.0)"
+
+
 def test_a_larger_size_shows_the_pixels_of_the_photo():
     side, times = larger_size(CONFIG, (96, 96), (250, 330))
     assert side == 256

@@ -25,7 +25,7 @@ def facts():
             "file format and JPEG quality": "JPEG 90",
             "brightness": float(RNG.uniform(50, 200)),
             "border": RNG.random(51).astype("float32"),
-            "surroundings": RNG.random(768).astype("float32"),
+            "background": RNG.random(768).astype("float32"),
         },
         RNG.random(30).astype("float32"),
     )
@@ -49,7 +49,7 @@ def test_clean_photos_have_no_shortcut():
         "bytes of the file",
         "brightness",
         "border",
-        "surroundings",
+        "background",
     }
 
 
