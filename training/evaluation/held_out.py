@@ -45,7 +45,7 @@ class EvaluatedImages:
         seen: Whether each of `examples` has a copy that the run trained on or chose its weights by,
             bool `(N,)`; None where it is not known.
         record: What the run recorded of its images; None without.
-        simple: What simple numbers of the photos reach, for data at the place of the run's.
+        simple: What simple numbers of the run's photos reach; None of other photos.
     """
 
     source: Source
@@ -94,7 +94,7 @@ def choose_images(
             split = first
         source = open_source(spec, verify=spec.strict or in_memory, recorded=True, min_classes=0)
         _check_classes(source, class_names, given)
-        images = _by_record(source, record, split)
+        images = _by_record(source, record, split, recipe.simple)
     if images is None:
         # What is held out then depends on the files that can be decoded.
         verify = spec.strict or in_memory
@@ -104,7 +104,7 @@ def choose_images(
         _check_classes(source, class_names, given)
         if split is None:
             split = next((part for part in (first, "test") if part in source.splits), "train")
-        images = _drawn_again(classifier, source, split, run_spec is not None)
+        images = _drawn_again(classifier, source, split, run_spec is not None, recipe.simple)
 
     remarks = []
     if spec.exclude:
@@ -112,9 +112,7 @@ def choose_images(
     if spec.labels:
         whose = "--labels" if given.labels else "the run's table"
         remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
-    simple = None if run_spec is None else recipe.simple
-    lines = (*images.lines, *remarks)
-    return dataclasses.replace(images, lines=lines, record=record, simple=simple)
+    return dataclasses.replace(images, lines=(*images.lines, *remarks), record=record)
 
 
 def _spec(classifier, given, run_spec, class_names):
@@ -166,7 +164,7 @@ def _check_split(split, known):
         )
 
 
-def _by_record(source, record, split):
+def _by_record(source, record, split, simple):
     """Returns the images by what they were in the run; None if their content is not known."""
     if split is not None:
         recorded = [part for part in PARTS if len(record.parts[part])]
@@ -208,14 +206,21 @@ def _by_record(source, record, split):
             f"split   {seen.sum()} of the images that the run held out have a copy that it trained "
             "on or chose its weights by"
         )
-    return EvaluatedImages(source, pool.take(places[evaluated]), (*lines, *rest), new, seen)
+    return EvaluatedImages(
+        source,
+        pool.take(places[evaluated]),
+        (*lines, *rest),
+        new,
+        seen,
+        simple=None if evaluated == NEW else simple,
+    )
 
 
 def _texts(counts):
     return ", ".join(f"{count} {_WORDS[part]}" for part, count in counts.items())
 
 
-def _drawn_again(classifier, source, split, is_of_run):
+def _drawn_again(classifier, source, split, is_of_run, simple):
     """Returns the images of a part of the data, where what they were in the run is not recorded."""
     _check_split(split, source.splits)
     line = _without_record(classifier, source, split, is_of_run)
@@ -226,6 +231,7 @@ def _drawn_again(classifier, source, split, is_of_run):
         examples,
         (line, *_other_parts(source, split), *source.notes),
         seen=np.ones(len(examples), bool) if is_used else None,
+        simple=simple if is_of_run else None,
     )
 
 

@@ -9,6 +9,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 from runs import SignalAt, job_of, plan_of, silent
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -276,15 +277,21 @@ def test_beside_the_accuracy_stand_the_references(striped_run, where):
     )
 
 
-def test_an_evaluation_of_the_data_of_the_run_has_the_same_references(striped_run, stripes):
+def test_an_evaluation_of_the_photos_of_the_run_has_the_same_references(
+    striped_run, stripes, tmp_path
+):
     done, _ = striped_run
+    moved = shutil.copytree(stripes, tmp_path / "moved")
     assert len(done.report.references) == 2
     assert evaluate_classifier(done.classifier, stripes).references == done.report.references
+    assert evaluate_classifier(done.classifier, moved).references == done.report.references
 
 
 def test_other_photos_are_not_compared_with_those_of_the_run(striped_run, stripes, tmp_path):
     done, _ = striped_run
     photos = shutil.copytree(stripes, tmp_path / "others")
+    for path in photos.rglob("*.png"):
+        Image.open(path).rotate(180).save(path)
     assert evaluate_classifier(done.classifier, photos).simple is None
 
 
