@@ -125,3 +125,10 @@ def _plain(value):
 def _short(value):
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def number_or_none(value: float) -> float | None:
+    """Returns a number as a type of JSON: None for NaN."""
+    if math.isnan(value):
+        return None
+    return float(value) if isinstance(value, float) else value

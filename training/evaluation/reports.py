@@ -6,7 +6,6 @@ import abc
 import collections
 import dataclasses
 import functools
-import math
 import os
 import pathlib
 import re
@@ -37,6 +36,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.files import REPORT, SKIPPED
+from keras_vit.utils.json_files import number_or_none
 from keras_vit.utils.report import METRICS_JSON, Report, Table
 
 from .measures import (
@@ -483,13 +483,6 @@ class MultilabelReport(EvaluationReport):
             "micro_F1": self.counts.micro_f1,
             "subset_accuracy": float(self.subset_accuracy),
         }
-
-
-def number_or_none(value: float) -> float | None:
-    """Returns a number as a type of JSON: None for NaN."""
-    if math.isnan(value):
-        return None
-    return float(value) if isinstance(value, float) else value
 
 
 def report_parts(report: EvaluationReport, pictures: Mapping[int, GridPicture]) -> list[str]:
