@@ -112,6 +112,13 @@ def test_an_inception_crop_is_a_bilinear_resize_of_one_rectangle(crops):
         assert (image[..., 2] == 128).all()
 
 
+@pytest.mark.parametrize("side", [60, 700])
+def test_rectangles_that_are_resized_as_floats_or_bytes_have_the_pixels_of_bytes(side):
+    region = np.random.RandomState(0).randint(0, 256, (side, side + 9, 3), dtype="uint8")
+    crop = AUGMENTATIONS["inception_crop"](region, None, View((31, 40), (0.0, 255.0)))
+    np.testing.assert_array_equal(crop, tf.image.resize(region, (31, 40)))
+
+
 def test_a_small_random_crop_moves_over_the_resized_image():
     images = augmented("resize_small_random_crop", encode(coordinates(100, 200)), 100)
     # 20 x 30 is resized to 23 x 46, to a scale of 200 / 46.
