@@ -96,9 +96,8 @@ def resize_small(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
         `(H', W', C)` with H' > height and W' > width, or equal.
     """
     geometry = _small_geometry(_sides(image), size)
-    return tf.cast(
-        _resize(_central_crop(image, geometry.cropped), geometry.resized, "area"), image.dtype
-    )
+    values = _resize(_central_crop(image, geometry.cropped), geometry.resized, "area")
+    return tf.cast(values, image.dtype)
 
 
 def _resize(image, size, method):

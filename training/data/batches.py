@@ -74,7 +74,9 @@ def training_batches(
             f"start_step not negative. Received: batch_size={batch_size}, shard={shard}, "
             f"micro_batches={micro_batches}, start_step={start_step}"
         )
-    mixing, of_images = _layers_of(given)
+    made = augmentations.make_layers(given.layers)
+    mixing = [layer for layer in made if isinstance(layer, augmentations.MIXING)]
+    of_images = [layer for layer in made if layer not in mixing]
     parameter = mixup_parameter(given.augmentation, given.mixup)
     mixes = parameter or mixing
     if not mixes:  # Nothing joins the images of a batch: its parts are made one by one.
@@ -111,8 +113,7 @@ def training_batches(
             images, labels = batch
             # 2 distinguishes the key from the order's (0) and the augmentation's (1).
             key = random_key(seed, tf.constant(2), step)
-            several = labels.shape.rank == 2
-            if several:
+            if labels.shape.rank == 2:
                 labels = tf.cast(labels, tf.float32)
             else:
                 labels = tf.one_hot(labels, given.num_classes)
@@ -125,8 +126,7 @@ def training_batches(
     if micro_batches > 1:
         batches = batches.prefetch(1).rebatch(rows // micro_batches, drop_remainder=True)
     batches = batches.prefetch(_AHEAD)
-    infinite = tf.data.experimental.INFINITE_CARDINALITY
-    batches = batches.apply(tf.data.experimental.assert_cardinality(infinite))
+    batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     return _prepared(batches)
 
 
@@ -187,13 +187,6 @@ def _decoding(preprocessing):
         return apply_preprocessing(pixels, preprocessing) if preprocessing else pixels
 
     return tf.function(image_of, input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
-
-
-def _layers_of(given):
-    """The layers that mix the images of a batch, and the layers of single images."""
-    made = augmentations.make_layers(given.layers)
-    mixing = [layer for layer in made if isinstance(layer, augmentations.MIXING)]
-    return mixing, [layer for layer in made if layer not in mixing]
 
 
 def _check_not_empty(examples):

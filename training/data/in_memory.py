@@ -86,10 +86,8 @@ class InMemory:
         if all_labels.ndim == 2:
             keys = range(all_labels.shape[1])
         elif class_names is None:
-            is_text = all_labels.dtype == object
-            keys = (
-                sorted_classes(all_labels.tolist()) if is_text else np.unique(all_labels).tolist()
-            )
+            different = np.unique(all_labels).tolist()
+            keys = sorted_classes(different) if all_labels.dtype == object else different
         else:
             keys = class_names if all_labels.dtype == object else range(len(class_names))
         names = tuple(map(str, keys if class_names is None else class_names))

@@ -186,9 +186,8 @@ def _indexed(folder, num_classes, files, sizes, counts, labels, names):
     paths = [os.path.join(folder, os.path.basename(name)) for name in files.tolist()]
     is_multilabel = labels.ndim == 2  # Zeros and ones by class, else the class.
     last = 1 if is_multilabel else num_classes - 1
-    fits = (
-        labels.shape[1:] == ((num_classes,) if is_multilabel else ()) and labels.dtype.kind in "iu"
-    )
+    shape = (num_classes,) if is_multilabel else ()
+    fits = labels.shape[1:] == shape and labels.dtype.kind in "iu"
     fits = fits and labels.min(initial=0) >= 0 and labels.max(initial=0) <= last
     if not (fits and len(labels) == len(names) == counts.sum()):
         raise ValueError(
