@@ -173,7 +173,7 @@ class Description:
         pixels = "unknown" if known is None else describe_range(known.value_range)
         parts = [f"pixels {pixels} ({self.origin_of('pixels')})"]
         if known is not None:
-            parts.append(f"resize {describe_resize(known)} ({self.origin_of('evaluation')})")
+            parts.append(f"evaluation {describe_resize(known)} ({self.origin_of('evaluation')})")
         if isinstance(self.config, ViTConfig):
             parts.append(f"GELU {self.config.gelu} ({self.origin_of('gelu')})")
         if rule := self.position_resize:

@@ -129,6 +129,6 @@ def test_a_result_has_the_name_of_a_classifier_of_the_package_and_no_path():
 
 def test_only_a_resize_that_was_given_is_called_so():
     protocol = build_evaluated(BEST.name, evaluation="resize_central_crop").description.facts
-    assert "resize resize_central_crop (the few-shot protocol)" in protocol
+    assert "evaluation resize_central_crop (the few-shot protocol)" in protocol
     given = build_evaluated(BEST.name, evaluation="resize_small_central_crop").description.facts
-    assert "resize resize_small_central_crop (given)" in given
+    assert "evaluation resize_small_central_crop (given)" in given
