@@ -90,11 +90,13 @@ def describe_plan(
         if name not in table and shown[name] is None:
             table[name] = value
     if plan.has_classes:
-        table["samples"], count = plan.samples.line, plan.samples.pictures or "no"
-        table[REPORT] = (
-            f"curves, numbers, {count} augmented images and up to {count} errors, each at most "
-            f"{MAX_LARGE} pixels wide and high"
-        )
+        table["samples"] = plan.samples.line
+        table[REPORT] = "curves and numbers, no images"
+        if count := plan.samples.pictures:
+            table[REPORT] = (
+                f"curves, numbers, {count} augmented images and up to {count} errors, each at most "
+                f"{MAX_LARGE} pixels wide and high"
+            )
     if plan.source.notes:
         table["images"] = "; ".join(plan.source.notes)
     if skipped:
