@@ -88,10 +88,20 @@ def test_a_corrupt_image_is_skipped_counted_and_named(command, tiny, with_cut_im
     outcome = command("evaluate", tiny, "--data", data, "--output", tmp_path / "report")
     assert outcome.code == 0
     assert "images  6" in outcome.out
-    assert "skipped 1 images" in outcome.out
+    assert "images that could not be read: 1\n" in outcome.out
     assert str(path) in outcome.out
     assert f"written {tmp_path / 'report' / 'skipped.csv'}" in outcome.out
     assert str(path) in (tmp_path / "report" / "skipped.csv").read_text()
+
+
+def test_a_note_on_the_data_is_whole_on_the_page(command, tiny, colors, tmp_path):
+    data = shutil.copytree(colors, tmp_path / "data")
+    (data / "test" / "red" / "trip").mkdir()
+    (data / "test" / "red" / "0.png").rename(data / "test" / "red" / "trip" / "0.png")
+    outcome = command("evaluate", tiny, "--data", data, "--output", tmp_path / "report")
+    note = "folders in a class belong to it: red/trip"
+    assert f"data    {note}" in outcome.out
+    assert f"<p>{note}" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_a_corrupt_image_stops_a_strict_evaluation(refused, tiny, with_cut_image):

@@ -189,7 +189,7 @@ def _by_record(source, record, split, simple):
         places[NEW] = places[NEW][np.isin(new.names, readable.names)]
 
     counts = {part: len(of_part) for part, of_part in places.items() if len(of_part)}
-    rest = (*_other_parts(source, part_of_data), *source.notes)
+    rest = (*_other_parts(source, part_of_data), *_notes(source))
     evaluated = next((part for part in (wanted, NEW) if part in counts), None)
     if evaluated is None:
         line = f"split   none of the {len(pool)} images is new or was held out: {_texts(counts)}"
@@ -229,10 +229,14 @@ def _drawn_again(classifier, source, split, is_of_run, simple):
     return EvaluatedImages(
         source,
         examples,
-        (line, *_other_parts(source, split), *source.notes),
+        (line, *_other_parts(source, split), *_notes(source)),
         seen=np.ones(len(examples), bool) if is_used else None,
         simple=simple if is_of_run else None,
     )
+
+
+def _notes(source):
+    return [f"data    {note}" for note in source.notes]
 
 
 def _in_trained_groups(source, record, pool):

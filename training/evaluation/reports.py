@@ -163,8 +163,8 @@ class EvaluationReport(abc.ABC):
             more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
             notes = [f"not in the means, as no image has it: {', '.join(absent[:10])}{more}"]
         if self.skipped:
-            notes += ["", f"skipped {len(self.skipped)} images that could not be read:"]
-            notes += [f"  {line}" for line in describe_skipped(self.skipped)]
+            notes += ["", f"images that could not be read: {len(self.skipped)}"]
+            notes += describe_skipped(self.skipped)
         notes += ["", *main]  # Last, so that a long table of classes does not hide them.
         return Report(lines, self.to_json(), self.tables(), "per_class", notes)
 

@@ -246,7 +246,7 @@ def _comparison(classifiers, images, reports, gates):
                 f"unknown {word} answers every image, without a bound: it is not calibrated"
             )
     if skipped := {*images.skipped, *old.skipped}:
-        lines.append(f"skipped {len(skipped)} files that cannot be read")
+        lines.append(f"skipped files that cannot be read: {len(skipped)}")
     if without := sorted(set(class_names) - {class_names[number] for number in true}):
         lines.append(f"classes {len(without)} have no images and no recall: {_some(without)}")
     return Comparison(tuple(measures), tuple(verdicts), tuple(map(for_line, lines)), tuple(flips))
