@@ -54,6 +54,23 @@ def test_the_summary_states_what_to_expect_and_all_findings(report):
     assert report.names[report.of_kind("wrong labels")[0].image].endswith("wrong.png")
 
 
+def test_a_doubted_label_has_a_share_of_wrong_ones_that_is_never_all(report):
+    details = [finding.detail for finding in report.of_kind("wrong labels")]
+    shares = [int(re.match(r"about (\d+) of 100 labels", detail)[1]) for detail in details]
+    assert 25 <= min(shares) <= max(shares) <= 99
+
+
+def test_of_few_photos_a_doubted_label_has_no_share(photos, tmp_path):
+    folder = shutil.copytree(photos, tmp_path / "few")
+    for number in range(24, 40):
+        (folder / CLASSES[number % 2] / f"{number}.png").unlink()
+    findings = check_photos(folder, weights="cifar10").of_kind("wrong labels")
+    assert findings
+    assert {finding.detail for finding in findings} == {
+        "too few images a class to say how many such labels are wrong"
+    }
+
+
 def test_the_table_of_findings_names_paths_in_the_data(report):
     _, table, _ = report.written
     rows = list(csv.DictReader(table.open()))

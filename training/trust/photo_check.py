@@ -231,12 +231,15 @@ def _doubted_labels(photos, doubts, features):
             near.append((photos.class_names[label], nearest.tolist()))
         (given, _), (proposed, _) = near
         probability = float(doubts.probability[number])
+        detail = f"about {min(99, 100 * probability):.0f} of 100 labels doubted as much are wrong"
+        if doubts.noise is None:
+            detail = "too few images a class to say how many such labels are wrong"
         findings.append(
             Finding(
                 "wrong labels",
                 number,
                 title=f"{given}, or {proposed}?",
-                detail=f"about {100 * probability:.0f} of 100 labels doubted as much are wrong",
+                detail=detail,
                 value=probability,
                 near=near,
                 to=proposed,
