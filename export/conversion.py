@@ -38,10 +38,7 @@ from keras_vit.utils.files import (
 from .formats import CONVERSION_FORMATS
 
 # Files by which an older folder is recognised, before it is overwritten.
-_MARKERS = {
-    "classifier": MODEL,
-    "huggingface": SAFETENSORS,
-}
+_MARKERS = {"classifier": MODEL, "huggingface": SAFETENSORS}
 
 _WITHOUT_NAMES = "class names have no place in the output; only keras-vit reads its preprocessing"
 

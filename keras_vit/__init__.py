@@ -6,11 +6,7 @@ names are listed in `__init__.pyi`, for `lazy_loader` and for type checkers alik
 
 import lazy_loader
 
-from keras_vit._installation import (
-    check_installation,
-    folders_of_package,
-    when_keras_is_imported,
-)
+from keras_vit._installation import check_installation, folders_of_package, when_keras_is_imported
 from keras_vit._version import __version__ as __version__
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

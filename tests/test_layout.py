@@ -270,7 +270,7 @@ def test_the_picture_of_the_architecture_is_that_of_the_code():
 
 # The size of the house. These numbers only go down: a feature that comes in names the one that
 # leaves. Code lines are lines without docstrings, comments and blank ones.
-CODE_LINES, FILES, NUM_COMMANDS = 25_278, 187, 18
+CODE_LINES, FILES, NUM_COMMANDS = 25_269, 187, 18
 
 
 def code_lines(path):

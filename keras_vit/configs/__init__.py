@@ -1,8 +1,6 @@
 """Configs of all models of the paper; without Keras or TensorFlow."""
 
-from keras_vit.configs.blocks import (
-    Gelu as Gelu,
-)
+from keras_vit.configs.blocks import Gelu as Gelu
 from keras_vit.configs.model_table import (
     CLASSIFIER_LAYERS as CLASSIFIER_LAYERS,
     DEFAULT_IMAGE_SIZE as DEFAULT_IMAGE_SIZE,
@@ -26,7 +24,4 @@ from keras_vit.configs.resnet_configs import (
     PoolingStem as PoolingStem,
     ResNetStem as ResNetStem,
 )
-from keras_vit.configs.vit_configs import (
-    AxialConfig as AxialConfig,
-    ViTConfig as ViTConfig,
-)
+from keras_vit.configs.vit_configs import AxialConfig as AxialConfig, ViTConfig as ViTConfig
