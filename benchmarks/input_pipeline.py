@@ -202,7 +202,11 @@ def data_loader(folder, cores, batch, same_resize=False):
 
 
 def grain_threads(folder, cores, batch):
-    return grain_photos(folder, batch).to_iter_dataset()  # 16 threads by default.
+    import grain
+
+    # 16 threads as by default, and no more photos ahead than a turn's first batches.
+    options = grain.ReadOptions(prefetch_buffer_size=2 * batch)
+    return grain_photos(folder, batch).to_iter_dataset(options)
 
 
 def grain_processes(folder, cores, batch):
