@@ -126,7 +126,6 @@ NOT_RUN = {
     "curl ": "needs TensorFlow Serving",
     "python -m pytest ": "runs tests",
     "keras-vit evaluate ViT-Mini/4 --weights vit_mini4_cifar10 --protocol ": "downloads ImageNet",
-    "keras-vit finetune --data photos --output runs/photos --strategy ": "needs several devices",
     "KERAS_BACKEND=jax keras-vit ": "another backend; tests/test_backends.py",
 }
 

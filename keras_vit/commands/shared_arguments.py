@@ -126,8 +126,14 @@ class Processes:
                 "--coordinator joins processes of JAX: set KERAS_BACKEND=jax; workers of "
                 f"TensorFlow are named by TF_CONFIG. Received: KERAS_BACKEND={backend}"
             )
-        from keras_vit.training.trainer.jax_backend import join
+        from keras_vit.training.trainer.jax_backend import HEARTBEAT, join
 
+        # JAX's own message of a lost process comes with an abort: nothing can be printed then.
+        print(
+            f"If a process is lost, JAX aborts the others within {HEARTBEAT} s. Start the command "
+            "again, in any number of processes: a run goes on from its last state.",
+            file=sys.stderr,
+        )
         if join(self.coordinator if is_by_hand else None, *numbers):
             yield True
             return

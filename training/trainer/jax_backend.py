@@ -20,7 +20,7 @@ from keras_vit.layers.random_numbers import examples_from
 from .data_adapter import num_examples, single_batches, unpadded
 
 _AGREE_EVERY = 10  # Steps between two looks at the signals of other processes.
-_HEARTBEAT = 30  # Seconds without a sign of life after which a process is lost.
+HEARTBEAT = 30  # Seconds without a sign of life after which a process is lost.
 _MOST_COMPILED = 2 * 2**30  # Bytes of compiled programs on disk.
 
 
@@ -70,14 +70,14 @@ def choose(name: str, tpu: str | None = None) -> tuple[str, keras.distribution.D
 def join(coordinator: str | None, processes: int | None, process: int | None) -> bool:
     """Joins this process with others, and returns whether it is the first.
 
-    A process that is lost ends the others after at most `_HEARTBEAT` seconds.
+    A process that is lost ends the others after at most `HEARTBEAT` seconds.
 
     Raises:
         ValueError: If they do not meet.
     """
     try:
         jax.distributed.initialize(
-            coordinator, processes, process, heartbeat_timeout_seconds=_HEARTBEAT
+            coordinator, processes, process, heartbeat_timeout_seconds=HEARTBEAT
         )
     except (RuntimeError, ValueError) as error:
         raise ValueError(
@@ -283,16 +283,11 @@ class JAXSteps:
             ]
             return scaled, (loss, y_pred, *changed)
 
-        (_, (loss, y_pred, new, metrics)), gradients = jax.value_and_grad(mean_loss, has_aux=True)(
-            trainable
-        )
+        gradients_of = jax.value_and_grad(mean_loss, has_aux=True)
+        (_, (loss, y_pred, new, metrics)), gradients = gradients_of(trainable)
         seeds = {id(v) for v in trainer.seed_states}
-        non_trainable = [
-            before if id(v) in seeds else after
-            for v, before, after in zip(
-                trainer.non_trainable_variables, non_trainable, new, strict=True
-            )
-        ]
+        changes = zip(trainer.non_trainable_variables, non_trainable, new, strict=True)
+        non_trainable = [before if id(v) in seeds else after for v, before, after in changes]
         state = (trainable, non_trainable, optimizer, metrics)
         with keras.StatelessScope(_mapping(variables, state)) as scope:
             trainer.compute_metrics(x, y, y_pred, sample_weight)

@@ -106,7 +106,7 @@ def test_all_end_when_the_first_is_lost_and_one_process_goes_on(data, whole, tmp
     processes = start_together(2, *finetune(data, tmp_path / "run"))
     wait_for_step(tmp_path / "run.partial", 5)
     processes[0].kill()
-    for process in processes:
-        process.communicate(timeout=120)
+    ends = [process.communicate(timeout=120)[1] for process in processes]
     assert [process.returncode for process in processes] == [-signal.SIGKILL, ABORTED]
+    assert "Start the command again, in any number of processes" in ends[1]
     check_resumed(tmp_path / "run", whole)
