@@ -25,7 +25,7 @@ def data(tmp_path_factory):
     return write_classes(folder, {"train": 12, "test": 3}, shades, size=(32, 32), noise=30)
 
 
-def start(*words, processes=()):
+def start(*words, processes=(), **variables):
     """Starts a command, in one process or with the flags of another."""
     environment = {
         **os.environ,
@@ -33,6 +33,7 @@ def start(*words, processes=()):
         "JAX_PLATFORMS": "cpu",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        **variables,
     }
     command = [KERAS_VIT, *map(str, words), *map(str, processes)]
     return subprocess.Popen(
@@ -46,6 +47,21 @@ def start_together(count, *words):
         address = f"127.0.0.1:{one.getsockname()[1]}"
     flags = ("--coordinator", address, "--processes", count, "--process")
     return [start(*words, processes=(*flags, index)) for index in range(count)]
+
+
+def start_as_slurm_does(count, *words):
+    """Starts processes with the variables that `srun` gives them on one machine."""
+    shared = {
+        "SLURM_JOB_ID": str(os.getpid()),  # JAX takes the port from it.
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_NTASKS": str(count),
+    }
+    processes = []
+    for index in range(count):
+        own = {"SLURM_PROCID": str(index), "SLURM_LOCALID": str(index)}
+        processes.append(start(*words, processes=("--coordinator", "auto"), **shared, **own))
+    return processes
 
 
 def finetune(data, output):
@@ -70,7 +86,9 @@ def wait_for_step(folder, step):
 
 
 def losses(output):
-    return {row["step"]: float(row["loss"]) for row in rows(output / "history.csv") if row["loss"]}
+    """The validation losses by step; a training loss is a mean since the row before."""
+    column = "validation_loss"
+    return {row["step"]: float(row[column]) for row in rows(output / "history.csv") if row[column]}
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +128,24 @@ def test_all_end_when_the_first_is_lost_and_one_process_goes_on(data, whole, tmp
     assert [process.returncode for process in processes] == [-signal.SIGKILL, ABORTED]
     assert "Start the command again, in any number of processes" in ends[1]
     check_resumed(tmp_path / "run", whole)
+
+
+def test_a_run_goes_on_in_four_processes_and_in_two_that_slurm_names(data, whole, tmp_path):
+    output = tmp_path / "run"
+    partial = tmp_path / "run.partial"
+    alone = start(*finetune(data, output))
+    wait_for_step(partial, 5)
+    alone.send_signal(signal.SIGTERM)
+    alone.communicate()
+    four = start_together(4, "finetune", "--output", output, "--resume")
+    wait_for_step(partial, 15)
+    four[2].kill()
+    for process in four:
+        process.communicate(timeout=120)
+    assert [process.returncode for process in four].count(ABORTED) == 3
+    two = start_as_slurm_does(2, "finetune", "--output", output, "--resume")
+    ends = [process.communicate()[1] for process in two]
+    assert [process.returncode for process in two] == [0, 0], ends
+    resumed = {step: loss for step, loss in losses(output).items() if step in whole}
+    assert resumed.keys() >= {"20", "25", "30"}
+    assert resumed == pytest.approx({step: whole[step] for step in resumed}, abs=1e-4)
