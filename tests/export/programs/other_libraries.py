@@ -41,7 +41,7 @@ def make(folder):
         model = randomized(hugging_face_golden.build(kind, fields))
         path = folder / f"transformers, {name}"
         model.save_pretrained(path)
-        answering = functools.partial(hugging_face_golden.answer_of, model, answer)
+        answering = functools.partial(hugging_face_golden.answer_of, name, model, answer)
         write_answers(path, pictures(16, 16), answering)
     model = randomized(hugging_face_golden.build("ViTForImageClassification", {"num_labels": 3}))
     model.bfloat16().save_pretrained(folder / "bfloat16")
