@@ -1,6 +1,7 @@
 """Commands in processes of JAX, of which one is stopped or lost."""
 
 import csv
+import json
 import os
 import pathlib
 import signal
@@ -149,3 +150,25 @@ def test_a_run_goes_on_in_four_processes_and_in_two_that_slurm_names(data, whole
     resumed = {step: loss for step, loss in losses(output).items() if step in whole}
     assert resumed.keys() >= {"20", "25", "30"}
     assert resumed == pytest.approx({step: whole[step] for step in resumed}, abs=1e-4)
+
+
+def test_an_evaluation_in_two_processes_has_the_numbers_of_one(tmp_path):
+    shades = {"cat": 200, "dog": 60}
+    data = tmp_path / "data"
+    write_classes(data, {"train": 12, "test": 5}, shades, size=(32, 32), noise=30)
+    words = ("evaluate", "r14_vit_micro16_cifar10", "--data", data, "--output")
+    for count in (1, 2):
+        processes = start_together(count, *words, tmp_path / str(count))
+        ends = [process.communicate()[1] for process in processes]
+        assert not any(process.returncode for process in processes), ends
+    one, two = (json.loads((tmp_path / str(n) / "metrics.json").read_text()) for n in (1, 2))
+    assert numbers(two) == pytest.approx(numbers(one), abs=1e-5)
+
+
+def numbers(value):
+    """Returns the numbers of JSON, except times, in order."""
+    if isinstance(value, dict):
+        value = [item for key, item in value.items() if "second" not in key]
+    if isinstance(value, list):
+        return [number for item in value for number in numbers(item)]
+    return [value] if isinstance(value, int | float) else []
