@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -93,12 +94,18 @@ def losses(output):
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory):
-    """The losses by step of one process."""
+def finished(data, tmp_path_factory):
+    """The folder of a run in one process."""
     output = tmp_path_factory.mktemp("whole") / "run"
     process = start(*finetune(data, output))
     assert process.wait() == 0, process.stderr.read()[-3000:]
-    return losses(output)
+    return output
+
+
+@pytest.fixture(scope="module")
+def whole(finished):
+    """Its losses by step."""
+    return losses(finished)
 
 
 def check_resumed(output, whole):
@@ -152,17 +159,35 @@ def test_a_run_goes_on_in_four_processes_and_in_two_that_slurm_names(data, whole
     assert resumed == pytest.approx({step: whole[step] for step in resumed}, abs=1e-4)
 
 
-def test_an_evaluation_in_two_processes_has_the_numbers_of_one(tmp_path):
-    shades = {"cat": 200, "dog": 60}
-    data = tmp_path / "data"
-    write_classes(data, {"train": 12, "test": 5}, shades, size=(32, 32), noise=30)
-    words = ("evaluate", "r14_vit_micro16_cifar10", "--data", data, "--output")
+@pytest.mark.parametrize(("command", "options"), [("evaluate", ()), ("few-shot", ("--shots", 1))])
+def test_two_processes_have_the_numbers_of_one(command, options, finished, data, tmp_path):
     for count in (1, 2):
-        processes = start_together(count, *words, tmp_path / str(count))
-        ends = [process.communicate()[1] for process in processes]
-        assert not any(process.returncode for process in processes), ends
-    one, two = (json.loads((tmp_path / str(n) / "metrics.json").read_text()) for n in (1, 2))
-    assert numbers(two) == pytest.approx(numbers(one), abs=1e-5)
+        output = tmp_path / str(count)
+        run_together(count, command, finished, *options, "--data", data, "--output", output)
+    results = [content_of(tmp_path / str(count)) for count in (1, 2)]
+    assert numbers(results[1]) == pytest.approx(numbers(results[0]), abs=1e-5)
+
+
+def test_a_calibration_in_two_processes_has_the_numbers_of_one(finished, tmp_path):
+    shades = {"bright": 180, "dark": 80}
+    new = write_classes(tmp_path / "new", {"test": 20}, shades, size=(32, 32), noise=60)
+    for count in (1, 2):
+        folder = shutil.copytree(finished, tmp_path / str(count))
+        run_together(count, "calibrate", folder, "--data", new, "--max-error", 0.4)
+    one, two = (json.loads((tmp_path / str(n) / "recipe.json").read_text()) for n in (1, 2))
+    assert one["decision"]["images"] == 32  # A fifth fits the temperature.
+    assert numbers(two["decision"]) == pytest.approx(numbers(one["decision"]), abs=1e-5)
+
+
+def run_together(count, *words):
+    processes = start_together(count, *words)
+    ends = [process.communicate()[1] for process in processes]
+    assert not any(process.returncode for process in processes), ends
+
+
+def content_of(folder):
+    """Returns the content of all JSON files."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
 def numbers(value):
