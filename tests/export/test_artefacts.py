@@ -55,7 +55,7 @@ def test_evaluate_takes_an_export(path_of, photos, classifier, tmp_path):
     assert metrics["correct"] == expected.correct
     assert metrics["loss"] == pytest.approx(expected.loss, abs=1e-4)
     result = json.loads((tmp_path / "result.json").read_text())
-    assert result["model"]["weights"] == ".../animals.onnx"  # Of an absolute path.
+    assert result["model"]["weights"] == ".../animals.onnx"
     assert len(result["model"]["weights_sha256"]) == 64
 
 
