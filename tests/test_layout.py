@@ -3,11 +3,9 @@
 import ast
 import configparser
 import functools
-import io
 import pathlib
 import re
 import runpy
-import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = {"keras_vit": "keras_vit", "training": "keras_vit.training", "export": "keras_vit.export"}
@@ -268,44 +266,24 @@ def test_the_picture_of_the_architecture_is_that_of_the_code():
     assert program["draw"]() == program["PICTURE"].read_text(), "Run python docs/architecture.py"
 
 
-# The size of the house. These numbers only go down: a feature that comes in names the one that
-# leaves. Code lines are lines without docstrings, comments and blank ones.
-CODE_LINES, FILES, NUM_COMMANDS = 25_269, 187, 18
+NUM_COMMANDS = 18
 
 
-def code_lines(path):
-    source = path.read_text(encoding="utf-8")
-    docstrings = set()
-    for node in nodes_of(path):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                docstrings |= set(range(first.lineno, first.end_lineno + 1))
-    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-    lines = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in (*skipped, tokenize.ENDMARKER):
-            lines |= set(range(token.start[0], token.end[0] + 1))
-    return len(lines - docstrings)
-
-
-def test_the_house_does_not_grow():
+def test_a_new_command_replaces_one():
     from keras_vit.command_line import COMMANDS
 
-    product = sources()
-    found = {
-        "code lines": (sum(map(code_lines, product)), CODE_LINES),
-        "files": (len(product), FILES),
-        "commands": (len(COMMANDS), NUM_COMMANDS),
-    }
-    assert not {name: pair for name, pair in found.items() if pair[0] > pair[1]}
+    assert len(COMMANDS) <= NUM_COMMANDS
 
 
-# Signs of what is hard to read: the most that each may have, and how many places have more. The
-# second number only goes down.
+# What a reader must hold in his head: the most that each place may have, and how many places have
+# more. The second number only goes down.
 BRANCHES, LINES, PARAMETERS, ASSERTS, CELL = 20, 60, 8, 6, 160
 NUM_OVER = {"branches": 0, "lines": 0, "parameters": 0, "asserts": 0, "table cells": 0}
-NUM_ANY = 130
+
+# The most of all files, or of a file. These only go down too.
+NUM_OWN_NAMES = 52  # Names of this package that one file imports or reads through a module.
+NUM_WITH_OPTIONS = 49  # Functions with `**options` that are not Keras's `**kwargs`.
+NUM_OPEN_TYPES = 401  # `Any` and `object` in annotations of any form.
 
 # Signatures that users call, with a parameter for each thing that a user may choose.
 CONTRACT = (
@@ -393,9 +371,58 @@ def test_cells_of_tables_are_short():
     assert len(over) <= NUM_OVER["table cells"], over
 
 
-def test_few_types_are_any():
-    uses = {path: len(re.findall(r"(?:: |-> )Any\b", path.read_text())) for path in sources()}
-    assert sum(uses.values()) <= NUM_ANY, uses
+def own_names(path):
+    """Names of this package that a file imports, or reads from a module that it imports."""
+    names, own_modules = set(), set()
+    for node in nodes_of(path):
+        if isinstance(node, ast.ImportFrom):
+            if node.level or (node.module or "").startswith("keras_vit"):
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names if alias.name.startswith("keras_vit")}
+    last_words = {name.rpartition(".")[2] for name in modules()}
+    own_modules = {name.rpartition(".")[2] for name in names} & last_words
+    for node in nodes_of(path):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id in own_modules:
+                names.add(f"{node.value.id}.{node.attr}")
+    return names
+
+
+def test_a_file_uses_few_names_of_others():
+    counts = {path: len(own_names(path)) for path in sources() if path.name != "__init__.py"}
+    assert max(counts.values()) <= NUM_OWN_NAMES, sorted(counts, key=counts.get)[-3:]
+
+
+def test_few_functions_take_any_options():
+    functions = [
+        f"{path}: {node.name}"
+        for path in sources()
+        for node in nodes_of(path)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.args.kwarg and node.args.kwarg.arg != "kwargs"
+    ]
+    assert len(functions) <= NUM_WITH_OPTIONS, functions
+
+
+def annotations(path):
+    """Annotations of arguments, results and variables."""
+    for node in nodes_of(path):
+        if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:
+            yield node.annotation
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns:
+            yield node.returns
+
+
+def test_few_types_are_open():
+    names = [
+        node.id
+        for path in sources()
+        for annotation in annotations(path)
+        for node in ast.walk(annotation)
+        if isinstance(node, ast.Name)
+    ]
+    assert names.count("Any") + names.count("object") <= NUM_OPEN_TYPES
 
 
 def test_exceptions_to_the_limits_are_few():
