@@ -383,9 +383,9 @@ def own_names(path):
     last_words = {name.rpartition(".")[2] for name in modules()}
     own_modules = {name.rpartition(".")[2] for name in names} & last_words
     for node in nodes_of(path):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id in own_modules:
-                names.add(f"{node.value.id}.{node.attr}")
+        is_read = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        if is_read and node.value.id in own_modules:
+            names.add(f"{node.value.id}.{node.attr}")
     return names
 
 
