@@ -52,9 +52,9 @@ import numpy as np
 from PIL import Image
 
 import keras_vit
+from keras_vit.training.data.copies import find_copies, joined_groups
 from keras_vit.training.data.parts import assign
 from keras_vit.training.evaluation.ridge import Decomposition, one_hot
-from keras_vit.training.trust.copies import find_copies, joined_groups
 from keras_vit.training.trust.photo_check import L2_SHARES
 from keras_vit.training.trust.shortcuts import find_shortcuts, photo_facts
 from keras_vit.training.trust.wrong_labels import doubts_of_classes
@@ -303,7 +303,7 @@ def measure_bursts(images, features_of, test_features, test_labels):
         pixels = np.concatenate([crops_of(images[number], rng) for number in sources])
         values = features_of(pixels)
         prints = [photo_facts(png(picture)).fingerprint for picture in pixels]
-        found = joined_groups(len(pixels), find_copies(prints, values).pairs)
+        found = joined_groups(len(pixels), find_copies(prints).pairs)
         honest = []
         for groups in (np.arange(len(pixels)), found):
             parts = assign(labels, groups, [0.8, 0.2], seed)
@@ -343,9 +343,8 @@ def measure_copies(images, features, order, pairs_file):
     count = len(images["test"])
     pixels = np.concatenate([images["test"], images["train"][train]])
     prints = [photo_facts(png(picture)).fingerprint for picture in pixels]
-    both = np.concatenate([features["test"], features["train"][train]])
     began = time.process_time()
-    found = find_copies(prints, both).pairs
+    found = find_copies(prints).pairs
     seconds = time.process_time() - began
     across = {(c.first, c.second): c.kind for c in found if c.first < count <= c.second}
     known = {(int(a), count + position[int(b)]): judgment for a, b, judgment in pairs}
@@ -411,7 +410,7 @@ def measure_planted(images, labels, features_of):
         test = rng.random(SET) < 0.2
 
         # Clean.
-        copies = find_copies([photo.fingerprint for photo in facts], values).pairs
+        copies = find_copies([photo.fingerprint for photo in facts]).pairs
         found["burst"][1] += any(test[pair.first] != test[pair.second] for pair in copies)
         shortcuts = find_shortcuts(facts, targets, joined_groups(SET, copies), seed=trial)
         found["border"][1] += any(shortcut.is_strong for shortcut in shortcuts)
@@ -433,7 +432,7 @@ def measure_planted(images, labels, features_of):
         burst = [photo_facts(png(picture)) for picture in crops]
         values = np.concatenate([values[BURST:], features_of(crops)])
         prints = [photo.fingerprint for photo in [*facts[BURST:], *burst]]
-        groups = joined_groups(SET, find_copies(prints, values).pairs)
+        groups = joined_groups(SET, find_copies(prints).pairs)
         found["burst"][0] += len(set(groups[-BURST:].tolist())) == 1
     rows = [[name, *(f"{value} of {TRIALS}" for value in values)] for name, values in found.items()]
     print_table(["planted", "found", "found in clean sets"], rows)

@@ -4,8 +4,8 @@
 
 The photos are the files of the folders, each once, then with another crop, light and JPEG quality
 until there are enough: 8% to 20% are cut off, more than a copy lacks. Copies are planted that are
-resized, cropped by 5%, recompressed, brightened, and all of it. Features are random numbers, so
-that their time does not count; `fingerprints` is the time to read all photos.
+resized, cropped by 5%, recompressed, brightened, and all of it. `fingerprints` is the time to read
+all photos.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import time
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from keras_vit.training.trust.copies import find_copies, photo_print
+from keras_vit.training.data.copies import find_copies, photo_print
 from keras_vit.utils.report import markdown_table
 
 SIDE = 300  # Pixels of larger photos and of crops.
@@ -89,9 +89,8 @@ def main():
     imports = peak()
     prints, seconds = drawn_prints(files, max([0, *arguments.counts]))
     for count in arguments.counts:
-        features = rng.normal(size=(count, 32)).astype("float32")
         wall, processor = time.time(), time.process_time()
-        found = find_copies(prints[:count], features)
+        found = find_copies(prints[:count])
         wall, processor = time.time() - wall, time.process_time() - processor
         times = (f"{seconds * count / len(prints):.0f}", f"{processor:.0f}", f"{wall:.0f}")
         rows.append(
@@ -115,9 +114,8 @@ def main():
         kind = list(PLANTED)[place % len(PLANTED)]
         copies.append(photo_print(PLANTED[kind](Image.open(files[number]).convert("RGB"), rng)))
         kinds.append(kind)
-    features = rng.normal(size=(len(own) + len(copies), 32)).astype("float32")
-    alone = find_copies(own, features[: len(own)]).pairs
-    pairs = {(pair.first, pair.second) for pair in find_copies([*own, *copies], features).pairs}
+    alone = find_copies(own).pairs
+    pairs = {(pair.first, pair.second) for pair in find_copies([*own, *copies]).pairs}
     planted = [(int(number), len(own) + place) for place, number in enumerate(chosen)]
     rows = [("without planted ones", f"{len(alone)} pairs")]
     for kind in PLANTED:

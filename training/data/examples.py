@@ -22,6 +22,8 @@ from .split_record import fingerprint
 if TYPE_CHECKING:
     import tensorflow as tf
     import tensorflow_datasets as tfds
+
+    from .things import Things
 else:
 
     class _Lazy:
@@ -207,6 +209,7 @@ class Source:
         skipped: Files that cannot be decoded and are left out, each with the reason.
         notes: Lines about the data for the user.
         groups: The group of each image by its name; None where images are not grouped.
+        things: The things that the images show; None where they were not looked for.
     """
 
     class_names: tuple[str, ...]
@@ -214,11 +217,19 @@ class Source:
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     notes: tuple[str, ...] = ()
     groups: Mapping[str, int] | None = None
+    things: Things | None = None
 
     @property
     def task(self) -> str:
         """The task of the labels: "multiclass" or "multilabel"."""
         return task_of(next(iter(self.splits.values())).labels)
+
+    @property
+    def units(self) -> Mapping[str, int] | None:
+        """What is left out together: images of one group or thing, by name; None where unknown."""
+        from .things import joined  # It is about these examples.
+
+        return joined(self.groups, self.things and self.things.numbers)
 
     @property
     def class_line(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from keras_vit.description.class_labels import MULTILABEL
 
 from .examples import Examples, class_counts, first_names, places_by_class, task_of
 from .split_record import PARTS
+
+if TYPE_CHECKING:
+    from .things import Things
 
 _WORDS = {
     "train": ("train", "training"),
@@ -71,12 +74,22 @@ class Drawing(NamedTuple):
         class_names: The classes in the order of their numbers.
         seed: Seed of the choice.
         groups: The group of each image by its name: images of a group are in the same part. None:
-            each image is drawn by itself; see `held_out`.
+            those of a thing are.
+        things: The things that the images show; None where they were not looked for. If each image
+            shows another thing, each is drawn by itself; see `held_out`.
     """
 
     class_names: Sequence[str]
     seed: int = 0
     groups: Mapping[str, int] | None = None
+    things: Things | None = None
+
+    @property
+    def together(self) -> Mapping[str, int] | None:
+        """What is in the same part: the group, or else the thing, of each image by its name."""
+        if self.groups is not None or self.things is None or self.things.are_single:
+            return self.groups
+        return self.things.numbers
 
 
 def with_test(
@@ -103,8 +116,9 @@ def with_test(
         return splits
     train, names = splits["train"], how.class_names
     counts, unit = class_counts(train.labels, len(names)), "image"
-    if how.groups is not None:
-        counts, unit = class_groups(train.labels, groups_of(train, how.groups), len(names)), "group"
+    if how.together is not None:
+        counts = class_groups(train.labels, groups_of(train, how.together), len(names))
+        unit = "thing" if how.groups is None else "group"
     single = np.flatnonzero(counts == 1)
     if len(single):
         notes.append(f"not tested, as there is a single {unit}: {_named(names, single)}")
@@ -172,15 +186,16 @@ def draw(examples: Examples, share: float, part: str, how: Drawing) -> tuple[Exa
     Raises:
         ValueError: If no class has images of two groups.
     """
-    if how.groups is None:
+    if how.together is None:
         chosen = held_out(examples.labels, share, np.random.default_rng(how.seed))
     else:
-        numbers = groups_of(examples, how.groups)
+        numbers = groups_of(examples, how.together)
         chosen = assign(examples.labels, numbers, (1 - share, share), how.seed) == 1
+        unit = "things" if how.groups is None else "groups"
         if not chosen.any() or chosen.all():
             raise ValueError(
-                f"A {part} part by groups needs a class with images of two groups or more. "
-                f"Received: {len(examples)} images in {len(np.unique(numbers))} groups"
+                f"A {part} part by {unit} needs a class with images of two {unit} or more. "
+                f"Received: {len(examples)} images in {len(np.unique(numbers))} {unit}"
             )
     return examples.take(np.flatnonzero(~chosen)), examples.take(np.flatnonzero(chosen))
 

@@ -33,7 +33,7 @@ from .image_files import (
     undecodable,
 )
 from .in_memory import MEMORY, InMemory, Labelled
-from .spec import DataSpec, data_spec
+from .spec import TOGETHER, DataSpec, data_spec
 from .tables import (
     OPTIONS_OF_READING,
     TABLE_SUFFIXES,
@@ -44,6 +44,7 @@ from .tables import (
     read_label_table,
 )
 from .tfrecords import INDEX, TFDS, open_tfds, open_tfrecords
+from .things import crossings, find_things
 
 TFRECORDS = "tfrecords:"
 
@@ -102,7 +103,15 @@ def open_source(
     reading = Reading(spec, **how)
     class_names, splits = _opened(reading)
     groups = _groups(splits, reading)
-    drawing = parts.Drawing(class_names, spec.split_seed or 0, groups)
+    has_parts = len(splits) > 1 or spec.holdout or spec.calibration or validation is not None
+    things = None
+    if has_parts and not recorded and spec.copies == TOGETHER:
+        by_pixels = kind_of_data(spec.data) in _WITH_PIXELS
+        things = find_things(
+            splits, by_pixels=by_pixels, log=reading.log, in_first=reading.in_first
+        )
+        reading.notes += things.notes
+    drawing = parts.Drawing(class_names, spec.split_seed or 0, groups, things)
     if reading.labelled:
         splits = parts.with_test(splits, spec.holdout, drawing, reading.notes)
     elif spec.calibration:
@@ -121,7 +130,9 @@ def open_source(
     share = validation(len(splits["train"])) if callable(validation) else validation
     if share is not None:
         splits = parts.with_validation(splits, share, drawing)
-    return Source(class_names, splits, reading.skipped, tuple(reading.notes), groups)
+    if things is not None:
+        reading.notes += crossings(splits, things)
+    return Source(class_names, splits, reading.skipped, tuple(reading.notes), groups, things)
 
 
 def _opened(reading):
@@ -239,6 +250,7 @@ READERS: dict[str, Callable[[Reading], tuple[tuple[str, ...], dict[str, Examples
     TFRECORDS: lambda reading: open_tfrecords(reading.spec.data.removeprefix(TFRECORDS)),
 }
 _FILES = ("folder", "table")  # Kinds of data whose images are files.
+_WITH_PIXELS = (*_FILES, "arrays")  # Kinds of data whose images are compared with each other.
 # By an option that not all data have, the kinds of data that have it.
 _OPTIONS = {
     "class_names": ("arrays",),

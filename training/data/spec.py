@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .in_memory import Labelled
 
 COLUMNS = {"split": "split", "labels": "label"}  # By the flag, the column of values.
+TOGETHER, IGNORED = COPIES = ("together", "ignore")  # Photos that show one thing.
 FOLDERS = ("classes", "parts")  # What the folders in the data may be.
 
 # The fields of `DataSpec` that an evaluation takes from the run unless they are given.
@@ -154,6 +155,12 @@ class DataSpec:
         absent="as their names show it",
     )
 
+    copies: str = setting(
+        TOGETHER,
+        "whether photos that show one thing (copies and bursts) are kept in the same part",
+        choices=COPIES,
+    )
+
     def __post_init__(self):
         if self.data_dir is not None:
             object.__setattr__(self, "data_dir", os.fspath(self.data_dir))
@@ -222,7 +229,7 @@ class DataSpec:
             ValueError: If a field is unknown or its value is wrong, or other in-memory data
                 were passed.
         """
-        values = dict(recipe.data)
+        values = {"copies": IGNORED, **recipe.data}  # Runs before 0.1.0 did not look for them.
         check_json(cls, values, "the recipe")
         if given is not None and not isinstance(given.data, str | None):
             if given.name != values["data"]:

@@ -13,7 +13,7 @@ import itertools
 import os
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR, composed
@@ -24,6 +24,7 @@ from .examples import first_names, sorted_classes
 from .parts import SPLITS, shared_parts, words_for_parts
 from .spec import DataSpec, normal_path, text_of
 from .split_record import PARTS
+from .things import InFirst
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")
 # Columns with the path of an image and with its label, the clearest name first.
@@ -72,6 +73,8 @@ class Reading:
         skipped: Files that are left out, each with the reason.
         notes: Lines about the data for the user.
         group_texts: The text that names the group of each image file, from a table; "" for none.
+        log: See `find_things`.
+        in_first: See `find_things`.
     """
 
     spec: DataSpec
@@ -84,9 +87,11 @@ class Reading:
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     group_texts: dict[str, str] = dataclasses.field(default_factory=dict)
+    log: Callable[[str], None] | None = None
+    in_first: InFirst | None = None
 
 
-OPTIONS_OF_READING = {"verify", "min_classes", "labelled", "download"}
+OPTIONS_OF_READING = {"verify", "min_classes", "labelled", "download", "log", "in_first"}
 
 
 class LabelTable(NamedTuple):

@@ -80,6 +80,9 @@ class EvaluationReport(abc.ABC):
         split_lines: What of the data was evaluated, and what was left out.
         new: The report on images that are new to the classifier's run, if others are reported on.
         simple: What simple numbers of the photos reach without the classifier, if it is known.
+        is_shown_before: Whether each image shows a thing of which the run trained on an image, or
+            chose its weights by one, bool `(N,)`; None where it is not known.
+        ignores_copies: Whether copies were not looked for when the parts were drawn.
     """
 
     class_names: tuple[str, ...]
@@ -94,11 +97,46 @@ class EvaluationReport(abc.ABC):
     split_lines: tuple[str, ...] = ()
     new: EvaluationReport | None = None
     simple: Reference | None = None
+    is_shown_before: np.ndarray | None = None
+    ignores_copies: bool = False
 
     @property
     def count(self) -> int:
         """Images evaluated."""
         return len(self.true)
+
+    @property
+    def on_new_things(self) -> Share | None:
+        """Share of right answers to images of things that were not trained on.
+
+        None where all images are such, none is, or it is not known.
+        """
+        seen = self.is_shown_before
+        if seen is None or not seen.any() or seen.all():
+            return None
+        return Share(self.right[~seen].mean(), int((~seen).sum()))
+
+    @property
+    def things(self) -> str:
+        """What the images say of things that were not trained on; "" if all show such things."""
+        texts, seen = [], self.is_shown_before
+        if seen is not None and (new := self.on_new_things) is not None:
+            count = int((~seen).sum())
+            text = f"{count} of them show things that were not trained on: {new} of these are right"
+            texts.append(text)
+        elif seen is not None and seen.any():
+            texts.append(
+                "none of them shows a thing that was not trained on: this test says nothing about "
+                "new things"
+            )
+        if self.ignores_copies:
+            texts.append("copies were not looked for (--copies ignore)")
+        return "; ".join(texts)
+
+    @property
+    def main_lines(self) -> list[str]:
+        """The lines that stand at the end of a run and of an evaluation."""
+        return [*self.lines()[:2], *([f"things  {self.things}"] if self.things else [])]
 
     @functools.cached_property
     def right(self) -> np.ndarray:
@@ -153,7 +191,7 @@ class EvaluationReport(abc.ABC):
 
     def report(self) -> Report:
         """Returns the facts and tables of all images."""
-        main, others = self.lines()[:2], self.lines()[2:]
+        main, others = self.main_lines, self.lines()[2:]
         lines = [*self.split_lines, f"images  {self.count} (each once)", *others]
         if self.new is not None:
             lines.append(f"new     images that are new to the run: {self.new.summary}")
@@ -177,6 +215,7 @@ class EvaluationReport(abc.ABC):
         }
         return {
             **self.facts(),
+            **self._facts_of_things(),
             "loss": self.loss,
             "images_per_second": self.images_per_second,
             "by_class": by_class,
@@ -184,6 +223,12 @@ class EvaluationReport(abc.ABC):
             **({"split": list(self.split_lines)} if self.split_lines else {}),
             **({} if self.new is None else {"new": self.new.to_json()}),
         }
+
+    def _facts_of_things(self):
+        if self.is_shown_before is None:
+            return {}
+        new, share = int((~self.is_shown_before).sum()), self.on_new_things
+        return {"new_things": {"images": new, "right": None if share is None else float(share)}}
 
     def __str__(self) -> str:
         return str(self.report())
@@ -275,7 +320,8 @@ class ClassificationReport(EvaluationReport):
     def summary(self) -> str:
         """The main numbers in one line."""
         top_5 = "" if self.top_5 is None else f", top-5 {self.top_5}"
-        return f"top-1 {self.top_1}{top_5} of {self.count} images{self.imbalance}; {self.beside}"
+        text = f"top-1 {self.top_1}{top_5} of {self.count} images{self.imbalance}; {self.beside}"
+        return f"{text}; {self.things}" if self.things else text
 
     @property
     def imbalance(self) -> str:
@@ -492,7 +538,8 @@ def report_parts(report: EvaluationReport, pictures: Mapping[int, GridPicture]) 
         report: The report.
         pictures: The most confident errors, by `error_pictures`.
     """
-    numbers = [re.split(r" {2,}|: |(?<=answered) ", line, maxsplit=1) for line in report.lines()]
+    lines = [*report.main_lines, *report.lines()[2:]]
+    numbers = [re.split(r" {2,}|: |(?<=answered) ", line, maxsplit=1) for line in lines]
     header, *rows = report.tables()["per_class"].texts()
     tables = [facts_table(numbers), facts_table(rows[:_MAX_ROWS], header)]
     parts = [_panel(report), heading("Numbers"), columns(tables)]
@@ -517,6 +564,8 @@ def _panel(report):
     low, high = wilson_interval(report.correct, report.count)
     text = f"of the images are right: {report.correct:,} of {report.count:,}"
     text += f"; 95% interval {low:.1%} to {high:.1%}{report.imbalance}."
+    if report.things:
+        text += f" {report.things[0].upper()}{report.things[1:]}."
     references = report.references
     if as_good := [each.name for each in references if not is_exceeded(each, report.score, low)]:
         text += f" This does not show that it is better than {' or '.join(as_good)}."

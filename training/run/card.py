@@ -138,7 +138,7 @@ def describe_end(report: EvaluationReport | None, folder: pathlib.Path) -> str:
     """
     lines = [UNTESTED]
     if report is not None:
-        lines = [f"test    {report.count} images", *report.lines()[:2]]
+        lines = [f"test    {report.count} images", *report.main_lines]
     photos = SAMPLES if (folder / SAMPLES).exists() else "PHOTOS"
     classifier, export = shlex.quote(str(folder)), shlex.quote(f"{folder.name}.tflite")
     lines += [
@@ -216,8 +216,8 @@ def _use(test):
     """What is known of the use of the test images in training."""
     if seen := test.get("seen"):
         return (
-            f"{seen} of which were trained on, or chosen by, in this run or the run of its "
-            "weights, so that new images may have a lower accuracy"
+            f"{seen} of which show things that were trained on, or chosen by, in this run or the "
+            "run of its weights, so that new images may have a lower accuracy"
         )
     if not test.get("start_is_known", True):
         return (
@@ -334,6 +334,7 @@ def write_run_page(
         "command": recipe.command,
         "data": recipe.data_name,
         "images": ", ".join(images),
+        "things": recipe.facts["things"].value if "things" in recipe.facts else "",
         "image size": "{} x {}".format(*plan.preprocessing.image_size),
         "steps": f"{settings.steps} of {settings.batch_size} images",
         "learning rate": f"{settings.learning_rate:g}, {settings.decay}",

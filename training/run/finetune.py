@@ -23,6 +23,7 @@ from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data.spec import Data
 from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.things import shown_in_training
 from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
@@ -227,7 +228,7 @@ def settled_at_best_size(job: Job, place: Place) -> Settled:
 
     A linear probe must name clearly more of the left-out images right, by two standard errors.
     """
-    plan = job.settle(place.replicas)
+    plan = job.settle(place.replicas, in_first=place.from_first)
     larger = job.size_to_try(plan)
     if larger is None:
         return plan
@@ -339,10 +340,16 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
     if test is not None and len(test):
         report = plan.evaluate(kept, test, labels, progress=folder.writes)
         skipped = tuple(source.skipped)
-        report = dataclasses.replace(report, skipped=skipped, simple=job.recipe.simple)
-        tested = report.to_json()
-        if folder.writes:
-            tested |= _seen_before(job, plan)
+        is_shown_before, is_known = _shown_before(job, plan)
+        report = dataclasses.replace(
+            report,
+            skipped=skipped,
+            simple=job.recipe.simple,
+            is_shown_before=is_shown_before,
+            ignores_copies=plan.images.ignores_copies,
+        )
+        seen = 0 if is_shown_before is None else int(is_shown_before.sum())
+        tested = {**report.to_json(), "seen": seen, "start_is_known": is_known}
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
     recipe = job.finished_recipe(
         plan, test=tested, description=described.to_json(), decision=outcome.decision
@@ -379,16 +386,19 @@ def finish_masked_patches(job: Job, plan: Settled, model: keras.Model, history: 
     return Finished(folder.output, history, plain)
 
 
-def _seen_before(job, plan):
-    """How many test images this run, or the run of its weights, trained on or chose by.
+def _shown_before(job, plan):
+    """Which test images show a thing that this run, or that of its weights, trained on or chose by.
 
-    A copy of an image may be in two parts. 0 where the content is not known, and for the run of
-    the weights, `start_is_known` is whether it is.
+    Returns bool `(N,)`, None where it is not known, and whether the images of the run of the
+    weights are known.
     """
-    numbers = job.fingerprints["test"]
+    numbers, source = job.fingerprints.get("test"), plan.source
     start, run = SplitRecord.read(plan.weights.folder), SplitRecord.of(job.fingerprints)
-    if run is None or numbers is None:
-        return {"seen": 0, "start_is_known": False}
-    seen = [record.has_seen(numbers) for record in (run, start) if record is not None]
-    is_known = start is not None or getattr(plan.settings, "weights", None) is None
-    return {"seen": int(np.any(seen, axis=0).sum()), "start_is_known": is_known}
+    seen = []
+    if source.things is not None:
+        seen.append(shown_in_training(source.splits, source.things, "test"))
+    if numbers is not None:
+        seen += [record.has_seen(numbers) for record in (run, start) if record is not None]
+    has_start = getattr(plan.settings, "weights", None) is not None
+    is_known = bool(seen) and (start is not None or not has_start)
+    return (np.any(seen, axis=0) if seen else None), is_known

@@ -140,10 +140,10 @@ def start_head(
 
 
 def _some_images(plan, most):
-    """Returns at most so many training images, and the number of the group of each."""
+    """Returns at most so many training images, and the number of the group or thing of each."""
     examples = spaced(plan.source.splits["train"], most)
     # An image that is drawn several times, or shares a group, is left out as a whole.
-    group_of = plan.source.groups or {}
+    group_of = plan.source.units or {}
     names = [str(group_of.get(name, name)) for name in examples.names]
     return examples, np.unique(names, return_inverse=True)[1]
 

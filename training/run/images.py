@@ -14,7 +14,7 @@ from keras_vit.opening import OpenedModel, open_model
 from keras_vit.training.data import DataSpec, Source, open_source
 from keras_vit.training.data.examples import MixedExamples, typical_size
 from keras_vit.training.data.parts import Drawing, with_validation
-from keras_vit.training.data.spec import spec_of_run
+from keras_vit.training.data.spec import IGNORED, spec_of_run
 from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord, fingerprint, notes_of_seen
 from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, MaskedPatches, Settings
@@ -96,11 +96,13 @@ class RunImages:
             weights are chosen, "calibration", which is held out, and "test".
         counts: Images of each of `PARTS`.
         photo_size: Pixels (height, width) of a typical training image.
+        ignores_copies: Whether photos that show one thing are drawn into any parts.
     """
 
     source: Source
     counts: dict[str, int]
     photo_size: tuple[int, int]
+    ignores_copies: bool = False
 
 
 def open_images(
@@ -110,6 +112,7 @@ def open_images(
     *,
     record: SplitRecord | None = None,
     download: bool = True,
+    **search: Any,
 ) -> RunImages:
     """Returns the images of a run, with the classes and images of its weights to extend.
 
@@ -120,12 +123,13 @@ def open_images(
         record: For a run that goes on without some of its images, the record of their parts: each
             of the others is in the part that it had, whatever a new choice would be.
         download: Whether missing data are downloaded.
+        **search: `log` and `in_first` of `find_things`.
 
     Raises:
         ValueError: If the data do not fit.
     """
     share = settings.validation_share
-    how: dict[str, Any] = {"download": download}
+    how: dict[str, Any] = {"download": download, **search}
     if isinstance(settings, MaskedPatches):
         how["labelled"] = False
     elif isinstance(settings, FineTuning) and extends_head(settings):
@@ -153,6 +157,7 @@ def open_images(
         source,
         {name: len(source.splits.get(name, ())) for name in PARTS},
         typical_size(train, 20),
+        data.copies == IGNORED,
     )
 
 

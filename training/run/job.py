@@ -23,6 +23,7 @@ from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, check_output, data_spec
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.data.tfrecords import NotPrepared
+from keras_vit.training.data.things import InFirst
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.references import larger_size
 from keras_vit.training.evaluation.results import pretraining_fields
@@ -249,6 +250,7 @@ class Job:
         *,
         download: bool = True,
         size: tuple[tuple[int, int], str] | None = None,
+        in_first: InFirst | None = None,
     ) -> Settled:
         """Returns everything that is known before the model is built; writes nothing.
 
@@ -256,6 +258,7 @@ class Job:
             replicas: Devices that share a batch.
             download: Whether missing data and repositories are downloaded; see `open_source`.
             size: Pixels (height, width) in place of the settings', and why.
+            in_first: See `find_things`; needed when the images are read.
 
         Raises:
             ValueError: If something does not fit; weights are not read.
@@ -275,7 +278,15 @@ class Job:
         if self.images is None:
             goes_without = bool(self.excluded) or "excluded" in self.begun.facts
             record = SplitRecord.read(self.folder.shared) if goes_without else None
-            self.images = open_images(self.data, weights, given, record=record, download=download)
+            self.images = open_images(
+                self.data,
+                weights,
+                given,
+                record=record,
+                download=download,
+                log=self.options.log,
+                in_first=in_first,
+            )
             prepared = [kind.prepare(weights, self.images, given, self.begun) for kind in STAGES]
             self.stages = [stage for stage in prepared if stage is not None]
 

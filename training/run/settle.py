@@ -23,6 +23,7 @@ from keras_vit.opening import OpenedModel
 from keras_vit.preprocessing import Preprocessing, describe_resize
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.examples import class_weights
+from keras_vit.training.data.spec import IGNORED
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.references import describe_seen
 from keras_vit.training.evaluation.results import versions
@@ -403,6 +404,10 @@ def _facts_of_images(weights, description, settings, images, epochs):
     """What is lost of the photos, what of the weights is dropped, and the steps of epochs."""
     seen = describe_seen(description.config, settings.image_size, images.photo_size)
     facts = {"photos": Fact(list(images.photo_size), seen)}
+    if images.source.things is not None:
+        facts["things"] = Fact(images.source.things.line, "copies and bursts, by their pixels")
+    elif images.ignores_copies:
+        facts["things"] = Fact("not looked for", f"--copies {IGNORED}")
     if weights.description.labels.abstains:
         bound = "--max-error finds a new one"
         if settings.decision is not None:

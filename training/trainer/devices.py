@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.training.data import Examples, training_batches
@@ -186,6 +188,18 @@ class Place:
             return OwnRows(made)
         local = made.rebatch(batch_size // (options.get("micro_batches", 1) * self.replicas))
         return self.strategy.distribute_datasets_from_function(lambda _: local)
+
+    def from_first(self, compute: Callable[[], np.ndarray], count: int) -> np.ndarray:
+        """Returns what the first of several workers computes, in all of them.
+
+        Args:
+            compute: Returns numbers below 2**31, int64 `(count,)`; called by the first alone.
+            count: How many numbers.
+        """
+        if self.workers == 1:
+            return compute()
+        own = compute() if self.worker == 0 else np.zeros(count, "int64")
+        return backend_devices().from_first(self.strategy, own)
 
     def leave(self) -> None:
         """Waits for the other workers, for which a process that exits early is an error."""

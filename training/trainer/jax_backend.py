@@ -109,6 +109,12 @@ def predictor_of(trainer: Any) -> Any:
     return trainer.model
 
 
+def from_first(distribution: object, numbers: np.ndarray) -> np.ndarray:
+    """Returns the numbers of the first process, in all processes."""
+    sent = multihost_utils.broadcast_one_to_all(numbers.astype("int32"))
+    return np.asarray(sent).astype("int64")
+
+
 def leave(distribution: object) -> None:
     """Waits for the other processes, for which a process that exits early is an error."""
     multihost_utils.sync_global_devices("the end of a run")

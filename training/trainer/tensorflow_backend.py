@@ -147,6 +147,12 @@ def replicas_of(strategy: tf.distribute.Strategy) -> int:
     return strategy.num_replicas_in_sync
 
 
+def from_first(strategy: tf.distribute.Strategy, numbers: np.ndarray) -> np.ndarray:
+    """Returns the numbers of the first worker, in all workers; those of the others are 0."""
+    summed = strategy.reduce("SUM", strategy.run(lambda: tf.constant(numbers)), axis=None)
+    return summed.numpy() // (strategy.num_replicas_in_sync // worker_of(strategy)[1])
+
+
 def leave(strategy: tf.distribute.Strategy) -> None:
     """Waits for the other workers, for which a process that exits early is an error."""
     strategy.reduce("SUM", strategy.run(lambda: tf.constant(1)), axis=None)

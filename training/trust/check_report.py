@@ -17,6 +17,7 @@ import numpy as np
 from keras_vit.description.recipe import Reference
 from keras_vit.inspection.pages import data_address, facts_table, thumbnail, write_page
 from keras_vit.training.data import DataSpec, Examples
+from keras_vit.training.data.copies import CANDIDATES
 from keras_vit.training.data.image_files import NO_CLASS, NO_FILE, NOT_UTF_8
 from keras_vit.training.data.parts import assign
 from keras_vit.training.data.sources import describe_skipped
@@ -25,8 +26,6 @@ from keras_vit.training.evaluation.references import beside_references
 from keras_vit.utils.files import write_text
 from keras_vit.utils.report import Table
 from keras_vit.utils.safe_text import for_line
-
-from .copies import CANDIDATES
 
 # What --strict counts, by the kind of finding, and the level of the share of wrong labels.
 STRICT = {

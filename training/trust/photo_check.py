@@ -12,21 +12,21 @@ from keras_vit.configs import MODELS
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.prediction import highest
 from keras_vit.training.data import open_source
+from keras_vit.training.data.copies import ALIKE, find_copies, joined_groups
 from keras_vit.training.data.examples import task_of, typical_size
-from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.spec import IGNORED, Data, data_spec
+from keras_vit.training.data.split_record import on_all_cores
 from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.evaluation.references import (
     describe_seen,
     expected_accuracy,
     most_frequent,
-    on_all_cores,
     simple_reference,
 )
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.utils.progress import progress_bar
 
 from .check_report import CheckReport, Finding, write_check
-from .copies import ALIKE, find_copies, joined_groups
 from .shortcuts import find_shortcuts, photo_facts
 from .wrong_labels import doubts_of_classes
 
@@ -70,7 +70,7 @@ def check_photos(
     >>> report.of_kind("wrong labels")[:10]
     """
     # The photos, and the model whose features are used.
-    spec = dataclasses.replace(data_spec(data, **options), holdout=0.0)
+    spec = dataclasses.replace(data_spec(data, **options), holdout=0.0, copies=IGNORED)
     open_source(spec, verify=False)  # An error here comes before weights are downloaded.
     evaluated = _open_model(weights, model, image_size)
     source = open_source(spec)
@@ -88,7 +88,7 @@ def check_photos(
     fingerprints = [photo.fingerprint for photo in facts]
 
     # Copies, which are of one group.
-    copies = find_copies(fingerprints, features, progress=progress)
+    copies = find_copies(fingerprints, progress=progress)
     given_groups = source.groups and np.array([source.groups[name] for name in photos.names])
     groups = joined_groups(len(labels), copies.pairs, given_groups)
     if groups.max() == 0:
@@ -101,9 +101,7 @@ def check_photos(
     scores = ridge.left_out_predictions
     accuracy = expected_accuracy((scores.argmax(axis=1) == labels).astype("float64"), groups)
     always = most_frequent(labels, source.class_names)
-    numbers = [photo.simple for photo in facts]
-    greys = [fingerprint.grey for fingerprint in fingerprints]
-    simple = simple_reference(numbers, greys, labels, groups)
+    simple = simple_reference([photo.simple for photo in facts], labels, groups)
 
     # Labels, judged where the features tell the classes apart.
     doubts = doubts_of_classes(scores, labels)

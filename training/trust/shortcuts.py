@@ -16,11 +16,10 @@ from PIL import Image
 from scipy import stats
 
 from keras_vit.images.transcoding import kind_of, with_pixels
+from keras_vit.training.data.copies import Fingerprint, photo_print
 from keras_vit.training.evaluation.measures import holm
-from keras_vit.training.evaluation.references import simple_numbers
+from keras_vit.training.evaluation.references import SimplePhoto, simple_photo
 from keras_vit.training.evaluation.ridge import Decomposition
-
-from .copies import Fingerprint, photo_print
 
 MAX_P_VALUE = 0.01  # After Holm's correction.
 MIN_AUROC = 0.95  # One class against the others: a p-value alone finds every bright sky.
@@ -48,12 +47,12 @@ class PhotoFacts(NamedTuple):
     Args:
         fingerprint: See `photo_print`.
         readings: What a class should not be known by: numbers, names and arrays.
-        simple: The `simple_numbers`, float32 `(30,)`.
+        simple: What the simple references read.
     """
 
     fingerprint: Fingerprint
     readings: dict[str, float | str | np.ndarray]
-    simple: np.ndarray
+    simple: SimplePhoto
 
 
 def photo_facts(encoded: bytes) -> PhotoFacts:
@@ -78,7 +77,7 @@ def _facts(encoded, image):
         "border": _ring(image),
         "background": _without_centre(small),
     }
-    return PhotoFacts(photo_print(image), readings, simple_numbers(image))
+    return PhotoFacts(photo_print(image), readings, simple_photo(image))
 
 
 def _jpeg_quality(image):

@@ -1,9 +1,10 @@
-"""Copies of images within labelled images, and images of one burst.
+"""Copies of images, and images of one burst, found by their pixels alone.
 
 Photos of a fixed camera are alike, whatever they show. So candidates are the nearest by what is
 left of small photos without the mean photo and the first principal components, for each of several
-crops, mirrored or not: at most `CANDIDATES` of each photo. Their crop is refined by least squares
-(Gauss-Newton steps; Lucas and Kanade, 1981), and what is left of both is compared in one frame.
+crops, mirrored or not: at most `CANDIDATES` of each photo. A coarse comparison leaves few of them.
+Their crop is refined by least squares (Gauss-Newton steps; Lucas and Kanade, 1981), and what is
+left of both is compared in one frame.
 
 Bursts of photos from a fixed camera cannot be distinguished from others. There only pairs are
 listed that differ by no more than JPEG and resizing change a photo.
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,23 +24,31 @@ from PIL import Image
 from scipy import ndimage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+from threadpoolctl import threadpool_limits
 
-from keras_vit.training.evaluation.embeddings import nearest
-from keras_vit.training.evaluation.references import GREY, grey_photo
 from keras_vit.utils.progress import progress_bar
+
+from .split_record import usable_cores
 
 EXACT, NEAR, ALIKE = "exact", "near", "alike"
 
+GREY = 96  # Pixels per side of a small grey photo.
 CROP = 0.05  # Share of each side that a cropped copy may lack.
 THUMBNAIL = 32  # Pixels per side.
 
-# Photos that each is compared with by pixels, and `_NEIGHBOURS` by features.
+# Photos that each is compared with.
 CANDIDATES = 12
 
-# Two images are alike if one is among the nearest of the other by features, and the details of
-# their thumbnails correlate so far where they overlap, one of them shifted. On CIFAR-10, crops of
-# one image (28 of 32 pixels) had 0.89 or more, the nearest other images of 500 up to 0.79.
+# Two images are alike if one is among the nearest of the other by the spectrum of its details, and
+# the details of their thumbnails correlate so far where they overlap, one of them shifted. On
+# CIFAR-10, crops of one image (28 of 32 pixels) had 0.89 or more, the nearest other images of 500
+# up to 0.79.
 ALIKE_CORRELATION = 0.85
+# The outlines of two things on even paper correlate, too, but they are few pixels. So Fisher's z of
+# the correlation, of larger thumbnails, is weighed by the share of pixels that have details. Of
+# hands of different persons 90% have less; of bursts in two other sets 8% and 5%.
+_ALIKE_WEIGHT = 0.5
+_LARGER = 48  # Pixels per side of these.
 # A photo is of a fixed camera if its details correlate so far with more than this share of photos,
 # and with more than a burst has. Of solar cells in one frame 95% did with a twentieth, of CIFAR-10
 # one in a thousand.
@@ -47,9 +58,9 @@ _BURST = 10
 _MOST = 0.8  # With more photos of fixed cameras, the others are of such, too.
 
 _AT_ONCE = 256  # Images or pairs at once.
-_NEIGHBOURS = 10  # Nearest images of each, whose thumbnails are compared.
-_SHIFT = THUMBNAIL // 4  # Pixels, in each direction.
-_LEAST_DETAIL = 100.0  # Sum of squares in the overlap: less is noise of a flat image.
+_NEIGHBOURS = 10  # Nearest images of each by the spectrum, whose thumbnails are compared.
+_SHIFT = 1 / 4  # Share of the side, in each direction.
+_LEAST_DETAIL = 100.0  # Sum of squares in the overlap of thumbnails: less is noise.
 _DETAILS = (0.7, 3.0)  # Pixels: standard deviations of the Gaussians whose difference is compared.
 
 # Crops: shares that are missing above, below, left and right.
@@ -59,6 +70,10 @@ _CROPS = [_WHOLE, (CROP, CROP, CROP, CROP)]
 _CROPS += [(top, CROP - top, left, CROP - left) for top in _PLACES for left in _PLACES]
 _LIMITS = (-0.02, 0.12)  # Shares of a refined crop.
 _SMALL, _COMPONENTS, _LEAST_COSINE = 12, 64, 0.5  # Pixels per side and numbers of candidates.
+# What remains of a pair at this size, before its crop is refined. Of planted copies in four sets of
+# photos, resized, cropped, brightened and compressed, 0.58 or more remained.
+_COARSE = {"side": 24, "floor": 0.03}
+_LEAST_COARSELY = 0.33
 _SIDE = 64  # Pixels per side for the difference.
 _FLOOR_OF_FEW = 0.05
 _LEAST_ROUGHLY = 0.6  # Before the last steps.
@@ -108,6 +123,11 @@ class Fingerprint(NamedTuple):
     side: int
 
 
+def grey_photo(image: Image.Image) -> Image.Image:
+    """Returns a photo as small grey image of `GREY` pixels per side."""
+    return image.convert("L").resize((GREY, GREY), Image.Resampling.LANCZOS)
+
+
 def photo_print(image: Image.Image) -> Fingerprint:
     """Returns the fingerprint of an upright image in RGB."""
     digest = hashlib.blake2b(repr(image.size).encode() + image.tobytes(), digest_size=16)
@@ -123,7 +143,7 @@ class Copy(NamedTuple):
         first: The number of an image.
         second: A larger number.
         kind: "exact" if all pixels are equal, "near" if the pixels are where one is a crop of the
-            other, and "alike" if the features and the details of shifted thumbnails are.
+            other, and "alike" if the details of shifted thumbnails are.
     """
 
     first: int
@@ -144,14 +164,11 @@ class Copies(NamedTuple):
     fixed: int
 
 
-def find_copies(
-    fingerprints: Sequence[Fingerprint], features: np.ndarray, *, progress: bool = False
-) -> Copies:
+def find_copies(fingerprints: Sequence[Fingerprint], *, progress: bool = False) -> Copies:
     """Returns the pairs of images that are copies of each other, by their numbers.
 
     Args:
         fingerprints: Fingerprints of the N images.
-        features: Their features `(N, D)`.
         progress: Whether to show a line with the rate and the time left.
     """
     firsts: dict[bytes, int] = {}
@@ -165,9 +182,11 @@ def find_copies(
     if len(images) < 2:
         return Copies([Copy(*pair, kind) for pair, kind in sorted(kinds.items())], 0)
     thumbnails = np.stack([image.thumbnail for image in images])
-    is_fixed = _of_fixed_cameras(thumbnails)
-    alike = _alike(thumbnails, features[places])
-    near = _near(images, is_fixed, progress)
+    # Each core multiplies small matrices of its own; several threads for one would wait.
+    with threadpool_limits(1):
+        is_fixed = _of_fixed_cameras(thumbnails)
+        alike = _alike(images, thumbnails)
+        near = _near(images, is_fixed, progress)
     for kind, pairs in ((NEAR, near), (ALIKE, alike[~is_fixed[alike].any(axis=1)])):
         for first, second in np.sort(places[pairs], axis=1).tolist():
             kinds.setdefault((first, second), kind)
@@ -188,28 +207,34 @@ def _near(images, is_fixed, progress):
     """Returns pairs of which one photo is a crop of the other, `(P, 2)`."""
     greys = np.stack([image.grey for image in images])
     sizes = np.array([image.side for image in images], "float32")
-    pairs, views = _candidates(greys, progress)
+    pairs, views = _likely(greys, *_candidates(greys, progress))
     is_strict = is_fixed[pairs].any(axis=1)
-    near = []
-    with progress_bar(len(pairs), "copies", unit="pairs", disable=not progress) as bar:
-        for limits, own, of_kind in (
-            (_ANY_FRAME, ~is_strict, greys),
-            (_ONE_FRAME, is_strict, greys[is_fixed]),
-        ):
+    kinds = [(_ANY_FRAME, ~is_strict, greys), (_ONE_FRAME, is_strict, greys[is_fixed])]
+
+    def near_ones(limits, frames, some, view):
+        photos, others = greys[some.T].astype("float32")
+        mirrored = view >= len(_CROPS)
+        photos[mirrored] = photos[mirrored, :, ::-1]
+        crops = np.array(_CROPS, "float32")[view % len(_CROPS)]
+        change = frames.changes(photos, others, crops)
+        # Noise of a pixel of the file is less in the mean of several.
+        side = np.minimum(*sizes[some.T])
+        return some[change < limits.change / np.maximum(side / _SIDE, 1)]
+
+    near = [np.empty((0, 2), int)]
+    with (
+        progress_bar(len(pairs), "copies", unit="pairs", disable=not progress) as bar,
+        ThreadPoolExecutor(usable_cores()) as pool,
+    ):
+        for limits, own, of_kind in kinds:
             if not own.any():
                 continue
-            frames = _Frames(of_kind, limits)
-            for some, view in zip(_parts(pairs[own]), _parts(views[own]), strict=True):
-                photos, others = greys[some.T].astype("float32")
-                mirrored = view >= len(_CROPS)
-                photos[mirrored] = photos[mirrored, :, ::-1]
-                crops = np.array(_CROPS, "float32")[view % len(_CROPS)]
-                change = frames.changes(photos, others, crops)
-                # Noise of a pixel of the file is less in the mean of several.
-                side = np.minimum(*sizes[some.T])
-                near.append(some[change < limits.change / np.maximum(side / _SIDE, 1)])
+            of_frames = partial(near_ones, limits, _Frames(of_kind, limits))
+            blocks = _parts(pairs[own]), _parts(views[own])
+            for some, found in zip(blocks[0], pool.map(of_frames, *blocks), strict=True):
+                near.append(found)
                 bar.update(len(some))
-    return np.concatenate([np.empty((0, 2), int), *near])
+    return np.concatenate(near)
 
 
 def _candidates(greys, progress):
@@ -244,6 +269,41 @@ def _candidates(greys, progress):
     return pairs, np.argmax(cosines, axis=0)
 
 
+def _likely(greys, pairs, views):
+    """Returns the pairs, and their views, of which enough remains in a coarse comparison."""
+    side = _COARSE["side"]
+    mean, axes, scales = _whitening(_unit(_cut_all(_some(greys), _WHOLE, side)), _COARSE["floor"])
+    whiten = _whitener(axes, scales)
+
+    def left(photos, crop):
+        return _scaled((_unit(_cut_all(photos, crop, side)) - mean) @ whiten)
+
+    wholes = left(greys, _WHOLE)
+    mirrored = left(greys[:, :, ::-1], _WHOLE)
+    correlations = np.zeros(len(pairs), "float32")
+    for number, crop in enumerate(_CROPS):
+        for photos, view in ((wholes, number), (mirrored, number + len(_CROPS))):
+            own = np.flatnonzero(views == view)
+            others, place = np.unique(pairs[own, 1], return_inverse=True)
+            if len(own):
+                crops = left(greys[others], crop)
+                products = np.einsum("pd,pd->p", photos[pairs[own, 0]], crops[place])
+                correlations[own] = products
+    is_likely = correlations >= _LEAST_COARSELY
+    return pairs[is_likely], views[is_likely]
+
+
+def _some(greys):
+    """Returns the photos that the mean and the components are of, evenly spaced."""
+    return greys[np.linspace(0, len(greys) - 1, min(len(greys), _SAMPLE)).astype(int)]
+
+
+def _whitener(axes, scales):
+    """Returns the matrix that scales rows along each axis, and by the last scale elsewhere."""
+    rest = scales[-1]
+    return (axes * (scales[:-1] - rest)) @ axes.T + rest * np.eye(len(axes), dtype="float32")
+
+
 class _Frames:
     """Photos in the same frame, compared by what remains after the mean and the components.
 
@@ -254,9 +314,10 @@ class _Frames:
 
     def __init__(self, greys, limits):
         self._limits = limits
-        some = greys[np.linspace(0, len(greys) - 1, min(len(greys), _SAMPLE)).astype(int)]
+        some = _some(greys)
         units = _unit(_cut_all(some, _WHOLE, limits.side))
-        self._mean, self._axes, self._scales = _whitening(units, limits.floor)
+        self._mean, axes, scales = _whitening(units, limits.floor)
+        self._whiten = _whitener(axes, scales)
         photo = sum(_unit(part.astype("float32")).sum(axis=0) for part in _parts(some)) / len(some)
         self._photo = 1000 * photo.reshape(GREY, GREY)  # For any contrast.
 
@@ -289,11 +350,7 @@ class _Frames:
         mean = _unit(_cut(np.broadcast_to(self._photo, photos.shape), crops, self._limits.side))
         mean *= np.linalg.norm(self._mean)
         left = [np.where(clipped, 0, _unit(values) - mean) for values in (pixels, expected)]
-        rest = self._scales[-1]
-        first, second = (
-            _scaled(rest * values + values @ self._axes * (self._scales[:-1] - rest) @ self._axes.T)
-            for values in left
-        )
+        first, second = (_scaled(values @ self._whiten) for values in left)
         return (first * second).sum(axis=1)
 
 
@@ -341,19 +398,30 @@ def _adjusted(photos, others, crops, side):
 
 def _cut(images, crops, side):
     """Returns crops of images `(P, 96, 96)`, resized, float32 `(P, side, side)`."""
-    shares = np.broadcast_to(np.asarray(crops, "float32"), (len(images), 4)).T[..., np.newaxis]
-    kernels = []
+    down, across = _kernels(np.asarray(crops, "float32").reshape(-1, 4), side)
+    return down @ images @ across.transpose(0, 2, 1)
+
+
+def _cut_all(images, crop, side):
+    """Returns the same crop of all images uint8 `(N, 96, 96)`, float32 `(N, side, side)`."""
+    (down,), (across,) = _kernels(np.array([crop], "float32"), side)
+    cuts = []
+    for part in _parts(images):
+        rows = part.reshape(-1, GREY).astype("float32") @ across.T
+        cuts.append(down @ rows.reshape(len(part), GREY, side))
+    return np.concatenate(cuts)
+
+
+def _kernels(crops, side):
+    """Returns the weights by which crops `(P, 4)` are resized, down and across `(P, side, 96)`."""
+    shares, kernels = crops.T[..., np.newaxis], []
     for low, high in (shares[:2], shares[2:]):
         grid = (np.arange(side, dtype="float32") + 0.5) / side
         centres = np.clip(GREY * (low + grid * (1 - low - high)) - 0.5, 0, GREY - 1)
         distances = np.abs(centres[:, :, np.newaxis] - np.arange(GREY, dtype="float32"))
         kernel = np.maximum(0, 1 - distances / np.float32(max(1, GREY / side)))
         kernels.append(kernel / kernel.sum(axis=2, keepdims=True))
-    return kernels[0] @ images @ kernels[1].transpose(0, 2, 1)
-
-
-def _cut_all(images, crop, side):
-    return np.concatenate([_cut(part.astype("float32"), crop, side) for part in _parts(images)])
+    return kernels
 
 
 def _parts(rows):
@@ -392,16 +460,49 @@ def _whitening(rows, floor):
     return mean, axes[:, ::-1].astype("float32"), scales.astype("float32")
 
 
-def _alike(thumbnails, features):
-    """Returns the pairs that are alike by features and details, `(P, 2)`."""
-    count = len(thumbnails)
-    centred = features - features.mean(axis=0, dtype="float64").astype(features.dtype)
-    numbers, _ = nearest(centred, centred, min(_NEIGHBOURS + 1, count))
-    places = np.repeat(np.arange(count), numbers.shape[1])
-    pairs = np.sort(np.stack([places, numbers.reshape(-1)], axis=1), axis=1)
-    pairs = np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0)
+def _alike(images, thumbnails):
+    """Returns the pairs whose details are alike where one of them is shifted, `(P, 2)`."""
+    pairs = _similar_spectra(thumbnails)
     correlations = [shifted_correlations(*thumbnails[part.T]) for part in _parts(pairs)]
-    return pairs[np.concatenate(correlations) >= ALIKE_CORRELATION]
+    pairs = pairs[np.concatenate(correlations) >= ALIKE_CORRELATION]
+    weights = [_weights(images, part) for part in _parts(pairs)]
+    return pairs[np.concatenate([np.empty(0), *weights]) >= _ALIKE_WEIGHT]
+
+
+def _similar_spectra(thumbnails):
+    """Returns the pairs of which one is among the nearest by the amplitudes of its details.
+
+    These do not change where a photo is shifted. Their roots do not follow the strongest alone.
+    """
+    count = len(thumbnails)
+    amplitudes = [np.abs(scipy.fft.rfft2(_details(part))) for part in _parts(thumbnails)]
+    roots = np.sqrt(np.concatenate(amplitudes)).reshape(count, -1).astype("float32")
+    roots = _scaled(roots)
+    roots = _scaled(roots - roots.mean(axis=0))
+    most, pairs = min(_NEIGHBOURS, count - 1), []
+    for start in range(0, count, _AT_ONCE):
+        products = roots[start : start + _AT_ONCE] @ roots.T
+        rows = np.arange(len(products))
+        products[rows, rows + start] = -np.inf
+        top = np.argpartition(-products, most - 1, axis=1)[:, :most]
+        pairs.append(np.stack([np.repeat(rows + start, most), top.reshape(-1)], axis=1))
+    return np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
+
+
+def _weights(images, pairs):
+    """Returns Fisher's z of the correlation of pairs, times the root of the share with details."""
+    larger = [
+        _cut_all(np.stack([images[number].grey for number in numbers]), _WHOLE, _LARGER)
+        for numbers in pairs.T
+    ]
+    correlations = np.clip(shifted_correlations(*larger), 0, 0.999)
+    shares = []
+    for photos in larger:
+        squares = np.square(_details(photos))
+        of_squares = np.square(squares).sum(axis=(1, 2))
+        share = np.square(squares.sum(axis=(1, 2))) / np.maximum(of_squares, 1) / _LARGER**2
+        shares.append(share)  # The participation ratio: 1 where all pixels have as much.
+    return np.arctanh(correlations) * np.sqrt(np.minimum(*shares))
 
 
 def shifted_correlations(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -411,21 +512,24 @@ def shifted_correlations(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     not compared. Flat thumbnails have a correlation of 0.
 
     Args:
-        first: uint8 `(P, 32, 32)`.
-        second: uint8 `(P, 32, 32)`.
+        first: Grey pixels `(P, S, S)`.
+        second: Grey pixels `(P, S, S)`.
     """
-    size = (2 * THUMBNAIL, 2 * THUMBNAIL)  # So that nothing wraps around.
+    side = first.shape[1]
+    size = (2 * side, 2 * side)  # So that nothing wraps around.
+    least = _LEAST_DETAIL * (side / THUMBNAIL) ** 2
     details = [_details(images) for images in (first, second)]
     spectra = [scipy.fft.rfft2(values, size) for values in details]
     squares = [scipy.fft.rfft2(np.square(values), size) for values in details]
-    inside = scipy.fft.rfft2(np.ones((THUMBNAIL, THUMBNAIL)), size)
+    inside = scipy.fft.rfft2(np.ones((side, side), "float32"), size)
     products = scipy.fft.irfft2(spectra[0] * spectra[1].conj(), size)
     energies = [
-        np.maximum(scipy.fft.irfft2(spectrum, size), _LEAST_DETAIL)
+        np.maximum(scipy.fft.irfft2(spectrum, size), least)
         for spectrum in (squares[0] * inside.conj(), inside * squares[1].conj())
     ]
     correlations = products / np.sqrt(energies[0] * energies[1])
-    shifts = np.arange(-_SHIFT, _SHIFT + 1)
+    most = round(_SHIFT * side)
+    shifts = np.arange(-most, most + 1)
     return correlations[:, shifts[:, np.newaxis], shifts].max(axis=(1, 2))
 
 

@@ -1,0 +1,236 @@
+"""Photos that show one thing: equal files, copies and bursts, which stay in one part.
+
+A photo of a thing in training makes the others easy: six exposures of one tile in training and test
+say nothing about new tiles. So parts are drawn by things, not by photos.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
+
+from keras_vit.description.class_labels import MULTICLASS
+from keras_vit.images.transcoding import with_pixels
+
+from .copies import ALIKE, EXACT, Copy, Fingerprint, find_copies, joined_groups, photo_print
+from .examples import Examples, task_of
+from .spec import IGNORED
+from .split_record import PARTS, on_all_cores, usable_cores
+
+SEARCHED = 20_000  # Photos at most; among more only equal ones are looked for.
+LARGEST_SHARE, BURST = 0.05, 10  # A thing of more photos than both is a chain of bursts.
+
+_TIMED = 16  # Photos whose decoding is timed.
+_SECONDS_A_PAIR = 3e-7  # Of a core of 2024, with the few pairs that are compared in full.
+_WORTH_A_LINE = 10  # Seconds.
+
+# What the first of several processes computes, in all of them: a function of a function that
+# returns int64 `(N,)`, and of N.
+InFirst: TypeAlias = Callable[[Callable[[], np.ndarray], int], np.ndarray]
+
+
+class Things(NamedTuple):
+    """The thing that each photo shows.
+
+    Args:
+        numbers: The number of the thing of each image by its name.
+        line: How many things they are, human-readable.
+        notes: Lines about things that were split, and about what was not looked for.
+    """
+
+    numbers: Mapping[str, int]
+    line: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def are_single(self) -> bool:
+        """Whether each photo shows another thing."""
+        return len({*self.numbers.values()}) == len(self.numbers)
+
+    def of(self, examples: Examples) -> np.ndarray:
+        """Returns the thing of each of some images, int64 `(N,)`."""
+        return np.array([self.numbers[name] for name in examples.names], "int64")
+
+
+def find_things(
+    splits: Mapping[str, Examples],
+    *,
+    by_pixels: bool = True,
+    log: Callable[[str], None] | None = None,
+    in_first: InFirst | None = None,
+) -> Things:
+    """Returns the things that the images of all parts show.
+
+    Args:
+        splits: The images by the name of their part.
+        by_pixels: Whether copies and bursts are looked for; else, and among more than `SEARCHED`
+            images, equal files and equal pixels alone.
+        log: Receives a line before a long search, with an estimate of its time.
+        in_first: Computes the things in the first of several processes, for all of them.
+    """
+    parts = [*splits.values()]
+    names = [name for part in parts for name in part.names]
+    is_searched = by_pixels and len(names) <= SEARCHED
+    labels = None
+    if task_of(parts[0].labels) == MULTICLASS:
+        labels = np.concatenate([part.labels for part in parts])
+
+    def search():
+        is_long = log is not None and _announce(parts, len(names), is_searched, log)
+        images = (encoded for part in parts for encoded, _ in part.encoded())
+        if is_searched:
+            copies = find_copies(fingerprints(images), progress=is_long)
+            return things_of(copies.pairs, len(names), labels)
+        return _equal(on_all_cores(_digest, images))
+
+    # The number of things whose bursts were separated is behind the numbers.
+    numbers = search() if in_first is None else in_first(search, len(names) + 1)
+    *things, separated = numbers.tolist()
+    count = len(set(things))
+    notes = []
+    if separated:
+        notes.append(
+            f"{separated} chains of bursts of more than {LARGEST_SHARE:.0%} of the photos, or of "
+            "all photos of a class, are separated: only their copies are kept together"
+        )
+    if not is_searched:
+        notes.append(
+            "only equal files and equal pixels are looked for, no changed copies or bursts"
+        )
+    line = f"{len(names):,} photos show {count:,} things, kept together"
+    if count == len(names):
+        line = f"{len(names):,} photos show as many things"
+    return Things(dict(zip(names, things, strict=True)), line, tuple(notes))
+
+
+def fingerprints(images: Iterable[bytes]) -> list[Fingerprint]:
+    """Returns what copies are found by, for each of some image files, read on all cores.
+
+    Args:
+        images: Their contents. One that cannot be decoded is a copy of its equals alone.
+    """
+    return list(on_all_cores(_fingerprint, images))
+
+
+def _fingerprint(encoded):
+    try:
+        return with_pixels(encoded, lambda pixels: photo_print(Image.fromarray(pixels)))
+    except ValueError:
+        return photo_print(Image.new("RGB", (1, 1)))._replace(digest=_hash(encoded))
+
+
+def _digest(encoded):
+    try:
+        return with_pixels(encoded, lambda pixels: _hash(repr(pixels.shape).encode(), pixels))
+    except ValueError:
+        return _hash(encoded)
+
+
+def _hash(*contents):
+    digest = hashlib.blake2b(digest_size=16)
+    for content in contents:
+        digest.update(content)
+    return digest.digest()
+
+
+def _equal(digests):
+    """The number of the first equal image of each, and 0 for separated things."""
+    firsts: dict[bytes, int] = {}
+    return np.array([*(firsts.setdefault(digest, len(firsts)) for digest in digests), 0], "int64")
+
+
+def things_of(pairs: Sequence[Copy], count: int, labels: np.ndarray | None = None) -> np.ndarray:
+    """Returns the number of the thing that each image shows, and last that of separated things.
+
+    Copies and bursts are joined. A thing that is too large to be one, or holds all images of a
+    class, is separated again into its copies: bursts make chains, copies do not.
+
+    Args:
+        pairs: The copies and bursts.
+        count: Images N.
+        labels: Class numbers `(N,)`; None of multi-label images.
+
+    Returns:
+        int64 `(N + 1,)`.
+    """
+    joined = joined_groups(count, pairs)
+    certain = joined_groups(count, [pair for pair in pairs if pair.kind != ALIKE])
+    is_chain = np.bincount(joined) > max(LARGEST_SHARE * count, BURST)
+    if labels is not None:
+        for label in np.unique(labels):
+            own = np.unique(joined[labels == label])
+            if len(own) == 1:
+                is_chain[own] = True
+    has_parts = np.zeros(len(is_chain), bool)
+    for number in np.flatnonzero(is_chain):
+        has_parts[number] = len(np.unique(certain[joined == number])) > 1
+    things = np.where(has_parts[joined], certain + len(is_chain), joined)
+    return np.append(np.unique(things, return_inverse=True)[1], has_parts.sum()).astype("int64")
+
+
+def _announce(parts, count, is_searched, log):
+    """Logs how long the search will take, if that is long; returns whether it is."""
+    some = list(itertools.islice(parts[0].encoded(), _TIMED))
+    began = time.perf_counter()
+    for encoded, _ in some:
+        _fingerprint(encoded)
+    seconds = (time.perf_counter() - began) / len(some) * count
+    seconds = (seconds + is_searched * _SECONDS_A_PAIR * count**2) / usable_cores()
+    is_long = seconds > _WORTH_A_LINE
+    if is_long:
+        log(
+            f"things  {count:,} photos are compared with each other, which takes about "
+            f"{tqdm.format_interval(seconds)}; --copies {IGNORED} leaves it out"
+        )
+    return is_long
+
+
+def joined(
+    groups: Mapping[str, int] | None, things: Mapping[str, int] | None
+) -> Mapping[str, int] | None:
+    """Returns groups in which images of one group, or of one thing, are together, by name."""
+    if groups is None or things is None:
+        return groups if things is None else things
+    pairs = []
+    for numbers in (groups, things):
+        firsts: dict[int, int] = {}
+        for place, name in enumerate(groups):
+            first = firsts.setdefault(numbers[name], place)
+            if first != place:
+                pairs.append(Copy(first, place, EXACT))
+    return dict(zip(groups, joined_groups(len(groups), pairs).tolist(), strict=True))
+
+
+def shown_in_training(splits: Mapping[str, Examples], things: Things, part: str) -> np.ndarray:
+    """Returns whether each image of a part shows a thing of a training or validation image.
+
+    Args:
+        splits: The images by the name of their part.
+        things: Their things.
+        part: "test", "calibration" or "validation"; of the last, training images alone count.
+    """
+    before = ("train",) if part == "validation" else ("train", "validation")
+    chosen = [things.of(splits[name]) for name in before if name in splits]
+    return np.isin(things.of(splits[part]), np.concatenate(chosen))
+
+
+def crossings(splits: Mapping[str, Examples], things: Things) -> list[str]:
+    """Returns a line for each part with images of things that are trained on, or chosen by."""
+    lines = []
+    for part in PARTS[1:]:
+        if part in splits and "train" in splits:
+            count = int(shown_in_training(splits, things, part).sum())
+            if count:
+                total = len(splits[part])
+                lines.append(
+                    f"{count} of the {total} {part} images show things of which others are trained "
+                    "on or chosen by"
+                )
+    return lines
