@@ -88,5 +88,8 @@ from .preprocessing import (
     decode_predictions as decode_predictions,
     preprocess_input as preprocess_input,
 )
+from .training.run.image_datasets import (
+    image_datasets as image_datasets,
+)
 
 __version__: str

@@ -136,6 +136,7 @@ def evaluation_batches(
     preprocessing: Preprocessing | None,
     batch_size: int,
     skip_unreadable: bool = False,
+    shuffled: int | None = None,
 ) -> tf.data.Dataset:
     """Returns batches with each example exactly once, in order.
 
@@ -147,6 +148,7 @@ def evaluation_batches(
             image, as images differ in size.
         skip_unreadable: Whether images that cannot be read are left out. The batches then have a
             third part, the places of their images among the examples, int64 `(B,)`.
+        shuffled: The seed of another order each time; None for the order of the examples.
 
     Returns:
         A finite dataset of (float32 images `(B, height, width, 3)`, or uint8 pixels
@@ -166,7 +168,10 @@ def evaluation_batches(
         image = in_turn(encoded, lambda encoded: image_of(decodable(encoded)))
         return (image, label, place) if skip_unreadable else (image, label)
 
-    elements = examples.ordered().map(image_and_label, num_parallel_calls=_parallel_calls())
+    elements = examples.ordered()
+    if shuffled is not None:
+        elements = elements.shuffle(len(examples), shuffled, reshuffle_each_iteration=True)
+    elements = elements.map(image_and_label, num_parallel_calls=_parallel_calls())
     if skip_unreadable:
         elements = elements.ignore_errors()
     else:  # Raises if the data hold fewer or more examples than were counted.

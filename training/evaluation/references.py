@@ -23,6 +23,8 @@ from keras_vit.training.data.split_record import on_all_cores
 from .measures import accuracy_text, wilson_interval
 from .ridge import L2_SHARES, Decomposition, one_hot
 
+MAX_SIMPLE = 1000  # Photos whose simple numbers are computed.
+
 _BLOCKS = 16  # Per side, of the contrasts.
 _PIXELS = 24  # Per side, of the grey photo that is a reference.
 _EDGE_BLOCKS, _DIRECTIONS, _LEVELS = 8, 9, 4  # Per side; of edges; of each color.

@@ -17,6 +17,7 @@ from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.recipe import Fact
 from keras_vit.models.rebuild import head_of
 from keras_vit.training.evaluation.references import (
+    MAX_SIMPLE,
     beside_references,
     expected_accuracy,
     most_frequent,
@@ -34,8 +35,7 @@ CLEARLY = 2.0  # Standard errors by which the probe must be better.
 # so well that no gradient is left for the features; measured in docs/finetune.md.
 SHARE_OF_LOGITS = 0.3
 MAX_IMAGES = 16_384  # Whose features the probe is solved from,
-MAX_SIZED = 300  # by which an image size is chosen,
-MAX_SIMPLE = 1000  # and whose simple numbers are computed.
+MAX_SIZED = 300  # and by which an image size is chosen.
 MAX_TARGETS = 50_000_000  # Images of the probe times the number of classes: 0.4 GB.
 
 

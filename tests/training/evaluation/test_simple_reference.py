@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.training.evaluation.references import simple_numbers, simple_reference
+from keras_vit.training.evaluation.references import (
+    SimplePhoto,
+    edge_numbers,
+    grey_photo,
+    simple_numbers,
+    simple_reference,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -73,7 +79,10 @@ def left_out_accuracies(numbers):
 def test_the_simple_reference_is_that_of_scikit_learn_with_each_photo_left_out():
     numbers = RNG.normal(size=(60, 30)) + 0.5 * OF_SIXTY[:, np.newaxis]
     greys = RNG.integers(0, 255, (60, 96, 96), "uint8")
-    name, accuracy, images = simple_reference(numbers, greys, OF_SIXTY, np.arange(60))
+    photos = [
+        SimplePhoto(*photo, RNG.normal(size=704)) for photo in zip(numbers, greys, strict=True)
+    ]
+    name, accuracy, images = simple_reference(photos, OF_SIXTY, np.arange(60))
     accuracies = left_out_accuracies(numbers)
     assert name == "thirty simple numbers of each photo"
     assert accuracy in accuracies
@@ -86,6 +95,46 @@ def test_where_pixels_are_better_they_are_the_simple_reference():
     small[np.arange(60), 10 + OF_SIXTY] += 60  # A row of pixels by class.
     greys = np.kron(small, np.ones((4, 4))).astype("uint8")
     numbers = RNG.normal(size=(60, 30))
-    name, accuracy, _ = simple_reference(numbers, greys, OF_SIXTY, np.arange(60))
+    photos = [
+        SimplePhoto(*photo, RNG.normal(size=704)) for photo in zip(numbers, greys, strict=True)
+    ]
+    name, accuracy, _ = simple_reference(photos, OF_SIXTY, np.arange(60))
     assert name == "24 x 24 grey pixels"
     assert accuracy in left_out_accuracies(small.reshape(60, -1))
+
+
+def lines(direction, rng):
+    """A photo of parallel lines of any color and place, across or down."""
+    place = np.arange(96) * rng.uniform(0.5, 0.9) + rng.uniform(0, 6)
+    wave = np.broadcast_to(np.sin(place), (96, 96))
+    wave = wave.T if direction else wave
+    color = rng.uniform(60, 190, 3)
+    return Image.fromarray(np.clip(color + 60 * wave[..., np.newaxis], 0, 255).astype("uint8"))
+
+
+def test_edges_are_the_simple_reference_where_their_direction_is_the_class():
+    rng, labels = np.random.default_rng(1), np.arange(60) % 2
+    photos = []
+    for label in labels:
+        image = lines(label, rng)
+        grey = np.asarray(grey_photo(image))
+        photos.append(SimplePhoto(rng.normal(size=30), grey, edge_numbers(image, grey)))
+    name, accuracy, _ = simple_reference(photos, labels, np.arange(60))
+    assert name == "edge directions, colors and grey pixels"
+    assert accuracy == 1
+
+
+def test_edge_directions_are_those_of_a_loop():
+    image = Image.fromarray(RNG.integers(0, 256, (96, 96, 3), "uint8"))
+    grey = np.asarray(grey_photo(image)).astype("float32")
+    expected = np.zeros((8, 8, 9))
+    down, right = np.gradient(grey)
+    for row in range(96):
+        for column in range(96):
+            strength = np.hypot(down[row, column], right[row, column])
+            angle = np.arctan2(down[row, column], right[row, column]) % np.pi
+            expected[row // 12, column // 12, min(int(angle / np.pi * 9), 8)] += strength
+    expected /= np.linalg.norm(expected, axis=2, keepdims=True) + 96
+    found = edge_numbers(image, grey)
+    assert found.shape == (704,)
+    np.testing.assert_allclose(found[:576], expected.ravel(), rtol=1e-4)

@@ -1,0 +1,142 @@
+"""Photos in their parts as data sets for Keras's `fit`, drawn as `finetune` draws them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.description.class_labels import MULTILABEL, Labels
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
+from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.things import shown_in_training
+from keras_vit.training.evaluation.classification import evaluate
+from keras_vit.training.evaluation.references import MAX_SIMPLE, reference_of_files
+from keras_vit.training.evaluation.reports import EvaluationReport
+from keras_vit.training.evaluation.scores import spaced
+from keras_vit.training.settings import FineTuning
+
+PIXELS = (0.0, 255.0)  # The range of the images, as `image_dataset_from_directory` has it.
+
+
+class _Parts(NamedTuple):
+    train: tf.data.Dataset
+    validation: tf.data.Dataset | None
+    test: tf.data.Dataset | None
+
+
+class ImageDatasets(_Parts):
+    """The parts of labelled photos: `train, validation, test = image_datasets(...)`.
+
+    Each is a finite `tf.data.Dataset` of (float32 images `(B, height, width, 3)` from 0 to 255,
+    int32 labels `(B,)`, or uint8 `(B, K)` of multi-label photos); None without images.
+    """
+
+    source: Source
+    image_size: tuple[int, int]
+
+    @property
+    def class_names(self) -> list[str]:
+        """The classes in the order of their numbers."""
+        return list(self.source.class_names)
+
+    def evaluate(
+        self, model: keras.Model, preprocessing: Preprocessing | None = None, **options: Any
+    ) -> EvaluationReport:
+        """Returns the report on the test photos: interval, references, and what shows new things.
+
+        Args:
+            model: A model from images to probabilities, or a classifier's `model`.
+            preprocessing: How a photo becomes the model's input; by default it is resized to the
+                size of these data sets, with values from 0 to 255.
+            **options: `batch_size` and `from_logits`; see `classification.evaluate`.
+
+        Raises:
+            ValueError: If there are no test photos.
+        """
+        if (test := self.source.splits.get("test")) is None:
+            raise ValueError("An evaluation needs test photos (holdout=0.2). Received: none")
+        labels = Labels(self.source.class_names, self.source.task)
+        preprocessing = preprocessing or Preprocessing(self.image_size, value_range=PIXELS)
+        report = evaluate(model, test, labels, preprocessing=preprocessing, **options)
+        things, splits = self.source.things, self.source.splits
+        return dataclasses.replace(
+            report,
+            skipped=tuple(self.source.skipped),
+            simple=_simple_reference(self.source),
+            is_shown_before=None if things is None else shown_in_training(splits, things, "test"),
+            ignores_copies=things is None,
+        )
+
+
+def image_datasets(
+    photos: Data,
+    *,
+    image_size: tuple[int, int],
+    batch_size: int = 32,
+    validation: float | None = None,
+    seed: int = 0,
+    **data_options: Any,
+) -> ImageDatasets:
+    """Returns the train, validation and test photos of a folder or table for `fit`.
+
+    The parts are those that `finetune` draws with the same seed. Photos that show one thing (copies
+    and bursts) are in one part, so that the accuracy on test photos is that of new things.
+
+    Args:
+        photos: A folder, a table and so on; see `open_source`.
+        image_size: Pixels (height, width); photos are resized without regard to their aspect.
+        batch_size: Photos in a batch; the last one may have fewer.
+        validation: Share of the training photos for validation; by default as `finetune`.
+        seed: Seed of the parts and of the order of the training photos.
+        **data_options: Other fields of `DataSpec`, such as `holdout`, `group_by` and `copies`.
+
+    Returns:
+        An `ImageDatasets`: three data sets with the classes and an evaluation.
+
+    Raises:
+        ValueError: As `open_source`.
+
+    Example:
+    >>> train, validation, test = datasets = image_datasets("photos", image_size=(64, 64))
+    >>> model.fit(train, validation_data=validation, epochs=3)
+    >>> print(datasets.evaluate(model))
+    """
+    spec = data_spec(photos, **data_options)
+    if spec.split_seed is None:
+        spec = dataclasses.replace(spec, split_seed=seed)
+    share = FineTuning(validation=validation).validation_share
+    source = open_source(spec, share, trained=True)
+    preprocessing = Preprocessing(image_size, value_range=PIXELS)
+    parts: list[tf.data.Dataset | None] = []
+    for name in ("train", "validation", "test"):
+        examples = source.splits.get(name)
+        if examples is None or not len(examples):
+            parts.append(None)
+            continue
+        shuffled = seed if name == "train" else None
+        dataset = evaluation_batches(
+            examples, preprocessing=preprocessing, batch_size=batch_size, shuffled=shuffled
+        )
+        dataset.class_names = list(source.class_names)
+        parts.append(dataset)
+    datasets = ImageDatasets(*parts)
+    datasets.source, datasets.image_size = source, image_size
+    return datasets
+
+
+def _simple_reference(source: Source):
+    """What simple numbers of the training photos reach, things left out together."""
+    if source.task == MULTILABEL:
+        return None
+    examples: Examples = spaced(source.splits["train"], MAX_SIMPLE)
+    units = source.units or {}
+    names = [str(units.get(name, name)) for name in examples.names]
+    groups = np.unique(names, return_inverse=True)[1]
+    if not groups.any():
+        return None
+    return reference_of_files((image for image, _ in examples.encoded()), examples.labels, groups)
