@@ -25,11 +25,12 @@ import argparse
 import dataclasses
 import math
 import os
-import pathlib
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from keras_vit.utils.text_files import read_lines
 
 
 class DataclassInstance(Protocol):
@@ -298,8 +299,7 @@ def given_fields(
         elif hasattr(arguments, field.name):
             value, info = getattr(arguments, field.name), field_info(field)
             if info.from_file:
-                lines = pathlib.Path(value).read_text(encoding="utf-8").splitlines()
-                value = tuple(filter(None, lines))
+                value = tuple(read_lines(value))
             elif isinstance(value, list):
                 value = tuple(value)
             given[field.name] = None if value == info.none else value

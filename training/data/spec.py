@@ -7,9 +7,8 @@ import csv
 import dataclasses
 import io
 import os
-import pathlib
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.class_labels import TASKS, composed
@@ -24,6 +23,7 @@ from keras_vit.utils.fields import (
     setting,
 )
 from keras_vit.utils.safe_text import for_csv
+from keras_vit.utils.text_files import read_lines
 
 if TYPE_CHECKING:
     from .in_memory import Labelled
@@ -173,6 +173,8 @@ class DataSpec:
             object.__setattr__(self, "data", data)
         for table in ("split", "labels"):
             object.__setattr__(self, table, table_lines(getattr(self, table), table))
+        if isinstance(self.exclude, str | os.PathLike):
+            object.__setattr__(self, "exclude", read_lines(self.exclude))
         for name in ("exclude", "class_names"):
             if (values := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(values))
@@ -288,7 +290,7 @@ def table_lines(
         flag: "split" or "labels".
 
     Raises:
-        ValueError: If a file is not text in UTF-8.
+        ValueError: If a file is no text; see `read_text`.
     """
     if isinstance(table, Mapping):
         text = io.StringIO()
@@ -300,21 +302,34 @@ def table_lines(
         writer.writerows([("path", COLUMNS[flag]), *rows])
         return tuple(text.getvalue().splitlines())
     if isinstance(table, str | os.PathLike):
-        table = text_of(table).splitlines()
+        return tuple(read_lines(table))
     return tuple(line for line in table if line.strip())
-
-
-def text_of(path: str | os.PathLike) -> str:
-    """Returns the text of a file in UTF-8."""
-    try:
-        return pathlib.Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{os.fspath(path)} must be a CSV file in UTF-8. {error}") from error
 
 
 def normal_path(path: str) -> str:
     """Returns a path as it is compared: with slashes, without "./", in composed form."""
     return composed(posixpath.normpath(path.replace(os.sep, "/")))
+
+
+def path_forms(text: str) -> list[str]:
+    """Returns what a path in a list or table may stand for; the first that exists is meant.
+
+    That is the text itself, the text without the spaces around it, and with slashes in place of
+    the backslashes that Windows writes. Each is there once.
+    """
+    stripped = text.strip()
+    return [*dict.fromkeys((text, stripped, stripped.replace("\\", "/")))]
+
+
+def find_name(text: str, names: Container[str]) -> str | None:
+    """Returns the name that a path in a list or table stands for; None if there is none.
+
+    Args:
+        text: The path; see `path_forms`.
+        names: The names, as `normal_path` has them.
+    """
+    forms = map(normal_path, path_forms(text))
+    return next((form for form in forms if form in names), None)
 
 
 def check_output(output: str | os.PathLike | None, data: object) -> None:

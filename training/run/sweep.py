@@ -164,14 +164,7 @@ def sweep(
             (run / MODEL).unlink(missing_ok=True)
         if scores[rate] is None:
             log(f"learning rate {rate:g} diverged; the others go on")
-    # The highest accuracy; ties go to the lowest loss.
-    ranked = {rate: score for rate, score in scores.items() if score is not None}
-    if scores and not ranked:
-        raise ValueError(
-            "A learning rate must give finite scores: try lower ones (--learning-rates) in another "
-            f"folder. Received: {', '.join(f'{rate:g}' for rate in rates)}, which all diverged"
-        )
-    best = max(ranked, key=lambda rate: ranked[rate], default=rates[0])
+    best = _best_rate(scores) if scores else rates[0]
 
     test = {}
     for seed in seeds:
@@ -232,6 +225,17 @@ def _begin(path, fields, data, settings, *, validated=False):
         )
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(fields, indent=2) + "\n")
+
+
+def _best_rate(scores):
+    """The rate with the highest accuracy; ties go to the lowest loss."""
+    ranked = {rate: score for rate, score in scores.items() if score is not None}
+    if not ranked:
+        raise ValueError(
+            "A learning rate must give finite scores: try lower ones (--learning-rates) in another "
+            f"folder. Received: {', '.join(f'{rate:g}' for rate in scores)}, which all diverged"
+        )
+    return max(ranked, key=lambda rate: ranked[rate])
 
 
 def _try_rate(data, run, settings, command, log):
