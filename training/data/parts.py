@@ -12,6 +12,7 @@ import numpy as np
 from keras_vit.description.class_labels import MULTILABEL
 
 from .examples import Examples, class_counts, first_names, places_by_class, task_of
+from .path_patterns import texts_in_paths
 from .split_record import PARTS
 
 if TYPE_CHECKING:
@@ -278,13 +279,10 @@ def group_of(
     """
     reason = f"none of {len(names)} images has a group, such as {names[0]}"
     if texts is None:
-        texts = []
         try:
-            pattern = re.compile(group_by)
-            matches = [pattern.search(name) for name in names]
-            texts = [match and match[1 if pattern.groups else 0] for match in matches]
-        except re.error as error:
-            reason = str(error)
+            texts = texts_in_paths(group_by, names)
+        except ValueError as error:
+            texts, reason = [], str(error)
     alone = sum(text is None for text in texts)
     if alone == len(texts):
         raise ValueError(

@@ -34,7 +34,6 @@ FOLDERS = ("classes", "parts")  # What the folders in the data may be.
 
 # The fields of `DataSpec` that an evaluation takes from the run unless they are given.
 OF_THE_RUN = (
-    "follow_symlinks",
     "labels",
     "group_by",
     "path_column",
@@ -43,7 +42,7 @@ OF_THE_RUN = (
     "folders",
 )
 # The fields that evaluations read; the classifier and its run have the others.
-EVALUATED_DATA = ("data", "data_dir", "strict", *OF_THE_RUN)
+EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", *OF_THE_RUN)
 
 
 @documented
@@ -245,6 +244,9 @@ class DataSpec:
 def spec_of_run(recipe: Recipe, given: DataSpec) -> DataSpec | None:
     """Returns the data of a run with what it held out, or None for other data.
 
+    Whether links are followed out of the folder, the caller alone says: a record that somebody
+    else wrote opens no other folder.
+
     Args:
         recipe: The record of the run, which may be empty.
         given: The data to compare with it.
@@ -253,7 +255,12 @@ def spec_of_run(recipe: Recipe, given: DataSpec) -> DataSpec | None:
         return None
     spec = DataSpec.of_recipe(recipe, given)
     own = None if f"{spec.data_dir}".startswith(LEFT_OUT) else spec.data_dir
-    return dataclasses.replace(spec, data=given.data, data_dir=given.data_dir or own)
+    return dataclasses.replace(
+        spec,
+        data=given.data,
+        data_dir=given.data_dir or own,
+        follow_symlinks=given.follow_symlinks,
+    )
 
 
 Data: TypeAlias = "Labelled | DataSpec | None"

@@ -106,13 +106,19 @@ def choose_images(
             split = next((part for part in (first, "test") if part in source.splits), "train")
         images = _drawn_again(classifier, source, split, run_spec is not None, recipe.simple)
 
-    remarks = []
+    counted, *others = images.lines
     if spec.exclude:
-        remarks.append(f"split   the {len(spec.exclude)} images that the run excluded are left out")
+        counted += f"; the {len(spec.exclude)} that the run excluded are left out"
     if spec.labels:
         whose = "--labels" if given.labels else "the run's table"
-        remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
-    return dataclasses.replace(images, lines=(*images.lines, *remarks), record=record)
+        counted += f"; {len(spec.labels) - 1} have the label in {whose}"
+    is_namesake = run_spec is None and recipe.data_name == given.name
+    if is_namesake and any(recipe.data.get(name) for name in ("exclude", "labels", "group_by")):
+        others.append(
+            f"data    the run's {given.name} was another folder: its exclusions, labels and groups "
+            "are not taken over"
+        )
+    return dataclasses.replace(images, lines=(counted, *others), record=record)
 
 
 def _spec(classifier, given, run_spec, class_names):
@@ -127,6 +133,7 @@ def _spec(classifier, given, run_spec, class_names):
         data=given.data,
         data_dir=given.data_dir,
         strict=given.strict,
+        follow_symlinks=given.follow_symlinks,
         test=True,
         task=classifier.task,
         **{name: getattr(given, name) or getattr(spec, name) for name in OF_THE_RUN},

@@ -182,7 +182,9 @@ def calibration_images(
         examples = examples.take(np.flatnonzero(~seen))
     examples, grouped = counted(examples, images.source.groups, log)
     if training_data is not None:
-        trained = _trained_on(classifier, data_spec(training_data))
+        data = data_spec(training_data)
+        follows = data.follow_symlinks or spec.follow_symlinks
+        trained = _trained_on(classifier, dataclasses.replace(data, follow_symlinks=follows))
     else:
         trained = _trained_in(images.source.splits, images.record)
         if trained is images.examples:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.data import open_source
+from keras_vit.training.data import open_source, path_patterns
 from keras_vit.training.data.parts import assign, class_groups, group_of, groups_of
 from keras_vit.training.data.spec import DataSpec
 
@@ -142,3 +142,17 @@ def test_a_line_says_that_given_parts_share_groups(make_folder):
     data = make_folder({f"{part}/{name}": 3 for part in ("train", "test") for name in "ab"})
     source = open_source(DataSpec(data, group_by="\\d\\d"), verify=False)
     assert source.notes[-1] == "3 groups have images in train and in test of the data"
+
+
+def test_an_expression_without_an_end_is_refused_after_its_time(monkeypatch):
+    monkeypatch.setattr(path_patterns, "_SECONDS", 2)
+    with pytest.raises(ValueError, match=r"group_by=.*not ended in 2 seconds, such as of repeats"):
+        group_of("(a+)+$", ["a" * 40 + "/b.png"])
+
+
+def test_groups_are_what_the_expression_finds_in_any_name():
+    names = ["cow 1/\u00e9_a.png", "cow 1/\u00e9_b.png", "cow 2/\udcff.png", "x.png"]
+    numbers, alone = group_of(r"(cow \d)/", names)
+    assert (numbers.tolist(), alone) == ([0, 0, 1, 2], 1)
+    optional = group_of(r"x(y)?\.png|(cow)", ["x.png", "xy.png"])
+    assert (optional[0].tolist(), optional[1]) == ([0, 1], 1)

@@ -1,5 +1,6 @@
 """Images that a run trained on are not counted as held out, whatever is added to the folder."""
 
+import json
 import pathlib
 import shutil
 
@@ -7,6 +8,7 @@ import keras
 import pytest
 
 from keras_vit.classifier import Classifier
+from keras_vit.description.without_paths import without_paths
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
@@ -240,7 +242,7 @@ def test_parts_and_labels_of_a_table_are_those_of_the_run(model, tmp_path):
     report = evaluate_classifier(classifier, data)
     assert names_of(report) == set(source.splits["test"].names)
     assert report.new.count == 9
-    assert report.split_lines[-1] == "labels  1 images have the label in the run's table"
+    assert report.split_lines[0].endswith("; 1 have the label in the run's table")
     examples = report.examples
     numbers = dict(zip(examples.names, examples.labels, strict=True))
     assert source.class_names[numbers[str(data / paths[0])]] == NAMES[-1]
@@ -260,3 +262,47 @@ def test_new_images_of_a_group_that_was_trained_on_are_left_out(run):
     assert report.new.count == 8
     left_out = "1 that are new, but of a group that the run trained on or chose its weights by"
     assert left_out in report.split_lines[0]
+
+
+def recorded(classifier, **options):
+    """The classifier, with options of its data, as a finished run records them."""
+    recipe = {**classifier.recipe, "data": {**classifier.recipe["data"], **options}}
+    recipe = without_paths(json.loads(json.dumps(recipe)))
+    return Classifier(classifier.model, NAMES, Preprocessing((8, 8)), recipe, classifier.folder)
+
+
+def test_photos_of_the_same_name_in_another_folder_are_not_the_run_s(run, tmp_path, monkeypatch):
+    data, _, classifier = run
+    monkeypatch.chdir(tmp_path)
+    excluded = [f"{NAMES[0]}/{path.name}" for path in sorted((data / NAMES[0]).iterdir())[:2]]
+    options = {"data": "photos", "exclude": excluded}
+    options["labels"] = ["path,label", f"{NAMES[0]}/5.png,{NAMES[1]}"]
+    classifier = recorded(classifier, **options)
+    other = write_classes(tmp_path / "other" / "photos", 4, rng=7)
+    monkeypatch.chdir(other.parent)
+    report = evaluate_classifier(classifier, "photos")
+    assert report.count == 12
+    assert report.split_lines == (
+        "split   12 images that are new to the run",
+        "data    the run's photos was another folder: its exclusions, labels and groups are not "
+        "taken over",
+    )
+
+
+def test_what_the_record_leaves_out_of_its_own_data_stands_in_the_line_of_the_count(run):
+    data, _, classifier = run
+    name = sorted((data / NAMES[0]).iterdir())[0].name
+    report = evaluate_classifier(recorded(classifier, exclude=[f"{NAMES[0]}/{name}"]), data)
+    assert report.split_lines[0].endswith("; the 1 that the run excluded are left out")
+
+
+def test_a_record_opens_no_folder_that_links_lead_to(run, tmp_path):
+    data, _, classifier = run
+    (tmp_path / "elsewhere").mkdir()
+    photo = next((data / NAMES[0]).iterdir())
+    photo.rename(tmp_path / "elsewhere" / photo.name)
+    photo.symlink_to(tmp_path / "elsewhere" / photo.name)
+    classifier = recorded(classifier, follow_symlinks=True)
+    with pytest.raises(ValueError, match="--follow-symlinks"):
+        evaluate_classifier(classifier, data)
+    assert evaluate_classifier(classifier, data, follow_symlinks=True).count == 6
