@@ -103,6 +103,15 @@ def is_place(recipe: Recipe, path: str) -> bool:
     return path == recipe.data_name != ""
 
 
+def command_hash(command: str) -> str:
+    """Returns the SHA-256 of a whole command in the working directory.
+
+    Processes that run it together have the same one, whatever their number.
+    """
+    together = re.sub(r" --process[ =]\d+", "", command)
+    return hashlib.sha256(f"{os.getcwd()}\n{together}".encode(errors="surrogateescape")).hexdigest()
+
+
 def _place(path):
     """The hash of a path; records are a folder with or without their scheme."""
     path = path.removeprefix(_FILES)

@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.description.recipe import Fact, Recipe
-from keras_vit.description.without_paths import without_paths
+from keras_vit.description.without_paths import command_hash, without_paths
 from keras_vit.images.decoding import reading_error
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
@@ -157,6 +157,8 @@ class Job:
         self.numbers = image_numbers(source, self.fingerprints)
         digest = hashlib.sha256(repr(source.class_names).encode() + self.numbers.tobytes())
         hashes = {"images": digest.hexdigest(), "weights": weights_hash(model)}
+        command = self.begun.hashes.get("command") or command_hash(self.options.command)
+        hashes["command"] = command
         self.recipe = dataclasses.replace(self.recipe, hashes=hashes)
         if not self.folder.resume:
             return
