@@ -258,6 +258,21 @@ def _named(class_names, numbers):
 _DRAWS = 20  # Multi-label splits drawn until every label is in both parts.
 
 
+def texts_of_groups(group_by: str, names: Sequence[str]) -> list[str | None]:
+    """Returns what names the group of each image in its path; None for none. As `group_of`."""
+    try:
+        return texts_in_paths(group_by, names)
+    except ValueError as error:
+        raise _no_groups(group_by, error) from error
+
+
+def _no_groups(group_by, reason):
+    return ValueError(
+        "--group-by (group_by=) must be a column of the table, or a regular expression that "
+        f"some paths match. Received: {group_by!r}; {reason}"
+    )
+
+
 def group_of(
     group_by: str, names: Sequence[str], texts: Sequence[str | None] | None = None
 ) -> tuple[np.ndarray, int]:
@@ -277,18 +292,11 @@ def group_of(
     Raises:
         ValueError: If the regular expression is wrong, or no image has the information.
     """
-    reason = f"none of {len(names)} images has a group, such as {names[0]}"
     if texts is None:
-        try:
-            texts = texts_in_paths(group_by, names)
-        except ValueError as error:
-            texts, reason = [], str(error)
+        texts = texts_of_groups(group_by, names)
     alone = sum(text is None for text in texts)
     if alone == len(texts):
-        raise ValueError(
-            "--group-by (group_by=) must be a column of the table, or a regular expression that "
-            f"some paths match. Received: {group_by!r}; {reason}"
-        )
+        raise _no_groups(group_by, f"none of {len(names)} images has a group, such as {names[0]}")
     numbers: dict = {}
     keys = [index if text is None else text for index, text in enumerate(texts)]
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], "int64"), alone

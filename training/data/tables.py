@@ -264,6 +264,26 @@ def listed_files(
     return list(files.values()), class_names
 
 
+def check_listed_once(files: Iterable[LabelledFile], title: str) -> None:
+    """Raises ValueError if a table lists a file twice, by whatever paths and links.
+
+    Args:
+        files: The files of the table.
+        title: Name of the table, for the error.
+    """
+    real_folder = functools.cache(os.path.realpath)
+    listed: dict[str, str] = {}
+    for file in files:
+        real = os.path.join(real_folder(os.path.dirname(file.path)), os.path.basename(file.path))
+        real = os.path.realpath(real) if os.path.islink(real) else real
+        if real in listed:
+            raise ValueError(
+                f"{title} must list each file once, by one path. Received: {listed[real]} and "
+                f"{file.path}, which are one file"
+            )
+        listed[real] = file.path
+
+
 class Columns(NamedTuple):
     """What the columns of a table are.
 

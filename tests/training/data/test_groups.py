@@ -156,3 +156,21 @@ def test_groups_are_what_the_expression_finds_in_any_name():
     assert (numbers.tolist(), alone) == ([0, 0, 1, 2], 1)
     optional = group_of(r"x(y)?\.png|(cow)", ["x.png", "xy.png"])
     assert (optional[0].tolist(), optional[1]) == ([0, 1], 1)
+
+
+def test_groups_that_look_alike_are_named(make_folder):
+    groups = ["cow1", "Cow1", "cow 2", "cow3", "1", "1.0", "001", ""]
+    folder = make_folder({"a": 4, "b": 4})
+    names = [f"{label}/0{n}.png" for label in "ab" for n in range(4)]
+    rows = [f"{name},{name[0]},{group}" for name, group in zip(names, groups, strict=True)]
+    (folder / "list.csv").write_text("\n".join(["path,label,cow", *rows]))
+    spec = DataSpec(folder / "list.csv", group_by="cow", holdout=0.0)
+    assert open_source(spec, verify=False).notes[0] == (
+        "8 groups of 8 images, 1 of one image without the information; look alike: 'cow1' and "
+        "'Cow1' are different, '1' and '1.0' and '001' are different"
+    )
+    in_paths = make_folder({"a/1_": 2, "a/01_": 2, "b/2_": 2})
+    (note, *_) = open_source(
+        DataSpec(in_paths, group_by=r"/(\d+)_", holdout=0.0), verify=False
+    ).notes[-1:]
+    assert note.endswith("; look alike: '01' and '1' are different")
