@@ -238,10 +238,10 @@ def by_record(
     source = open_source(spec, recorded=True, **how)
     part_of, train = {}, source.splits.get("train")
     for split, examples in source.splits.items():
-        numbers = examples.fingerprints()
-        if numbers is None:
+        contents = record.contents_of(examples)
+        if contents is None:
             return None
-        part_of[split] = record.part_of(numbers)
+        part_of[split] = record.part_of(*contents)
     if train is None or all((parts == NEW).all() for parts in part_of.values()):
         return None
 

@@ -215,10 +215,10 @@ def _trained_in(splits, record):
     if record is None:
         return splits.get("train")
     for examples in splits.values():
-        numbers = examples.fingerprints()
-        if numbers is None:  # Record files.
+        contents = record.contents_of(examples)
+        if contents is None:  # Record files.
             return splits.get("train")
-        is_trained = record.has("train", numbers)
+        is_trained = record.has("train", *contents)
         if is_trained.any():
             return examples.take(np.flatnonzero(is_trained))
     return None

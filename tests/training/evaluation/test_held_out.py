@@ -5,13 +5,18 @@ import pathlib
 import shutil
 
 import keras
+import PIL.Image
 import pytest
 
 from keras_vit.classifier import Classifier
 from keras_vit.description.without_paths import without_paths
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, open_source
-from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
+from keras_vit.training.data.split_record import (
+    SplitRecord,
+    read_fingerprints,
+    read_pixel_fingerprints,
+)
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.evaluation import held_out
 from keras_vit.training.evaluation.classification import evaluate_classifier
@@ -41,7 +46,8 @@ def classifier_of(spec, model, tmp_path):
     source = open_source(spec, 0.25)
     folder = tmp_path / "run"
     folder.mkdir()
-    SplitRecord.of(read_fingerprints(source.splits)).write(folder)
+    prints = read_fingerprints(source.splits), read_pixel_fingerprints(source.splits)
+    SplitRecord.of(*prints).write(folder)
     counts = {name: len(part) for name, part in source.splits.items()}
     recipe = {"data": spec.to_json(), "images": {**counts, "skipped": 0}}
     return source, Classifier(model, NAMES, Preprocessing((8, 8)), recipe, folder)
@@ -294,6 +300,41 @@ def test_what_the_record_leaves_out_of_its_own_data_stands_in_the_line_of_the_co
     name = sorted((data / NAMES[0]).iterdir())[0].name
     report = evaluate_classifier(recorded(classifier, exclude=[f"{NAMES[0]}/{name}"]), data)
     assert report.split_lines[0].endswith("; the 1 that the run excluded are left out")
+
+
+def saved_again(folder, to):
+    """The photos of a folder, with the same pixels in other bytes, in two formats."""
+    shutil.copytree(folder, to)
+    for number, path in enumerate(sorted(to.rglob("*.png"))):
+        with PIL.Image.open(path) as image:
+            image.load()
+        if number % 2:
+            image.save(path, compress_level=1, pnginfo=None)
+        else:
+            image.save(path.with_suffix(".bmp"))
+            path.unlink()
+    return to
+
+
+@pytest.mark.parametrize("knows_pixels", [True, False])
+def test_photos_that_were_saved_again_are_not_new_to_a_run_that_recorded_pixels(
+    run, tmp_path, knows_pixels
+):
+    data, source, classifier = run
+    if not knows_pixels:  # As older versions recorded.
+        SplitRecord.of(read_fingerprints(source.splits)).write(classifier.folder)
+    other = saved_again(data, tmp_path / "again")
+    (line, *_) = evaluate_classifier(classifier, other).split_lines
+    if knows_pixels:
+        assert line == (
+            "split   6 images that the run held out; left out: 18 that the run trained on, "
+            "6 by which the run chose its weights"
+        )
+    else:
+        assert line == (
+            "split   30 images that are new to the run; known by their bytes, so that a photo that "
+            "was saved again counts as new"
+        )
 
 
 def test_a_record_opens_no_folder_that_links_lead_to(run, tmp_path):
