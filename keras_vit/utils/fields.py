@@ -47,6 +47,10 @@ POSITIVE = ("positive", lambda value: value > 0)
 POSITIVE_NUMBER = ("a positive number", lambda value: 0 < value < math.inf)
 AT_LEAST_1 = ("at least 1", lambda value: value >= 1)
 NOT_NEGATIVE = ("at least 0", lambda value: value >= 0)
+SEED = (
+    "at least 0 and at most 4294967295",
+    lambda value: 0 <= value < 2**32,
+)  # As NumPy's and Keras's.
 SHARE = ("in [0, 1)", lambda value: 0 <= value < 1)
 
 Value = TypeVar("Value")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL, look_alikes
 
 from .examples import Examples, class_counts, first_names, places_by_class, task_of
 from .path_patterns import texts_in_paths
@@ -245,10 +245,25 @@ def check_classes(
         missing = missing if numbers is None else np.intersect1d(missing, numbers)
         if len(missing):
             names = _named(class_names, missing)
+            hints = "".join(f"; {hint}" for hint in _hints(splits, class_names, split, missing))
             raise ValueError(
                 f"Every split must have images of every class. Received: {split} without "
-                f"{names}{more}"
+                f"{names}{hints}{more}"
             )
+
+
+def _hints(splits, class_names, split, missing):
+    """What may be meant where a part lacks classes: other letters, or images without labels."""
+    hints = look_alikes(class_names)[:3]
+    for other, examples in splits.items():
+        (present,) = np.nonzero(class_counts(examples.labels, len(class_names)))
+        if other != split and len(present) == 1 and present[0] in missing:
+            hints.append(
+                f"the {other} images are all in one folder, {class_names[present[0]]}, which "
+                f"{split} has not: leave that part out if they have no labels; --data TABLE, with "
+                "the columns path,label,split, gives labels that a list has"
+            )
+    return hints
 
 
 def _named(class_names, numbers):

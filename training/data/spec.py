@@ -15,7 +15,7 @@ from keras_vit.description.class_labels import TASKS, composed
 from keras_vit.description.recipe import Recipe
 from keras_vit.description.without_paths import LEFT_OUT, is_place
 from keras_vit.utils.fields import (
-    NOT_NEGATIVE,
+    SEED,
     SHARE,
     check_fields,
     check_json,
@@ -88,7 +88,7 @@ class DataSpec:
         "seed of the choice of images that are held out",
         unit="N",
         absent="the run's seed",
-        limits=NOT_NEGATIVE,
+        limits=SEED,
     )
     test: bool = setting(True, "keep the test part", flag="")
     follow_symlinks: bool = setting(

@@ -314,6 +314,12 @@ def _columns_of(columns, rows, title, reading):
     if split is None and not spec.split:
         _check_no_parts(rows, others, title)
     classes = label_columns or others
+    if label is None and len(others) == 1 and not label_columns and spec.task != MULTILABEL:
+        raise ValueError(
+            f"{title} must have a column label, or columns of 0 and 1 for several classes: "
+            f"--label-column {others[0]} (label_column=) reads the values of the only other column "
+            f"as labels. Received: {columns}"
+        )
     if path is None or not (label or classes) or not rows:
         raise ValueError(
             f"{title} must have the columns path,label or path and a column of 0 and 1 for each "

@@ -144,6 +144,8 @@ def sweep(
     for name, values in (("learning_rates", rates), ("seeds", seeds)):
         if not values or len(set(values)) != len(values):
             raise ValueError(f"{name} must be one or more, each once. Received: {values}")
+    for seed in seeds:
+        dataclasses.replace(settings, seed=seed)  # A wrong one fails before the first run.
     spec = data_spec(data, **data_options)
     if spec.split_seed is None:
         spec = dataclasses.replace(spec, split_seed=seeds[0])

@@ -209,6 +209,7 @@ def test_the_rates_are_those_of_the_recipe(settings, rates, data, tmp_path, pret
         ({"validation": 0.0}, {}, "validation must leave some"),
         ({}, {"seeds": ()}, "seeds must be one or more"),
         ({}, {"learning_rates": (0.1, 0.1)}, "each once"),
+        ({}, {"seeds": (0, 2**32)}, "at most 4294967295"),
         ({}, {"holdout": 0.0}, "test images to report on"),
     ],
 )
