@@ -323,8 +323,8 @@ def test_a_single_column_of_0_and_1_is_named_with_its_flag(make_folder, tmp_path
 
 def test_images_without_labels_in_a_part_are_named(make_folder):
     folder = make_folder({"train/n01/images": 2, "train/n02/images": 2, "val/images": 3})
-    match = r"train without images; the (test|validation) images are all in one folder, images, .*--data TABLE"
-    refused(folder, match, labelled=True)
+    hint = "the (test|validation) images are all in one folder, images, .*--data TABLE"
+    refused(folder, f"train without images; {hint}", labelled=True)
 
 
 def test_a_class_with_another_capital_in_a_part_is_named(make_folder):
