@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from keras_vit.configs import FEATURES
-from keras_vit.training.settings import UNKNOWN_FACTS, FineTuning
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.settings import UNKNOWN_FACTS, FineTuning, RunOptions, Settings
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
 from keras_vit.utils.files import named_disk_errors, output_place
 
@@ -160,7 +161,7 @@ def dry_run() -> Any:
     )
 
 
-def run_job(data: Any, options: Any, settings: Any, *, dry_run: bool) -> int:
+def run_job(data: DataSpec, options: RunOptions, settings: Settings, *, dry_run: bool) -> int:
     """Runs a job; returns 130 or 143 if a signal stopped it, and prints how to continue.
 
     Args:

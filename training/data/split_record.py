@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.images.transcoding import with_pixels
 from keras_vit.utils.files import SPLIT, atomic_write
 from keras_vit.utils.safe_text import for_line
+
+if TYPE_CHECKING:
+    from .examples import Examples
 
 Result = TypeVar("Result")
 
@@ -112,7 +115,7 @@ class Contents(NamedTuple):
     pixels: np.ndarray | None = None
 
 
-def read_fingerprints(splits: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
+def read_fingerprints(splits: Mapping[str, Examples]) -> dict[str, np.ndarray | None]:
     """Returns the fingerprints of the images of each part, uint64 `(N,)`; None if not known.
 
     All images are read, so a run calls this once.
@@ -123,7 +126,7 @@ def read_fingerprints(splits: Mapping[str, Any]) -> dict[str, np.ndarray | None]
     return {name: examples.fingerprints() for name, examples in splits.items()}
 
 
-def read_pixel_fingerprints(splits: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
+def read_pixel_fingerprints(splits: Mapping[str, Examples]) -> dict[str, np.ndarray | None]:
     """As `read_fingerprints`, of the pixels: all images are decoded."""
     return {name: examples.pixel_fingerprints() for name, examples in splits.items()}
 
@@ -189,7 +192,7 @@ class SplitRecord:
         with atomic_write(folder / SPLIT) as partial:
             np.savez(partial, **self.parts, **pixels)  # type: ignore[arg-type]
 
-    def contents_of(self, examples: Any) -> Contents | None:
+    def contents_of(self, examples: Examples) -> Contents | None:
         """Returns the content of images as the record knows it; None if it is not known.
 
         Images whose bytes the record has are not decoded: the number of their pixels is `UNKNOWN`.
@@ -206,7 +209,7 @@ class SplitRecord:
             pixels[others] = examples.take(others).pixel_fingerprints()
         return Contents(numbers, pixels)
 
-    def differences(self, splits: Mapping[str, Any]) -> list[str]:
+    def differences(self, splits: Mapping[str, Examples]) -> list[str]:
         """Returns how the content of present images differs from the recorded one, a line each.
 
         Args:
@@ -262,7 +265,9 @@ def _without_unknown(fingerprints):
     }
 
 
-def notes_of_seen(splits: Mapping[str, Any], record: SplitRecord | None, where: str) -> list[str]:
+def notes_of_seen(
+    splits: Mapping[str, Examples], record: SplitRecord | None, where: str
+) -> list[str]:
     """Returns a line for each held-out part with images that a run trained on, or chose by.
 
     Args:
