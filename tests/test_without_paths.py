@@ -96,6 +96,41 @@ def test_relative_data_are_known_from_another_folder(tmp_path, monkeypatch):
     assert is_place(record, "photos")
 
 
+def test_the_hash_of_the_place_decides_whatever_lies_under_the_name_today(tmp_path, monkeypatch):
+    for folder in ("a", "b"):
+        (tmp_path / folder / "photos").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a")
+    record = Recipe.from_json(without_paths({"data": {"data": "photos"}}))
+    monkeypatch.chdir(tmp_path / "b")
+    assert not is_place(record, "photos")
+    assert not is_place(record, str(tmp_path / "b" / "photos"))
+    assert is_place(record, "../a/photos")
+
+
+@pytest.mark.parametrize("name", ["photos", "list.csv"])
+def test_a_record_without_a_hash_knows_its_data_by_name_alone(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    record = Recipe.from_json({"data": {"data": name}})
+    assert is_place(record, name)
+    assert not is_place(record, str(tmp_path / name))
+    assert not is_place(Recipe(), "")
+
+
+def test_records_are_known_with_their_scheme_and_without_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    record = Recipe.from_json(without_paths({"data": {"data": f"tfrecords:{tmp_path}/records"}}))
+    monkeypatch.chdir("/")
+    for path in (f"tfrecords:{tmp_path}/records", f"{tmp_path}/records"):
+        assert is_place(record, path)
+
+
+def test_data_without_a_place_have_no_hash(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("tfds:cifar10", "memory:0123"):
+        (tmp_path / name).mkdir()
+        assert without_paths({"data": {"data": name}}) == {"data": {"data": name}}
+
+
 @pytest.mark.parametrize("settings", [DataSpec, FineTuning, PreTraining])
 def test_every_setting_that_takes_a_path_is_reduced(settings):
     units = {"DATA", "DIR", "FOLDER", "FILE", "WEIGHTS", "balanced|FILE", "N|FOLDER|none", "PATH"}

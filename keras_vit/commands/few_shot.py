@@ -9,7 +9,7 @@ from keras_vit.commands.shared_arguments import ModelArguments, Processes, on_al
 from keras_vit.preprocessing import EVALUATIONS
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, check_output
 from keras_vit.training.evaluation.results import FEW_SHOT_RESIZE, L2, SEEDS, SHOTS, Result, task_of
-from keras_vit.utils.fields import part, setting
+from keras_vit.utils.fields import SEED, part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class FewShot(Command):
     batch_size: int = shared_arguments.batch_size()
     processes: Processes = part(Processes, group="processes")
     shots: tuple[int, ...] = setting(SHOTS, "training images per class", unit="N")
-    seeds: tuple[int, ...] = setting(SEEDS, "each chooses other images", unit="SEED")
+    seeds: tuple[int, ...] = setting(SEEDS, "each chooses other images", unit="SEED", limits=SEED)
     l2: float = setting(L2, "regularisation")
     feature: str = shared_arguments.feature()
     evaluation: str = setting(

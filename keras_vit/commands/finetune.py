@@ -25,7 +25,5 @@ class Finetune(Command):
 
     def run(self) -> int:
         """Fine-tunes; returns 130 or 143 if a signal stopped it."""
-        from keras_vit.training.run.job import Job
-
         options = dataclasses.replace(self.options, command=self.called_as)
-        return run_job(Job(self.data, options, self.settings), dry_run=self.dry_run)
+        return run_job(self.data, options, self.settings, dry_run=self.dry_run)

@@ -39,15 +39,13 @@ class PretrainCommand(Command):
 
     def run(self) -> int:
         """Pre-trains; returns 130 or 143 if a signal stopped it."""
-        from keras_vit.training.run.job import Job
-
         options = dataclasses.replace(self.options, command=self.called_as)
         if self.objective == OBJECTIVE:
             masked = MaskedPatches.from_options(**self.settings, **self.masked_patches)
-            return run_job(Job(self.data, options, masked), dry_run=self.dry_run)
+            return run_job(self.data, options, masked, dry_run=self.dry_run)
         for name in self.masked_patches:
             raise ValueError(
                 f"--{name} needs --objective {OBJECTIVE}. Received: --objective {self.objective}"
             )
         settings = PreTraining.from_options(**self.settings)
-        return run_job(Job(self.data, options, settings), dry_run=self.dry_run)
+        return run_job(self.data, options, settings, dry_run=self.dry_run)

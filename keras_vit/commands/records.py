@@ -7,7 +7,7 @@ import pathlib
 
 from keras_vit.commands import Command
 from keras_vit.training.data.spec import DataSpec, check_output
-from keras_vit.utils.fields import NOT_NEGATIVE, REQUIRED, part, setting
+from keras_vit.utils.fields import REQUIRED, SEED, part, setting
 from keras_vit.utils.files import SKIPPED, write_csv
 
 
@@ -17,7 +17,7 @@ class RecordsCommand(Command):
 
     data: DataSpec = part(DataSpec, without=("split_seed",), group="data")
     output: str = setting(REQUIRED, "a new folder to write", unit="DIR")
-    seed: int = setting(0, "seed of the order and of the test images", limits=NOT_NEGATIVE)
+    seed: int = setting(0, "seed of the order and of the test images", limits=SEED)
 
     def run(self) -> None:
         """Writes the files, reads them back, and prints how many there are."""

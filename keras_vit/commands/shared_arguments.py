@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from keras_vit.configs import FEATURES
-from keras_vit.training.settings import UNKNOWN_FACTS, FineTuning
+from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.settings import UNKNOWN_FACTS, FineTuning, RunOptions, Settings
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
-from keras_vit.utils.files import named_disk_errors
+from keras_vit.utils.files import named_disk_errors, output_place
 
 
 def classifier() -> Any:
@@ -160,19 +161,30 @@ def dry_run() -> Any:
     )
 
 
-def run_job(job: Any, *, dry_run: bool) -> int:
+def run_job(data: DataSpec, options: RunOptions, settings: Settings, *, dry_run: bool) -> int:
     """Runs a job; returns 130 or 143 if a signal stopped it, and prints how to continue.
 
     Args:
-        job: A `keras_vit.training.run.job.Job`.
-        dry_run: Whether its plan is printed instead.
+        data: The `DataSpec`.
+        options: The `RunOptions`, with the command.
+        settings: The settings, whose class says what is trained.
+        dry_run: Whether the plan is printed instead.
     """
+    from keras_vit.training.run.folder import clear_finished, is_finished
+    from keras_vit.training.run.job import Job
+
+    output, command = os.fspath(options.output), options.command
+    starts_again = dry_run or options.overwrite
+    if not starts_again and is_finished(output, command, settings.command, resume=options.resume):
+        clear_finished(output_place(output))
+        print(f"finished {output}, by this command; --overwrite trains again")
+        return 0
+    job = Job(data, options, settings)
     if dry_run:
         print(job.dry_run())
         return 0
     from keras_vit.training.run.finetune import run
 
-    output = os.fspath(job.options.output)
     words = ["keras-vit", *job.settings.command.split(), "--output", output, "--resume"]
     return run_advised(job.folder.path, shlex.join(words), lambda: run(job))
 

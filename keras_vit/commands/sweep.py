@@ -9,7 +9,7 @@ from keras_vit.commands.shared_arguments import run_advised
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.recipes import SWEEP_RATES, SWEEP_SEEDS
 from keras_vit.training.settings import FineTuning
-from keras_vit.utils.fields import REQUIRED, part, setting
+from keras_vit.utils.fields import REQUIRED, SEED, part, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,9 @@ class Sweep(Command):
         unit="RATE",
         absent=f"the recipe's, else {' '.join(map(str, SWEEP_RATES))}",
     )
-    seeds: tuple[int, ...] = setting(SWEEP_SEEDS, "seeds of the final runs", unit="SEED")
+    seeds: tuple[int, ...] = setting(
+        SWEEP_SEEDS, "seeds of the final runs", unit="SEED", limits=SEED
+    )
     settings: FineTuning = part(
         FineTuning,
         make=FineTuning.from_options,

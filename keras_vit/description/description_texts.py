@@ -11,6 +11,7 @@ from keras_vit.description import Description, description_text
 from keras_vit.description.class_labels import ACTIVATIONS, MULTILABEL, UNKNOWN
 from keras_vit.utils.files import CARD, CLASSES, DESCRIPTION, PREPROCESSING, TASK
 from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.text_files import read_text
 
 TEXTS = (DESCRIPTION, CLASSES)  # In a folder.
 EXPORT_TEXTS = (*TEXTS, PREPROCESSING, TASK)
@@ -81,16 +82,13 @@ def read_texts(folder: pathlib.Path, names: Iterable[str] = TEXTS) -> dict[str, 
         names: The names of the texts.
 
     Raises:
-        ValueError: If one is not UTF-8.
+        ValueError: If one is no text; see `read_text`.
     """
     texts = {}
     for name in names:
         path = folder / name
         if path.is_file():
-            try:
-                texts[name] = path.read_text(encoding="utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{path} must be text in UTF-8. {error}") from error
+            texts[name] = read_text(path)
     return texts
 
 

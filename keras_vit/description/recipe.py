@@ -87,7 +87,8 @@ class Recipe:
         task: "multiclass" or "multilabel".
         images: Number of images by part, and of those that were skipped.
         versions: Versions of the packages that affect the numbers.
-        hashes: SHA-256 of the images with their parts and classes, and of the first weights.
+        hashes: SHA-256 of the images with their parts and classes, of the first weights, and of the
+            whole command with its working directory.
         versions_before: The versions that a resumed run began with, if they were others.
         resumed: The steps after which a stopped run went on.
         skipped_steps: Steps that changed nothing, as their gradients were not finite.

@@ -22,6 +22,7 @@ DATA_PLACE = "data_place"  # In a recipe without paths: the hash of the path to 
 # A root, a home or an address: alone, or behind a scheme, a drive or the equals sign of a flag.
 _ROOT = re.compile(r"(^|[:=,;\s\"'])[/\\~]")
 _FILES = "tfrecords:"  # A scheme that is followed by a path.
+_NAMES = ("tfds:", "memory:")  # Schemes of data that have no path.
 LEFT_OUT = ".../"  # A path that begins with it does not exist.
 _NOTE = f"  # {LEFT_OUT} stands for folders that are left out"
 
@@ -81,7 +82,7 @@ def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
         return value
 
     found = reduced(recipe)
-    is_path = record.data_name in known or os.path.exists(record.data_name)
+    is_path = record.data_name and not record.data_name.startswith((*_NAMES, LEFT_OUT))
     if is_path and record.data_place is None:
         found[DATA_PLACE] = _place(record.data_name)
     return found
@@ -90,14 +91,28 @@ def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
 def is_place(recipe: Recipe, path: str) -> bool:
     """Returns whether a path leads to the data of a run.
 
+    The hash of the place decides where the record has it, and the name only where it has not: a
+    relative name says nothing about the folder that it is in today.
+
     Args:
         recipe: The record of the run, which may be empty.
         path: The path of a folder or file, or the name of other data.
     """
-    name = recipe.data_name
-    is_same = name != "" and os.path.realpath(path) == os.path.realpath(name)
-    return is_same or _place(path) == recipe.data_place
+    if recipe.data_place is not None:
+        return _place(path) == recipe.data_place
+    return path == recipe.data_name != ""
+
+
+def command_hash(command: str) -> str:
+    """Returns the SHA-256 of a whole command in the working directory.
+
+    Processes that run it together have the same one, whatever their number.
+    """
+    together = re.sub(r" --process[ =]\d+", "", command)
+    return hashlib.sha256(f"{os.getcwd()}\n{together}".encode(errors="surrogateescape")).hexdigest()
 
 
 def _place(path):
+    """The hash of a path; records are a folder with or without their scheme."""
+    path = path.removeprefix(_FILES)
     return hashlib.sha256(os.path.realpath(path).encode(errors="surrogateescape")).hexdigest()[:16]

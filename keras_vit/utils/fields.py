@@ -25,11 +25,12 @@ import argparse
 import dataclasses
 import math
 import os
-import pathlib
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from keras_vit.utils.text_files import read_lines
 
 
 class DataclassInstance(Protocol):
@@ -46,6 +47,10 @@ POSITIVE = ("positive", lambda value: value > 0)
 POSITIVE_NUMBER = ("a positive number", lambda value: 0 < value < math.inf)
 AT_LEAST_1 = ("at least 1", lambda value: value >= 1)
 NOT_NEGATIVE = ("at least 0", lambda value: value >= 0)
+SEED = (
+    "at least 0 and at most 4294967295",
+    lambda value: 0 <= value < 2**32,
+)  # As NumPy's and Keras's.
 SHARE = ("in [0, 1)", lambda value: 0 <= value < 1)
 
 Value = TypeVar("Value")
@@ -298,8 +303,7 @@ def given_fields(
         elif hasattr(arguments, field.name):
             value, info = getattr(arguments, field.name), field_info(field)
             if info.from_file:
-                lines = pathlib.Path(value).read_text(encoding="utf-8").splitlines()
-                value = tuple(filter(None, lines))
+                value = tuple(read_lines(value))
             elif isinstance(value, list):
                 value = tuple(value)
             given[field.name] = None if value == info.none else value

@@ -15,7 +15,7 @@ from keras_vit.classifier_folder import load_classifier
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.job import Job
 from keras_vit.training.settings import FineTuning, RunOptions
-from keras_vit.utils.files import UNFINISHED
+from keras_vit.utils.files import STATES, UNFINISHED
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config
 
@@ -126,6 +126,39 @@ def test_a_fine_tuned_classifier_is_evaluated_as_in_its_run(run, command, colors
     evaluated = command("evaluate", run.output, "--data", run.folder / "data")
     assert f"top-1   {100 * run.recipe['test']['top_1']:.1f}%" in evaluated.out
     assert command("predict", run.output, colors / "test").code == 0
+
+
+@pytest.fixture(scope="module")
+def ended(command, tiny, colors, tmp_path_factory):
+    """The arguments and the folder of a run that was killed when only its exit was left."""
+    output = tmp_path_factory.mktemp("ended") / "out"
+    arguments = ["finetune", "--data", colors, "--weights", tiny, "--output", output, *FAST.split()]
+    assert command(*arguments).code == 0
+    (output / STATES).mkdir()
+    return arguments, output
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_the_command_of_a_run_that_has_ended_says_so_and_succeeds(ended, command, resumes):
+    arguments, output = ended
+    before = (output / "model.keras").stat().st_mtime_ns
+    again = command(*(["finetune", "--output", output, "--resume"] if resumes else arguments))
+    assert (again.code, again.err) == (0, "")
+    assert again.out == f"finished {output}, by this command; --overwrite trains again\n"
+    assert (output / "model.keras").stat().st_mtime_ns == before
+    assert not (output / STATES).exists()
+
+
+@pytest.mark.parametrize("more", [["--steps", 7], ["--seed", 1]])
+def test_another_command_does_not_take_a_finished_folder_for_its_own(ended, refused, more):
+    assert "must be new or empty" in refused(*ended[0], *more)
+
+
+def test_a_finished_folder_is_not_that_of_another_job_or_folder(ended, refused, monkeypatch):
+    arguments, output = ended
+    assert "unfinished run to resume" in refused("pretrain", "--output", output, "--resume")
+    monkeypatch.chdir(output)  # Where a relative path would mean other data.
+    assert "must be new or empty" in refused(*arguments)
 
 
 def test_resume_needs_a_run_of_the_same_job_and_a_new_run_a_free_folder(

@@ -40,6 +40,11 @@ ROWS = [
     ("finetune --output {tmp}/out --weights none", "Data must be given"),
     (FINETUNE + "--data {tmp}/none", "no such folder"),
     (FINETUNE + "--data {tmp}/empty", "folder of images for each class"),
+    (FINETUNE + "--data {colors} --seed 4294967296", "at least 0 and at most 4294967295. Received"),
+    (
+        "records --data {colors} --output {tmp}/r --seed 4294967296",
+        "seed must be at least 0 and at most",
+    ),
     (FINETUNE + "--data {tmp}/one", "at least two classes"),
     (FINETUNE + "--data {tmp}/missing", "test without red"),
     (FINETUNE + "--output {colors}/out", IN_DATA),

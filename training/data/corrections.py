@@ -9,7 +9,7 @@ from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed
 from .examples import Examples, first_names
 from .image_files import is_utf_8, printable
 from .parts import SPLITS
-from .spec import COLUMNS, normal_path
+from .spec import COLUMNS, find_name, normal_path
 from .split_record import PARTS
 from .tables import (
     LabelledFile,
@@ -42,10 +42,8 @@ def read_table(names: Sequence[str], lines: Sequence[str], flag: str) -> dict[st
     values: dict[str, str] = {}
     images = {*names}
     for number, row in enumerate(rows, first_row):
-        path = str(row[in_any_case["path"]]).strip()
-        name = normal_path(path)
-        if name not in images:
-            name = normal_path(path.replace("\\", "/"))  # As Windows writes it.
+        path = str(row[in_any_case["path"]])
+        name = find_name(path, images) or normal_path(path.strip())
         if name == "." or name in values:
             raise ValueError(
                 f"{title} must have a path in each row, each once. "
@@ -120,14 +118,16 @@ def corrected_files(
 
 def _excluded(names, paths, reading):
     """The paths that `exclude` has, relative to the data or whole; a run's images may be gone."""
-    excluded = {*map(normal_path, reading.spec.exclude)}
     whole = [*map(normal_path, paths)]
-    absent = sorted(excluded.difference(names, whole))
+    known = {*names, *whole}
+    found = {line: find_name(line, known) for line in reading.spec.exclude}
+    absent = sorted(line for line, name in found.items() if name is None)
     if absent and not reading.recorded:
         raise ValueError(
             f"Excluded images must be in the data. Received: {reading.spec.data}, without "
             f"{first_names(absent)}"
         )
+    excluded = {*found.values()}
     forms = zip(paths, names, whole, strict=True)
     return {path for path, *forms_of_path in forms if not excluded.isdisjoint(forms_of_path)}
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.images.transcoding import decode_file
 
-from .split_record import fingerprint
+from .split_record import encoded_pixel_fingerprint, fingerprint
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -139,6 +139,11 @@ class Examples(abc.ABC):
         None for record files: all of their bytes would have to be read.
         """
         return np.array([fingerprint(image) for image, _ in self.encoded()], "uint64")
+
+    def pixel_fingerprints(self) -> np.ndarray | None:
+        """Returns a number for the pixels of each image, uint64 `(N,)`; None as `fingerprints`."""
+        numbers = [encoded_pixel_fingerprint(image) for image, _ in self.encoded()]
+        return np.array(numbers, "uint64")
 
 
 class KeyedExamples(Examples):

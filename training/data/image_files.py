@@ -26,7 +26,7 @@ from .examples import (
     without_autotune,
 )
 from .parts import SPLITS, folder_parts, shared_parts
-from .split_record import file_fingerprints, usable_cores
+from .split_record import file_fingerprints, file_pixel_fingerprints, usable_cores
 from .tables import (
     TABLE_SUFFIXES,
     LabelledFile,
@@ -65,6 +65,9 @@ class FileExamples(RandomAccessExamples):
 
     def fingerprints(self) -> np.ndarray:
         return file_fingerprints(self.names)
+
+    def pixel_fingerprints(self) -> np.ndarray:
+        return file_pixel_fingerprints(self.names)
 
 
 def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:

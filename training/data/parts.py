@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.description.class_labels import MULTILABEL, look_alikes
 
 from .examples import Examples, class_counts, first_names, places_by_class, task_of
+from .path_patterns import texts_in_paths
 from .split_record import PARTS
 
 if TYPE_CHECKING:
@@ -244,10 +245,25 @@ def check_classes(
         missing = missing if numbers is None else np.intersect1d(missing, numbers)
         if len(missing):
             names = _named(class_names, missing)
+            hints = "".join(f"; {hint}" for hint in _hints(splits, class_names, split, missing))
             raise ValueError(
                 f"Every split must have images of every class. Received: {split} without "
-                f"{names}{more}"
+                f"{names}{hints}{more}"
             )
+
+
+def _hints(splits, class_names, split, missing):
+    """What may be meant where a part lacks classes: other letters, or images without labels."""
+    hints = look_alikes(class_names)[:3]
+    for other, examples in splits.items():
+        (present,) = np.nonzero(class_counts(examples.labels, len(class_names)))
+        if other != split and len(present) == 1 and present[0] in missing:
+            hints.append(
+                f"the {other} images are all in one folder, {class_names[present[0]]}, which "
+                f"{split} has not: leave that part out if they have no labels; --data TABLE, with "
+                "the columns path,label,split, gives labels that a list has"
+            )
+    return hints
 
 
 def _named(class_names, numbers):
@@ -255,6 +271,21 @@ def _named(class_names, numbers):
 
 
 _DRAWS = 20  # Multi-label splits drawn until every label is in both parts.
+
+
+def texts_of_groups(group_by: str, names: Sequence[str]) -> list[str | None]:
+    """Returns what names the group of each image in its path; None for none. As `group_of`."""
+    try:
+        return texts_in_paths(group_by, names)
+    except ValueError as error:
+        raise _no_groups(group_by, error) from error
+
+
+def _no_groups(group_by, reason):
+    return ValueError(
+        "--group-by (group_by=) must be a column of the table, or a regular expression that "
+        f"some paths match. Received: {group_by!r}; {reason}"
+    )
 
 
 def group_of(
@@ -276,21 +307,11 @@ def group_of(
     Raises:
         ValueError: If the regular expression is wrong, or no image has the information.
     """
-    reason = f"none of {len(names)} images has a group, such as {names[0]}"
     if texts is None:
-        texts = []
-        try:
-            pattern = re.compile(group_by)
-            matches = [pattern.search(name) for name in names]
-            texts = [match and match[1 if pattern.groups else 0] for match in matches]
-        except re.error as error:
-            reason = str(error)
+        texts = texts_of_groups(group_by, names)
     alone = sum(text is None for text in texts)
     if alone == len(texts):
-        raise ValueError(
-            "--group-by (group_by=) must be a column of the table, or a regular expression that "
-            f"some paths match. Received: {group_by!r}; {reason}"
-        )
+        raise _no_groups(group_by, f"none of {len(names)} images has a group, such as {names[0]}")
     numbers: dict = {}
     keys = [index if text is None else text for index, text in enumerate(texts)]
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], "int64"), alone

@@ -40,6 +40,7 @@ from .tables import (
     LabelledFile,
     Reading,
     all_names,
+    check_listed_once,
     listed_files,
     read_label_table,
 )
@@ -197,6 +198,8 @@ def _listed(reading):
     files = corrected_files(files, class_names, reading)
     if not spec.follow_symlinks:
         check_links(spec.root, (file.path for file in files))
+    if not os.path.isdir(spec.data):
+        check_listed_once(files, spec.data)
     return files, class_names
 
 
@@ -267,14 +270,18 @@ def _groups(splits, reading):
         return None
     paths = [path for examples in splits.values() for path in examples.names]
     names = spec.relative_names(paths) if kind_of_data(spec.data) in _FILES else paths
-    texts = None
     if reading.group_texts:
         texts = [reading.group_texts.get(path) or None for path in paths]
+    else:
+        texts = parts.texts_of_groups(spec.group_by, names)
     numbers, alone = parts.group_of(spec.group_by, names, texts)
     groups = dict(zip(paths, numbers.tolist(), strict=True))
     line = f"{len(np.unique(numbers))} groups of {len(paths)} images"
     if alone:
         line += f", {alone} of one image without the information"
+    alike = look_alikes(filter(None, texts))
+    if alike:
+        line += f"; look alike: {first_names(alike, 3)}"
     reading.notes += [line, *parts.shared_groups(splits, groups)]
     return groups
 

@@ -7,16 +7,15 @@ import csv
 import dataclasses
 import io
 import os
-import pathlib
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.class_labels import TASKS, composed
 from keras_vit.description.recipe import Recipe
 from keras_vit.description.without_paths import LEFT_OUT, is_place
 from keras_vit.utils.fields import (
-    NOT_NEGATIVE,
+    SEED,
     SHARE,
     check_fields,
     check_json,
@@ -24,6 +23,7 @@ from keras_vit.utils.fields import (
     setting,
 )
 from keras_vit.utils.safe_text import for_csv
+from keras_vit.utils.text_files import read_lines
 
 if TYPE_CHECKING:
     from .in_memory import Labelled
@@ -34,7 +34,6 @@ FOLDERS = ("classes", "parts")  # What the folders in the data may be.
 
 # The fields of `DataSpec` that an evaluation takes from the run unless they are given.
 OF_THE_RUN = (
-    "follow_symlinks",
     "labels",
     "group_by",
     "path_column",
@@ -43,7 +42,7 @@ OF_THE_RUN = (
     "folders",
 )
 # The fields that evaluations read; the classifier and its run have the others.
-EVALUATED_DATA = ("data", "data_dir", "strict", *OF_THE_RUN)
+EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", *OF_THE_RUN)
 
 
 @documented
@@ -89,7 +88,7 @@ class DataSpec:
         "seed of the choice of images that are held out",
         unit="N",
         absent="the run's seed",
-        limits=NOT_NEGATIVE,
+        limits=SEED,
     )
     test: bool = setting(True, "keep the test part", flag="")
     follow_symlinks: bool = setting(
@@ -173,6 +172,8 @@ class DataSpec:
             object.__setattr__(self, "data", data)
         for table in ("split", "labels"):
             object.__setattr__(self, table, table_lines(getattr(self, table), table))
+        if isinstance(self.exclude, str | os.PathLike):
+            object.__setattr__(self, "exclude", read_lines(self.exclude))
         for name in ("exclude", "class_names"):
             if (values := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(values))
@@ -243,6 +244,9 @@ class DataSpec:
 def spec_of_run(recipe: Recipe, given: DataSpec) -> DataSpec | None:
     """Returns the data of a run with what it held out, or None for other data.
 
+    Whether links are followed out of the folder, the caller alone says: a record that somebody
+    else wrote opens no other folder.
+
     Args:
         recipe: The record of the run, which may be empty.
         given: The data to compare with it.
@@ -251,7 +255,12 @@ def spec_of_run(recipe: Recipe, given: DataSpec) -> DataSpec | None:
         return None
     spec = DataSpec.of_recipe(recipe, given)
     own = None if f"{spec.data_dir}".startswith(LEFT_OUT) else spec.data_dir
-    return dataclasses.replace(spec, data=given.data, data_dir=given.data_dir or own)
+    return dataclasses.replace(
+        spec,
+        data=given.data,
+        data_dir=given.data_dir or own,
+        follow_symlinks=given.follow_symlinks,
+    )
 
 
 Data: TypeAlias = "Labelled | DataSpec | None"
@@ -288,7 +297,7 @@ def table_lines(
         flag: "split" or "labels".
 
     Raises:
-        ValueError: If a file is not text in UTF-8.
+        ValueError: If a file is no text; see `read_text`.
     """
     if isinstance(table, Mapping):
         text = io.StringIO()
@@ -300,21 +309,34 @@ def table_lines(
         writer.writerows([("path", COLUMNS[flag]), *rows])
         return tuple(text.getvalue().splitlines())
     if isinstance(table, str | os.PathLike):
-        table = text_of(table).splitlines()
+        return tuple(read_lines(table))
     return tuple(line for line in table if line.strip())
-
-
-def text_of(path: str | os.PathLike) -> str:
-    """Returns the text of a file in UTF-8."""
-    try:
-        return pathlib.Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{os.fspath(path)} must be a CSV file in UTF-8. {error}") from error
 
 
 def normal_path(path: str) -> str:
     """Returns a path as it is compared: with slashes, without "./", in composed form."""
     return composed(posixpath.normpath(path.replace(os.sep, "/")))
+
+
+def path_forms(text: str) -> list[str]:
+    """Returns what a path in a list or table may stand for; the first that exists is meant.
+
+    That is the text itself, the text without the spaces around it, and with slashes in place of
+    the backslashes that Windows writes. Each is there once.
+    """
+    stripped = text.strip()
+    return [*dict.fromkeys((text, stripped, stripped.replace("\\", "/")))]
+
+
+def find_name(text: str, names: Container[str]) -> str | None:
+    """Returns the name that a path in a list or table stands for; None if there is none.
+
+    Args:
+        text: The path; see `path_forms`.
+        names: The names, as `normal_path` has them.
+    """
+    forms = map(normal_path, path_forms(text))
+    return next((form for form in forms if form in names), None)
 
 
 def check_output(output: str | os.PathLike | None, data: object) -> None:

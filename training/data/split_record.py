@@ -10,13 +10,17 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from keras_vit.checkpoints.formats import load_arrays
+from keras_vit.images.transcoding import with_pixels
 from keras_vit.utils.files import SPLIT, atomic_write
 from keras_vit.utils.safe_text import for_line
+
+if TYPE_CHECKING:
+    from .examples import Examples
 
 Result = TypeVar("Result")
 
@@ -25,6 +29,7 @@ _FILES_AT_ONCE = 256
 UNKNOWN = 0  # The fingerprint of an image that was not read.
 NEW = "new"
 PARTS = ("train", "validation", "calibration", "test")
+_OF_PIXELS = "_pixels"  # Behind a part, in the names of the file's arrays.
 
 
 def usable_cores() -> int:
@@ -48,23 +53,69 @@ def fingerprint(encoded: bytes) -> int:
     return int.from_bytes(hashlib.sha256(encoded).digest()[:8], "little") or 1
 
 
+def pixel_fingerprint(pixels: np.ndarray) -> int:
+    """Returns a 64-bit number for upright pixels, uint8 `(H, W, 3)`.
+
+    It is `UNKNOWN` for an image of one color: a file of 16 bits whose values are small is black.
+    """
+    if (pixels == pixels[0, 0]).all():
+        return UNKNOWN
+    digest = hashlib.sha256(repr(pixels.shape).encode())
+    digest.update(pixels.tobytes())
+    return int.from_bytes(digest.digest()[:8], "little") or 1
+
+
+def encoded_pixel_fingerprint(encoded: bytes) -> int:
+    """Returns the `pixel_fingerprint` of an encoded image; `UNKNOWN` if it cannot be decoded."""
+    try:
+        return with_pixels(encoded, pixel_fingerprint)
+    except ValueError:
+        return UNKNOWN
+
+
 def file_fingerprints(paths: Sequence[str]) -> np.ndarray:
     """Returns the `fingerprint` of the content of each file, uint64 `(N,)`.
 
     The number of a file that cannot be read is `UNKNOWN`.
     """
+    # They mostly wait for the disk.
+    return _of_files(paths, fingerprint, 4 * usable_cores())
 
+
+def file_pixel_fingerprints(paths: Sequence[str]) -> np.ndarray:
+    """Returns the `pixel_fingerprint` of each file, uint64 `(N,)`.
+
+    Every file is decoded in its whole size, on all cores: files that were saved again without
+    loss, or without their metadata, have the same number. It is `UNKNOWN` where a file cannot be
+    read, and for an image of one color.
+    """
+    return _of_files(paths, encoded_pixel_fingerprint, usable_cores())
+
+
+def _of_files(paths, number_of, threads):
     def read(path):
         try:
-            return fingerprint(pathlib.Path(path).read_bytes())
+            return number_of(pathlib.Path(path).read_bytes())
         except OSError:
             return UNKNOWN
 
-    with ThreadPool(4 * usable_cores()) as pool:  # They mostly wait for the disk.
+    with ThreadPool(threads) as pool:
         return np.array(pool.map(read, paths, _FILES_AT_ONCE), "uint64")
 
 
-def read_fingerprints(splits: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
+class Contents(NamedTuple):
+    """The content of N images.
+
+    Args:
+        fingerprints: Of their bytes, uint64 `(N,)`.
+        pixels: Of their pixels, uint64 `(N,)`; None if a record has none.
+    """
+
+    fingerprints: np.ndarray
+    pixels: np.ndarray | None = None
+
+
+def read_fingerprints(splits: Mapping[str, Examples]) -> dict[str, np.ndarray | None]:
     """Returns the fingerprints of the images of each part, uint64 `(N,)`; None if not known.
 
     All images are read, so a run calls this once.
@@ -75,6 +126,11 @@ def read_fingerprints(splits: Mapping[str, Any]) -> dict[str, np.ndarray | None]
     return {name: examples.fingerprints() for name, examples in splits.items()}
 
 
+def read_pixel_fingerprints(splits: Mapping[str, Examples]) -> dict[str, np.ndarray | None]:
+    """As `read_fingerprints`, of the pixels: all images are decoded."""
+    return {name: examples.pixel_fingerprints() for name, examples in splits.items()}
+
+
 @dataclasses.dataclass(frozen=True)
 class SplitRecord:
     """Which images a run trained on, chose its best weights by, and held out.
@@ -82,27 +138,35 @@ class SplitRecord:
     Args:
         parts: The fingerprints of the images of each of `PARTS`, uint64, in ascending order, each
             once. A part that is not given is empty.
+        pixels: The fingerprints of their pixels likewise; None in a record of an older version,
+            which knows images by their bytes alone.
     """
 
     parts: dict[str, np.ndarray]
+    pixels: dict[str, np.ndarray] | None = None
 
     def __post_init__(self):
-        parts = {name: self.parts.get(name, np.array([], "uint64")) for name in PARTS}
-        object.__setattr__(self, "parts", parts)
+        empty = np.array([], "uint64")
+        object.__setattr__(self, "parts", {name: self.parts.get(name, empty) for name in PARTS})
+        if self.pixels is not None:
+            pixels = {name: self.pixels.get(name, empty) for name in PARTS}
+            object.__setattr__(self, "pixels", pixels)
 
     @classmethod
-    def of(cls, fingerprints: Mapping[str, np.ndarray | None]) -> SplitRecord | None:
+    def of(
+        cls,
+        fingerprints: Mapping[str, np.ndarray | None],
+        pixels: Mapping[str, np.ndarray | None] | None = None,
+    ) -> SplitRecord | None:
         """Returns the record of a run's images; None where their content is not known.
 
         Args:
             fingerprints: The result of `read_fingerprints`.
+            pixels: The result of `read_pixel_fingerprints`.
         """
-        parts = {
-            name: np.setdiff1d(numbers, [UNKNOWN]).astype("uint64")
-            for name, numbers in fingerprints.items()
-            if numbers is not None
-        }
-        return cls(parts) if any(map(len, parts.values())) else None
+        parts = _without_unknown(fingerprints)
+        of_pixels = None if pixels is None else _without_unknown(pixels)
+        return cls(parts, of_pixels) if any(map(len, parts.values())) else None
 
     @classmethod
     def read(cls, folder: str | os.PathLike | None) -> SplitRecord | None:
@@ -119,14 +183,33 @@ class SplitRecord:
         arrays = load_arrays(path)
         if any(part not in arrays or arrays[part].dtype != np.uint64 for part in PARTS):
             raise ValueError(f"{path} must have 64-bit numbers of {', '.join(PARTS)}.")
-        return cls(arrays)
+        pixels = {part: arrays[name] for part in PARTS if (name := part + _OF_PIXELS) in arrays}
+        return cls(arrays, pixels or None)
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes the record to a classifier's folder, 8 bytes for each image."""
+        """Writes the record to a classifier's folder, 16 bytes for each image."""
+        pixels = {part + _OF_PIXELS: numbers for part, numbers in (self.pixels or {}).items()}
         with atomic_write(folder / SPLIT) as partial:
-            np.savez(partial, **self.parts)  # type: ignore[arg-type]
+            np.savez(partial, **self.parts, **pixels)  # type: ignore[arg-type]
 
-    def differences(self, splits: Mapping[str, Any]) -> list[str]:
+    def contents_of(self, examples: Examples) -> Contents | None:
+        """Returns the content of images as the record knows it; None if it is not known.
+
+        Images whose bytes the record has are not decoded: the number of their pixels is `UNKNOWN`.
+
+        Args:
+            examples: The images, `Examples`.
+        """
+        numbers = examples.fingerprints()
+        if numbers is None or self.pixels is None:
+            return None if numbers is None else Contents(numbers)
+        pixels = np.full(len(numbers), UNKNOWN, "uint64")
+        others = np.flatnonzero(self.part_of(numbers) == NEW)
+        if len(others):
+            pixels[others] = examples.take(others).pixel_fingerprints()
+        return Contents(numbers, pixels)
+
+    def differences(self, splits: Mapping[str, Examples]) -> list[str]:
         """Returns how the content of present images differs from the recorded one, a line each.
 
         Args:
@@ -148,26 +231,43 @@ class SplitRecord:
                 lines.append(f"{len(names)} {how} ({'; '.join(map(for_line, names[:3]))})")
         return [*lines, f"{len(gone)} gone"] if len(gone) else lines
 
-    def has(self, part: str, fingerprints: np.ndarray) -> np.ndarray:
-        """Returns whether each image was in a part of the run, bool `(N,)`."""
-        return np.isin(fingerprints, self.parts[part])
+    def has(
+        self, part: str, fingerprints: np.ndarray, pixels: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Returns whether each image was in a part of the run, bool `(N,)`; see `Contents`."""
+        inside = np.isin(fingerprints, self.parts[part])
+        if pixels is None or self.pixels is None:
+            return inside
+        return inside | np.isin(pixels, self.pixels[part])
 
-    def has_seen(self, fingerprints: np.ndarray) -> np.ndarray:
+    def has_seen(self, fingerprints: np.ndarray, pixels: np.ndarray | None = None) -> np.ndarray:
         """Returns whether the run trained on each image, or chose by it, bool `(N,)`."""
-        return self.has("train", fingerprints) | self.has("validation", fingerprints)
+        chosen = self.has("validation", fingerprints, pixels)
+        return self.has("train", fingerprints, pixels) | chosen
 
-    def part_of(self, fingerprints: np.ndarray) -> np.ndarray:
+    def part_of(self, fingerprints: np.ndarray, pixels: np.ndarray | None = None) -> np.ndarray:
         """Returns the part of each image, text `(N,)`: one of `PARTS`, or `NEW`.
 
         An image whose copies were in several parts is in the last of them.
         """
         parts = np.full(len(fingerprints), NEW, object)
         for part in PARTS:
-            parts[self.has(part, fingerprints)] = part
+            parts[self.has(part, fingerprints, pixels)] = part
         return parts
 
 
-def notes_of_seen(splits: Mapping[str, Any], record: SplitRecord | None, where: str) -> list[str]:
+def _without_unknown(fingerprints):
+    """The known fingerprints of each part, in ascending order, each once."""
+    return {
+        name: np.setdiff1d(numbers, [UNKNOWN]).astype("uint64")
+        for name, numbers in fingerprints.items()
+        if numbers is not None
+    }
+
+
+def notes_of_seen(
+    splits: Mapping[str, Examples], record: SplitRecord | None, where: str
+) -> list[str]:
     """Returns a line for each held-out part with images that a run trained on, or chose by.
 
     Args:
@@ -179,10 +279,10 @@ def notes_of_seen(splits: Mapping[str, Any], record: SplitRecord | None, where: 
     if record is None:
         return notes
     for part in ("calibration", "test"):
-        numbers = splits[part].fingerprints() if part in splits else None
-        if numbers is not None and (seen := int(record.has_seen(numbers).sum())):
+        contents = record.contents_of(splits[part]) if part in splits else None
+        if contents is not None and (seen := int(record.has_seen(*contents).sum())):
             notes.append(
-                f"{seen} of the {len(numbers)} {part} images were trained on, or chosen by, "
+                f"{seen} of the {len(splits[part])} {part} images were trained on, or chosen by, "
                 f"{where}: new images may have a lower accuracy"
             )
     return notes

@@ -19,10 +19,11 @@ from typing import NamedTuple
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR, composed
 from keras_vit.images.listing import has_image_suffix
 from keras_vit.utils.json_files import parse_json
+from keras_vit.utils.text_files import read_text
 
 from .examples import first_names, sorted_classes
 from .parts import SPLITS, shared_parts, words_for_parts
-from .spec import DataSpec, normal_path, text_of
+from .spec import DataSpec, normal_path, path_forms
 from .split_record import PARTS
 from .things import InFirst
 
@@ -159,7 +160,9 @@ def _rows(lines, delimiter, title, number):
     rows: list[list[str]] = []
     try:
         for line in lines:  # One by one: a mark without another would swallow the lines below.
-            (cells,) = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
+            # A space before a quotation mark is no part of the cell; elsewhere it may be.
+            skips, form = '"' in line, {"delimiter": delimiter, "strict": True}
+            (cells,) = csv.reader([line], skipinitialspace=skips, **form)
             if any(cells):
                 rows.append(cells)
     except csv.Error as error:
@@ -188,7 +191,7 @@ def read_label_table(path: pathlib.Path) -> LabelTable:
             f"Data in a file must be a table ({', '.join(TABLE_SUFFIXES)}), and an archive be "
             f"unpacked. Received: {path}"
         )
-    text = text_of(path)
+    text = read_text(path)
     if suffix != ".jsonl":
         return csv_table(text, str(path))
     lines = enumerate(text.split("\n"), 1)
@@ -232,24 +235,23 @@ def listed_files(
     class_names = sorted_classes(all_names(labels))
     words = [str(row.get(columns.split, "")).strip().lower() for row in table.rows]
     reading.notes += shared_parts(words)
-    excluded = {*map(normal_path, spec.exclude)}
+    excluded = {normal_path(form) for line in spec.exclude for form in path_forms(line)}
     images_in = functools.cache(_images_by_name)
     files: dict[str, LabelledFile] = {}
     rows = zip(table.rows, labels, words, strict=True)
     for number, (row, label, word) in enumerate(rows, table.first_row):
-        path, part = str(row[columns.path]).strip(), SPLITS.get(word)
-        texts = [path, *all_names([label])]
+        paths, part = path_forms(str(row[columns.path])), SPLITS.get(word)
+        texts = [paths[-1], *all_names([label])]
         if any(len(text.splitlines()) != 1 for text in texts) or (columns.split and part is None):
             raise ValueError(
                 f"Each row of {title} must have a path, a label (--task multilabel allows none), "
                 f"and a split ({', '.join(PARTS)}) if there are any, each in one line. Received in "
                 f"row {number}: {dict(row)}"
             )
-        if "\\" in path and not os.path.isfile(root / path):
-            path = path.replace("\\", "/")  # As Windows writes it.
-        image = str(root / path)
-        if excluded.isdisjoint((normal_path(path), normal_path(image))):  # Else it may be gone.
-            image = _existing(image, images_in, f"{title}, row {number}")
+        images = [str(root / path) for path in paths]
+        image, forms = images[-1], map(normal_path, (*paths, *images))
+        if not excluded or excluded.isdisjoint(forms):  # Else it may be gone.
+            image = _existing(images, images_in, f"{title}, row {number}")
         if image in files:
             raise ValueError(
                 f"{title} must list each file once, all its labels in a list or with "
@@ -260,6 +262,26 @@ def listed_files(
         if spec.group_by in row:
             reading.group_texts[image] = str(row[spec.group_by]).strip()
     return list(files.values()), class_names
+
+
+def check_listed_once(files: Iterable[LabelledFile], title: str) -> None:
+    """Raises ValueError if a table lists a file twice, by whatever paths and links.
+
+    Args:
+        files: The files of the table.
+        title: Name of the table, for the error.
+    """
+    real_folder = functools.cache(os.path.realpath)
+    listed: dict[str, str] = {}
+    for file in files:
+        real = os.path.join(real_folder(os.path.dirname(file.path)), os.path.basename(file.path))
+        real = os.path.realpath(real) if os.path.islink(real) else real
+        if real in listed:
+            raise ValueError(
+                f"{title} must list each file once, by one path. Received: {listed[real]} and "
+                f"{file.path}, which are one file"
+            )
+        listed[real] = file.path
 
 
 class Columns(NamedTuple):
@@ -292,6 +314,12 @@ def _columns_of(columns, rows, title, reading):
     if split is None and not spec.split:
         _check_no_parts(rows, others, title)
     classes = label_columns or others
+    if label is None and len(others) == 1 and not label_columns and spec.task != MULTILABEL:
+        raise ValueError(
+            f"{title} must have a column label, or columns of 0 and 1 for several classes: "
+            f"--label-column {others[0]} (label_column=) reads the values of the only other column "
+            f"as labels. Received: {columns}"
+        )
     if path is None or not (label or classes) or not rows:
         raise ValueError(
             f"{title} must have the columns path,label or path and a column of 0 and 1 for each "
@@ -418,10 +446,11 @@ def all_names(labels: Iterable[str | tuple[str, ...]]) -> list[str]:
     return [name for names in labels for name in ((names,) if isinstance(names, str) else names)]
 
 
-def _existing(image, images_in, row_title):
-    """The file of a path, which may be in another case or without the suffix."""
-    if os.path.isfile(image):
-        return image
+def _existing(images, images_in, row_title):
+    """The first path of a file; the last may be in another case or without the suffix."""
+    for image in images:
+        if os.path.isfile(image):
+            return image
     folder, name = os.path.split(image)
     files = images_in(folder)[composed(name).lower()]
     if len(files) > 1:

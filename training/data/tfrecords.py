@@ -125,6 +125,9 @@ class RecordExamples(KeyedExamples):
     def fingerprints(self) -> None:
         return None  # All bytes of the files would have to be read.
 
+    def pixel_fingerprints(self) -> None:
+        return None
+
     def read(self, handle: Handle) -> tuple[tf.Tensor, tf.Tensor]:
         record, label = handle
         return self._records.image(record), label

@@ -106,13 +106,19 @@ def choose_images(
             split = next((part for part in (first, "test") if part in source.splits), "train")
         images = _drawn_again(classifier, source, split, run_spec is not None, recipe.simple)
 
-    remarks = []
+    counted, *others = images.lines
     if spec.exclude:
-        remarks.append(f"split   the {len(spec.exclude)} images that the run excluded are left out")
+        counted += f"; the {len(spec.exclude)} that the run excluded are left out"
     if spec.labels:
         whose = "--labels" if given.labels else "the run's table"
-        remarks.append(f"labels  {len(spec.labels) - 1} images have the label in {whose}")
-    return dataclasses.replace(images, lines=(*images.lines, *remarks), record=record)
+        counted += f"; {len(spec.labels) - 1} have the label in {whose}"
+    is_namesake = run_spec is None and recipe.data_name == given.name
+    if is_namesake and any(recipe.data.get(name) for name in ("exclude", "labels", "group_by")):
+        others.append(
+            f"data    the run's {given.name} was another folder: its exclusions, labels and groups "
+            "are not taken over"
+        )
+    return dataclasses.replace(images, lines=(counted, *others), record=record)
 
 
 def _spec(classifier, given, run_spec, class_names):
@@ -127,6 +133,7 @@ def _spec(classifier, given, run_spec, class_names):
         data=given.data,
         data_dir=given.data_dir,
         strict=given.strict,
+        follow_symlinks=given.follow_symlinks,
         test=True,
         task=classifier.task,
         **{name: getattr(given, name) or getattr(spec, name) for name in OF_THE_RUN},
@@ -173,10 +180,10 @@ def _by_record(source, record, split, simple):
     part_of_data = wanted if wanted in source.splits else "train"
     _check_split(part_of_data, source.splits)
     pool = source.splits[part_of_data]
-    numbers = pool.fingerprints()
-    if numbers is None:
+    contents = record.contents_of(pool)
+    if contents is None:
         return None
-    part_of, is_seen = record.part_of(numbers), record.has_seen(numbers)
+    part_of, is_seen = record.part_of(*contents), record.has_seen(*contents)
     places = {part: np.flatnonzero(part_of == part) for part in (*PARTS, NEW)}
     if source.groups is not None:
         is_known = _in_trained_groups(source, record, pool)[places[NEW]]
@@ -191,6 +198,9 @@ def _by_record(source, record, split, simple):
     counts = {part: len(of_part) for part, of_part in places.items() if len(of_part)}
     rest = (*_other_parts(source, part_of_data), *_notes(source))
     evaluated = next((part for part in (wanted, NEW) if part in counts), None)
+    by_bytes = ""
+    if NEW in counts and record.pixels is None:
+        by_bytes = "; known by their bytes, so that a photo that was saved again counts as new"
     if evaluated is None:
         line = f"split   none of the {len(pool)} images is new or was held out: {_texts(counts)}"
         return EvaluatedImages(source, pool, (line, *rest), seen=is_seen)
@@ -200,7 +210,7 @@ def _by_record(source, record, split, simple):
         new = pool.take(places[NEW])
     if counts:
         line += f"; left out: {_texts(counts)}"
-    lines, seen = [line], is_seen[places[evaluated]]
+    lines, seen = [line + by_bytes], is_seen[places[evaluated]]
     if evaluated in _HELD_OUT and seen.any():
         lines.append(
             f"split   {seen.sum()} of the images that the run held out have a copy that it trained "
@@ -243,9 +253,9 @@ def _in_trained_groups(source, record, pool):
     """Whether each image has one of its group that the run trained on or chose by."""
     trained = [np.array([], "int64")]
     for examples in source.splits.values():
-        numbers = examples.fingerprints()
-        if numbers is not None:
-            is_used = record.has_seen(numbers)
+        contents = record.contents_of(examples)
+        if contents is not None:
+            is_used = record.has_seen(*contents)
             trained.append(groups_of(examples, source.groups)[is_used])
     return np.isin(groups_of(pool, source.groups), np.concatenate(trained))
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 # Regularisations to choose from, in units of the mean eigenvalue.
 L2_SHARES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-_CHUNK = 4096  # Rows in float64 at a time: no second copy of all features.
+_CHUNK = 1024  # Rows in float64 at a time: no second copy of all features.
 _CHOOSING = 4096  # Rows, or a group more, whose left-out errors choose the regularisation.
 
 
@@ -74,21 +74,24 @@ class Decomposition:
         """
         values = np.asarray(targets, "float64")
         mean, choices = values.mean(axis=0), [float(value) for value in np.atleast_1d(l2)]
-        centred, products = values - mean, np.zeros((len(self._mean), values.shape[1]))
+        products = np.zeros((len(self._mean), values.shape[1]))
         for chunk, features in self._centred(np.arange(len(values))):
-            products += features.T @ centred[chunk]
+            products += features.T @ (values[chunk] - mean)
         moments, places = self._axes.T @ products, _places_of_groups(groups, len(values))
         chosen = choices[0]
         if len(choices) > 1:
             errors = np.zeros(len(choices))
             for place, rotated, together in self._parts(_some_places(places)):
                 for number, choice in enumerate(choices):
-                    left_out = self._left_out(centred[place], moments, rotated, choice, together)
+                    targets_of_place = values[place] - mean
+                    left_out = self._left_out(targets_of_place, moments, rotated, choice, together)
                     errors[number] += np.square(left_out).sum()
             chosen = choices[int(errors.argmin())]
         residuals = np.empty(values.shape)
         for place, rotated, together in self._parts(places):
-            residuals[place] = self._left_out(centred[place], moments, rotated, chosen, together)
+            residuals[place] = self._left_out(
+                values[place] - mean, moments, rotated, chosen, together
+            )
         weights = self._axes @ (moments / (self._eigenvalues + chosen)[:, np.newaxis])
         return Ridge(weights, mean - self._mean @ weights, chosen, residuals, values - residuals)
 
@@ -153,7 +156,9 @@ class Ridge:
 def one_hot(labels: npt.ArrayLike, classes: int | None = None) -> np.ndarray:
     """Returns class numbers `(N,)` as float64 `(N, K)`, 1 for the class and 0 elsewhere."""
     numbers = np.asarray(labels)
-    return np.eye(int(numbers.max()) + 1 if classes is None else classes)[numbers]
+    rows = np.zeros((len(numbers), int(numbers.max()) + 1 if classes is None else classes))
+    rows[np.arange(len(numbers)), numbers] = 1
+    return rows
 
 
 def _places_of_groups(groups, rows):

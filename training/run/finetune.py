@@ -397,8 +397,10 @@ def _shown_before(job, plan):
     seen = []
     if source.things is not None:
         seen.append(shown_in_training(source.splits, source.things, "test"))
-    if numbers is not None:
-        seen += [record.has_seen(numbers) for record in (run, start) if record is not None]
+    if numbers is not None and run is not None:
+        seen.append(run.has_seen(numbers))
+    if numbers is not None and start is not None:
+        seen.append(start.has_seen(*start.contents_of(source.splits["test"])))
     has_start = getattr(plan.settings, "weights", None) is not None
     is_known = bool(seen) and (start is not None or not has_start)
     return (np.any(seen, axis=0) if seen else None), is_known

@@ -19,10 +19,12 @@ from filelock import FileLock, Timeout
 
 from keras_vit.checkpoints.formats import load_arrays
 from keras_vit.description.recipe import Recipe
+from keras_vit.description.without_paths import command_hash
 from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import (
     MODEL,
+    RECIPE,
     STATES,
     UNFINISHED,
     atomic_write,
@@ -61,6 +63,28 @@ def unfinished_recipe(output: str | os.PathLike) -> Recipe:
 def partial_of(output: pathlib.Path) -> pathlib.Path:
     """Returns the folder of the unfinished run of an output."""
     return output.with_name(output.name + PARTIAL)
+
+
+def is_finished(output: str | os.PathLike, command: str, job: str, *, resume: bool = False) -> bool:
+    """Returns whether a command has been run to its end: its output is a finished folder.
+
+    Whoever starts a command again until it succeeds may be killed between the two.
+
+    Args:
+        output: The folder of the run.
+        command: The command as it was typed, here and now.
+        job: The name of the job.
+        resume: Whether it goes on with whatever run of this job the output has.
+    """
+    folder = output_place(output)
+    if (partial_of(folder) / UNFINISHED).is_file() or not (folder / MODEL).is_file():
+        return False
+    try:
+        recipe = Recipe.from_json(read_json(folder / RECIPE))
+    except (OSError, ValueError):
+        return False
+    is_same = recipe.hashes.get("command") == command_hash(command)
+    return recipe.job == job and (is_same or resume)
 
 
 def clear_finished(output: pathlib.Path) -> None:

@@ -37,6 +37,7 @@ SHARE_OF_LOGITS = 0.3
 MAX_IMAGES = 16_384  # Whose features the probe is solved from,
 MAX_SIZED = 300  # and by which an image size is chosen.
 MAX_TARGETS = 50_000_000  # Images of the probe times the number of classes: 0.4 GB.
+_CHUNK = 2**20  # Scores, images times classes, whose losses are computed at once.
 
 
 class SimpleReference(Stage):
@@ -109,7 +110,11 @@ def start_head(
         The fact for the plan, with the reason as its origin.
     """
     head = "zeros" if plan.head == "new" else "the rows of the weights"
-    most = min(MAX_IMAGES, max(MAX_TARGETS // len(plan.source.class_names), 2))
+    classes, count = len(plan.source.class_names), len(plan.source.splits["train"])
+    most = min(MAX_IMAGES, max(MAX_TARGETS // classes, 2))
+    if most < min(2 * classes, count):
+        of = f"at most {math.isqrt(MAX_TARGETS // 2):,} classes or {most:,} images of {classes:,}"
+        return Fact(head, f"a linear probe is solved for {of}")
     examples, groups = _some_images(plan, most)
     if not groups.any():
         return Fact(head, "one group of images, which cannot be left out")
@@ -199,16 +204,33 @@ def fit_logits(
     are all right would want an endless a.
     """
     count, classes = targets.shape
-    targets = (count * targets + (0.5 if several else 1 / classes)) / (count + 1)
+    more = 0.5 if several else 1 / classes  # The image more.
+    rows = max(1, _CHUNK // classes)
+    chunks = [slice(start, start + rows) for start in range(0, count, rows)]
 
-    def losses(values):
-        logits = np.exp(values[0]) * scores
+    def of_chunk(values, chunk):
+        """The losses of some images, and the sums of their derivatives by log a and b."""
+        scaled = np.exp(values[0]) * scores[chunk].astype("float64")
+        wanted = (count * targets[chunk] + more) / (count + 1)
         if several:
-            logits = logits + values[1]
-            return np.sum(np.logaddexp(0, logits) - targets * logits, axis=1)
-        return scipy.special.logsumexp(logits, axis=1) - (targets * logits).sum(axis=1)
+            logits = scaled + values[1]
+            losses = (np.logaddexp(0, logits) - wanted * logits).sum(axis=1)
+            errors = scipy.special.expit(logits) - wanted
+        else:
+            totals = scipy.special.logsumexp(scaled, axis=1, keepdims=True)
+            losses = totals[:, 0] - (wanted * scaled).sum(axis=1)
+            errors = np.exp(scaled - totals) - wanted
+        return losses, np.array([(errors * scaled).sum(), errors.sum()])
 
-    start = [0.0, 0.0] if several else [0.0]
-    best = scipy.optimize.minimize(lambda values: losses(values).mean(), start)
+    def mean_loss(values):
+        loss, derivatives = 0.0, np.zeros(2)
+        for chunk in chunks:
+            of_images, of_values = of_chunk(values, chunk)
+            loss, derivatives = loss + of_images.sum(), derivatives + of_values
+        return loss / count, derivatives[: len(values)] / count
+
+    start = np.zeros(2 if several else 1)
+    best = scipy.optimize.minimize(mean_loss, start, jac=True)
     log_scale, *shift = best.x.tolist()
-    return losses(best.x), float(np.exp(log_scale)), shift[0] if shift else 0.0
+    losses = np.concatenate([of_chunk(best.x, chunk)[0] for chunk in chunks])
+    return losses, float(np.exp(log_scale)), shift[0] if shift else 0.0

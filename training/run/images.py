@@ -146,7 +146,8 @@ def open_images(
         )
     notes: tuple[str, ...] = ()
     if isinstance(settings, FineTuning):
-        source = extend(source, weights, settings, share, download=download)
+        links = {"follow_symlinks": data.follow_symlinks}
+        source = extend(source, weights, settings, share, download=download, **links)
         seen = SplitRecord.read(weights.folder)
         notes = tuple(notes_of_seen(source.splits, seen, "in the run of the weights"))
     if settings.class_weights is not None:
@@ -168,6 +169,7 @@ def extend(
     validation: Callable[[int], float],
     *,
     download: bool = True,
+    follow_symlinks: bool = False,
 ) -> Source:
     """Returns a source with all classes of the weights first, and the replayed images.
 
@@ -181,6 +183,7 @@ def extend(
         settings: The settings.
         validation: See `open_source`.
         download: Whether missing data are downloaded.
+        follow_symlinks: Whether replayed images are read through links out of their folder.
 
     Raises:
         ValueError: If the weights do not name their classes, or the replayed images have another
@@ -198,7 +201,7 @@ def extend(
     extended = source.with_classes(tuple(names))
     if settings.replay is None:
         return extended
-    given = DataSpec(settings.replay)
+    given = DataSpec(settings.replay, follow_symlinks=follow_symlinks)
     spec = spec_of_run(Recipe.from_json(weights.recipe), given) or given
     record = SplitRecord.read(weights.folder)
     replayed = record and by_record(spec, record, validation, download=download)
@@ -235,10 +238,10 @@ def by_record(
     source = open_source(spec, recorded=True, **how)
     part_of, train = {}, source.splits.get("train")
     for split, examples in source.splits.items():
-        numbers = examples.fingerprints()
-        if numbers is None:
+        contents = record.contents_of(examples)
+        if contents is None:
             return None
-        part_of[split] = record.part_of(numbers)
+        part_of[split] = record.part_of(*contents)
     if train is None or all((parts == NEW).all() for parts in part_of.values()):
         return None
 

@@ -14,14 +14,18 @@ import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.description.recipe import Fact, Recipe
-from keras_vit.description.without_paths import without_paths
+from keras_vit.description.without_paths import command_hash, without_paths
 from keras_vit.images.decoding import reading_error
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
 from keras_vit.training.data.image_files import FileExamples, undecodable
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, check_output, data_spec
-from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
+from keras_vit.training.data.split_record import (
+    SplitRecord,
+    read_fingerprints,
+    read_pixel_fingerprints,
+)
 from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.data.things import InFirst
 from keras_vit.training.evaluation.predictions import weights_hash
@@ -29,7 +33,7 @@ from keras_vit.training.evaluation.references import larger_size
 from keras_vit.training.evaluation.results import pretraining_fields
 from keras_vit.training.settings import MaskedPatches, RunOptions, Settings
 from keras_vit.utils.fields import flag_of
-from keras_vit.utils.files import RECIPE, atomic_write
+from keras_vit.utils.files import RECIPE, SPLIT, atomic_write
 
 from .card import describe_plan, write_run_page
 from .decision import Answering, Thresholds
@@ -157,6 +161,8 @@ class Job:
         self.numbers = image_numbers(source, self.fingerprints)
         digest = hashlib.sha256(repr(source.class_names).encode() + self.numbers.tobytes())
         hashes = {"images": digest.hexdigest(), "weights": weights_hash(model)}
+        command = self.begun.hashes.get("command") or command_hash(self.options.command)
+        hashes["command"] = command
         self.recipe = dataclasses.replace(self.recipe, hashes=hashes)
         if not self.folder.resume:
             return
@@ -204,10 +210,13 @@ class Job:
             np.save(path, self.numbers)
         if self.folder.resume:
             self.folder.write_recipe(self.recipe)
-        record = SplitRecord.of(self.fingerprints)
         # Images that a run goes on without stay in the record: it has seen them.
-        if record is not None and "excluded" not in self.recipe.facts:
-            record.write(self.folder.path)
+        is_recorded = (self.folder.path / SPLIT).is_file() or "excluded" in self.recipe.facts
+        if not is_recorded:
+            pixels = read_pixel_fingerprints(plan.source.splits)
+            record = SplitRecord.of(self.fingerprints, pixels)
+            if record is not None:
+                record.write(self.folder.path)
         if not self.folder.resume and plan.has_classes:
             write_run_page(self.folder, plan, self.data, self.recipe)
 

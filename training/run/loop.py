@@ -210,10 +210,10 @@ def train(
     """Trains to the last step, then gives the trainer's model its best weights.
 
     The best weights have the lowest loss on the validation images, among those whose score is not
-    clearly lower, by two standard errors: of a few images the highest score is chance. Without
-    validation images these are the last weights. A trainer that keeps averages validates both
-    weights and averages, and the averages are the ones kept. With
-    `patience` a run ends early, after so many validations in a row without an improvement.
+    clearly below the highest seen, by two standard errors: of a few images the highest score is
+    chance. Without validation images these are the last weights. A trainer that keeps averages
+    validates both weights and averages, and the averages are the ones kept. With `patience` a run
+    ends early, after so many validations in a row that did not become the best.
 
     Args:
         trainer: A compiled trainer, at `start_step`.
@@ -288,6 +288,8 @@ def take_best(trainer: Trainer, run: RunFolder, settings: Settings) -> None:
 class _StepCallback(keras.callbacks.Callback):
     """Logs, validates, saves and stops, after each execution of one or more steps."""
 
+    highest = -math.inf  # The highest validation score so far, as the history has it.
+
     def __init__(self, run, settings, start_step, validate, history, bar, received, task):
         super().__init__()
         self.run = run
@@ -304,6 +306,9 @@ class _StepCallback(keras.callbacks.Callback):
         self.stopped_at: int | None = None
         self.metric, self.score = METRICS[task], SCORES[task]
         self.columns = history_columns(task)
+        column = f"{'averaged' if settings.averaging else 'validation'}_{self.score}"
+        scores = [float(row[column]) for row in history if row[column]]
+        self.highest = max(scores, default=-math.inf)
         self.is_written = False  # The history on disk is this run's.
         self.validation = "-"
         self.validated = start_step  # The step of the last row that was added after a validation.
@@ -432,13 +437,13 @@ class _StepCallback(keras.callbacks.Callback):
             return {"validation_loss": math.nan}  # Training stops at the next step.
 
     def _save_if_best(self, report):
-        best, count = self.run.best_score(), report.count
-        if best is not None:
-            # Two standard errors, with two images more, of which one is right: few may all be.
-            share = (best[1] * count + 1) / (count + 2)
-            noise = 2 * math.sqrt(share * (1 - share) / count)
-            gain = report.score - best[1]
-        if best is None or gain > noise or (gain >= -noise and report.loss < best[2]):
+        """Saves the weights with the lowest loss among the scores that may be the highest."""
+        # A resumed run reads the highest score in the history, where it has six digits.
+        self.highest = max(self.highest, float(_number(report.score)))
+        lowest = self.highest - 2 * _standard_error(self.highest, report.count)
+        best = self.run.best_score()
+        is_best = best is None or best[1] < lowest or report.loss < best[2]
+        if report.score >= lowest and is_best:
             self.run.save_best(self.model.model, self.step, report.score, report.loss)
         self.validation = f"{report.score:.4f}"
 
@@ -492,6 +497,12 @@ def read_history(path: pathlib.Path, last_step: float = math.inf) -> list[dict[s
             break
         rows.append(row)
     return rows
+
+
+def _standard_error(score, count):
+    """The standard error of a share, with two images more, one of them right: few may all be."""
+    share = (score * count + 1) / (count + 2)
+    return math.sqrt(share * (1 - share) / count)
 
 
 def _number(value):

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,18 +16,21 @@ from keras_vit.description.recipe import Recipe
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.measures import accuracy_text
+from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
 from keras_vit.training.settings import FineTuning, RunOptions
+from keras_vit.training.trainer.trainer import NonFiniteError
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.report import markdown_table
 
 from .finetune import finetune
-from .folder import clear_finished, unfinished_recipe
+from .folder import clear_finished, partial_of, unfinished_recipe
 from .job import Job
 from .loop import read_history
 
 SWEEP = "sweep.json"  # Settings and data of the runs, in the output's folder.
+DIVERGED = "diverged.txt"  # Why a learning rate diverged, in place of its run.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +39,8 @@ class SweepResult:
 
     Args:
         learning_rate: The best learning rate.
-        development: Accuracy on the development split by learning rate; empty for a single
-            rate, which needs no choice.
+        development: Accuracy on the development split by learning rate, None of a rate that
+            diverged; empty for a single rate, which needs no choice.
         test: Accuracy on the test images by seed.
         folder: The folder of all runs.
         metric: Name in result files of what is called accuracy here: "top_1", or "mAP" of
@@ -45,7 +49,7 @@ class SweepResult:
     """
 
     learning_rate: float
-    development: dict[float, float]
+    development: dict[float, float | None]
     test: dict[int, float]
     folder: pathlib.Path
     metric: str
@@ -67,7 +71,7 @@ class SweepResult:
         rows = [("run", metric)]
         for rate, value in self.development.items():
             best = " (best)" if rate == self.learning_rate else ""
-            text = self._score_text(value, development)
+            text = "diverged" if value is None else self._score_text(value, development)
             rows.append((f"{rate:g}{best}, on the development split", text))
         for seed, value in self.test.items():
             name = f"seed {seed}, {self.learning_rate:g}, on test"
@@ -102,8 +106,9 @@ def sweep(
 
     Each run has a folder: `learning_rates/RATE`, without weights, and `seeds/SEED`, a
     classifier. The same call continues a stopped sweep: finished runs are kept, and an
-    unfinished run resumes from its last checkpoint. `result.json` has the
-    result.
+    unfinished run resumes from its last checkpoint. A rate whose loss or scores become NaN or
+    infinite has diverged and is not tried again; `RATE/diverged.txt` has the error.
+    `result.json` has the result.
 
     Args:
         data: As for `finetune`.
@@ -122,8 +127,8 @@ def sweep(
         A `SweepResult`.
 
     Raises:
-        ValueError: If something does not fit, there are no test images, or the output has
-            runs of other settings.
+        ValueError: If something does not fit, there are no test images, every rate diverges, or
+            the output has runs of other settings.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
 
     Example:
@@ -139,23 +144,29 @@ def sweep(
     for name, values in (("learning_rates", rates), ("seeds", seeds)):
         if not values or len(set(values)) != len(values):
             raise ValueError(f"{name} must be one or more, each once. Received: {values}")
+    for seed in seeds:
+        dataclasses.replace(settings, seed=seed)  # A wrong one fails before the first run.
     spec = data_spec(data, **data_options)
     if spec.split_seed is None:
         spec = dataclasses.replace(spec, split_seed=seeds[0])
     begun = {**settings.to_json(), **spec.to_json(), "learning_rate": None, "seed": None}
     _begin(folder / SWEEP, begun, spec, settings, validated=len(rates) > 1)
 
-    scores, developed = {}, 0  # (accuracy, -loss) on images kept out of training.
+    scores: dict[float, tuple[float, float] | None] = {}
+    developed = 0  # Images kept out of training.
     for rate in rates if len(rates) > 1 else ():
         log(f"learning rate {rate:g}")
         run = folder / "learning_rates" / f"{rate:g}"
         trial = dataclasses.replace(settings, learning_rate=rate, seed=seeds[0])
-        recipe = _finetune_once(dataclasses.replace(spec, test=False), run, trial, command, log)
-        developed = recipe.images["validation"]
-        scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
-        (run / MODEL).unlink(missing_ok=True)
-    # The highest accuracy; ties go to the lowest loss.
-    best = max(scores, key=lambda rate: scores[rate], default=rates[0])
+        recipe = _try_rate(dataclasses.replace(spec, test=False), run, trial, command, log)
+        scores[rate] = None
+        if recipe is not None:
+            developed = recipe.images["validation"]
+            scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
+            (run / MODEL).unlink(missing_ok=True)
+        if scores[rate] is None:
+            log(f"learning rate {rate:g} diverged; the others go on")
+    best = _best_rate(scores) if scores else rates[0]
 
     test = {}
     for seed in seeds:
@@ -166,7 +177,7 @@ def sweep(
         tested = recipe.test or {}
         test[seed] = tested[_metric(recipe)]
 
-    development = {rate: accuracy for rate, (accuracy, _) in scores.items()}
+    development = {rate: score and score[0] for rate, score in scores.items()}
     images = developed, tested["images"]
     result = SweepResult(best, development, test, folder, _metric(recipe), images)
     write_result(result, command)
@@ -218,6 +229,30 @@ def _begin(path, fields, data, settings, *, validated=False):
     write_text(path, json.dumps(fields, indent=2) + "\n")
 
 
+def _best_rate(scores):
+    """The rate with the highest accuracy; ties go to the lowest loss."""
+    ranked = {rate: score for rate, score in scores.items() if score is not None}
+    if not ranked:
+        raise ValueError(
+            "A learning rate must give finite scores: try lower ones (--learning-rates) in another "
+            f"folder. Received: {', '.join(f'{rate:g}' for rate in scores)}, which all diverged"
+        )
+    return max(ranked, key=lambda rate: ranked[rate])
+
+
+def _try_rate(data, run, settings, command, log):
+    """Runs a learning rate as `_finetune_once`; returns None if it diverges or did before."""
+    if (run / DIVERGED).exists():
+        return None
+    try:
+        return _finetune_once(data, run, settings, command, log)
+    except (NonFiniteError, NonFiniteScores) as error:
+        run.mkdir(parents=True, exist_ok=True)
+        write_text(run / DIVERGED, f"{error}\n")
+        shutil.rmtree(partial_of(run), ignore_errors=True)
+        return None
+
+
 def _finetune_once(data, folder, settings, command, log):
     """Starts, resumes or skips a run; returns its recipe."""
     clear_finished(folder)
@@ -234,8 +269,13 @@ def _metric(recipe):
 
 
 def _last_score(run, weights):
-    """Returns (accuracy, -loss) of the last validation; weights: "validation" or "averaged"."""
+    """Returns (accuracy, -loss) of the last validation, or None if its scores were not finite.
+
+    Args:
+        run: The folder of the run.
+        weights: "validation" or "averaged".
+    """
     last = read_history(run / HISTORY)[-1]
     columns = (f"{weights}_{name}" for name in SCORES.values())
     score = next(last[column] for column in columns if column in last)
-    return float(score), -float(last[f"{weights}_loss"])
+    return (float(score), -float(last[f"{weights}_loss"])) if score else None

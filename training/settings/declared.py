@@ -11,6 +11,7 @@ from keras_vit.utils.fields import (
     NOT_NEGATIVE,
     POSITIVE,
     POSITIVE_NUMBER,
+    SEED,
     SHARE,
     Rule,
     check_fields,
@@ -294,7 +295,7 @@ class DeclaredSettings:
         0,
         "seed of weights, image order, augmentation and dropout",
         unit="N",
-        limits=NOT_NEGATIVE,
+        limits=SEED,
     )
     precision: str = setting(
         AUTO,

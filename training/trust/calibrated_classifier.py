@@ -182,7 +182,9 @@ def calibration_images(
         examples = examples.take(np.flatnonzero(~seen))
     examples, grouped = counted(examples, images.source.groups, log)
     if training_data is not None:
-        trained = _trained_on(classifier, data_spec(training_data))
+        data = data_spec(training_data)
+        follows = data.follow_symlinks or spec.follow_symlinks
+        trained = _trained_on(classifier, dataclasses.replace(data, follow_symlinks=follows))
     else:
         trained = _trained_in(images.source.splits, images.record)
         if trained is images.examples:
@@ -213,10 +215,10 @@ def _trained_in(splits, record):
     if record is None:
         return splits.get("train")
     for examples in splits.values():
-        numbers = examples.fingerprints()
-        if numbers is None:  # Record files.
+        contents = record.contents_of(examples)
+        if contents is None:  # Record files.
             return splits.get("train")
-        is_trained = record.has("train", numbers)
+        is_trained = record.has("train", *contents)
         if is_trained.any():
             return examples.take(np.flatnonzero(is_trained))
     return None

@@ -309,3 +309,24 @@ def test_other_columns_are_named(table):
 )
 def test_a_damaged_line_of_json_is_named(table, lines, match):
     refused(table(*lines, name="metadata.jsonl"), match)
+
+
+def test_a_single_column_of_0_and_1_is_named_with_its_flag(make_folder, tmp_path_factory):
+    folder = make_folder({"x": 4})
+    table = tmp_path_factory.mktemp("table") / "train.csv"
+    table.write_text("id,has_cactus\n" + "".join(f"0{n}.png,{n % 2}\n" for n in range(4)))
+    match = r"--label-column has_cactus .* Received: \['id', 'has_cactus'\]"
+    refused(table, match, data_dir=folder / "x")
+    source = opened(table, data_dir=folder / "x", label_column="has_cactus", holdout=0)
+    assert source.class_names == ("0", "1")
+
+
+def test_images_without_labels_in_a_part_are_named(make_folder):
+    folder = make_folder({"train/n01/images": 2, "train/n02/images": 2, "val/images": 3})
+    hint = "the (test|validation) images are all in one folder, images, .*--data TABLE"
+    refused(folder, f"train without images; {hint}", labelled=True)
+
+
+def test_a_class_with_another_capital_in_a_part_is_named(make_folder):
+    folder = make_folder({"train/Cat": 2, "train/dog": 2, "test/cat": 2, "test/dog": 2})
+    refused(folder, "test without Cat; 'Cat' and 'cat' are different")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.data import open_source
+from keras_vit.training.data import open_source, path_patterns
 from keras_vit.training.data.parts import assign, class_groups, group_of, groups_of
 from keras_vit.training.data.spec import DataSpec
 
@@ -142,3 +142,35 @@ def test_a_line_says_that_given_parts_share_groups(make_folder):
     data = make_folder({f"{part}/{name}": 3 for part in ("train", "test") for name in "ab"})
     source = open_source(DataSpec(data, group_by="\\d\\d"), verify=False)
     assert source.notes[-1] == "3 groups have images in train and in test of the data"
+
+
+def test_an_expression_without_an_end_is_refused_after_its_time(monkeypatch):
+    monkeypatch.setattr(path_patterns, "_SECONDS", 2)
+    with pytest.raises(ValueError, match=r"group_by=.*not ended in 2 seconds, such as of repeats"):
+        group_of("(a+)+$", ["a" * 40 + "/b.png"])
+
+
+def test_groups_are_what_the_expression_finds_in_any_name():
+    names = ["cow 1/\u00e9_a.png", "cow 1/\u00e9_b.png", "cow 2/\udcff.png", "x.png"]
+    numbers, alone = group_of(r"(cow \d)/", names)
+    assert (numbers.tolist(), alone) == ([0, 0, 1, 2], 1)
+    optional = group_of(r"x(y)?\.png|(cow)", ["x.png", "xy.png"])
+    assert (optional[0].tolist(), optional[1]) == ([0, 1], 1)
+
+
+def test_groups_that_look_alike_are_named(make_folder):
+    groups = ["cow1", "Cow1", "cow 2", "cow3", "1", "1.0", "001", ""]
+    folder = make_folder({"a": 4, "b": 4})
+    names = [f"{label}/0{n}.png" for label in "ab" for n in range(4)]
+    rows = [f"{name},{name[0]},{group}" for name, group in zip(names, groups, strict=True)]
+    (folder / "list.csv").write_text("\n".join(["path,label,cow", *rows]))
+    spec = DataSpec(folder / "list.csv", group_by="cow", holdout=0.0)
+    assert open_source(spec, verify=False).notes[0] == (
+        "8 groups of 8 images, 1 of one image without the information; look alike: 'cow1' and "
+        "'Cow1' are different, '1' and '1.0' and '001' are different"
+    )
+    in_paths = make_folder({"a/1_": 2, "a/01_": 2, "b/2_": 2})
+    (note, *_) = open_source(
+        DataSpec(in_paths, group_by=r"/(\d+)_", holdout=0.0), verify=False
+    ).notes[-1:]
+    assert note.endswith("; look alike: '01' and '1' are different")

@@ -179,6 +179,15 @@ def test_a_csv_file_with_a_mistake(make_folder, text, match):
     refused(write_csv(make_folder({"x": 2}), text), match)
 
 
+@pytest.mark.parametrize("label", ["a", "b"])
+@pytest.mark.parametrize("again", ["{folder}/x/00.png", "y/../x/00.png", "x//00.png", "link.png"])
+def test_a_table_lists_a_file_once_by_whatever_path(make_folder, again, label):
+    folder = make_folder({"x": 2, "y": 2})
+    (folder / "link.png").symlink_to("x/00.png")
+    rows = f"x/00.png,a\nx/01.png,b\n{again.format(folder=folder)},{label}\n"
+    refused(write_csv(folder, f"path,label\n{rows}"), "must list each file once")
+
+
 @pytest.mark.parametrize("what", ["file", "class", "split"])
 def test_links_out_of_the_folder_are_followed_only_on_request(what, make_folder, tmp_path_factory):
     folder = make_folder(TWO_SPLITS)

@@ -1,6 +1,7 @@
 """What a run trained on and held out, recorded by the content of its images."""
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from keras_vit.training.data import DataSpec, open_source
@@ -8,8 +9,10 @@ from keras_vit.training.data.split_record import (
     UNKNOWN,
     SplitRecord,
     file_fingerprints,
+    file_pixel_fingerprints,
     fingerprint,
     read_fingerprints,
+    read_pixel_fingerprints,
 )
 from makers import write_classes
 
@@ -41,3 +44,41 @@ def test_a_damaged_record_is_named(tmp_path):
     np.savez(tmp_path / "split.npz", train=np.zeros(3))
     with pytest.raises(ValueError, match=r"split.npz must have 64-bit numbers"):
         SplitRecord.read(tmp_path)
+
+
+def test_files_with_equal_pixels_have_one_number(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 16, 3), dtype="uint8")
+    image, exif = PIL.Image.fromarray(pixels), PIL.Image.Exif()
+    exif[0x010E] = "a comment"
+    image.save(tmp_path / "a.png", compress_level=0)
+    image.save(tmp_path / "b.png", compress_level=9)
+    image.save(tmp_path / "c.bmp")
+    image.save(tmp_path / "d.tiff")
+    image.save(tmp_path / "e.jpg")
+    image.save(tmp_path / "f.jpg", exif=exif)
+    PIL.Image.fromarray(pixels.reshape(16, 9, 3)).save(tmp_path / "g.png")
+    paths = sorted(map(str, tmp_path.iterdir()))
+    same, *others = np.split(file_pixel_fingerprints(paths), [4, 6])
+    assert (same == same[0]).all()
+    assert others[0][0] == others[0][1]
+    assert len({same[0], *others[0], *others[1]}) == 3
+    assert len(set(file_fingerprints(paths).tolist())) == 7
+
+
+def test_damaged_files_and_images_of_one_color_have_no_number_of_pixels(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"no image")
+    PIL.Image.new("RGB", (4, 4), "red").save(tmp_path / "b.png")
+    low = np.random.default_rng(0).integers(0, 256, (4, 4)).astype("uint16")
+    PIL.Image.fromarray(low).save(tmp_path / "c.png")  # 8 bits in 16: the high byte is 0.
+    paths = [*sorted(map(str, tmp_path.iterdir())), str(tmp_path / "none.png")]
+    assert file_pixel_fingerprints(paths).tolist() == [UNKNOWN] * 4
+
+
+def test_a_record_with_pixels_is_read_as_it_was_written(data, tmp_path):
+    splits = open_source(DataSpec(data), 0.25).splits
+    record = SplitRecord.of(read_fingerprints(splits), read_pixel_fingerprints(splits))
+    record.write(tmp_path)
+    again = SplitRecord.read(tmp_path)
+    for part, numbers in record.pixels.items():
+        np.testing.assert_array_equal(again.pixels[part], numbers)
+    assert [len(again.pixels[part]) for part in ("train", "test")] == [12, 6]

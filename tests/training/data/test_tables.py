@@ -1,5 +1,6 @@
 """Tables that replace the parts and labels of the data, and lists of images to leave out."""
 
+import argparse
 import dataclasses
 import json
 
@@ -9,6 +10,7 @@ from keras_vit.description.recipe import Recipe
 from keras_vit.description.without_paths import without_paths
 from keras_vit.training.data import open_source
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.utils.fields import add_arguments, from_arguments
 
 LAYOUT = {"a": 4, "b": 4}
 ROWS = {f"{name}/0{number}.png": name for name in LAYOUT for number in range(4)}
@@ -118,8 +120,66 @@ def test_labels_of_a_multi_label_table_are_separated(data):
 def test_a_table_in_latin_1_is_refused_by_its_name(data, tmp_path, flag):
     path = tmp_path / "table.csv"
     path.write_bytes("path,label\na/00.png,caf\xe9\n".encode("latin-1"))
-    with pytest.raises(ValueError, match="table.csv must be a CSV file in UTF-8"):
+    with pytest.raises(ValueError, match='table.csv must be text in UTF-8: save it .* "CSV UTF-8"'):
         DataSpec(data, **{flag: path})
+
+
+def spec_of_flags(*arguments):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, DataSpec)
+    return from_arguments(DataSpec, parser.parse_args([*map(str, arguments)]))
+
+
+TEXTS = {
+    "exclude": "a/00.png\r\nb/01.png\r\n",
+    "labels": "path,label\na/00.png,b\n",
+    "split": "path,split\n" + "".join(f"{name},{part}\n" for name, part in SPLIT.items()),
+}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("flag", [*TEXTS])
+def test_a_file_with_a_byte_order_mark_is_read_by_flags_and_python(data, tmp_path, flag, encoding):
+    plain, marked = tmp_path / "plain.txt", tmp_path / "marked.txt"
+    plain.write_bytes(TEXTS[flag].encode())
+    marked.write_bytes(TEXTS[flag].encode(encoding))
+    expected = DataSpec(data, **{flag: plain})
+    assert "".join(getattr(expected, flag)).isascii()
+    assert DataSpec(data, **{flag: marked}) == expected
+    assert spec_of_flags("--data", data, f"--{flag}", marked) == expected
+    assert names(dataclasses.replace(expected, holdout=0.0))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-32", "latin-1"])
+def test_a_list_in_another_encoding_is_refused_by_its_name(data, tmp_path, encoding):
+    path = tmp_path / "list.txt"
+    path.write_bytes("caf\xe9/0.png\n".encode(encoding))
+    with pytest.raises(ValueError, match="list.txt must be text in UTF-8"):
+        spec_of_flags("--data", data, "--exclude", path)
+    with pytest.raises(ValueError, match="list.txt must be text in UTF-8"):
+        DataSpec(data, exclude=path)
+
+
+@pytest.mark.parametrize("form", [" a/00.png", "a/00.png\t", "a\\00.png", ".\\a\\00.png "])
+def test_a_path_may_have_spaces_around_it_and_backslashes(data, form):
+    assert "a/00.png" not in names(DataSpec(data, holdout=0.0, exclude=[form]))["train"]
+    assert labels(DataSpec(data, holdout=0.0, labels={form: "b"}))[:2] == ["b", "a"]
+    (data / "list.csv").write_text(f"path,label\n{form},a\nb/00.png,b\n")
+    table = DataSpec(data / "list.csv", holdout=0.0)
+    assert names(table) == {"train": ["a/00.png", "b/00.png"]}
+
+
+@pytest.mark.parametrize("path", ["a/00.png ", "b/ 00.png", " a/00.png", "a/b\\00.png"])
+def test_a_file_of_exactly_this_name_is_meant_first(data, path):
+    (data / path).parent.mkdir(exist_ok=True)
+    (data / path).write_bytes((data / "a" / "00.png").read_bytes())
+    expected = {*names(DataSpec(data, holdout=0.0))["train"]} - {path}
+    found = names(DataSpec(data, holdout=0.0, exclude=[path]), min_classes=0)["train"]
+    assert {*found} == expected
+    spec = DataSpec(data, split={**SPLIT, path: ""})
+    assert names(spec, min_classes=0)["test"] == ["a/03.png", "b/03.png"]
+    (data / "list.csv").write_text(f"path,label\n{path},a\nb/00.png,b\n")
+    assert names(DataSpec(data / "list.csv", holdout=0.0)) == {"train": [path, "b/00.png"]}
 
 
 def test_tables_go_with_image_files(tmp_path):

@@ -1,15 +1,22 @@
 """Images that a run trained on are not counted as held out, whatever is added to the folder."""
 
+import json
 import pathlib
 import shutil
 
 import keras
+import PIL.Image
 import pytest
 
 from keras_vit.classifier import Classifier
+from keras_vit.description.without_paths import without_paths
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, open_source
-from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
+from keras_vit.training.data.split_record import (
+    SplitRecord,
+    read_fingerprints,
+    read_pixel_fingerprints,
+)
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.evaluation import held_out
 from keras_vit.training.evaluation.classification import evaluate_classifier
@@ -39,7 +46,8 @@ def classifier_of(spec, model, tmp_path):
     source = open_source(spec, 0.25)
     folder = tmp_path / "run"
     folder.mkdir()
-    SplitRecord.of(read_fingerprints(source.splits)).write(folder)
+    prints = read_fingerprints(source.splits), read_pixel_fingerprints(source.splits)
+    SplitRecord.of(*prints).write(folder)
     counts = {name: len(part) for name, part in source.splits.items()}
     recipe = {"data": spec.to_json(), "images": {**counts, "skipped": 0}}
     return source, Classifier(model, NAMES, Preprocessing((8, 8)), recipe, folder)
@@ -240,7 +248,7 @@ def test_parts_and_labels_of_a_table_are_those_of_the_run(model, tmp_path):
     report = evaluate_classifier(classifier, data)
     assert names_of(report) == set(source.splits["test"].names)
     assert report.new.count == 9
-    assert report.split_lines[-1] == "labels  1 images have the label in the run's table"
+    assert report.split_lines[0].endswith("; 1 have the label in the run's table")
     examples = report.examples
     numbers = dict(zip(examples.names, examples.labels, strict=True))
     assert source.class_names[numbers[str(data / paths[0])]] == NAMES[-1]
@@ -260,3 +268,82 @@ def test_new_images_of_a_group_that_was_trained_on_are_left_out(run):
     assert report.new.count == 8
     left_out = "1 that are new, but of a group that the run trained on or chose its weights by"
     assert left_out in report.split_lines[0]
+
+
+def recorded(classifier, **options):
+    """The classifier, with options of its data, as a finished run records them."""
+    recipe = {**classifier.recipe, "data": {**classifier.recipe["data"], **options}}
+    recipe = without_paths(json.loads(json.dumps(recipe)))
+    return Classifier(classifier.model, NAMES, Preprocessing((8, 8)), recipe, classifier.folder)
+
+
+def test_photos_of_the_same_name_in_another_folder_are_not_the_run_s(run, tmp_path, monkeypatch):
+    data, _, classifier = run
+    monkeypatch.chdir(tmp_path)
+    excluded = [f"{NAMES[0]}/{path.name}" for path in sorted((data / NAMES[0]).iterdir())[:2]]
+    options = {"data": "photos", "exclude": excluded}
+    options["labels"] = ["path,label", f"{NAMES[0]}/5.png,{NAMES[1]}"]
+    classifier = recorded(classifier, **options)
+    other = write_classes(tmp_path / "other" / "photos", 4, rng=7)
+    monkeypatch.chdir(other.parent)
+    report = evaluate_classifier(classifier, "photos")
+    assert report.count == 12
+    assert report.split_lines == (
+        "split   12 images that are new to the run",
+        "data    the run's photos was another folder: its exclusions, labels and groups are not "
+        "taken over",
+    )
+
+
+def test_what_the_record_leaves_out_of_its_own_data_stands_in_the_line_of_the_count(run):
+    data, _, classifier = run
+    name = sorted((data / NAMES[0]).iterdir())[0].name
+    report = evaluate_classifier(recorded(classifier, exclude=[f"{NAMES[0]}/{name}"]), data)
+    assert report.split_lines[0].endswith("; the 1 that the run excluded are left out")
+
+
+def saved_again(folder, to):
+    """The photos of a folder, with the same pixels in other bytes, in two formats."""
+    shutil.copytree(folder, to)
+    for number, path in enumerate(sorted(to.rglob("*.png"))):
+        with PIL.Image.open(path) as image:
+            image.load()
+        if number % 2:
+            image.save(path, compress_level=1, pnginfo=None)
+        else:
+            image.save(path.with_suffix(".bmp"))
+            path.unlink()
+    return to
+
+
+@pytest.mark.parametrize("knows_pixels", [True, False])
+def test_photos_that_were_saved_again_are_not_new_to_a_run_that_recorded_pixels(
+    run, tmp_path, knows_pixels
+):
+    data, source, classifier = run
+    if not knows_pixels:  # As older versions recorded.
+        SplitRecord.of(read_fingerprints(source.splits)).write(classifier.folder)
+    other = saved_again(data, tmp_path / "again")
+    (line, *_) = evaluate_classifier(classifier, other).split_lines
+    if knows_pixels:
+        assert line == (
+            "split   6 images that the run held out; left out: 18 that the run trained on, "
+            "6 by which the run chose its weights"
+        )
+    else:
+        assert line == (
+            "split   30 images that are new to the run; known by their bytes, so that a photo that "
+            "was saved again counts as new"
+        )
+
+
+def test_a_record_opens_no_folder_that_links_lead_to(run, tmp_path):
+    data, _, classifier = run
+    (tmp_path / "elsewhere").mkdir()
+    photo = next((data / NAMES[0]).iterdir())
+    photo.rename(tmp_path / "elsewhere" / photo.name)
+    photo.symlink_to(tmp_path / "elsewhere" / photo.name)
+    classifier = recorded(classifier, follow_symlinks=True)
+    with pytest.raises(ValueError, match="--follow-symlinks"):
+        evaluate_classifier(classifier, data)
+    assert evaluate_classifier(classifier, data, follow_symlinks=True).count == 6

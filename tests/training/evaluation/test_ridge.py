@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.evaluation.ridge import Decomposition
+from keras_vit.training.evaluation.ridge import Decomposition, one_hot
 
 RNG = np.random.default_rng(0)
 TARGETS = RNG.normal(size=(30, 3)) + 2
@@ -57,3 +57,9 @@ def test_it_agrees_with_scikit_learn(features):
     np.testing.assert_allclose(
         np.square(found.left_out_residuals), cross.cv_results_[:, :, 0], atol=1e-8
     )
+
+
+def test_one_hot_rows_need_memory_of_rows_times_classes_alone():
+    rows = one_hot([0, 99_999], 100_000)  # A square of the classes would be 80 GB.
+    assert rows.shape == (2, 100_000)
+    assert np.argwhere(rows).tolist() == [[0, 0], [1, 99_999]]

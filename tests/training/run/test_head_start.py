@@ -19,6 +19,7 @@ from keras_vit.training import recipes
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.predictions import predictions_of
 from keras_vit.training.evaluation.ridge import L2_SHARES
+from keras_vit.training.run import head_start
 from keras_vit.training.run.finetune import build_model, finetune
 from keras_vit.training.run.head_start import (
     HeadStart,
@@ -98,6 +99,34 @@ def test_logits_are_scaled_to_the_least_cross_entropy(several):
         expected = fit.coef_[0, 0], 0.0
     _, scale, shift = fit_logits(scores, targets, several)
     np.testing.assert_allclose((scale, shift), expected, rtol=0.03, atol=0.03)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_losses_are_those_of_numpy_whatever_the_chunks(several, monkeypatch):
+    rng = np.random.default_rng(3)
+    scores, labels = rng.normal(size=(50, 4)), rng.integers(0, 4, 50)
+    targets = np.eye(4)[labels]
+    whole = fit_logits(scores, targets, several)
+    monkeypatch.setattr(head_start, "_CHUNK", 12)
+    losses, scale, shift = fit_logits(scores, targets, several)
+    np.testing.assert_allclose((scale, shift), whole[1:], rtol=1e-4)
+    wanted = (50 * targets + (0.5 if several else 0.25)) / 51
+    logits = scale * scores + shift
+    if several:
+        expected = (np.log(1 + np.exp(logits)) - wanted * logits).sum(axis=1)
+    else:
+        expected = np.log(np.exp(logits).sum(axis=1)) - (wanted * logits).sum(axis=1)
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
+
+
+def test_more_classes_than_a_probe_is_solved_for_leave_the_head_and_say_so(
+    data, settings, tmp_path, monkeypatch
+):
+    plan = plan_of(data, tmp_path / "run", settings)
+    model, _ = build_model(plan)
+    monkeypatch.setattr(head_start, "MAX_TARGETS", 12)  # Four images of three classes.
+    fact = start_head(model, plan)
+    assert fact == Fact("zeros", "a linear probe is solved for at most 2 classes or 4 images of 3")
 
 
 def test_features_that_are_all_equal_leave_the_head(data, settings, tmp_path):

@@ -84,11 +84,11 @@ class Problem:
         run.start(Recipe())
         return train(self.trainer, self.batches, run, self.settings, **options)
 
-    def resume(self):
+    def resume(self, **options):
         run = RunFolder(self.output, resume=True)
         step = run.checkpoints.restore(self.trainer)
         batches = self.batches.skip(step)
-        return train(self.trainer, batches, run, self.settings, start_step=step)
+        return train(self.trainer, batches, run, self.settings, start_step=step, **options)
 
 
 class Report:
@@ -189,6 +189,36 @@ def test_many_images_show_the_higher_score(tmp_path):
     answers = [Report(share, loss, 5000) for share, loss in ((0.8, 0.6), (0.9, 0.5), (0.85, 0.3))]
     run, *_ = validated(problem, *answers, answers[0])
     assert run.best_score() == (4, 0.9, 0.5)
+
+
+@pytest.mark.parametrize("averaging", [None, 0.9])
+def test_scores_that_fall_by_chance_each_time_are_compared_with_the_highest(tmp_path, averaging):
+    problem = Problem(tmp_path, averaging=averaging)
+    # Of ten images, 9 are nearly as many as the highest, 10; 7 and 5 are fewer.
+    answers = [Report(1.0, 0.6, 10), Report(0.9, 0.59, 10), Report(0.7, 0.58, 10)]
+    every = [*answers, Report(0.5, 0.57, 10)]
+    run, *_ = validated(problem, *(each for each in every for _ in range(2 if averaging else 1)))
+    assert run.best_score() == (4, 0.9, 0.59)
+
+
+def test_a_loss_that_falls_with_the_score_renews_no_patience(tmp_path):
+    problem = Problem(tmp_path, patience=2, evaluate_every=1)
+    answers = [Report(1 - step / 10, 0.6 - step / 100, 10) for step in range(8)]
+    _, rows, _ = validated(problem, *answers)  # The second, of 9 images of 10, is the last kept.
+    assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
+
+
+def test_a_resumed_run_compares_with_the_highest_score_before_its_stop(tmp_path):
+    # The second validation has the highest score, and is not kept: its loss is higher.
+    answers = Report(2 / 3, 0.3, 12), Report(5 / 6, 0.5, 12), Report(0.5, 0.2, 12)
+    whole, stopped = Problem(tmp_path / "whole"), Problem(tmp_path / "stopped")
+    run, *_ = validated(whole, *answers, answers[-1])
+    validate = iter(answers).__next__
+    with pytest.raises(Interrupted):
+        stopped.start(validate=validate, callbacks=[SignalAt(5, signal.SIGTERM)])
+    Problem(tmp_path / "stopped").resume(validate=lambda: answers[-1])
+    assert RunFolder(stopped.output, resume=True).best_score() == run.best_score()
+    assert run.best_score() == (2, 2 / 3, 0.3)
 
 
 def test_a_run_ends_where_validations_get_no_better(tmp_path):

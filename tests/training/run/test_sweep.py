@@ -16,6 +16,7 @@ from keras_vit.training.run import sweep as module
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning
+from keras_vit.training.trainer.trainer import NonFiniteError
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config, write_classes
 
@@ -116,6 +117,8 @@ def pretended(monkeypatch):
         images = {part: set(examples.names) for part, examples in parts.items()}
         runs.append((settings, data, images, options["resume"]))
         score, loss = scores.get(settings.learning_rate, (0.75, 1.0))
+        if loss == "diverges":
+            raise NonFiniteError(1, settings.learning_rate)
         output.mkdir(parents=True)
         with open(output / "history.csv", "w", newline="") as file:
             writer = csv.writer(file)
@@ -162,6 +165,28 @@ def test_several_labels_are_swept_by_their_average_precision(data, tmp_path, pre
     assert "| run | mAP |" in str(done)
 
 
+DIVERGES = (None, "diverges")  # The loss of a step is not finite.
+
+
+@pytest.mark.parametrize("at_the_end", [DIVERGES, ("", "nan")])
+def test_a_rate_that_diverges_is_a_row_and_the_others_go_on(at_the_end, data, tmp_path, pretended):
+    scores, runs, _ = pretended
+    scores |= {0.1: (0.8, 0.9), 9.0: at_the_end}
+    for _ in range(2):
+        done = sweep(data, tmp_path / "out", SETTINGS, learning_rates=(9.0, 0.1), log=len)
+    assert done.development == {9.0: None, 0.1: 0.8}
+    assert "| 9, on the development split | diverged |" in str(done)
+    assert [rate for rate, *_ in tried(runs)] == [9.0, *[0.1] * 4]  # None is tried again.
+
+
+def test_a_sweep_of_rates_that_all_diverge_names_them(data, tmp_path, pretended):
+    pretended[0].update({8.0: DIVERGES, 9.0: DIVERGES})
+    with pytest.raises(ValueError, match="Received: 8, 9, which all diverged"):
+        sweep(data, tmp_path / "out", SETTINGS, learning_rates=(8.0, 9.0), log=len)
+    note = (tmp_path / "out" / "learning_rates" / "9" / "diverged.txt").read_text()
+    assert "NaN or infinity in step 1, at learning rate 9" in note
+
+
 @pytest.mark.parametrize(
     ("settings", "rates"),
     [
@@ -184,6 +209,7 @@ def test_the_rates_are_those_of_the_recipe(settings, rates, data, tmp_path, pret
         ({"validation": 0.0}, {}, "validation must leave some"),
         ({}, {"seeds": ()}, "seeds must be one or more"),
         ({}, {"learning_rates": (0.1, 0.1)}, "each once"),
+        ({}, {"seeds": (0, 2**32)}, "at most 4294967295"),
         ({}, {"holdout": 0.0}, "test images to report on"),
     ],
 )
