@@ -28,7 +28,7 @@ def read_table(names: Sequence[str], lines: Sequence[str], flag: str) -> dict[st
     Args:
         names: The images of the data; see `DataSpec.relative_names`.
         lines: The lines; the first has the columns `path` and the flag's, and maybe others.
-        flag: "split" or "labels".
+        flag: One of `COLUMNS`.
 
     Raises:
         ValueError: If a column is missing, a path is missing or listed twice, or the data do not

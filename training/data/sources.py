@@ -21,7 +21,7 @@ from keras_vit.images.listing import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
 from . import parts
-from .corrections import corrected_files, without_excluded
+from .corrections import corrected_files, read_table, without_excluded
 from .examples import Examples, Source, class_counts, first_names, multi_hot, task_of
 from .image_files import (
     NOT_UTF_8,
@@ -102,6 +102,8 @@ def open_source(
         how |= {"one_part": bool(spec.split), "recorded": True}
         spec = dataclasses.replace(spec, holdout=0.0, calibration=0.0, split=())
     reading = Reading(spec, **how)
+    if spec.checked_line:
+        reading.notes.append(spec.checked_line)
     class_names, splits = _opened(reading)
     groups = _groups(splits, reading)
     has_parts = len(splits) > 1 or spec.holdout or spec.calibration or validation is not None
@@ -260,21 +262,25 @@ _OPTIONS = {
     "data_dir": ("table", TFDS),
     "split": _FILES,
     "labels": _FILES,
+    "groups": _FILES,
 }
 
 
 def _groups(splits, reading):
     """The group of each image by its name; None where images are not grouped."""
     spec = reading.spec
-    if spec.group_by is None:
+    if spec.group_by is None and not spec.groups:
         return None
     paths = [path for examples in splits.values() for path in examples.names]
     names = spec.relative_names(paths) if kind_of_data(spec.data) in _FILES else paths
-    if reading.group_texts:
+    if spec.groups:
+        by_name = read_table(names, spec.groups, "groups")
+        texts = [by_name.get(name) or None for name in names]
+    elif reading.group_texts:
         texts = [reading.group_texts.get(path) or None for path in paths]
     else:
         texts = parts.texts_of_groups(spec.group_by, names)
-    numbers, alone = parts.group_of(spec.group_by, names, texts)
+    numbers, alone = parts.group_of(spec.group_by or "--groups", names, texts)
     groups = dict(zip(paths, numbers.tolist(), strict=True))
     line = f"{len(np.unique(numbers))} groups of {len(paths)} images"
     if alone:

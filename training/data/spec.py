@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import io
 import os
+import pathlib
 import posixpath
 from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -28,7 +29,14 @@ from keras_vit.utils.text_files import read_lines
 if TYPE_CHECKING:
     from .in_memory import Labelled
 
-COLUMNS = {"split": "split", "labels": "label"}  # By the flag, the column of values.
+COLUMNS = {"split": "split", "labels": "label", "groups": "group"}  # By the flag, of values.
+# What `--checked` takes from the folder of `keras-vit check`, by the field.
+CHECKED = {
+    "split": "split.csv",
+    "groups": "groups.csv",
+    "labels": "labels.csv",
+    "exclude": "exclude.txt",
+}
 TOGETHER, IGNORED = COPIES = ("together", "ignore")  # Photos that show one thing.
 FOLDERS = ("classes", "parts")  # What the folders in the data may be.
 
@@ -36,6 +44,7 @@ FOLDERS = ("classes", "parts")  # What the folders in the data may be.
 OF_THE_RUN = (
     "labels",
     "group_by",
+    "groups",
     "path_column",
     "label_column",
     "label_separator",
@@ -160,7 +169,23 @@ class DataSpec:
         choices=COPIES,
     )
 
+    groups: tuple[str, ...] = setting(
+        (),
+        "a CSV file path,group, such as groups.csv of keras-vit check: images of a group are kept "
+        "in the same part; an image without a row is a group of one",
+        unit="TABLE",
+        from_file=True,
+    )
+    checked: str | None = setting(
+        None,
+        "a folder of keras-vit check: its parts and groups, and the decisions that its page saved "
+        "(labels.csv and exclude.txt, moved there)",
+        unit="FOLDER",
+    )
+
     def __post_init__(self):
+        if self.checked is not None:
+            self._take_checked()
         if self.data_dir is not None:
             object.__setattr__(self, "data_dir", os.fspath(self.data_dir))
         if isinstance(self.data, os.PathLike):
@@ -170,14 +195,45 @@ class DataSpec:
 
             data = self.data if isinstance(self.data, InMemory) else InMemory(self.data)
             object.__setattr__(self, "data", data)
-        for table in ("split", "labels"):
+        for table in COLUMNS:
             object.__setattr__(self, table, table_lines(getattr(self, table), table))
         if isinstance(self.exclude, str | os.PathLike):
             object.__setattr__(self, "exclude", read_lines(self.exclude))
         for name in ("exclude", "class_names"):
             if (values := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(values))
+        if self.groups and self.group_by is not None:
+            raise ValueError(
+                "Groups must come from --groups (groups=) or from --group-by (group_by=), not both."
+            )
         check_fields(self)
+
+    def _take_checked(self):
+        """Takes the files of a folder of `keras-vit check` for the fields that are not given."""
+        folder = pathlib.Path(self.checked or "")
+        files = [name for name in CHECKED.values() if (folder / name).is_file()]
+        if CHECKED["split"] not in files:
+            raise ValueError(
+                "--checked (checked=) must be a folder that keras-vit check wrote, with "
+                f"{CHECKED['split']}. Received: {self.checked}"
+            )
+        for field, name in CHECKED.items():
+            if name in files and not getattr(self, field):
+                object.__setattr__(self, field, str(folder / name))
+
+    @property
+    def checked_line(self) -> str | None:
+        """What was taken from the folder of `keras-vit check`, and what was not there."""
+        if self.checked is None:
+            return None
+        has = [name for field, name in CHECKED.items() if getattr(self, field)]
+        line = f"from {self.checked}: {', '.join(has)}"
+        if missing := [name for name in CHECKED.values() if name not in has]:
+            line += (
+                f"; no {' and no '.join(missing)}: check.html saves decisions where the browser "
+                "puts downloads, move them there"
+            )
+        return line
 
     @property
     def name(self) -> str | None:
@@ -230,7 +286,9 @@ class DataSpec:
             ValueError: If a field is unknown or its value is wrong, or other in-memory data
                 were passed.
         """
-        values = {"copies": IGNORED, **recipe.data}  # Runs before 0.1.0 did not look for them.
+        # Runs that do not record `copies` did not look for them. What was taken from the folder of
+        # a check is in the other fields.
+        values = {"copies": IGNORED, **recipe.data, "checked": None}
         check_json(cls, values, "the recipe")
         if given is not None and not isinstance(given.data, str | None):
             if given.name != values["data"]:
@@ -294,7 +352,7 @@ def table_lines(
 
     Args:
         table: A CSV file, its lines, or a mapping from paths to values.
-        flag: "split" or "labels".
+        flag: One of `COLUMNS`.
 
     Raises:
         ValueError: If a file is no text; see `read_text`.

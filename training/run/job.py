@@ -106,7 +106,7 @@ class Job:
             begun["epochs"] = self.begun.facts["epochs"].value
         for options in (settings, data):
             for field in dataclasses.fields(options):
-                if field.name == "exclude":
+                if field.name in ("exclude", "checked"):  # Its files are in the other fields.
                     continue
                 value, before = getattr(options, field.name), begun[field.name]
                 was_given = value != field.default if given is None else field.name in given

@@ -174,3 +174,43 @@ def test_groups_that_look_alike_are_named(make_folder):
         DataSpec(in_paths, group_by=r"/(\d+)_", holdout=0.0), verify=False
     ).notes[-1:]
     assert note.endswith("; look alike: '01' and '1' are different")
+
+
+def write_table(path, rows):
+    path.write_text("\n".join(rows) + "\n")
+    return str(path)
+
+
+def test_a_table_of_groups_keeps_them_together(make_folder, tmp_path):
+    photos = make_bursts(make_folder)
+    names = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+    rows = [f"{name},{name[:3]}" for name in names if not name.startswith("b/5")]
+    table = write_table(tmp_path / "groups.csv", ["path,group", *rows])
+    source = open_source(photos, folders="classes", groups=table, verify=False)
+    check_apart(source)
+    assert source.notes[0] == "15 groups of 48 images, 4 of one image without the information"
+
+
+def test_groups_come_from_a_table_or_an_expression(tmp_path):
+    with pytest.raises(ValueError, match="not both"):
+        DataSpec("photos", groups=["path,group", "a/1.png,x"], group_by="(.)")
+
+
+def test_the_folder_of_a_check_gives_parts_groups_and_saved_decisions(make_folder, tmp_path):
+    check = tmp_path / "check"
+    check.mkdir()
+    write_table(check / "split.csv", ["path,split", "a/0_0.png,train", "b/0_0.png,test"])
+    write_table(check / "groups.csv", ["path,group", "a/0_0.png,1"])
+    write_table(check / "exclude.txt", ["a/0_1.png"])
+    spec = DataSpec("photos", checked=str(check))
+    assert spec.split[1] == "a/0_0.png,train"
+    assert spec.groups == ("path,group", "a/0_0.png,1")
+    assert spec.exclude == ("a/0_1.png",)
+    assert (
+        "split.csv, groups.csv, exclude.txt; no labels.csv: check.html saves" in spec.checked_line
+    )
+
+
+def test_a_folder_without_a_check_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="must be a folder that keras-vit check wrote"):
+        DataSpec("photos", checked=str(tmp_path))
