@@ -231,10 +231,12 @@ class Source:
 
     @property
     def units(self) -> Mapping[str, int] | None:
-        """What is left out together: images of one group or thing, by name; None where unknown."""
+        """What is left out together: images of one group or thing, by name; None of single ones."""
         from .things import joined  # It is about these examples.
 
-        return joined(self.groups, self.things and self.things.numbers)
+        if self.things is None or self.things.are_single:
+            return self.groups
+        return joined(self.groups, self.things.numbers)
 
     @property
     def class_line(self) -> str:

@@ -30,6 +30,7 @@ UNKNOWN = 0  # The fingerprint of an image that was not read.
 NEW = "new"
 PARTS = ("train", "validation", "calibration", "test")
 _OF_PIXELS = "_pixels"  # Behind a part, in the names of the file's arrays.
+_SHOWN = "shown"  # In the file.
 
 
 def usable_cores() -> int:
@@ -140,10 +141,13 @@ class SplitRecord:
             once. A part that is not given is empty.
         pixels: The fingerprints of their pixels likewise; None in a record of an older version,
             which knows images by their bytes alone.
+        shown: The fingerprints of held-out images that show things of which the run trained on
+            others, or chose its weights by others.
     """
 
     parts: dict[str, np.ndarray]
     pixels: dict[str, np.ndarray] | None = None
+    shown: np.ndarray = dataclasses.field(default_factory=lambda: np.array([], "uint64"))
 
     def __post_init__(self):
         empty = np.array([], "uint64")
@@ -184,13 +188,14 @@ class SplitRecord:
         if any(part not in arrays or arrays[part].dtype != np.uint64 for part in PARTS):
             raise ValueError(f"{path} must have 64-bit numbers of {', '.join(PARTS)}.")
         pixels = {part: arrays[name] for part in PARTS if (name := part + _OF_PIXELS) in arrays}
-        return cls(arrays, pixels or None)
+        return cls(arrays, pixels or None, arrays.get(_SHOWN, np.array([], "uint64")))
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes the record to a classifier's folder, 16 bytes for each image."""
         pixels = {part + _OF_PIXELS: numbers for part, numbers in (self.pixels or {}).items()}
         with atomic_write(folder / SPLIT) as partial:
-            np.savez(partial, **self.parts, **pixels)  # type: ignore[arg-type]
+            arrays = {**self.parts, **pixels, _SHOWN: self.shown}
+            np.savez(partial, **arrays)  # type: ignore[arg-type]
 
     def contents_of(self, examples: Examples) -> Contents | None:
         """Returns the content of images as the record knows it; None if it is not known.
@@ -241,8 +246,12 @@ class SplitRecord:
         return inside | np.isin(pixels, self.pixels[part])
 
     def has_seen(self, fingerprints: np.ndarray, pixels: np.ndarray | None = None) -> np.ndarray:
-        """Returns whether the run trained on each image, or chose by it, bool `(N,)`."""
+        """Returns whether the run trained on each image, or chose by it, bool `(N,)`.
+
+        An image that shows a thing of such images counts too.
+        """
         chosen = self.has("validation", fingerprints, pixels)
+        chosen |= np.isin(fingerprints, self.shown)
         return self.has("train", fingerprints, pixels) | chosen
 
     def part_of(self, fingerprints: np.ndarray, pixels: np.ndarray | None = None) -> np.ndarray:

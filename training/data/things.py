@@ -20,7 +20,7 @@ from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.images.transcoding import with_pixels
 
 from .copies import ALIKE, EXACT, Copy, Fingerprint, find_copies, joined_groups, photo_print
-from .examples import Examples, task_of
+from .examples import Examples, Source, task_of
 from .spec import IGNORED
 from .split_record import PARTS, on_all_cores, usable_cores
 
@@ -219,6 +219,21 @@ def shown_in_training(splits: Mapping[str, Examples], things: Things, part: str)
     before = ("train",) if part == "validation" else ("train", "validation")
     chosen = [things.of(splits[name]) for name in before if name in splits]
     return np.isin(things.of(splits[part]), np.concatenate(chosen))
+
+
+def shown_fingerprints(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> np.ndarray:
+    """Returns the fingerprints of held-out images that show things of training images, uint64.
+
+    Args:
+        source: The images of a run.
+        fingerprints: The fingerprints of each part; see `read_fingerprints`.
+    """
+    found = [np.array([], "uint64")]
+    for part in ("calibration", "test"):
+        numbers = fingerprints.get(part)
+        if source.things is not None and numbers is not None:
+            found.append(numbers[shown_in_training(source.splits, source.things, part)])
+    return np.unique(np.concatenate(found))
 
 
 def crossings(splits: Mapping[str, Examples], things: Things) -> list[str]:

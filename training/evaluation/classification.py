@@ -12,10 +12,11 @@ import numpy as np
 
 from keras_vit.classifier import Classifier
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD, Labels
+from keras_vit.description.recipe import Recipe, Reference
 from keras_vit.prediction import split_answers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
-from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.spec import IGNORED, Data, data_spec
 
 from .held_out import choose_images
 from .measures import average_precision, best_threshold
@@ -233,8 +234,21 @@ def evaluate_classifier(
         new = evaluate_examples(classifier, images.new, class_names, **options)
     report = evaluate_examples(classifier, images.examples, class_names, **options)
     skipped = (*images.source.skipped, *report.skipped)
+    recipe = Recipe.from_json(classifier.recipe)
+    tested = recipe.test or {}
+    run_test = None
+    if images.is_new and "top_1" in tested:
+        run_test = Reference("the test images of the run", tested["top_1"], tested["images"])
+    is_used = images.seen is not None and images.seen.all()  # The split line says it.
     return dataclasses.replace(
-        report, skipped=skipped, split_lines=images.lines, new=new, simple=images.simple
+        report,
+        skipped=skipped,
+        split_lines=images.lines,
+        new=new,
+        simple=images.simple,
+        is_shown_before=None if is_used or report.skipped else images.seen,
+        ignores_copies=not images.is_new and recipe.data.get("copies") == IGNORED,
+        run_test=run_test,
     )
 
 

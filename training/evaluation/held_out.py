@@ -42,10 +42,11 @@ class EvaluatedImages:
         lines: What of the data is evaluated and what is left out, for the report.
         new: Images that the run neither used nor held out, reported apart; None if there are none,
             or if `examples` are such images.
-        seen: Whether each of `examples` has a copy that the run trained on or chose its weights by,
-            bool `(N,)`; None where it is not known.
+        seen: Whether each of `examples` shows a thing that the run trained on or chose its weights
+            by, bool `(N,)`; None where it is not known.
         record: What the run recorded of its images; None without.
         simple: What simple numbers of the run's photos reach; None of other photos.
+        is_new: Whether `examples` are other images than the run's.
     """
 
     source: Source
@@ -55,6 +56,7 @@ class EvaluatedImages:
     seen: np.ndarray | None = None
     record: SplitRecord | None = None
     simple: Reference | None = None
+    is_new: bool = False
 
 
 def choose_images(
@@ -213,7 +215,7 @@ def _by_record(source, record, split, simple):
     lines, seen = [line + by_bytes], is_seen[places[evaluated]]
     if evaluated in _HELD_OUT and seen.any():
         lines.append(
-            f"split   {seen.sum()} of the images that the run held out have a copy that it trained "
+            f"split   {seen.sum()} of the images that the run held out show things that it trained "
             "on or chose its weights by"
         )
     return EvaluatedImages(
@@ -223,6 +225,7 @@ def _by_record(source, record, split, simple):
         new,
         seen,
         simple=None if evaluated == NEW else simple,
+        is_new=evaluated == NEW,
     )
 
 
@@ -242,6 +245,7 @@ def _drawn_again(classifier, source, split, is_of_run, simple):
         (line, *_other_parts(source, split), *_notes(source)),
         seen=np.ones(len(examples), bool) if is_used else None,
         simple=simple if is_of_run else None,
+        is_new=not is_of_run,
     )
 
 

@@ -22,6 +22,7 @@ MAX_ROWS = 1000  # In the table of the curve.
 _RANGE = (0.05, 20.0)  # Bounds of 1 / T.
 
 CONFIDENCE = 0.95
+UNEQUAL = 5  # Times as many images of the largest class as of the smallest.
 
 _QUANTILE = (1 + CONFIDENCE) / 2  # The level of two-sided intervals.
 

@@ -6,6 +6,7 @@ import abc
 import collections
 import dataclasses
 import functools
+import math
 import os
 import pathlib
 import re
@@ -34,15 +35,18 @@ from keras_vit.inspection.pages import (
 )
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
+from keras_vit.training.data.examples import first_names
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.utils.files import REPORT, SKIPPED
 from keras_vit.utils.json_files import number_or_none
 from keras_vit.utils.report import METRICS_JSON, Report, Table
 
 from .measures import (
+    UNEQUAL,
     Calibration,
     ClassCounts,
     Share,
+    accuracy_text,
     calibration_of,
     coverage_curve,
     coverage_table,
@@ -51,7 +55,6 @@ from .measures import (
 )
 from .references import beside_references, is_exceeded, most_frequent, reference_text
 
-MOST = 0.8  # Share of the images in one class.
 MAX_SHOWN = 100  # Errors on a page.
 MAX_MATRIX = 20  # Classes of a confusion matrix on a page; more are listed as pairs.
 _MAX_PAIRS = 20
@@ -83,6 +86,8 @@ class EvaluationReport(abc.ABC):
         is_shown_before: Whether each image shows a thing of which the run trained on an image, or
             chose its weights by one, bool `(N,)`; None where it is not known.
         ignores_copies: Whether copies were not looked for when the parts were drawn.
+        run_test: The accuracy on the test images of the classifier's run, where others are reported
+            on; None where it is not known.
     """
 
     class_names: tuple[str, ...]
@@ -99,6 +104,7 @@ class EvaluationReport(abc.ABC):
     simple: Reference | None = None
     is_shown_before: np.ndarray | None = None
     ignores_copies: bool = False
+    run_test: Reference | None = None
 
     @property
     def count(self) -> int:
@@ -136,7 +142,14 @@ class EvaluationReport(abc.ABC):
     @property
     def main_lines(self) -> list[str]:
         """The lines that stand at the end of a run and of an evaluation."""
-        return [*self.lines()[:2], *([f"things  {self.things}"] if self.things else [])]
+        things = [f"things  {self.things}"] if self.things else []
+        run = [f"run     {self.compared_with_run}"] if self.run_test is not None else []
+        return [*self.lines()[:2], *things, *run]
+
+    @property
+    def compared_with_run(self) -> str:
+        """The accuracy on the test images of the run, and whether this one differs from it."""
+        return ""
 
     @functools.cached_property
     def right(self) -> np.ndarray:
@@ -324,14 +337,38 @@ class ClassificationReport(EvaluationReport):
         return f"{text}; {self.things}" if self.things else text
 
     @property
-    def imbalance(self) -> str:
-        """The balanced accuracy where one class has most images and top-1 says little; else ""."""
-        images = self.counts.images
-        if images.max() < MOST * self.count:
+    def compared_with_run(self) -> str:
+        """The accuracy on the test images of the run, and whether this one differs from it.
+
+        The difference must exceed the uncertainty of both together (Newcombe, 1998, method 10).
+        """
+        if self.run_test is None:
             return ""
-        share, name = images.max() / self.count, self.class_names[int(images.argmax())]
-        mean = f"the mean over classes is {100 * self.means['balanced_accuracy']:.1f}%"
-        return f"; {share:.0%} of them are {name}, {mean}"
+        name, before, images = self.run_test
+        low, high = wilson_interval(self.correct, self.count)
+        low_before, high_before = wilson_interval(round(before * images), images)
+        difference = self.score - before
+        verdict = "not shown to differ"
+        if difference < -math.hypot(high - self.score, before - low_before):
+            verdict = "clearly lower"
+        elif difference > math.hypot(self.score - low, high_before - before):
+            verdict = "clearly higher"
+        return f"{accuracy_text(before, images)} on {name}, {self.score:.1%} here: {verdict}"
+
+    @property
+    def imbalance(self) -> str:
+        """The balanced accuracy where classes are unequal and top-1 says little; else ""."""
+        images = self.counts.images
+        present = images > 0
+        if images.max() <= UNEQUAL * images[present].min():
+            return ""
+        largest = f"{images.max() / self.count:.0%} of them are {self.class_names[images.argmax()]}"
+        text = f"; {largest}, balanced accuracy {100 * self.means['balanced_accuracy']:.1f}%"
+        missed = np.flatnonzero(present & (self.counts.recall == 0))
+        if len(missed):
+            names = [f"{self.class_names[k]} (0 of {images[k]})" for k in missed]
+            text += f", nothing right of {first_names(names, 3)}"
+        return text
 
     @property
     def confusion(self) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit.description import Labels
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.things import shown_in_training
 from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibration_bound import (
@@ -111,11 +112,13 @@ class Answering(Stage):
         contents = outcome.fingerprints.get("calibration")
         if record is not None and contents is not None:
             seen = record.has_seen(contents)
+            if source.things is not None:
+                seen |= shown_in_training(source.splits, source.things, "calibration")
             if seen.any():
-                with_copy = f"{seen.sum()} calibration images with a copy that was trained on"
-                log(f"split   {with_copy} are left out")
+                shown = f"{seen.sum()} calibration images of things that were trained on"
+                log(f"split   {shown} are left out")
                 examples = examples.take(np.flatnonzero(~seen))
-        examples, grouped = counted(examples, source.groups, log)
+        examples, grouped = counted(examples, source.units, log)
         batch_size = plan.settings.micro_batch_size
         try:
             check_counts(examples.labels, outcome.labels, self.bounds)

@@ -8,15 +8,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.recipe import Recipe
 from keras_vit.hub.repositories import RepositoryName, cached_name, fixed_name
 from keras_vit.opening import OpenedModel, open_model
 from keras_vit.training.data import DataSpec, Source, open_source
-from keras_vit.training.data.examples import MixedExamples, typical_size
+from keras_vit.training.data.examples import MixedExamples, class_counts, typical_size
 from keras_vit.training.data.parts import Drawing, with_validation
 from keras_vit.training.data.spec import IGNORED, spec_of_run
 from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord, fingerprint, notes_of_seen
 from keras_vit.training.data.tfrecords import NotPrepared
+from keras_vit.training.evaluation.measures import UNEQUAL
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, MaskedPatches, Settings
 
 _UNWEIGHTED = (
@@ -152,6 +154,8 @@ def open_images(
         notes = tuple(notes_of_seen(source.splits, seen, "in the run of the weights"))
     if settings.class_weights is not None:
         notes += (_UNWEIGHTED,)
+    elif not isinstance(settings, MaskedPatches):
+        notes += _unequal(source)
     source = dataclasses.replace(source, notes=(*source.notes, *notes))
     train = source.splits["train"]
     return RunImages(
@@ -159,6 +163,22 @@ def open_images(
         {name: len(source.splits.get(name, ())) for name in PARTS},
         typical_size(train, 20),
         data.copies == IGNORED,
+    )
+
+
+def _unequal(source):
+    """A line about unequal classes, if there are any."""
+    if source.task == MULTILABEL:
+        return ()
+    counts = class_counts(source.splits["train"].labels, len(source.class_names))
+    least, most = counts[counts > 0].min(), counts.max()
+    if most <= UNEQUAL * least:
+        return ()
+    smallest = source.class_names[int(np.argmax(counts == least))]
+    largest = source.class_names[int(counts.argmax())]
+    return (
+        f"unequal classes: {least} of {smallest} and {most} of {largest} to train; --class-weights "
+        "balanced gives them the same weight in the loss",
     )
 
 

@@ -27,7 +27,7 @@ from keras_vit.training.data.split_record import (
     read_pixel_fingerprints,
 )
 from keras_vit.training.data.tfrecords import NotPrepared
-from keras_vit.training.data.things import InFirst
+from keras_vit.training.data.things import InFirst, shown_fingerprints
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.references import larger_size
 from keras_vit.training.evaluation.results import pretraining_fields
@@ -216,6 +216,8 @@ class Job:
             pixels = read_pixel_fingerprints(plan.source.splits)
             record = SplitRecord.of(self.fingerprints, pixels)
             if record is not None:
+                shown = shown_fingerprints(plan.source, self.fingerprints)
+                record = dataclasses.replace(record, shown=shown)
                 record.write(self.folder.path)
         if not self.folder.resume and plan.has_classes:
             write_run_page(self.folder, plan, self.data, self.recipe)
