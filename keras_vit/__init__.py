@@ -13,4 +13,4 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 __path__ = folders_of_package()
 check_installation()
-when_keras_is_imported("keras_vit.layers")
+when_keras_is_imported("keras_vit.layers", "keras_vit.training.trainer")
