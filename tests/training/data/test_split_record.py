@@ -5,6 +5,7 @@ import pytest
 
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import (
+    NEW,
     UNKNOWN,
     SplitRecord,
     file_fingerprints,
@@ -41,3 +42,26 @@ def test_a_damaged_record_is_named(tmp_path):
     np.savez(tmp_path / "split.npz", train=np.zeros(3))
     with pytest.raises(ValueError, match=r"split.npz must have 64-bit numbers"):
         SplitRecord.read(tmp_path)
+
+
+TRAINED, CHOSEN, CALIBRATED, TESTED, OTHER = range(1, 6)
+
+
+def record_of_parts():
+    parts = {"train": TRAINED, "validation": CHOSEN, "calibration": CALIBRATED, "test": TESTED}
+    return SplitRecord.of({part: np.array([number], "uint64") for part, number in parts.items()})
+
+
+def test_images_that_chose_the_weights_were_seen():
+    numbers = np.array([TRAINED, CHOSEN, CALIBRATED, TESTED, OTHER], "uint64")
+    assert record_of_parts().has_seen(numbers).tolist() == [True, True, False, False, False]
+
+
+def test_an_image_that_was_not_read_is_in_no_part():
+    record = SplitRecord.of({"train": np.array([UNKNOWN, TRAINED, UNKNOWN], "uint64")})
+    assert record.parts["train"].tolist() == [TRAINED]
+    assert record.part_of(np.array([UNKNOWN], "uint64")).tolist() == [NEW]
+
+
+def test_images_of_which_none_was_read_have_no_record():
+    assert SplitRecord.of({"train": np.array([UNKNOWN], "uint64"), "test": None}) is None
