@@ -132,7 +132,6 @@ IMPORTED_BY_TEXT = {
         "keras_vit.export.artefacts",
         "keras_vit.export.formats",
         "keras_vit.images.decoding",
-        "keras_vit.training.trainer.trainer",
     },
 }
 

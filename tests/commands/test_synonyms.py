@@ -1,4 +1,4 @@
-"""Names of timm, transformers, KerasHub and Keras are answered with ours, and with nothing false."""
+"""Names of timm, transformers, KerasHub and Keras are answered with ours, and nothing false."""
 
 import dataclasses
 
