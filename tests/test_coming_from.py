@@ -101,7 +101,8 @@ def test_the_transform_of_timm_is_the_preprocessing_of_the_page(tmp_path):
     theirs = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=3).eval()
     folder = tmp_path / "timm_folder"
     timm.models.save_for_hf(theirs, folder, safe_serialization=True)
-    transform = timm.data.create_transform(**timm.data.resolve_data_config({}, model=theirs))
+    data = timm.data.resolve_data_config({"input_size": (3, 32, 32)}, model=theirs)
+    transform = timm.data.create_transform(**data)
     expected = transform(Image.fromarray(PHOTO)).numpy().transpose(1, 2, 0)
     model = keras_vit.build(weights=folder)
     preprocessing = run("create_transform(...)", {}, model=model)

@@ -135,8 +135,10 @@ def names():
     }
 
 
-# A line that gives a name a value, and a comment that begins with a shape: "x = f()  # (1, D), ...".
+# A line that gives a name a value, and a comment that begins with a shape: "x = f()  # (1, D)".
 SHAPE = re.compile(r"^(\w+) = .*  # (?:From images to )?\(([\w +*,/]*)\)(?:[,:. ]|$)", re.M)
+
+PRINTED_SHAPE = re.compile(r"^print\((\w+\.output_shape)\)  # (\(.*\))$", re.M)
 
 
 def other_shapes(code, namespace):
@@ -154,6 +156,10 @@ def other_shapes(code, namespace):
         )
         if not is_same:
             wrong.append(f"{name}: the page has ({text}), and it is {tuple(found)}")
+    for expression, text in PRINTED_SHAPE.findall(code):
+        found = eval(expression, namespace)
+        if str(found) != text:
+            wrong.append(f"{expression}: the page has {text}, and it is {found}")
     return "\n".join(wrong)
 
 
