@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready
-export TF_CPP_MIN_LOG_LEVEL ?= 2
+export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all fuzz format lint typecheck wheel release bench docs clean
@@ -19,7 +19,7 @@ $(SETUP): setup.cfg setup.py pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	@touch $@
 
-demo: $(SETUP)  ## Pre-train, transfer, evaluate, predict and export a small ViT on real digits (~5 min).
+demo: $(SETUP)  ## Pre-train, transfer, evaluate, predict and export a small ViT on real digits (about 5 min).
 	rm -rf demo
 	$(BIN)/python examples/digits.py demo
 

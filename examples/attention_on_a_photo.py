@@ -10,6 +10,10 @@ inspect` draws it and more for a folder of photos. Drawing needs matplotlib (ext
 import pathlib
 import sys
 
+from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
+
+import_tensorflow_quietly()  # First, as its start prints lines that nobody can act on.
+
 import numpy as np
 
 import keras_vit

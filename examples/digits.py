@@ -5,8 +5,8 @@
 The images are scikit-learn's 1,797 handwritten digits. A third of each digit is held out and used
 for testing alone. A small ViT is pre-trained on the digits 0 to 4 and transferred to 5 to 9 as in
 section 3.2 of the paper: new head of zeros, higher resolution, interpolated position embeddings,
-SGD. The exported model runs in a new process without this package. It takes 4 to 5 minutes on two
-cores.
+SGD. The exported model runs in a new process without this package. It takes about five minutes on
+two cores.
 """
 
 import argparse
@@ -17,6 +17,10 @@ import pathlib
 import subprocess
 import sys
 from typing import Any
+
+from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
+
+import_tensorflow_quietly()  # First, as its start prints lines that nobody can act on.
 
 import keras
 import numpy as np

@@ -4,6 +4,10 @@ Data from `tf.data`, a schedule with warm-up, `compile` and `fit` as in Keras; t
 in a folder that predicts image files and that every command takes.
 """
 
+from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
+
+import_tensorflow_quietly()  # First, as its start prints lines that nobody can act on.
+
 import keras
 import numpy as np
 import tensorflow as tf

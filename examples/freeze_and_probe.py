@@ -4,6 +4,10 @@ The body keeps its weights, so that its features are computed once and the head 
 The same numbers come from a model with the frozen body and the head in one.
 """
 
+from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
+
+import_tensorflow_quietly()  # First, as its start prints lines that nobody can act on.
+
 import keras
 import numpy as np
 from sklearn.datasets import load_digits

@@ -4,6 +4,10 @@ A feature is what the head of the model reads. The nearest images have the large
 angle between their features; `keras-vit embed` does this for folders of photos.
 """
 
+from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
+
+import_tensorflow_quietly()  # First, as its start prints lines that nobody can act on.
+
 import keras
 import numpy as np
 from PIL import Image

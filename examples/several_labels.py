@@ -5,6 +5,10 @@ class gets the threshold with the best F1 on validation images. `keras-vit finet
 with a CSV file.
 """
 
+from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
+
+import_tensorflow_quietly()  # First, as its start prints lines that nobody can act on.
+
 import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits

@@ -5,6 +5,10 @@ Two halves of this machine's CPU stand in for two GPUs. On GPUs the strategy is
 clips each replica's gradient by itself and draws the same dropout masks in both.
 """
 
+from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
+
+import_tensorflow_quietly()  # First, as its start prints lines that nobody can act on.
+
 import keras
 import numpy as np
 import tensorflow as tf

@@ -34,6 +34,7 @@ from keras_vit.utils.files import (
     check_file,
     check_folder,
 )
+from keras_vit.utils.safe_text import for_markdown
 
 from .formats import CONVERSION_FORMATS
 
@@ -241,7 +242,7 @@ def _write_hugging_face(converted, destination, overwrite):
         for name, array in stored_arrays(model, written.layout).items()
     }
     licence = converted.description.licence
-    card = f"{card_header(licence)}\nLicence of the weights: {licence}.\n"
+    card = f"{card_header(licence)}\nLicence of the weights: {for_markdown(licence)}.\n"
     with atomic_folder(destination, marker=_MARKERS["huggingface"], overwrite=overwrite) as folder:
         (folder / CARD).write_text(card, encoding="utf-8")
         for name, content in files.items():

@@ -9,8 +9,20 @@ import lazy_loader
 from keras_vit._installation import check_installation, folders_of_package, when_keras_is_imported
 from keras_vit._version import __version__ as __version__
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_loaded, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name):
+    try:
+        return _loaded(name)
+    except AttributeError as error:
+        from keras_vit.utils.synonyms import FUNCTIONS
+
+        if name not in FUNCTIONS or name in __all__:
+            raise
+        raise AttributeError(f"{error}. {FUNCTIONS[name].answer()}") from None
+
 
 __path__ = folders_of_package()
 check_installation()
-when_keras_is_imported("keras_vit.layers")
+when_keras_is_imported("keras_vit.layers", "keras_vit.training.trainer")

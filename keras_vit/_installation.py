@@ -1,11 +1,12 @@
-"""The installation: this package, optional packages, and the layers registered with Keras.
+"""The installation: this package, optional packages, and the classes registered with Keras.
 
 The project `keras-vit` of the package index also installs a package `keras_vit`. If both have a
 file of the same name, the one that was installed last remains, and removing one project removes
 files of the other.
 
-`keras.saving.load_model` finds the layers of a file only if they were registered before, and
-`import keras_vit` must be enough for that. If Keras is loaded, the layers are imported at once.
+`keras.saving.load_model` finds the layers, the optimizer, the loss and the trainer of a file only
+if they were registered before, and `import keras_vit` must be enough for that. If Keras is loaded,
+their modules are imported at once.
 Otherwise importing them here would load Keras and TensorFlow: 10 s instead of 0.1 s, for
 `keras-vit --help`, `keras_vit.list_models()` and every configuration file too; so the hook imports
 them right after Keras. Keras has no entry point for registrations that would do this without a
@@ -66,19 +67,24 @@ def check_installation(folder: str = _PARENT) -> None:
     warnings.warn(message, stacklevel=2)
 
 
-def when_keras_is_imported(module: str) -> None:
-    """Imports `module` after Keras has been imported; now, if it has been."""
+def when_keras_is_imported(*modules: str) -> None:
+    """Imports `modules` after Keras has been imported; now, if it has been."""
     if "keras" in sys.modules:
-        importlib.import_module(module)
+        _import_all(modules)
     else:
-        sys.meta_path.insert(0, _AfterKeras(module))
+        sys.meta_path.insert(0, _AfterKeras(modules))
+
+
+def _import_all(modules):
+    for module in modules:
+        importlib.import_module(module)
 
 
 class _AfterKeras:
     """A finder; without the base class in importlib.abc, whose import takes a tenth of the rest."""
 
-    def __init__(self, module):
-        self.module = module
+    def __init__(self, modules):
+        self.modules = modules
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname != "keras":
@@ -98,7 +104,7 @@ class _AfterKeras:
                 execute(module)
                 if self in sys.meta_path:
                     sys.meta_path.remove(self)
-                importlib.import_module(self.module)
+                _import_all(self.modules)
 
             loader.exec_module = execute_and_import
         return spec

@@ -24,7 +24,6 @@ from keras_vit.images.samples import pixels_of, write_samples
 from keras_vit.keras_private import all_layers, load_keras_model
 from keras_vit.prediction import array_of
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.runtimes import register_trainer
 from keras_vit.utils import files
 from keras_vit.utils.quiet_tensorflow import check_not_forked
 from keras_vit.utils.safe_text import first_line, for_markdown
@@ -50,7 +49,8 @@ def load_classifier(folder: str | os.PathLike) -> Classifier:
     The model is read in Keras's safe mode: nothing in the file is run as code.
 
     Args:
-        folder: The classifier's folder, or "cifar10", the classifier in the package.
+        folder: The classifier's folder; the name of a classifier in the package, such as "cifar10"
+            (the best of three); or "hf:OWNER/NAME".
 
     Raises:
         ValueError: If the folder or one of its files is missing, cannot be read, or does
@@ -101,10 +101,8 @@ def read_model(path: str | os.PathLike) -> keras.Model:
     check_not_forked()
     try:
         config, weights, stored = check_keras_archive(path)
-        # What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
-        if config.get("registered_name") == "keras_vit>Trainer":
-            register_trainer()
         model = load_keras_model(config, weights, 3 * stored + _FREE_NUMBERS)
+        # What `save` of a trainer and a ModelCheckpoint of its `fit` write; its model is read.
         model = getattr(model, "model", model)
     except Exception as error:  # Keras raises errors of many types for a damaged file.
         raise ValueError(f"{path} cannot be read as a Keras model: {first_line(error)}") from error

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from keras_vit._installation import check_installation
 from keras_vit._version import __version__
 from keras_vit.commands import Command
+from keras_vit.utils import synonyms
 from keras_vit.utils.fields import (
     add_arguments,
     field_info,
@@ -88,8 +89,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     called = next((word for word in argv if word in COMMANDS), None)
     if called is None and not argv[0].startswith("-"):
-        near = nearest_names(argv[0], COMMANDS, 0.6)
-        parser.error(f"no such command: {argv[0]!r}. {near}")
+        synonym = synonyms.COMMANDS.get(argv[0].lower())
+        answer = synonym.answer() if synonym else nearest_names(argv[0], COMMANDS)
+        parser.error(f"no such command: {argv[0]!r}. {answer}")
     for name, summary in COMMANDS.items():
         if name == called:
             command = commands.add_parser(
@@ -131,7 +133,10 @@ def unknown_arguments(unknown: Sequence[str], flags: Mapping[str, str]) -> str:
     for word in [word for word in unknown if word.startswith("-")] or unknown[:1]:
         flag = word.partition("=")[0]
         text = f"unrecognized argument: {flag}"
-        if near := near_names(flag, list(flags.values()), 0.7):
+        synonym = synonyms.FLAGS.get(flag.replace("_", "-"))
+        if synonym and synonym.here.removeprefix("here ").split()[0].strip(",") in flags.values():
+            text += f", {synonym.answer()}"
+        elif near := near_names(flag, list(flags.values())):
             text += f", the nearest: {', '.join(near)}"
         texts.append(text)
     return "; ".join(texts)

@@ -203,6 +203,16 @@ def loss_tracker(trainer: keras.Model) -> keras.metrics.Metric:
     return trainer._loss_tracker
 
 
+def in_order(model: keras.Model, logs: dict[str, float]) -> list[float]:
+    """Returns the values of a batch as `train_on_batch` does: the loss, then the metrics."""
+    return model._flatten_metrics_in_order(logs)
+
+
+def penalty(model: keras.Model) -> keras.KerasTensor:
+    """Returns what regularizers and `add_loss` add to a model's loss; 0.0 for nothing."""
+    return sum((model._aggregate_additional_loss(loss) for loss in model.losses), 0.0)
+
+
 def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """Returns a model and its layers, with the layers of layers; `model.layers` lacks these."""
     return model._flatten_layers()

@@ -60,7 +60,7 @@ class Preprocessing:
     Call arguments:
         images: Pixels in [0, 255]: an image `(H, W, C)` or a batch `(B, H, W, C)`, as an array or a
             tensor, also in a `tf.data` map; a PIL image, which EXIF's orientation turns; or a
-            list of images of any sizes.
+            list of images of any sizes. A warning names floats in [0, 1].
 
     Output shape:
         float32 `(height, width, C)`, or `(B, height, width, C)`; a tensor for a tensor.
@@ -110,6 +110,8 @@ class Preprocessing:
     def __call__(self, images: object) -> Any:
         from keras_vit.runtimes import preprocess_images  # With TensorFlow.
 
+        if reason := scaled_pixels(images):
+            warnings.warn(reason, stacklevel=2)
         return preprocess_images(images, self)
 
     def _checked_resize_size(self):
@@ -220,7 +222,8 @@ def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -
     differences: tensors may hold integers, and the argument is never changed in place.
 
     Args:
-        x: Images with values in [0, 255], integers or floats: an array or a tensor.
+        x: Images with values in [0, 255], integers or floats: an array or a tensor. A warning
+            names floats in [0, 1], where their values are known.
         data_format: "channels_last", "channels_first" or None.
         mode: "tf" for [-1, 1]; "torch" for the mean and standard deviation of ImageNet, which
             weights of torchvision, DeiT and other code bases need; "caffe" as in Keras.
@@ -232,24 +235,45 @@ def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -
     Raises:
         ValueError: If `data_format` or `mode` is unknown.
     """
-    # Not at the top: a `Preprocessing` is read and written without Keras.
-    import keras
+    import keras  # Not at the top: a `Preprocessing` is read and written without Keras.
     import numpy as np
 
     tf = sys.modules.get("tensorflow")  # A tf.data pipeline has its tensors on any backend.
-    ops: Any = tf if tf and tf.is_symbolic_tensor(x) else keras.ops
+    ops = tf if tf and tf.is_symbolic_tensor(x) else keras.ops
     is_tensor = ops is tf or keras.ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
     if is_tensor and not keras.backend.is_float_dtype(keras.backend.standardize_dtype(x.dtype)):
         x = ops.cast(x, keras.config.floatx())
     # Another array: Keras changes arrays in place.
     x = x * 1 if is_tensor else np.array(x)
-    if not is_tensor and x.dtype.kind == "f" and x.size and x.min() >= 0 and 0 < x.max() <= 1:
-        warnings.warn(
-            f"preprocess_input takes pixels in [0, 255]. Received: floats from {x.min():.3g} to "
-            f"{x.max():.3g}, which all become nearly black; multiply them by 255",
-            stacklevel=2,
-        )
+    if reason := scaled_pixels(x):
+        warnings.warn(reason, stacklevel=2)
     return keras.applications.imagenet_utils.preprocess_input(x, data_format, mode)
+
+
+def scaled_pixels(images: Any) -> str:
+    """Returns what is wrong with pixels that were divided by 255; "" for other pixels.
+
+    Integers are pixels, and so are images of zeros alone. Tensors of a graph have no values yet.
+
+    Args:
+        images: An array, a tensor, a PIL image, or a list of these.
+    """
+    import numpy as np
+
+    for image in images if isinstance(images, (list, tuple)) else [images]:
+        image = image.detach().cpu() if hasattr(image, "detach") else image  # PyTorch's.
+        try:
+            pixels = np.asarray(image)
+        except (TypeError, ValueError, NotImplementedError):  # Within a graph.
+            continue
+        is_float = pixels.dtype.kind in "fV"  # bfloat16 has the kind V.
+        if is_float and pixels.size and pixels.min() >= 0 and 0 < pixels.max() <= 1:
+            return (
+                "Images must have pixels in [0, 255]. Received: floats from "
+                f"{float(pixels.min()):.3g} to {float(pixels.max()):.3g}, which all become nearly "
+                "black; multiply them by 255"
+            )
+    return ""
 
 
 def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, Any]]]:

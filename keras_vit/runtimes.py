@@ -15,7 +15,6 @@ _MODULES = {
     "images": "keras_vit.images.decoding",
     "formats": "keras_vit.export.formats",
     "artefacts": "keras_vit.export.artefacts",
-    "trainer": "keras_vit.training.trainer.trainer",
 }
 
 
@@ -50,11 +49,6 @@ def open_export(path: str | os.PathLike) -> Any:
         ImportError: If its runtime is not installed.
     """
     return _module("artefacts").load_artefact(path)
-
-
-def register_trainer() -> None:
-    """Makes Keras read the `.keras` files of a `Trainer`."""
-    _module("trainer")
 
 
 def preprocess_images(images: object, preprocessing: object) -> Any:

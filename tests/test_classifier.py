@@ -155,6 +155,15 @@ def test_an_image_of_the_program_of_another_type_is_an_error(folder, wrong):
         classifier.predict(Image.new("F", (4, 4)))
 
 
+def test_pixels_divided_by_255_are_named_by_preprocess_and_by_predict(folder):
+    classifier = load_classifier(folder)
+    pixels = np.linspace(0, 1, 16 * 24 * 3, dtype="float32").reshape(16, 24, 3)
+    with pytest.warns(UserWarning, match="nearly black; multiply them by 255"):
+        classifier.preprocess(pixels)
+    with pytest.raises(ValueError, match="of uint8.* nearly black; multiply them by 255"):
+        classifier.predict(pixels)
+
+
 def test_a_corrupt_image_has_its_reason_and_the_others_are_predicted(folder, images, tmp_path):
     bad, empty = tmp_path / "bad.jpg", tmp_path / "empty.png"
     bad.write_bytes(b"not an image")

@@ -1,5 +1,6 @@
 """The programs of examples/, each in a separate process and folder."""
 
+import ast
 import contextlib
 import json
 import os
@@ -66,6 +67,33 @@ def test_every_example_is_run_and_is_in_the_table():
     assert programs == {*PRINTED, "serve", "beam_predict", "ray_predict", "run_saved_model"}
     table = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert programs == set(re.findall(r"^\| \[(\w+)\.py\]", table, re.M))
+
+
+WITH_TENSORFLOW = sorted({*PRINTED} - {"predict_onnx"})
+
+
+@pytest.mark.parametrize("name", WITH_TENSORFLOW)
+def test_an_example_imports_tensorflow_quietly_before_all_that_import_it(name):
+    statements = ast.parse((EXAMPLES / f"{name}.py").read_text()).body
+    imports = [node for node in statements if isinstance(node, ast.Import | ast.ImportFrom)]
+    calls = [node for node in statements if isinstance(node, ast.Expr)][1:]  # After the docstring.
+    assert ast.unparse(calls[0]) == "import_tensorflow_quietly()"
+    before = [ast.unparse(node) for node in imports if node.lineno < calls[0].lineno]
+    *others, quiet = before
+    assert quiet == "from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly"
+    assert {other.split()[1] for other in others} <= sys.stdlib_module_names
+
+
+def test_the_start_of_an_example_prints_no_line():
+    source = (EXAMPLES / "digits.py").read_text()
+    last = max(n.end_lineno for n in ast.parse(source).body if isinstance(n, ast.ImportFrom))
+    start = "\n".join(source.splitlines()[:last])
+    code = f"{start}\nkeras.ops.convert_to_numpy(keras.ops.zeros(1))\n"  # Starts the devices.
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def write_given(folder):

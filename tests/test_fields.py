@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+from typing import Any, Literal
 
 import pytest
 
@@ -13,6 +14,7 @@ from keras_vit.utils.fields import (
     REQUIRED,
     add_arguments,
     check_fields,
+    fits_json,
     from_arguments,
     part,
     setting,
@@ -115,3 +117,43 @@ class Paths:
 def test_a_tilde_in_a_path_is_the_folder_of_the_user(word, field, value, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     assert getattr(blur(word, settings_type=Paths), field) == value
+
+
+FITS = [
+    (int, 1, True),
+    (int, True, False),
+    (int, 1.0, False),
+    (float, 1, True),
+    (float, True, False),
+    (bool, True, True),
+    (bool, 1, False),
+    (str, "int", True),
+    (str | None, None, True),
+    (str, None, False),
+    (str | os.PathLike, "photos", True),
+    (Any, [{"a": None}], True),
+    (Literal["tanh", "exact"], "exact", True),
+    (Literal["tanh", "exact"], "erf", False),
+    (tuple[int, int], [8, 8], True),
+    (tuple[int, int], [8], False),
+    (tuple[int, int], [8, "8"], False),
+    (tuple[str, ...], [], True),
+    (tuple[str, ...], ["a", "b"], True),
+    (tuple[str, ...], "ab", False),
+    (tuple[tuple[int, int], ...], [[1, 2], [3, 4]], True),
+    (tuple[tuple[int, int], ...], [[1, 2], 3], False),
+    (list[list] | int | None, [["a.jpg", "empty"]], True),
+    (list[list] | int | None, ["a.jpg"], False),
+    (list[list] | int | None, 3, True),
+    (dict[str, int], {"train": 3}, True),
+    (dict[str, int], {"train": "3"}, False),
+    (dict[str, int], [3], False),
+    (dict[str, Any] | None, {"train": "3"}, True),
+    (dict[str, Filter], {"blur": {"radius": 1.0}}, True),
+    (dict[str, Filter], {"blur": 1.0}, False),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "fits"), FITS)
+def test_a_value_of_json_fits_a_type_or_not(kind, value, fits):
+    assert fits_json(kind, value) == fits

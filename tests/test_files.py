@@ -120,6 +120,21 @@ def test_a_full_disk_is_named_with_the_path_and_what_to_do(error, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("kind", [OSError, DiskError])
+def test_a_file_in_a_temporary_folder_is_named_by_the_output(kind, tmp_path):
+    full = (errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def write():
+        with atomic_folder(tmp_path / "b") as folder:
+            if kind is OSError:
+                raise OSError(*full, str(folder / "a.npz"))
+            with atomic_write(folder / "a.npz"):
+                raise OSError(*full)
+
+    with pytest.raises(DiskError, match=rf"^{tmp_path / 'b'} cannot be written: No space left"):
+        write()
+
+
 def test_the_error_behind_an_error_counts():
     def write():
         with named_disk_errors("runs/a.partial", lambda: "Go on with: B"):

@@ -25,7 +25,7 @@ AS_BACKEND = {
 
 # What a part may import of the package when its module is loaded.
 MAY_IMPORT = {
-    "configs": {"configs", "utils.nearest_names"},
+    "configs": {"configs", "utils.nearest_names", "utils.synonyms"},
     "layers": {
         "layers",
         "configs.blocks",
@@ -132,7 +132,6 @@ IMPORTED_BY_TEXT = {
         "keras_vit.export.artefacts",
         "keras_vit.export.formats",
         "keras_vit.images.decoding",
-        "keras_vit.training.trainer.trainer",
     },
 }
 

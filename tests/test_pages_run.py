@@ -33,9 +33,8 @@ STAND_INS = [
     (r"(?<![\w+-])ViT-B/16(?! ImageNet)", "ViT-Mini/4"),
     (r"R50\+ViT-L/32", "R26+ViT-S/32"),
     (r'\bimagenet21k\b|(?<=weights=")imagenet(?=")', "vit_mini4_cifar10"),
-    (r', gelu="exact", norm_epsilon=1e-12', ""),  # As the file has them.
     (r"--weights imagenet\b", "--weights vit_mini4_cifar10"),
-    (r"\b384\b", "32"),
+    (r"(?<!14, )\b384\b", "32"),  # Not the width of a shape.
     (r"\(224, 224\)", "(32, 32)"),
     (r"ViTB16\(\)", "ViTB16(weights=None)"),
     (r"ViTS16\(include_top=False\)", "ViTS16(weights=None, include_top=False)"),
@@ -109,6 +108,7 @@ NOT_RUN = {
     ".venv/bin/pre-commit ": "changes the checkout",
     "python examples/": "tests/test_examples.py runs them",
     "python benchmarks/": "a program that runs for minutes or needs other data",
+    "RAY_PYTHON=": "a program that runs for minutes and needs Ray",
     "python paper/": "tests/paper/ run them",
     "python train.py": "the reader's own program",
     "TPU_NAME=": "needs a TPU",
@@ -127,6 +127,8 @@ NOT_RUN = {
     "python -m pytest ": "runs tests",
     "keras-vit evaluate ViT-Mini/4 --weights vit_mini4_cifar10 --protocol ": "downloads ImageNet",
     "KERAS_BACKEND=jax keras-vit ": "another backend; tests/test_backends.py",
+    "export KERAS_BACKEND=jax": "several processes; tests/training/run/test_processes_of_jax.py",
+    "keras-vit finetune --data photos --output /shared/photos ": "as the line above",
 }
 
 # Languages of other programs, which each page explains; "py" is the code of other libraries.

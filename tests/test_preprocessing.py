@@ -3,6 +3,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_vit import decode_predictions, preprocess_input
 from keras_vit.images.decoding import apply_preprocessing
@@ -144,15 +145,36 @@ def test_wrong_fields_are_refused(fields):
         Preprocessing.from_fields(fields)
 
 
-def test_floats_from_zero_to_one_get_a_warning():
-    with pytest.warns(UserWarning, match=r"pixels in \[0, 255\].*multiply them by 255"):
-        preprocess_input(np.linspace(0, 1, 48).reshape(1, 4, 4, 3))
+UP_TO_ONE = np.linspace(0, 1, 48, dtype="float32").reshape(1, 4, 4, 3)
+TAKE_PIXELS = [preprocess_input, Preprocessing((4, 4))]
 
 
+@pytest.mark.parametrize("function", TAKE_PIXELS)
+@pytest.mark.parametrize("kind", [np.float64, np.float16, tf.constant, keras.ops.array])
+def test_floats_from_zero_to_one_get_a_warning(function, kind):
+    with pytest.warns(UserWarning, match=r"pixels in \[0, 255\].* 0 to 1, .* by 255"):
+        function(kind(UP_TO_ONE))
+
+
+def test_one_such_image_in_a_list_gets_it_too():
+    with pytest.warns(UserWarning, match="nearly black"):
+        Preprocessing((4, 4))([np.zeros((4, 4, 3), "uint8"), UP_TO_ONE[0]])
+
+
+@pytest.mark.parametrize("function", TAKE_PIXELS)
 @pytest.mark.parametrize(
     "pixels", [np.ones((1, 4, 4, 3), "uint8"), np.zeros((1, 4, 4, 3)), np.full((1, 4, 4, 3), 200.0)]
 )
-def test_other_pixels_get_none(pixels):
+def test_other_pixels_get_none(function, pixels):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        preprocess_input(pixels)
+        function(pixels)
+
+
+@pytest.mark.parametrize("function", TAKE_PIXELS)
+def test_pixels_within_a_graph_have_no_values_and_get_none(function):
+    data = tf.data.Dataset.from_tensors(UP_TO_ONE * 255)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (pixels,) = data.map(function)
+    np.testing.assert_allclose(pixels, UP_TO_ONE * 2 - 1, atol=1e-5)  # float32

@@ -3,7 +3,10 @@
 import dataclasses
 import json
 import pathlib
+import random
 import runpy
+import types
+import typing
 
 import pytest
 
@@ -40,6 +43,41 @@ def test_entries_of_another_program_stay():
     recipe = Recipe.from_json(fields)
     assert recipe.others == {"data": "photos", "seed": 7, "images": [3]}
     assert recipe.to_json() == fields
+
+
+def values_of(kind, rng):
+    """A random value of a type of a field, which is not the field's default."""
+    outer, inner = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if outer is types.UnionType:
+        return values_of(rng.choice([one for one in inner if one is not type(None)]), rng)
+    if outer is dict:
+        return {f"name {i}": values_of(inner[1], rng) for i in range(rng.randint(1, 3))}
+    if outer is list:
+        return [values_of((*inner, str)[0], rng) for _ in range(rng.randint(1, 3))]
+    return {
+        bool: lambda: True,
+        int: lambda: rng.randint(1, 9),
+        str: lambda: rng.choice(["int", "list", "None", "photos"]),
+        typing.Any: lambda: rng.choice([1.5, "a", None, False, [1, ["b"]], {"c": {}}]),
+        Fact: lambda: Fact(rng.random(), "here", reference=Reference("always cat", 0.5, 9)),
+    }[kind]()
+
+
+@pytest.mark.parametrize("job", ["", "finetune"])
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_every_field_survives_its_file(name, job):
+    kind, rng = typing.get_type_hints(Recipe)[name], random.Random(name)
+    for _ in range(20):
+        recipe = Recipe(**{"job": job, name: values_of(kind, rng)}, others={"of another": [1]})
+        assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_a_field_that_is_set_wins_over_the_entry_of_another_program(name):
+    value = values_of(typing.get_type_hints(Recipe)[name], random.Random(name))
+    recipe = Recipe(**{name: value})
+    others = dataclasses.replace(recipe, others={name: "of another"})
+    assert others.to_json() == recipe.to_json()
 
 
 def test_a_fact_keeps_its_hash_and_reference():

@@ -1,8 +1,14 @@
-"""The hook that registers the layers after Keras; a module of one line is in Keras's place."""
+"""The hook that registers layers, optimizers and the trainer; and files that need them."""
 
+import json
+import os
+import pathlib
 import subprocess
 import sys
 
+import pytest
+
+# A module of one line is in Keras's place.
 PROGRAM = """
 import importlib.util, sys, types
 from keras_vit import _installation
@@ -42,3 +48,39 @@ def test_a_missing_keras_is_pythons_own_error(tmp_path):
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True
     )
     assert "ModuleNotFoundError: No module named 'keras'" in done.stderr
+
+
+TRAINED = pathlib.Path(__file__).parent / "programs" / "open_saved_training.py"
+
+
+def run_on(backend, *arguments):
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, str(TRAINED), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with compiled models, and a trainer, as TensorFlow wrote them."""
+    folder = tmp_path_factory.mktemp("trained")
+    run_on("tensorflow", "write", folder)
+    return folder
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_compiled_models_are_opened_after_the_import_of_the_package_alone(backend, trained):
+    pytest.importorskip(backend)
+    opened = json.loads(run_on(backend, "open", trained).splitlines()[-1])
+    assert opened.pop("difference") < 1e-5  # float32, one block.
+    assert opened == {
+        "sgd": ["Functional", "SGD", "SoftmaxCrossentropy", 1],
+        "adam": ["Trainer", "Adam", "SigmoidCrossentropy", 1],
+        "muon": ["Functional", "Muon", "SoftmaxCrossentropy", 1],
+        "tensorflow": backend == "tensorflow",
+    }

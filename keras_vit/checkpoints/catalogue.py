@@ -74,10 +74,11 @@ def rows() -> tuple[OfficialWeights, ...]:
 
 
 def list_weights(model: str | None = None) -> list[str]:
-    """Returns the values of `weights=`: names and keys of official files, released weights.
+    """Returns the values of `weights=`: keys of official files, and weights in the package.
 
     Args:
-        model: Name of a model, or None for the keys of all.
+        model: Name of a model, whose list begins with "imagenet" and "imagenet21k" where there are
+            such weights; or None for the keys of all.
 
     Raises:
         ValueError: If the model is unknown.
@@ -277,8 +278,8 @@ def find_weights(
     if not path.exists():
         raise ValueError(
             f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
-            f"file of weights, an export, hf:OWNER/NAME, {', '.join(RELEASED_NAMES)}, "
-            f"imagenet21k, or a name of keras_vit.list_weights()"
+            f"file of weights, an export, {', '.join(RELEASED_NAMES)}, imagenet21k, a name of "
+            "keras_vit.list_weights(), or, except for keras_vit.build, hf:OWNER/NAME"
         )
     check_holds_one_model(path)
     return path

@@ -11,6 +11,7 @@ from keras_vit.configs.blocks import TRAINING_FIELDS, UNSEEN_BLOCK_FIELDS, Block
 from keras_vit.configs.resnet_configs import AxialResNetConfig, BiTConfig, PoolingStem, ResNetStem
 from keras_vit.configs.vit_configs import AxialConfig, ViTConfig
 from keras_vit.utils.nearest_names import near_names, nearest_names
+from keras_vit.utils.synonyms import ARGUMENTS, paper_name_of
 
 # Layers that end in class scores. With DeiT's distillation token there are two linear layers,
 # the class token's first, and "predictions" is the mean of their logits without weights.
@@ -107,8 +108,9 @@ def default_image_size(name_or_config: str | ViTConfig | BiTConfig) -> int:
     return IMAGE_SIZES.get(name or "", DEFAULT_IMAGE_SIZE)
 
 
-# Arguments of `keras_vit.build` beside the fields of a config.
+# Arguments of `keras_vit.build` in addition to the fields of a config.
 _BUILD_ARGUMENTS = {
+    "name_or_config",
     "include_top", "weights", "input_tensor", "input_shape", "pooling", "classes", "name",
     "classifier_activation",
 }  # fmt: skip
@@ -123,10 +125,19 @@ def argument_errors(names: Iterable[str], kind: type) -> str:
     """
     fields = {field.name for field in dataclasses.fields(kind)}
     unknown = sorted(set(names) - fields)
-    near = [(name, near_names(name, fields | _BUILD_ARGUMENTS, 0.75)) for name in unknown]
     allowed = f"Only fields of {kind.__name__} can be changed: {sorted(fields)}"
-    reason = "; ".join(f"{name} is called {our[0]} here" for name, our in near if our) or allowed
+    answers = [_argument_here(name, fields | _BUILD_ARGUMENTS) for name in unknown]
+    reason = "; ".join(filter(None, answers)) or allowed
     return f"{reason}. Received: {', '.join(unknown)}" if unknown else ""
+
+
+def _argument_here(name, known):
+    """What an unknown argument is called here; "" if that is not known."""
+    synonym = ARGUMENTS.get(name)
+    if synonym and (" " in synonym.here or synonym.here in known):
+        return synonym.answer()
+    near = near_names(name, known)
+    return f"{name} is called {near[0]} here" if near else ""
 
 
 def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
@@ -144,9 +155,12 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     """
     if isinstance(name_or_config, str):
         if name_or_config not in MODELS:
+            here = paper_name_of(name_or_config)
+            is_known = here in MODELS
+            answer = f"{name_or_config} is called {here} here" if is_known else ""
             raise ValueError(
                 "The model must be one of keras_vit.list_models(). "
-                f"{nearest_names(name_or_config, MODELS)}. Received: {name_or_config!r}"
+                f"{answer or nearest_names(name_or_config, MODELS)}. Received: {name_or_config!r}"
             )
         config = MODELS[name_or_config]
     else:

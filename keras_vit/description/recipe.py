@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, get_type_hints
 
 from keras_vit.utils.fields import fits_json
 
@@ -158,10 +158,14 @@ class Recipe:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         del fields["others"]
         fields["facts"] = {name: fact.to_json() for name, fact in self.facts.items()}
+        # Another program's entry of a field's name stays as long as the field is not set.
+        unset = type(self)()
+        is_set = {name for name in fields if getattr(self, name) != getattr(unset, name)}
+        others = {name: value for name, value in self.others.items() if name not in is_set}
         if not self.job:  # No run wrote it.
-            return {name: value for name, value in fields.items() if value} | self.others
-        unset = {name for name, value in fields.items() if value is None} - {"best", "test"}
-        return {name: value for name, value in fields.items() if name not in unset} | self.others
+            return {name: value for name, value in fields.items() if value} | others
+        empty = {name for name, value in fields.items() if value is None} - {"best", "test"}
+        return {name: value for name, value in fields.items() if name not in empty} | others
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
@@ -169,16 +173,14 @@ class Recipe:
 
         A value of another type than its field's is another program's, and one of the `others`.
         """
-        annotations = {field.name: str(field.type) for field in dataclasses.fields(cls)}
-        del annotations["others"]
+        kinds = get_type_hints(cls)
+        del kinds["others"]
         own = {
             name: value
             for name, value in fields.items()
-            if name in annotations and fits_json(annotations[name], value)
+            if name in kinds and fits_json(kinds[name], value)
         }
         others = {name: value for name, value in fields.items() if name not in own}
         facts = own.get("facts", {})
-        own["facts"] = {
-            name: Fact.from_json(fact) for name, fact in facts.items() if isinstance(fact, Mapping)
-        }
+        own["facts"] = {name: Fact.from_json(fact) for name, fact in facts.items()}
         return cls(**own, others=others)

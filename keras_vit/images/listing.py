@@ -22,6 +22,7 @@ from keras_vit.images.transcoding import (
     kind_of,
     to_rgb,
 )
+from keras_vit.preprocessing import scaled_pixels
 from keras_vit.utils.safe_text import for_line
 
 # The reason why a name such as x.jpg is left out that is no file; a pipe would be waited for.
@@ -103,9 +104,10 @@ def as_image(image: Any) -> bytes | np.ndarray:
         return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
     pixels = np.asarray(image)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or not pixels.size:
+        received = f"{type(image).__name__} of shape {pixels.shape}, {pixels.dtype}"
         raise ValueError(
             "An image must be a path, bytes of a file, a PIL image or an array (height, width, 3) "
-            f"of uint8. Received: {type(image).__name__} of shape {pixels.shape}, {pixels.dtype}"
+            f"of uint8. {scaled_pixels(image) or f'Received: {received}'}"
         )
     return pixels
 

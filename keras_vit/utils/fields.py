@@ -27,8 +27,21 @@ import math
 import os
 import re
 import textwrap
+import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from keras_vit.utils.text_files import read_lines
 
@@ -405,34 +418,51 @@ def check_json(settings_type: SettingsType, values: Mapping[str, Any], source: o
     Raises:
         ValueError: If a name is unknown or a value of another type.
     """
-    annotations = {field.name: str(field.type) for field in dataclasses.fields(settings_type)}
-    if unknown := sorted(set(values) - set(annotations)):
+    kinds = get_type_hints(settings_type)
+    fields = {field.name: field for field in dataclasses.fields(settings_type)}
+    if unknown := sorted(set(values) - set(fields)):
         raise ValueError(
             f"Settings must be fields of {settings_type.__name__}. "
             f"Received: {unknown[:5]} in {source}"
         )
     for name, value in values.items():
-        if not fits_json(annotations[name], value):
-            kind = annotations[name]
+        if not fits_json(kinds[name], value):
+            kind = fields[name].type
             raise ValueError(f"{name} must be {kind} in {source}. Received: {value!r:.80}")
 
 
-def fits_json(annotation: str, value: object) -> bool:
-    """Returns whether a value from a JSON file is of the type of a field's annotation."""
-    outer, _, inner = annotation.replace("float", "float | int").partition("[")
-    if annotation == "Any":
+def fits_json(kind: type | types.UnionType, value: Any) -> bool:
+    """Returns whether a value from a JSON file is of a type.
+
+    JSON has a list for a tuple, an object for a dataclass, and may have 1 for 1.0.
+
+    Args:
+        kind: The type, as `typing.get_type_hints` gives a field's.
+        value: The value.
+    """
+    outer, inner = get_origin(kind) or kind, get_args(kind)
+    if kind is Any:
         return True
-    if not isinstance(value, list):
-        return _json_type(value) in (annotation if value is None else outer)
-    items = inner.partition("]")[0]
-    is_sequence = "tuple" in outer or "list" in outer
-    return is_sequence and all(_json_type(item) in items for item in value)
+    if outer in (Union, types.UnionType):
+        return any(fits_json(one, value) for one in inner)
+    if outer is Literal:
+        return value in inner
+    if outer in (tuple, list, Sequence):
+        return isinstance(value, list) and _items_fit(inner, value)
+    if outer is dict:
+        return isinstance(value, dict) and _items_fit(inner[1:], list(value.values()))
+    if dataclasses.is_dataclass(kind):
+        return isinstance(value, dict)
+    if isinstance(value, bool):  # It is an int, too.
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
-def _json_type(value):
-    """The word of an annotation for a value from JSON."""
-    name = type(value).__name__
-    return {"NoneType": "None", "list": "tuple"}.get(name, name)
+def _items_fit(kinds, items):
+    """Whether items are of their types: of one for each item, or of one for all of them."""
+    if len(kinds) < 2 or kinds[-1] is Ellipsis:
+        return all(fits_json(kind, item) for kind in kinds[:1] for item in items)
+    return len(kinds) == len(items) and all(map(fits_json, kinds, items))
 
 
 def required(value: Value | None, name: str) -> Value:

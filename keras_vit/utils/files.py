@@ -103,9 +103,12 @@ def named_disk_errors(
         yield
     except Exception as error:
         reason = disk_error(error)
-        if reason is None or (isinstance(error, DiskError) and advice is None):
+        named = getattr(error, "path", None) or getattr(error, "filename", None)
+        # A file of `temporary_sibling` is gone by now: the output that it was made for is named.
+        is_hidden = _TEMPORARY.search(str(named)) is not None
+        if reason is None or (isinstance(error, DiskError) and advice is None and not is_hidden):
             raise
-        path = getattr(error, "path", None) or getattr(error, "filename", None) or path
+        path = path if named is None or is_hidden else named
         sentence = advice() if advice else "Free space there, or choose another output."
         raise DiskError(path, reason, sentence) from error
 
@@ -412,6 +415,9 @@ def remove_leftovers(folder: str | os.PathLike) -> None:
     for path in pathlib.Path(folder).rglob(".*"):
         if _LEFTOVER.match(path.name) and path.is_file():
             path.unlink()
+
+
+_TEMPORARY = re.compile(r"(?:^|[/\\])\.[0-9a-f]{32}-")
 
 
 def temporary_sibling(path: pathlib.Path) -> pathlib.Path:

@@ -6,6 +6,7 @@ import re
 import warnings
 
 import h5py
+import keras
 import numpy as np
 import pytest
 
@@ -575,3 +576,42 @@ def test_a_folder_of_a_timm_wrapper_is_a_model_of_timm(write, golden):
     known = open_model(folder, num_heads=3).description
     assert known.labels.names == tuple(names)
     assert known.labels.is_multilabel
+
+
+@pytest.mark.parametrize(
+    ("name", "gelu"),
+    [
+        ("gelu", "exact"),
+        ("gelu_python", "exact"),
+        ("gelu_new", "tanh"),
+        ("gelu_fast", "tanh"),
+        ("gelu_pytorch_tanh", "tanh"),
+        ("quick_gelu", "quick"),
+    ],
+)
+def test_an_activation_is_the_one_of_its_name_in_transformers(name, gelu, write):
+    assert open_model(write("hf_vit", hidden_act=name)).description.config.gelu == gelu
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_python", "gelu_new", "gelu_fast", "quick_gelu"])
+@pytest.mark.slow
+def test_an_activation_has_the_values_of_transformers(name, write):
+    torch = pytest.importorskip("torch")
+    activations = pytest.importorskip("transformers.activations")
+    gelu = open_model(write("hf_vit", hidden_act=name)).description.config.gelu
+    numbers = np.linspace(-6, 6, 101, dtype="float32")
+    expected = activations.ACT2FN[name](torch.from_numpy(numbers)).numpy()
+    ours = {
+        "exact": lambda x: keras.ops.gelu(x, approximate=False),
+        "tanh": lambda x: keras.ops.gelu(x, approximate=True),
+        "quick": lambda x: x * keras.ops.sigmoid(1.702 * x),
+    }
+    np.testing.assert_allclose(array_of(ours[gelu](numbers)), expected, atol=1e-6)  # float32
+
+
+def test_a_clip_whose_config_has_no_epsilon_has_that_of_its_library(write):
+    folder = write("hugging_face: CLIP's image tower")
+    config = json.loads((folder / "config.json").read_text())
+    assert config.pop("layer_norm_eps") == 1e-5
+    (folder / "config.json").write_text(json.dumps(config))
+    assert open_model(folder).description.config.norm_epsilon == 1e-5

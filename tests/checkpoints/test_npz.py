@@ -128,3 +128,11 @@ def test_the_weights_of_a_whole_model_of_ours_are_read(model_of, tmp_path):
     keras_vit.load_checkpoint(twin, tmp_path / "model.keras")
     for weight, original in zip(twin.weights, model.weights, strict=True):
         np.testing.assert_array_equal(weight, original)
+
+
+@pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8", "<f4"])
+def test_values_are_read_in_the_byte_order_of_the_file(dtype, path):
+    values = np.array([1.0, -2.5, 1e-3])
+    np.savez(path, weights=values.astype(dtype))
+    (read,) = read_values(read_npz(path).arrays.values())
+    np.testing.assert_allclose(np.asarray(read, "float64"), values, rtol=1e-3)  # float16

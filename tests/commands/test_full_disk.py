@@ -47,6 +47,7 @@ def test_fine_tuning_says_how_to_go_on_and_does(command, refused, tiny, colors, 
         ("export {tiny} --to tflite --check-images {colors}/test --output", "a.tflite"),
         ("convert {tiny}", "a.npz"),
         ("convert {tiny}", "folder"),
+        ("convert {tiny} --to huggingface", "other_folder"),
     ],
 )
 def test_an_output_is_named_and_nothing_of_it_stays(words, output, refused, tiny, colors, tmp_path):

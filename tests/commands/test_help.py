@@ -53,7 +53,7 @@ def test_every_command_is_listed_and_an_unknown_argument_is_an_error_of_one_line
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("finetune --output o --img-size 8", "--img-size, the nearest: --image-size"),
+        ("finetune --output o --img-size 8", "--img-size is called --image-size here"),
         ("finetune --output o --batchsize 8", "--batchsize, the nearest: --batch-size"),
         (
             "finetune --output o --zz 0 --stepz 3",

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import sys
 
+import numpy as np
 import pytest
 
 from keras_vit.checkpoints.catalogue import RELEASED
@@ -53,6 +54,13 @@ def test_csv_has_a_row_for_each_class_of_an_image(predicted):
         for prediction in expected
         for rank, (name, _) in enumerate(prediction.top, 1)
     ]
+
+
+def test_csv_has_the_probabilities_to_six_digits(predicted):
+    expected, printed = predicted
+    found = [float(row["probability"]) for row in csv.DictReader(io.StringIO(printed("csv")))]
+    wanted = [probability for prediction in expected for _, probability in prediction.top]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
 
 
 def test_text_has_the_classes_in_percent(predicted):

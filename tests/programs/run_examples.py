@@ -20,6 +20,10 @@ import sys
 import time
 import traceback
 
+from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
+
+import_tensorflow_quietly()
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -131,6 +135,34 @@ def names():
     }
 
 
+# A line that gives a name a value, and a comment that begins with a shape: "x = f()  # (1, D)".
+SHAPE = re.compile(r"^(\w+) = .*  # (?:From images to )?\(([\w +*,/]*)\)(?:[,:. ]|$)", re.M)
+
+PRINTED_SHAPE = re.compile(r"^print\((\w+\.output_shape)\)  # (\(.*\))$", re.M)
+
+
+def other_shapes(code, namespace):
+    """Returns the shape comments that differ from what came out, as text; "" if all are right.
+
+    A letter or a sum of letters stands for any number, and the batch of a model is left open.
+    """
+    wrong = []
+    for name, text in SHAPE.findall(code):
+        said = [side.strip() for side in text.split(",") if side.strip()]
+        value = namespace[name]
+        found = value.output_shape if isinstance(value, keras.Model) else np.shape(value)
+        is_same = len(said) == len(found) and all(
+            not side.isdigit() or int(side) == size for side, size in zip(said, found, strict=True)
+        )
+        if not is_same:
+            wrong.append(f"{name}: the page has ({text}), and it is {tuple(found)}")
+    for expression, text in PRINTED_SHAPE.findall(code):
+        found = eval(expression, namespace)
+        if str(found) != text:
+            wrong.append(f"{expression}: the page has {text}, and it is {found}")
+    return "\n".join(wrong)
+
+
 def run_docstrings(namespace, module_name, stand_ins, other_outputs):
     """Runs the examples of a module's docstrings; returns the failures as text."""
     module = importlib.import_module(module_name)
@@ -168,6 +200,7 @@ def run_all(path):
                 run(shlex.split(text))
             elif kind == "python":
                 exec(compile(text, name, "exec"), namespace)
+                problem = other_shapes(text, namespace)
             else:
                 problem = run_docstrings(given, *text)
         except BaseException:

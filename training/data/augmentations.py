@@ -294,7 +294,7 @@ def _called(text):
     name = text.partition("(")[0]
     classes = {other: kind for other, kind in vars(keras.layers).items() if _is_image_layer(kind)}
     if name not in classes:
-        raise ValueError(nearest_names(name, classes))
+        raise ValueError(nearest_names(name, classes, cutoff=0.8))
     call: Any = ast.parse(text, mode="eval").body
     values = [ast.literal_eval(value) for value in getattr(call, "args", ())]
     named = {word.arg: ast.literal_eval(word.value) for word in getattr(call, "keywords", ())}

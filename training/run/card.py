@@ -40,7 +40,7 @@ from keras_vit.training.evaluation.reports import EvaluationReport, error_pictur
 from keras_vit.utils.fields import field_info
 from keras_vit.utils.files import MODEL, REPORT, SAMPLES
 from keras_vit.utils.report import align_columns, markdown_table
-from keras_vit.utils.safe_text import for_line
+from keras_vit.utils.safe_text import for_line, for_markdown
 
 from .folder import RunFolder
 from .machine import step_memory
@@ -160,11 +160,11 @@ def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationRep
     """
     images, best = recipe.images, recipe.best
     several = recipe.task == MULTILABEL
-    data = for_line(recipe.data_name).replace("`", "'")
     height, width = recipe.settings["image_size"]
     accuracy = [UNTESTED]
     if report is not None:
-        accuracy = [f"On {report.count} test images, {_use(recipe.test or {})}: {report.summary}."]
+        summary = for_markdown(report.summary)
+        accuracy = [f"On {report.count} test images, {_use(recipe.test or {})}: {summary}."]
         if not several:
             accuracy.append("The shares have their 95% intervals.")
     if best:
@@ -177,7 +177,7 @@ def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationRep
         ]
     calibrated = f"{images['calibration']} to calibrate, " if images.get("calibration") else ""
     lines = [
-        f"# {recipe.model}, {len(class_names)} classes",
+        f"# {for_markdown(recipe.model)}, {len(class_names)} classes",
         "",
         f"{'A multi-label image' if several else 'An image'} classifier made by `keras-vit "
         f"{recipe.job}`, for images of {height}x{width} pixels "
@@ -199,7 +199,7 @@ def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationRep
         "",
         "## Data",
         "",
-        f"`{data}`: {images['train']} images to train, {images['validation']} to "
+        f"{_code(recipe.data_name)}: {images['train']} images to train, {images['validation']} to "
         f"validate, {calibrated}{images['test']} to test, {images['skipped']} skipped as "
         "unreadable.",
         "",
@@ -210,6 +210,12 @@ def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationRep
         *recipe_lines(recipe),
     ]
     return "\n".join(lines)
+
+
+def _code(text):
+    """A text as code in a line of Markdown, which no back quote of it can end."""
+    shown = for_line(text).replace("`", "'")
+    return f"`{shown}`"
 
 
 def _use(test):
@@ -232,11 +238,11 @@ def masked_patch_card(recipe: Recipe, history: Sequence[Mapping[str, str]]) -> s
     images = recipe.images
     last = f", colour accuracy {float(history[-1]['accuracy']):.4f}" if history else ""
     lines = [
-        f"# {recipe.model}, pre-trained without labels",
+        f"# {for_markdown(recipe.model)}, pre-trained without labels",
         f"The body of a Vision Transformer, trained by masked patch prediction{last}. It has no "
         "classes: fine-tune it.",
         "    keras-vit finetune --weights THIS_FOLDER --data IMAGES --output CLASSIFIER",
-        f"Data: `{recipe.data_name}`, {images['train']} images to train, {images['skipped']} "
+        f"Data: {_code(recipe.data_name)}, {images['train']} images to train, {images['skipped']} "
         "skipped as unreadable.",
     ]
     return "\n\n".join([*lines, "\n".join(recipe_lines(recipe))])
@@ -251,7 +257,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
     licence = recipe.description.get("licence") or UNKNOWN
     return [
         *([f"    {for_line(recipe.command)}", ""] if recipe.command else []),
-        *([f"Licence of the starting weights: {for_line(licence)}.", ""] if started else []),
+        *([f"Licence of the starting weights: {for_markdown(licence)}.", ""] if started else []),
         markdown_table([["at the start", "value and origin"], *facts]),
         "",
         markdown_table([["setting", "value"], *settings]),

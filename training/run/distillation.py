@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.keras_private import penalty
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.opening import open_model
 from keras_vit.preprocessing import Preprocessing
@@ -52,7 +53,7 @@ class Distillation(keras.losses.Loss):
 class DistillationTrainer(Trainer):
     """Trains a model, the student, to give the labels and the answers of a teacher.
 
-        loss = (1 - w) * (the compiled loss against the labels) + w * distillation
+        loss = (1 - w) * (the compiled loss against the labels) + w * distillation + penalties
 
     The teacher sees the same augmented and mixed images as the student. A student with a
     distillation token learns the labels with the head of its class token and the teacher with the
@@ -122,7 +123,8 @@ class DistillationTrainer(Trainer):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if not training:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        loss = super().compute_loss(x, y, y_pred["labels"], sample_weight, training)
+        penalties = penalty(self)
+        loss = super().compute_loss(x, y, y_pred["labels"], sample_weight, training) - penalties
         first = keras.tree.flatten(self.loss)[0]
         distillation = Distillation(
             self.distillation,
@@ -131,7 +133,8 @@ class DistillationTrainer(Trainer):
         )
         answers = ops.stop_gradient(self.teacher(x, training=False))
         taught = distillation(answers, y_pred["teacher"], sample_weight)
-        return (1 - self.distillation_weight) * loss + self.distillation_weight * taught
+        own, taught = (1 - self.distillation_weight) * loss, self.distillation_weight * taught
+        return own + taught + penalties
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         y_pred = y_pred["predictions"] if isinstance(y_pred, dict) else y_pred

@@ -44,19 +44,20 @@ def finetune(
 ) -> Finished:
     """Fine-tunes a model on a data set and writes a classifier's folder; paper, section 3.2.
 
-    The pre-training head is removed and a linear layer of zeros put in its place, except for
-    the rows of classes that the weights name too; position embeddings are interpolated to
-    the new resolution, and everything is trained: by default with SGD with momentum, cosine
-    decay after a linear warm-up, gradients clipped at global norm 1. The weights, or their
-    averages, with the best validation accuracy are kept, and evaluated on the test images,
-    which are used for nothing else.
+    The pre-training head is replaced by a linear probe of the features, except for the rows of
+    classes that the weights name too, unless the probe is clearly better (`head_start`; "zero" is
+    the paper's layer of zeros). Position embeddings are interpolated to the new resolution, and
+    everything is trained: by default with SGD with momentum, cosine decay after a linear warm-up,
+    gradients clipped at global norm 1. Of the weights, or their averages, whose validation accuracy
+    is not clearly below the best, those with the lowest validation loss are kept, and evaluated on
+    the test images, which are used for nothing else.
 
     Args:
         data: A folder `{train,test}/<class>/*` or `<class>/*`, a CSV file of paths and
             labels, or "tfds:NAME". None with `resume`. Arrays, see `open_source`; with
             `resume` the same again. Or a `DataSpec`, which has the options of the data too.
         output: The folder to write. Until the end everything is in `OUTPUT.partial`.
-        settings: The recipe; the paper's by default.
+        settings: The recipe; by default that of docs/finetune.md, which differs from the paper.
         **options: Fields of `RunOptions`: `overwrite`, `resume` (with the data and settings of
             the stopped run; others are refused), `command`, `log` and `callbacks`; and of
             `DataSpec`, such as `holdout`, `exclude` and `class_names`.

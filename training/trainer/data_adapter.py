@@ -80,6 +80,10 @@ class StepAdapter(DataAdapter):
         length = super_batch * self.accumulation_steps
         return iter(lambda: PartialBatchList(itertools.islice(batches, length)), [])
 
+    def get_torch_dataloader(self):
+        """Returns the batches, for `predict` on PyTorch."""
+        return self.adapter.get_torch_dataloader()
+
     @property
     def num_batches(self):
         """Steps of an epoch; the last may have fewer batches."""

@@ -346,7 +346,7 @@ class JAXSteps:
         trainer = self.trainer
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(unpadded(batch))
         with (
-            keras.StatelessScope(_mapping(self._variables(), state)) as scope,
+            keras.StatelessScope(_mapping(self._variables(), state), collect_losses=True) as scope,
             examples_from(0, num_examples(batch)),
         ):
             y_pred = trainer(x, training=False)

@@ -101,6 +101,7 @@ class SigmoidCrossentropy(LogitsLoss):
         return ops.sum(loss, axis=-1)
 
 
+@keras.saving.register_keras_serializable(package="keras_vit")
 def label_accuracy(y_true, y_pred):
     """Returns the share of right labels of each example, at a probability of 0.5.
 

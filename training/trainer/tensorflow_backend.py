@@ -421,8 +421,8 @@ class TensorFlowSteps:
         mapping = list(zip(trainer.seed_states, seeds, strict=True))
         with _examples_from(first_example, x):  # Around the gradient too, which computes again.
             with (
-                keras.StatelessScope(mapping, collect_losses=True) as scope,
                 tf.GradientTape() as tape,
+                keras.StatelessScope(mapping + _penalized(trainer), collect_losses=True) as scope,
             ):
                 y_pred = self._outputs(x)
                 loss = trainer.compute_loss(x, y, y_pred, sample_weight, training=True)
@@ -503,6 +503,14 @@ class TensorFlowSteps:
                 )
                 for shape, dtype in [*trained, *[((), "float32")] * 3]
             ]
+
+
+def _penalized(trainer):
+    """Returns the weights that have a regularizer, and their values.
+
+    Keras passes a regularizer what the stateless scope holds, which is None for other weights.
+    """
+    return [(v, v.value) for v in trainer.trainable_variables if v.regularizer is not None]
 
 
 def _num_examples(x):

@@ -15,6 +15,7 @@ from keras_vit.keras_private import (
     CompileWherePossible,
     SymbolicBuild,
     all_layers,
+    in_order,
     loss_tracker,
     train_validation_split,
 )
@@ -83,7 +84,8 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
 
     Raises:
         ValueError: If a value is out of range; in `fit`, if the optimizer averages or
-            accumulates by itself or the loss is not a mean over examples.
+            accumulates by itself, the loss is not a mean over examples or the backend is
+            PyTorch.
         NonFiniteError: In `fit`, a ValueError that names the step and its learning rate.
 
     Example:
@@ -105,12 +107,6 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         seed: int = 0,
         **kwargs: object,
     ):
-        backend = keras.backend.backend()
-        if backend not in ("tensorflow", "jax"):
-            raise ValueError(
-                "The Trainer must run on Keras's TensorFlow or JAX backend; keras.Model.fit takes "
-                f"the models on this one. Received: KERAS_BACKEND={backend}"
-            )
         super().__init__(**kwargs)
         self.distribution = keras.distribution.distribution()  # JAX's; None on TensorFlow.
         if accumulation_steps < 1:
@@ -254,7 +250,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         with self._on_its_devices():
             logs = super().train_on_batch(*args, return_dict=True, **kwargs)
         self.check_finite(logs)
-        return logs if return_dict else list(logs.values())
+        return logs if return_dict else in_order(self, logs)
 
     def evaluate(
         self,
@@ -313,6 +309,10 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         with self._on_its_devices():
             return super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
 
+    def predict_on_batch(self, x):
+        """Predicts a batch; `keras.Model` returns it once for each replica."""
+        return self.predict(x, batch_size=len(keras.tree.flatten(x)[0]), verbose=0)
+
     def make_train_function(self, force=False):
         """Makes the function that `fit` calls for `steps_per_execution` steps."""
         if self.train_function is None or force:
@@ -348,6 +348,12 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         return self.distribution.scope() if self.distribution else contextlib.nullcontext()
 
     def _check_compiled(self):
+        backend = keras.backend.backend()
+        if backend not in ("tensorflow", "jax"):  # Its files are opened on any.
+            raise ValueError(
+                "The Trainer must run on Keras's TensorFlow or JAX backend; keras.Model.fit takes "
+                f"the models on this one. Received: KERAS_BACKEND={backend}"
+            )
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         for argument, ours in (
             ("gradient_accumulation_steps", "accumulation_steps"),

@@ -65,6 +65,21 @@ def test_training_goes_on_from_any_step_as_if_it_had_not_stopped(noisy, expected
             np.testing.assert_array_equal(labels, labels_again)
 
 
+def test_mixup_goes_on_from_any_step_with_the_shares_of_that_step(noisy):
+    options = {"mixup": 0.5, "num_classes": 2}
+    whole = batches(noisy, 5, **options)
+    rest = batches(noisy, 3, start_step=2, **options)
+    for (images, labels), (again, labels_again) in zip(whole[2:], rest, strict=True):
+        np.testing.assert_array_equal(images, again)
+        np.testing.assert_array_equal(labels, labels_again)
+
+
+def test_mixup_draws_another_share_in_each_step(noisy):
+    found = batches(noisy, 5, mixup=0.5, num_classes=2)
+    shares = [labels.max() if labels.max() < 1 else labels.min() for _, labels in found]
+    assert len({round(float(share), 6) for share in shares}) > 1
+
+
 def test_batches_do_not_depend_on_anything_but_the_seed(noisy, expected):
     tf.random.set_seed(1)
     serial = training_batches(noisy, **OPTIONS)

@@ -102,3 +102,16 @@ def test_in_evaluation_every_example_occurs_once(parts, mixed):
     )
     assert list(mixed.names) == [*parts[0].names, *parts[1].names]
     assert len(mixed) == 13
+
+
+def test_a_share_of_a_class_is_rounded():
+    # 1.7, 0.6, 0.2 and 0.1 images; at least one of a class of two, and none of a class of one.
+    labels = [0] * 17 + [1] * 6 + [2] * 2 + [3]
+    _, part = draw(numbered(labels), 0.1, "test", Drawing((), 0))
+    assert np.bincount(part.labels, minlength=4).tolist() == [2, 1, 1, 0]
+
+
+def test_the_drawn_images_of_a_seed_stay_the_same():
+    labels = [0] * 17 + [1] * 6 + [2] * 2 + [3]
+    _, part = draw(numbered(labels), 0.1, "test", Drawing((), 0))
+    assert part.names == ["2", "10", "17", "24"]

@@ -6,6 +6,7 @@ import pytest
 
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import (
+    NEW,
     UNKNOWN,
     SplitRecord,
     file_fingerprints,
@@ -82,3 +83,26 @@ def test_a_record_with_pixels_is_read_as_it_was_written(data, tmp_path):
     for part, numbers in record.pixels.items():
         np.testing.assert_array_equal(again.pixels[part], numbers)
     assert [len(again.pixels[part]) for part in ("train", "test")] == [12, 6]
+
+
+TRAINED, CHOSEN, CALIBRATED, TESTED, OTHER = range(1, 6)
+
+
+def record_of_parts():
+    parts = {"train": TRAINED, "validation": CHOSEN, "calibration": CALIBRATED, "test": TESTED}
+    return SplitRecord.of({part: np.array([number], "uint64") for part, number in parts.items()})
+
+
+def test_images_that_chose_the_weights_were_seen():
+    numbers = np.array([TRAINED, CHOSEN, CALIBRATED, TESTED, OTHER], "uint64")
+    assert record_of_parts().has_seen(numbers).tolist() == [True, True, False, False, False]
+
+
+def test_an_image_that_was_not_read_is_in_no_part():
+    record = SplitRecord.of({"train": np.array([UNKNOWN, TRAINED, UNKNOWN], "uint64")})
+    assert record.parts["train"].tolist() == [TRAINED]
+    assert record.part_of(np.array([UNKNOWN], "uint64")).tolist() == [NEW]
+
+
+def test_images_of_which_none_was_read_have_no_record():
+    assert SplitRecord.of({"train": np.array([UNKNOWN], "uint64"), "test": None}) is None

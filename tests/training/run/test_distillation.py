@@ -82,6 +82,18 @@ def test_the_loss_is_shared_between_labels_and_teacher(kind):
         assert logs["loss"] == pytest.approx((0.7 * of_class + 0.3 * taught).mean(), rel=1e-5)
 
 
+def test_a_penalty_of_the_students_weights_is_not_shared_with_the_teacher():
+    model = given(LOGITS)
+    model.layers[-1].kernel.regularizer = keras.regularizers.L2(0.1)  # Of the identity: 0.5.
+    trainer = DistillationTrainer(model, teacher=given(ANSWERS), distillation_weight=0.3)
+    trainer.compile(SGD(0.0), SoftmaxCrossentropy())
+    images = np.arange(6.0, dtype="float32")[:, None]
+    labels = crossentropy(np.eye(5)[LABELS], LOGITS)
+    logs = trainer.train_on_batch(images, LABELS, return_dict=True)
+    expected = (0.7 * labels + 0.3 * kl(3.0)).mean() + 0.5
+    assert logs["loss"] == pytest.approx(expected, rel=1e-5)
+
+
 def student(classes=5, **changes):
     keras.utils.set_random_seed(0)
     config = tiny_config(**changes)

@@ -13,6 +13,7 @@ from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibration_bound import (
     Decision,
     find_decision,
+    largest_leverage,
     with_section,
 )
 
@@ -84,3 +85,13 @@ def test_line_card_and_record_name_the_photos_that_the_bound_is_for():
     assert decision.lines[0].endswith(f"of the answers are wrong, for {words}")
     assert f"The bound holds for {words}. No bound" in with_section("# Pets\n", decision)
     assert decision.to_json()["holds_for"] == words
+
+
+@pytest.mark.parametrize(
+    ("images", "limit"),
+    # A new photo is above the k-th largest of n with a probability of k / (n + 1).
+    [(99, 95.5), (98, 95.5), (100, 96.5), (20, 20 + 10.0), (19, 19 + 9.5), (18, None)],
+)
+def test_strange_is_above_the_kth_largest_of_one_photo_more(images, limit):
+    leverages = np.arange(1.0, images + 1)
+    assert largest_leverage(leverages, 0.05) == limit

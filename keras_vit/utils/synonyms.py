@@ -1,0 +1,249 @@
+"""What timm, transformers, KerasHub, Keras and others call things, and what they are called here.
+
+Each table has a row for a name: the name elsewhere, the libraries that use it, and the name here or
+a few words. Errors answer with them, and pages can be made from them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Synonym(NamedTuple):
+    """A name of other libraries.
+
+    Args:
+        name: The name there.
+        libraries: The libraries, for a page.
+        here: The name here, or a few words where it is not the same thing by another name.
+    """
+
+    name: str
+    libraries: str
+    here: str
+
+    def answer(self) -> str:
+        """Returns the part of an error that says what a name is here."""
+        if " " in self.here:
+            return f"{self.name}: {self.here}"
+        return f"{self.name} is called {self.here} here"
+
+
+def _table(*rows: tuple[str, str, str]) -> dict[str, Synonym]:
+    return {row[0]: Synonym(*row) for row in rows}
+
+
+TIMM, HF, HUB, KERAS = "timm", "transformers", "KerasHub", "Keras"
+_NO_BIASES = "queries, keys and values always have biases, as in the paper"
+_PREDICT_ALL = "the model is functional: take model.get_layer(name).output"
+
+# Arguments of models and fields of their configs.
+ARGUMENTS = _table(
+    # The size of images and the number of classes.
+    ("img_size", TIMM, "here the first two numbers of input_shape=(height, width, channels)"),
+    ("image_size", HF, "here the first two numbers of input_shape=(height, width, channels)"),
+    ("image_shape", HUB, "input_shape"),
+    ("in_chans", TIMM, "here the third number of input_shape=(height, width, channels)"),
+    ("in_channels", "torch", "here the third number of input_shape=(height, width, channels)"),
+    ("num_channels", HF, "here the third number of input_shape=(height, width, channels)"),
+    ("dynamic_img_size", TIMM, "here input_shape=(None, None, 3) with include_top=False"),
+    ("interpolate_pos_encoding", HF, "here any input_shape resizes the positions of weights"),
+    ("num_classes", f"{TIMM}, {HUB}", "classes"),
+    ("num_labels", HF, "classes"),
+    ("id2label", HF, "here class_names of keras_vit.save_classifier"),
+    ("label2id", HF, "here class_names of keras_vit.save_classifier"),
+    # Weights and files.
+    ("pretrained", TIMM, 'here weights="imagenet" or "imagenet21k"; without: weights=None'),
+    ("load_weights", HUB, 'here weights="imagenet" or "imagenet21k"; without: weights=None'),
+    ("checkpoint_path", TIMM, "weights"),
+    ("pretrained_cfg", TIMM, "here weights, a path or a key of keras_vit.list_weights()"),
+    ("pretrained_model_name_or_path", HF, "weights"),
+    ("preset", HUB, "here name_or_config, and weights"),
+    ("model_name", TIMM, "name_or_config"),
+    ("architecture", TIMM, "name_or_config"),
+    ("config", HF, "name_or_config"),
+    ("ignore_mismatched_sizes", HF, "here other classes than those of the weights give a new head"),
+    ("dtype", f"{TIMM}, {HF}, {HUB}", "here keras.config.set_dtype_policy() before build"),
+    ("torch_dtype", HF, "here keras.config.set_dtype_policy() before build"),
+    # What the model gives.
+    ("features_only", TIMM, "here include_top=False, which gives a map of the patches"),
+    ("out_indices", TIMM, _PREDICT_ALL),
+    ("output_hidden_states", HF, _PREDICT_ALL),
+    ("output_attentions", HF, "here keras_vit.inspection.attention_maps(classifier, images)"),
+    ("global_pool", TIMM, 'here classifier="token", "gap" or "map"; without the head: pooling'),
+    ("pool_type", "big_vision", 'here classifier="token", "gap" or "map"'),
+    ("class_token", TIMM, 'here classifier="token", and classifier="gap" for none'),
+    ("use_class_token", HUB, 'here classifier="token", and classifier="gap" for none'),
+    ("add_pooling_layer", HF, "here representation_size, the units of that layer"),
+    ("pooler_output_size", HF, "representation_size"),
+    ("activation", HUB, "classifier_activation"),
+    ("final_activation", "others", "classifier_activation"),
+    ("head_dtype", HUB, "here the head always computes in float32"),
+    ("preprocessor", HUB, "here keras_vit.describe(model).preprocessing"),
+    ("include_rescaling", KERAS, "here keras_vit.preprocess_input before the model"),
+    # The encoder.
+    ("embed_dim", TIMM, "width"),
+    ("hidden_size", HF, "width"),
+    ("hidden_dim", HUB, "width"),
+    ("num_hidden_layers", HF, "depth"),
+    ("num_layers", HUB, "depth"),
+    ("num_attention_heads", HF, "num_heads"),
+    ("intermediate_size", HF, "mlp_dim"),
+    ("mlp_ratio", TIMM, "here mlp_dim, the ratio times width"),
+    ("qkv_bias", f"{TIMM}, {HF}", _NO_BIASES),
+    ("use_qkv_bias", HUB, _NO_BIASES),
+    ("use_mha_bias", HUB, _NO_BIASES),
+    ("use_mlp_bias", HUB, "the MLP always has biases, as in the paper"),
+    ("init_values", TIMM, "here layer_scale=True"),
+    ("layerscale_value", HF, "here layer_scale=True"),
+    ("act_layer", TIMM, 'here gelu="tanh" or "exact"'),
+    ("hidden_act", HF, 'here gelu="tanh" or "exact"'),
+    ("hidden_activation", HUB, 'here gelu="tanh" or "exact"'),
+    ("norm_layer", TIMM, "here always LayerNorm, with norm_epsilon"),
+    ("layer_norm_eps", HF, "norm_epsilon"),
+    ("layer_norm_epsilon", HUB, "norm_epsilon"),
+    ("drop_rate", TIMM, "the head has no dropout; dropout_rate is of the encoder"),
+    ("pos_drop_rate", TIMM, "here dropout_rate, which is after each dense layer"),
+    ("proj_drop_rate", TIMM, "here dropout_rate, which is after each dense layer"),
+    ("hidden_dropout_prob", HF, "dropout_rate"),
+    ("dropout", f"{HUB}, torch", "dropout_rate"),
+    ("attn_drop_rate", TIMM, "attention_dropout_rate"),
+    ("attention_probs_dropout_prob", HF, "attention_dropout_rate"),
+    ("attention_dropout", HUB, "attention_dropout_rate"),
+    ("drop_path_rate", f"{TIMM}, {HF}", "stochastic_depth_rate"),
+    ("drop_path", TIMM, "stochastic_depth_rate"),
+    ("patch_drop_rate", TIMM, "patches are not dropped; stochastic_depth_rate drops blocks"),
+    ("reg_tokens", TIMM, "num_registers"),
+    ("num_register_tokens", HF, "num_registers"),
+    ("pos_embed", TIMM, 'here position_embedding="learned_1d", "learned_2d", "relative", "none"'),
+    ("pre_norm", TIMM, "embedding_norm"),
+    ("fc_norm", TIMM, 'here final_norm="pooled"'),
+    ("grad_checkpointing", TIMM, "remat"),
+    ("gradient_checkpointing", HF, "remat"),
+)  # fmt: skip
+
+# Commands, as other command lines and people call them; keras-vit COMMAND.
+COMMANDS = _table(
+    ("train", "timm, ultralytics", "finetune"),
+    ("fit", KERAS, "finetune"),
+    ("fine-tune", "others", "finetune"),
+    ("tune", "others", "here sweep, over learning rates; finetune trains once"),
+    ("distill", "others", "here finetune --teacher"),
+    ("eval", "others", "evaluate"),
+    ("test", "others", "evaluate"),
+    ("val", "ultralytics", "evaluate"),
+    ("validate", TIMM, "evaluate"),
+    ("classify", "ultralytics", "predict"),
+    ("infer", "others", "predict"),
+    ("inference", TIMM, "predict"),
+    ("serve", "others", "here export, and examples/serve.py answers by HTTP"),
+    ("quantize", "others", "here export --precision int8"),
+    ("extract", "others", "embed"),
+    ("features", "others", "embed"),
+    ("upload", HF, "push"),
+    ("list", "others", "models"),
+    ("version", "others", "here keras-vit --version"),
+    ("help", "others", "here keras-vit --help"),
+)  # fmt: skip
+
+# Flags of other command lines; the same flags here begin with two dashes, too.
+FLAGS = _table(
+    ("--img-size", TIMM, "--image-size"),
+    ("--imgsz", "ultralytics", "--image-size"),
+    ("--train-dir", HF, "--data"),
+    ("--opt", TIMM, "--optimizer"),
+    ("--lr", TIMM, "--learning-rate"),
+    ("--wd", "big_vision", "--weight-decay"),
+    ("--warmup-epochs", TIMM, "here --warmup-steps, in steps"),
+    ("--clip-grad", TIMM, "--clip-norm"),
+    ("--grad-accum-steps", TIMM, "--accumulate"),
+    ("--model-ema-decay", TIMM, "--averaging"),
+    ("--smoothing", TIMM, "--label-smoothing"),
+    ("--drop-path", TIMM, "--stochastic-depth"),
+    ("--drop", TIMM, "--dropout"),
+    ("--aa", TIMM, "--augmentation"),
+    ("--reprob", TIMM, "here --layers RandomErasing"),
+    ("--cutmix", TIMM, "here --layers CutMix"),
+    ("--pretrained", TIMM, "here --weights, a model or a file"),
+    ("--checkpoint", TIMM, "--weights"),
+    ("--topk", TIMM, "--top"),
+)  # fmt: skip
+
+_SAVED = "here keras_vit.save_classifier(folder, model, class_names), or keras-vit convert"
+
+# Functions and classes, as attributes of the package.
+FUNCTIONS = _table(
+    ("create_model", TIMM, 'here keras_vit.build("ViT-B/16", weights="imagenet")'),
+    ("from_pretrained", HF, "here keras_vit.build(weights=folder) or load_classifier(folder)"),
+    ("from_preset", HUB, 'here keras_vit.build("ViT-B/16", weights="imagenet21k")'),
+    ("load_model", KERAS, "here keras_vit.load_classifier(folder), or keras.saving.load_model"),
+    ("load", "others", "here keras_vit.load_classifier(folder), or keras_vit.open_model(weights)"),
+    ("save_model", KERAS, _SAVED),
+    ("save_pretrained", HF, _SAVED),
+    ("save_to_preset", HUB, _SAVED),
+    ("list_pretrained", TIMM, "list_weights"),
+    ("is_model", TIMM, "here name in keras_vit.list_models()"),
+    ("reset_classifier", TIMM, "with_new_head"),
+    ("forward_features", TIMM, 'here model.get_layer("encoder_norm").output'),
+    ("resolve_data_config", TIMM, "here keras_vit.describe(model).preprocessing"),
+    ("create_transform", TIMM, "here keras_vit.Preprocessing, or keras_vit.describe(model)"),
+    ("AutoImageProcessor", HF, "here keras_vit.describe(model).preprocessing"),
+    ("ViTImageProcessor", HF, "here keras_vit.describe(model).preprocessing"),
+    ("AutoModelForImageClassification", HF, "here keras_vit.load_classifier(folder)"),
+    ("ViTForImageClassification", HF, "here keras_vit.build(weights=folder)"),
+    ("ViTModel", HF, "here keras_vit.build(weights=folder, include_top=False)"),
+    ("ViTBackbone", HUB, 'here keras_vit.build("ViT-B/16", include_top=False)'),
+    ("ViTImageClassifier", HUB, 'here keras_vit.build("ViT-B/16")'),
+    ("ImageClassifier", HUB, "here keras_vit.load_classifier(folder)"),
+    ("VisionTransformer", TIMM, "here keras_vit.build(keras_vit.ViTConfig(...))"),
+    ("pipeline", HF, "here keras_vit.load_classifier(folder).predict(paths)"),
+    ("push_to_hub", HF, "here keras-vit push, a command"),
+    ("push_to_hf_hub", TIMM, "here keras-vit push, a command"),
+    ("Trainer", HF, "here keras_vit.training.Trainer"),
+    ("TrainingArguments", HF, "here keras_vit.training.FineTuning"),
+    ("SGD", KERAS, "here keras_vit.training.SGD"),
+    ("Adam", KERAS, "here keras_vit.training.Adam"),
+    ("finetune", "others", "here keras_vit.training.finetune(data, output)"),
+    ("fit", KERAS, "here keras_vit.training.finetune(data, output), or model.fit"),
+    ("train", "others", "here keras_vit.training.finetune(data, output)"),
+    ("pretrain", "others", "here keras_vit.training.pretrain"),
+    ("predict", KERAS, "here keras_vit.load_classifier(folder).predict(paths)"),
+)  # fmt: skip
+
+_SIZES = {
+    "tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H",
+    "ti": "Ti", "s": "S", "b": "B", "l": "L", "h": "H",
+}  # fmt: skip
+_STEMS = {"r_s16_p8": ("R", "16"), "r26_s32": ("R26", "32"),
+          "r50_s16": ("R50", "16"), "r50_s32": ("R50", "32")}  # fmt: skip
+_SIZE = r"(tiny|small|base|large|huge)"
+# Names of models of timm, transformers, KerasHub and torchvision, and of their repositories.
+_PATCHES = re.compile(rf"(?:vit|deit3?|flexivit)_(?:mae_)?{_SIZE}_patch(\d+)(?:_|$)")
+_HYBRID = re.compile(rf"vit_{_SIZE}_(r_s16_p8|r26_s32|r50_s16|r50_s32)(?:_|$)")
+_SHORT = re.compile(r"vit_?(ti|s|b|l|h)_?(\d+)(?:_|$)")
+_BIT = re.compile(r"resnetv2_(\d+x\d)_bit")
+
+
+def paper_name_of(name: str) -> str:
+    """Returns the name in the paper of another library's model; "" if it is none.
+
+    Args:
+        name: Such as "vit_base_patch16_224.augreg_in21k" or "google/vit-base-patch16-224".
+    """
+    name = name.lower().rpartition("/")[2] if "/vit" in name.lower() or "/d" in name else name
+    name = re.sub(r"[^a-z0-9]+", "_", name.lower())
+    if found := _PATCHES.match(name):
+        return f"ViT-{_SIZES[found[1]]}/{found[2]}"
+    if found := _HYBRID.match(name):
+        stem, stride = _STEMS[found[2]]
+        return f"{stem}+ViT-{_SIZES[found[1]]}/{stride}"
+    if name.startswith("vit_hybrid_base_bit"):
+        return "R50+ViT-B/16"
+    if found := re.match(rf"dinov2_(?:with_registers_)?{_SIZE}", name):
+        return f"ViT-{_SIZES[found[1]]}/14"
+    if found := _SHORT.match(name):
+        return f"ViT-{_SIZES[found[1]]}/{found[2]}"
+    if found := _BIT.match(name):
+        return f"BiT-R{found[1]}"
+    return ""
