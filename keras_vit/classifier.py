@@ -101,7 +101,12 @@ class Classifier:
         return classifier
 
     def _set(self, model, description, recipe, folder):
-        self.model, self.description = model, described_fully(description, model)
+        description = described_fully(description, model)
+        if hasattr(model, "layers"):  # An export, which needs no Keras, has none.
+            from keras_vit.models.graph import as_computed
+
+            description = as_computed(model, description)
+        self.model, self.description = model, description
         self.recipe = dict(recipe or {})
         self.folder = None if folder is None else pathlib.Path(folder)
         check_not_forked()

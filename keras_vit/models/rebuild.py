@@ -9,9 +9,10 @@ without_unknown(model)          the model within a calibrated one
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -32,7 +33,7 @@ from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_
 from keras_vit.keras_private import all_layers
 from keras_vit.layers import Leverage, UnknownClass, class_scores
 from keras_vit.models.build import build
-from keras_vit.models.vit import classification_head
+from keras_vit.models.vit import classification_head, pool_tokens
 
 
 def inference_model(
@@ -52,9 +53,7 @@ def inference_model(
         activation: Activation of the head.
     """
     model = without_unknown(model)
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float32")
-    try:
+    with in_float32():
         rebuilt = build(
             configs.for_inference(config_of(model)),
             include_top=include_top,
@@ -63,13 +62,58 @@ def inference_model(
             classifier_activation=activation,
             name=name or model.name,
         )
-    finally:
-        keras.config.set_dtype_policy(policy)
     values = merged_weights(model)
     rebuilt.set_weights([values[weight.path] for weight in rebuilt.weights])
     held = held_description(model)
     set_description(rebuilt, dataclasses.replace(held, config=config_of(rebuilt)))
     return rebuilt
+
+
+@contextlib.contextmanager
+def in_float32() -> Iterator[None]:
+    """Makes layers that compute in float32, within the context."""
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float32")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+def float32_model(model: keras.Model) -> keras.Model:
+    """Returns a model with the same weights that computes in float32.
+
+    The converters to TFLite and ONNX do not know all bfloat16 and float16 operations of a
+    mixed-precision graph, and weights that were written are compared in float32.
+
+    Args:
+        model: A functional or sequential model, not only of this package.
+
+    Returns:
+        The model itself if it computes in float32.
+    """
+    if computes_in_float32(model):
+        return model
+
+    def converted(operation):
+        config = operation.get_config()
+        if isinstance(operation, keras.layers.Layer):  # A slice is an operation, not a layer.
+            config["dtype"] = "float32"
+        return type(operation).from_config(config)
+
+    clone = keras.models.clone_model(model, clone_function=converted, recursive=True)
+    clone.set_weights(model.get_weights())
+    return clone
+
+
+def computes_in_float32(model: keras.Model) -> bool:
+    """Returns whether every layer of a model computes in float32."""
+    return all(
+        computes_in_float32(layer)
+        if isinstance(layer, keras.Model)
+        else layer.compute_dtype == "float32" or isinstance(layer, keras.layers.InputLayer)
+        for layer in model.layers
+    )
 
 
 def merged_weights(model: keras.Model) -> dict[str, Any]:
@@ -107,8 +151,7 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
     config: Any = config_of(model) if norm else None
     tokens: Any = norm.output if norm else None  # (B, N, D)
     if feature == "avg" and isinstance(config, configs.ViTConfig):
-        patches = tokens[:, config.num_prefix_tokens :]
-        return keras.Model(model.input, keras.ops.mean(patches, axis=1))
+        return keras.Model(model.input, pool_tokens(config, tokens, "gap"))
     if feature == "token" and getattr(config, "has_class_token", False):
         return keras.Model(model.input, tokens[:, 0])
     raise ValueError(
@@ -160,6 +203,8 @@ def with_new_head(
     if "pre_logits" in layers and isinstance(config, configs.ViTConfig):
         features = layers["pre_logits"].input
         config = dataclasses.replace(config, representation_size=None)
+    elif representation is None and isinstance(config, configs.ViTConfig):
+        config = _reading(config, layers)
     # Only the description is another layer, as it holds the classes.
     description = description_layer(model)
     body = keras.models.clone_model(
@@ -180,6 +225,22 @@ def with_new_head(
             dataclasses.replace(held, config=config, classes=int(classes), labels=labels),
         )
     return changed
+
+
+def _reading(config, layers):
+    """The config of a model whose head reads what the layers without a head end with."""
+    poolings = {"map_head": "map", "avg_pool": "gap", "max_pool": "max", "first_token": "token"}
+    pooling = next((poolings[name] for name in poolings if name in layers), config.classifier)
+    if pooling == config.classifier or config.classifier == "token+distillation":
+        return config
+    return dataclasses.replace(
+        config,
+        classifier=pooling,
+        representation_size=None,
+        unread_class_token=config.has_class_token and pooling != "token",
+        map_num_heads=None,
+        map_mlp_dim=None,
+    )
 
 
 def with_unknown(
