@@ -8,7 +8,7 @@ from typing import Any
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import NAMES, list_weights
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.description import Description, describe_built, describe_config
+from keras_vit.description import Description, check_one_output, describe_built, describe_config
 
 
 def describe(
@@ -63,6 +63,7 @@ def describe(
         return held
     from keras_vit.models.graph import check_described  # Imports Keras.
 
+    check_one_output(anything)
     described = describe_built(anything)
     check_described(
         anything,

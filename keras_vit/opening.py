@@ -24,6 +24,7 @@ from keras_vit.description import (
     FACTS,
     Description,
     abstains,
+    check_one_output,
     completed,
     describe_config,
     held_description,
@@ -206,6 +207,7 @@ def _open_model(name, path):
 
 def _of_model(source, model, description, recipe, folder=None):
     """A Keras model with the description in the files beside it."""
+    check_one_output(model)
     held = held_description(model)
     described = as_computed(model, completed(description, held))
     if described.config is not None:

@@ -98,8 +98,12 @@ class Weights:
         """
         rule = position_resize or self.description.position_resize
         options = LoadOptions((), rule, self.description.position_grid, head=head)
-        report = load_opened(self.open(), model, options)
-        set_description(model, description_for(model, self.description))
+        checkpoint = self.open()
+        report = load_opened(checkpoint, model, options)
+        # How the file was read is in the report, and is no fact about the model.
+        notes = [note for note in self.description.notes if note not in checkpoint.notes]
+        known = dataclasses.replace(self.description, notes=tuple(notes))
+        set_description(model, description_for(model, known))
         return report
 
     @property

@@ -11,6 +11,7 @@ from keras_vit.description.description import (
     LAYER as LAYER,
     Description as Description,
     abstains as abstains,
+    check_one_output as check_one_output,
     completed as completed,
     describe_built as describe_built,
     describe_config as describe_config,

@@ -340,7 +340,8 @@ def held_description(model: Any) -> Description:
     layers = {part.name: part for part in getattr(model, "layers", ())}
     head = configs.classifier_layer(layers)
     is_whole = head is not None or described.config is None
-    outputs = tuple(model.output_shape) if is_whole else ()
+    has_one_output = len(getattr(model, "outputs", ("scores",))) == 1
+    outputs = tuple(model.output_shape) if is_whole and has_one_output else ()
     labels = _labels(model, described.labels if is_whole else Labels(), head)
     preprocessing = described.preprocessing
     shape, grid = _images_shape(model, layer), described.position_grid
@@ -373,6 +374,28 @@ def _labels(model, labels, head):
         last = getattr(layers[-1], "activation", None)
         labels = Labels(task=task_of_activation(last, labels.task))
     return dataclasses.replace(labels, abstains=True) if abstains(model) else labels
+
+
+def check_one_output(model: keras.Model) -> None:
+    """Raises ValueError unless a model takes images alone and has one output.
+
+    Exports in their own runtimes have no others, and models without a graph show neither.
+    """
+    for kind in ("input", "output"):
+        tensors = getattr(model, f"{kind}s", None) or ("one",)
+        if len(tensors) != 1:
+            structure = getattr(model, kind)
+            if isinstance(structure, Mapping):
+                names = list(structure)
+            elif kind == "input":
+                names = [image.name for image in model.inputs]
+            else:
+                names = model.output_names
+            raise ValueError(
+                f"A model must have one {kind}; keras.Model(model.input, one_output) is a model "
+                f"with one output of another. Received: {model.name}, with {len(tensors)} {kind}s: "
+                f"{', '.join(names)}"
+            )
 
 
 def has_layers_in_front(model: Any) -> bool:

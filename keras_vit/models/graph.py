@@ -19,7 +19,13 @@ from keras_vit import configs
 from keras_vit.checkpoints.find import Weights
 from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
 from keras_vit.configs.blocks import TRAINING_FIELDS
-from keras_vit.description import LAYER, Description, description_layer, has_layers_in_front
+from keras_vit.description import (
+    LAYER,
+    Description,
+    abstains,
+    description_layer,
+    has_layers_in_front,
+)
 from keras_vit.keras_private import Functional, without_values
 from keras_vit.layers import ModelDescription, class_scores
 from keras_vit.models.resnet import build_resnet, resnet_head
@@ -90,7 +96,9 @@ def as_computed(model: keras.Model, description: Description) -> Description:
     """Returns a description without its config where its model computes something else."""
     if description.config is None or not difference(model, allows_front=True):
         return description
-    return dataclasses.replace(description, config=None, name=model.name)
+    shape = model.output_shape
+    classes = shape[-1] - abstains(model) if len(shape) == 2 else None
+    return dataclasses.replace(description, config=None, name=model.name, classes=classes)
 
 
 def difference(model: keras.Model, *, allows_front: bool = False) -> str | None:

@@ -25,6 +25,7 @@ from keras_vit.configs.recognition import config_of
 from keras_vit.description import (
     Labels,
     abstains,
+    check_one_output,
     description_layer,
     held_description,
     set_description,
@@ -138,14 +139,15 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
     """Returns a model from images to one representation `(B, D)`.
 
     Args:
-        model: A model of the package, or with a layer named "predictions".
+        model: A model of the package, or any functional model with one input and one output.
         feature: One of `configs.FEATURES`.
 
     Raises:
         ValueError: If the feature is unknown, or the model does not have it.
     """
-    layers = {layer.name: layer for layer in model.layers}
-    head, norm = configs.classifier_layer(layers), layers.get("encoder_norm")
+    check_one_output(model)
+    head = class_layer(model)
+    norm = next((layer for layer in model.layers if layer.name == "encoder_norm"), None)
     if feature == "pre_logits" and (head is not None or len(model.output_shape) == 2):
         return keras.Model(model.input, model.outputs[0] if head is None else head.input)
     config: Any = config_of(model) if norm else None
@@ -159,6 +161,38 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
         'and token need the tokens of a Vision Transformer with final_norm="tokens", and token a '
         f"class token. Received: feature={feature!r}, {model.name}"
     )
+
+
+def class_layer(model: keras.Model) -> keras.layers.Layer | None:
+    """Returns the layer that gives a model's class scores, whose input is the features.
+
+    It is the last layer with weights, if its units are the model's outputs. A hidden layer, with an
+    activation that scores do not have, is none. None without a head.
+
+    Raises:
+        ValueError: If the scores are from another layer, such as a model within the model.
+    """
+    if named := configs.classifier_layer({layer.name: layer for layer in model.layers}):
+        return named
+    last = next((layer for layer in reversed(model.layers) if layer.weights), model.layers[-1])
+    activations = {getattr(layer, "activation", None) for layer in (last, model.layers[-1])}
+    gives_scores = bool(activations & _OF_SCORES)
+    is_dense = model.output_shape[1:] == (getattr(last, "units", None),)
+    if is_dense and (gives_scores or activations <= _LINEAR):
+        return last
+    is_model = len(getattr(last, "outputs", ())) == 1
+    is_within = is_model and class_layer(last) is not None
+    if gives_scores or is_within or isinstance(model.layers[-1], keras.layers.Softmax):
+        raise ValueError(
+            "The features are the input of the last layer with weights, whose units are the classes"
+            + (f": pass model.get_layer({last.name!r})" if is_within else "")
+            + f". Received: {model.name}, whose scores are not the output of such a layer"
+        )
+    return None
+
+
+_OF_SCORES = {keras.activations.softmax, keras.activations.sigmoid}
+_LINEAR = {None, keras.activations.linear}
 
 
 def with_new_head(
@@ -176,8 +210,8 @@ def with_new_head(
     `reset_classifier`.
 
     Args:
-        model: A model of the package with a head or pooling, or any functional model with a layer
-            named "predictions".
+        model: A model of the package with a head or pooling, or any functional model whose last
+            layer with weights gives its scores.
         classes: Classes of the new head.
         classifier_activation: Activation of the new head; None gives logits.
         name: Name of the new model; the model's by default.
@@ -198,12 +232,16 @@ def with_new_head(
         raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
     held, layers = held_description(model), {layer.name: layer for layer in model.layers}
     config = held.config
-    representation = layers.get("representation")
-    features = feature_model(model).output if representation is None else representation.output
-    if "pre_logits" in layers and isinstance(config, configs.ViTConfig):
-        features = layers["pre_logits"].input
+    features = feature_model(model).outputs[0]
+    if "class_token_alone" in layers:  # The two heads of a distilled model.
+        features = layers["class_token_alone"].input
+    hidden = layers.get("pre_logits")
+    if hidden is not None and (
+        features is hidden.output or features is layers["representation"].output
+    ):
+        features = hidden.input
         config = dataclasses.replace(config, representation_size=None)
-    elif representation is None and isinstance(config, configs.ViTConfig):
+    elif "representation" not in layers and isinstance(config, configs.ViTConfig):
         config = _reading(config, layers)
     # Only the description is another layer, as it holds the classes.
     description = description_layer(model)

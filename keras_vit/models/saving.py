@@ -15,7 +15,7 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.find import Weights, describe_checkpoint
 from keras_vit.checkpoints.formats import write_npz
 from keras_vit.checkpoints.save import note_of, official_layout, stored_arrays
-from keras_vit.description import Description, describe_built
+from keras_vit.description import Description, check_one_output, describe_built
 from keras_vit.models.build import build
 from keras_vit.models.graph import check_described
 from keras_vit.models.rebuild import float32_model, in_float32, without_unknown
@@ -50,6 +50,7 @@ def save_checkpoint(
     path = pathlib.Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"The path of a checkpoint must end in .npz. Received: {path}")
+    check_one_output(model)
     arrays = stored_arrays(model, official_layout(model))
     check_described(model, "The official layout holds models of keras_vit.build as they are")
     with atomic_write(path) as partial:
