@@ -15,7 +15,7 @@ from keras_vit.checkpoints.code_bases import hugging_face
 from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
 from keras_vit.checkpoints.code_bases.hugging_face import PREPROCESSOR
 from keras_vit.checkpoints.formats import write_safetensors
-from keras_vit.checkpoints.save import note_of, save_checkpoint, stored_arrays
+from keras_vit.checkpoints.save import note_of, stored_arrays
 from keras_vit.classifier_folder import save_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
@@ -23,6 +23,8 @@ from keras_vit.description import Description, Labels
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD
 from keras_vit.description.description_texts import card_header
 from keras_vit.images.samples import describe_samples, read_images, sample_files
+from keras_vit.models.graph import check_described
+from keras_vit.models.saving import check_written, save_checkpoint
 from keras_vit.opening import OpenedModel, open_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
@@ -220,6 +222,7 @@ def _noted(converted):
 
 def _write_hugging_face(converted, destination, overwrite):
     model = converted.model
+    check_described(model, "Hugging Face's format holds models of keras_vit.build as they are")
     config = config_of(model)
     if type(config) is not ViTConfig or config.resnet:
         raise ValueError(
@@ -248,6 +251,7 @@ def _write_hugging_face(converted, destination, overwrite):
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         write_safetensors(folder / SAFETENSORS, arrays, note_of(model))
+        check_written(model, folder)
     return notes
 
 

@@ -80,42 +80,6 @@ def exported_model(
     return keras.Model(images, {"probabilities": probabilities, "valid": valid, **further})
 
 
-def float32_model(model: keras.Model) -> keras.Model:
-    """Returns a model with the same weights that computes in float32.
-
-    The converters to TFLite and ONNX do not know all bfloat16 and float16 operations of a
-    mixed-precision graph.
-
-    Args:
-        model: A functional or sequential model, not only of this package.
-
-    Returns:
-        The model itself if it computes in float32.
-    """
-    if computes_in_float32(model):
-        return model
-
-    def in_float32(operation):
-        config = operation.get_config()
-        if isinstance(operation, keras.layers.Layer):  # A slice is an operation, not a layer.
-            config["dtype"] = "float32"
-        return type(operation).from_config(config)
-
-    clone = keras.models.clone_model(model, clone_function=in_float32, recursive=True)
-    clone.set_weights(model.get_weights())
-    return clone
-
-
-def computes_in_float32(model: keras.Model) -> bool:
-    """Returns whether every layer of a model computes in float32."""
-    return all(
-        computes_in_float32(layer)
-        if isinstance(layer, keras.Model)
-        else layer.compute_dtype == "float32" or isinstance(layer, keras.layers.InputLayer)
-        for layer in model.layers
-    )
-
-
 def _all_finite(values):
     # TFLite has no `isfinite`, and a phone's GPU no `all`. A comparison with NaN is false.
     finite = ops.cast(ops.less_equal(ops.abs(values), _LARGEST), "float32")

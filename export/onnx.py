@@ -132,7 +132,9 @@ def onnx_content(classifier: Classifier, input: str, *, attention: bool = False)
         input: "uint8" or "float".
         attention: Whether the Attention Rollout is an output; see `exported_model`.
     """
-    from .exported_model import exported_model, float32_model
+    from keras_vit.models.rebuild import float32_model
+
+    from .exported_model import exported_model
 
     library = import_export_package("onnx")
     model = exported_model(

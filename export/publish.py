@@ -19,13 +19,12 @@ from keras_vit.classifier import Classifier
 from keras_vit.description import description_texts
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.without_paths import without_paths
-from keras_vit.models.rebuild import check_not_quantized
+from keras_vit.models.rebuild import check_not_quantized, computes_in_float32
 from keras_vit.opening import open_classifier
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
 
 from .check import ExportReport, checksums, compare_with_keras, golden_json, size_of
 from .check_images import images_of_export
-from .exported_model import computes_in_float32
 from .formats import (
     CHECK,
     CHECKSUMS,

@@ -98,8 +98,10 @@ class TFLite(QuantizedFormat):
         self, path: pathlib.Path, classifier: Classifier, images: CheckImages
     ) -> tuple[str, ...]:
         """Writes the file; see `ExportFormat.write`."""
+        from keras_vit.models.rebuild import float32_model
+
         from .check_images import input_images
-        from .exported_model import exported_model, float32_model
+        from .exported_model import exported_model
 
         preprocessing, size = classifier.preprocessing, self.input_size
         model = exported_model(

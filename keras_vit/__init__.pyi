@@ -50,9 +50,6 @@ from .checkpoints.catalogue import (
 from .checkpoints.load import (
     load_checkpoint as load_checkpoint,
 )
-from .checkpoints.save import (
-    save_checkpoint as save_checkpoint,
-)
 from .classifier import Classifier as Classifier
 from .classifier_folder import (
     load_classifier as load_classifier,
@@ -67,16 +64,19 @@ from .configs import (
     ViTConfig as ViTConfig,
     list_models as list_models,
 )
+from .describing import describe as describe
 from .description import (
     Description as Description,
     Labels as Labels,
-    describe as describe,
 )
 from .models.build import (
     build as build,
 )
 from .models.rebuild import (
     with_new_head as with_new_head,
+)
+from .models.saving import (
+    save_checkpoint as save_checkpoint,
 )
 from .opening import (
     OpenedModel as OpenedModel,

@@ -22,6 +22,7 @@ from keras_vit.description import (
     Description,
     Labels,
     check_class_names,
+    check_one_output,
     completed,
     held_description,
 )
@@ -37,6 +38,11 @@ from keras_vit.utils.quiet_tensorflow import check_not_forked, is_forked
 if TYPE_CHECKING:
     import keras
 
+ONE_UNIT = (
+    "A head of one unit with a sigmoid gives the probability of one class: name that class and "
+    'pass task="multilabel"; or train a head of two units with a softmax, '
+    "keras_vit.with_new_head(model, 2)"
+)
 _MAX_HELD = 2**24  # Bytes of an image's pixels that wait for a batch, of a model that takes pixels.
 
 
@@ -75,6 +81,7 @@ class Classifier:
         task: str = MULTICLASS,
         thresholds: Sequence[float] | None = None,
     ):
+        check_one_output(model)
         labels = Labels(tuple(class_names), task, None if thresholds is None else tuple(thresholds))
         held = held_description(model)
         description = dataclasses.replace(held, labels=labels, preprocessing=preprocessing)
@@ -101,7 +108,12 @@ class Classifier:
         return classifier
 
     def _set(self, model, description, recipe, folder):
-        self.model, self.description = model, described_fully(description, model)
+        description = described_fully(description, model)
+        if hasattr(model, "layers"):  # An export, which needs no Keras, has none.
+            from keras_vit.models.graph import as_computed
+
+            description = as_computed(model, description)
+        self.model, self.description = model, description
         self.recipe = dict(recipe or {})
         self.folder = None if folder is None else pathlib.Path(folder)
         check_not_forked()
@@ -324,6 +336,8 @@ def check_classifier(labels: Labels, model: keras.Model, preprocessing: Preproce
     count, wanted = len(labels.output_names), (*preprocessing.image_size, 3)
     inputs, outputs = tuple(model.input_shape), tuple(model.output_shape)
     fits = [side in (None, size) for side, size in zip(inputs[1:], wanted, strict=False)]
+    if count > 1 and outputs[1:] == (1,):
+        raise ValueError(f"{ONE_UNIT}. Received: {count} names, outputs of shape {outputs}")
     if len(inputs) != 4 or not all(fits) or len(outputs) != 2 or outputs[1] != count:
         raise ValueError(
             "The model of a classifier must take images of the preprocessing's size in 3 channels "

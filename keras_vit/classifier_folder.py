@@ -14,8 +14,14 @@ import numpy as np
 
 from keras_vit.checkpoints.code_bases.files_beside import read_json
 from keras_vit.checkpoints.hdf5 import check_keras_archive
-from keras_vit.classifier import Classifier, described_fully
-from keras_vit.description import Description, description_layer, held_description, set_description
+from keras_vit.classifier import ONE_UNIT, Classifier, described_fully
+from keras_vit.description import (
+    Description,
+    check_one_output,
+    description_layer,
+    held_description,
+    set_description,
+)
 from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS
 from keras_vit.description.description_texts import TEXTS, description_of_folder, texts_of
 from keras_vit.hub.repositories import classifier_folder
@@ -157,6 +163,7 @@ def save_classifier(
         OSError: If there is no space, or no permission to write.
     """
     files.check_folder(folder, marker=files.MODEL, overwrite=overwrite)
+    check_one_output(model)
     known = preprocessing or held_description(model).preprocessing
     if known is None:
         raise ValueError(
@@ -243,6 +250,10 @@ def _check_probabilities(model, task):
         is_right = 0 <= scores.min() <= scores.max() <= 1 and scores.any()
         last = getattr(model.layers[-1], "activation", None)
         is_right = is_right and last is not keras.activations.softmax
+    if not is_right and scores.shape[1] == 1:
+        raise ValueError(
+            f"{ONE_UNIT}. Received: outputs of shape {model.output_shape}, task={task!r}"
+        )
     if not is_right:
         raise ValueError(
             "The model must give probabilities, of a multi-label one each by itself: build it with "

@@ -13,6 +13,7 @@ import functools
 import io
 import json
 import math
+import random
 from collections.abc import Iterator
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ from keras.src.layers.preprocessing.image_preprocessing.base_image_preprocessing
     BaseImagePreprocessingLayer as BaseImagePreprocessingLayer,
 )
 from keras.src.losses.loss import unscale_loss_for_distribution
+
+# The class of a model that is a graph of layers, which `keras.Model(inputs, outputs)` makes.
+from keras.src.models.functional import Functional as Functional
 from keras.src.saving import saving_lib
 
 # The guards of `load_model` against links, other files and arrays that are not stored.
@@ -256,6 +260,23 @@ def at_most(numbers: int) -> Iterator[None]:
 
 
 _ONE_AT_A_TIME = RLock()
+
+
+@contextlib.contextmanager
+def without_values() -> Iterator[None]:
+    """Makes layers whose variables have a shape and no value, within the context.
+
+    Keras would make their values after its next stateless scope, whatever that is for. The random
+    numbers of Python, of which layers take their seeds, are the same afterwards.
+    """
+    waiting = list(global_state.get_global_attribute("uninitialized_variables") or ())
+    numbers = random.getstate()
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        global_state.set_global_attribute("uninitialized_variables", waiting)
+        random.setstate(numbers)
 
 
 def load_keras_model(config: dict[str, Any], weights: str | io.BytesIO, most: int) -> keras.Model:

@@ -24,13 +24,15 @@ from keras_vit.description import (
     FACTS,
     Description,
     abstains,
+    check_one_output,
     completed,
-    describe,
+    describe_config,
     held_description,
 )
 from keras_vit.description.recipe import Recipe
 from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.models.build import build
+from keras_vit.models.graph import as_computed, check_described, difference
 from keras_vit.models.rebuild import feature_model, with_probabilities, without_unknown
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.runtimes import is_export, open_export
@@ -166,7 +168,7 @@ def features(
 def _random(model, given):
     """A model with random weights; a fact that is given is one of its config."""
     changes = {name: value for name, value in given.items() if value is not None}
-    known = describe(model, include_top=False, **changes)
+    known = describe_config(model, include_top=False, changes=changes)
     preprocessing = Preprocessing((configs.default_image_size(model),) * 2)
     origins = dict.fromkeys(FACTS, "the settings")
     known = dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
@@ -205,9 +207,10 @@ def _open_model(name, path):
 
 def _of_model(source, model, description, recipe, folder=None):
     """A Keras model with the description in the files beside it."""
+    check_one_output(model)
     held = held_description(model)
-    described = completed(description, held)
-    if held.config is not None:
+    described = as_computed(model, completed(description, held))
+    if described.config is not None:
         model = with_probabilities(model, described.labels.task)
     name = Recipe.from_json(recipe).model or paper_name(described.config) or described.name
     origins = {**dict.fromkeys(FACTS[:2], DESCRIPTION), **dict.fromkeys(FACTS[2:], MODEL)}
@@ -353,6 +356,9 @@ class OpenedModel:
             The `LoadReport`; None for random weights, which are the model's own.
         """
         if self.weights is not None:
+            if self.model is not None:
+                rule = "Weights that become another model's must be of keras_vit.build"
+                check_described(self.model, rule, allows_front=True)
             weights = dataclasses.replace(self.weights, description=self.description)
             return weights.load_into(model, head)
         if self.is_random:
@@ -385,9 +391,11 @@ class OpenedModel:
             return without_unknown(self.model), ()
         config = known.config
         if config is None:
+            reason = difference(self.model)
             raise ValueError(
                 "Another image size needs a model of keras_vit.build. "
                 f"Received: {self.source}, image_size={image_size}"
+                + (f", {reason}" if reason else "")
             )
         if self.is_random:
             classes = classes or 1

@@ -6,6 +6,3 @@ from .load import (
     LoadReport as LoadReport,
     load_checkpoint as load_checkpoint,
 )
-from .save import (
-    save_checkpoint as save_checkpoint,
-)

@@ -16,7 +16,7 @@ from keras_vit.checkpoints import formats
 from keras_vit.checkpoints.code_bases import hugging_face, keras_hub, official, timm, torchvision
 from keras_vit.checkpoints.code_bases.files_beside import check_sizes, read_json
 from keras_vit.checkpoints.code_bases.layouts import REGISTERS, TORCH, Checkpoint, readable_files
-from keras_vit.checkpoints.hdf5 import read_keras_archive, read_keras_h5
+from keras_vit.checkpoints.hdf5 import is_whole_model, read_keras_archive, read_keras_h5
 from keras_vit.configs import UNSEEN_FIELDS, ViTConfig, checked_fields
 from keras_vit.configs.recognition import shows_swiglu
 from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, WEIGHTS
@@ -89,6 +89,12 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
             notes=notes,
         )
         return _with_facts(checkpoint, content.note)
+    if content.keras_version == 2 and is_whole_model(path):
+        raise ValueError(
+            "A whole model in an .h5 file is no file of weights here: save it as .keras by "
+            'keras.saving.load_model("model.h5").save("model.keras"), which all commands take. '
+            f"Received: {path}"
+        )
     raise ValueError(
         f"A checkpoint must have the names of {', '.join(layout.name for layout in LAYOUTS)} or "
         f"Keras. Received: {path} with {len(stored)} arrays such as {sorted(stored)[:3]}"

@@ -98,8 +98,12 @@ class Weights:
         """
         rule = position_resize or self.description.position_resize
         options = LoadOptions((), rule, self.description.position_grid, head=head)
-        report = load_opened(self.open(), model, options)
-        set_description(model, description_for(model, self.description))
+        checkpoint = self.open()
+        report = load_opened(checkpoint, model, options)
+        # How the file was read is in the report, and is no fact about the model.
+        notes = [note for note in self.description.notes if note not in checkpoint.notes]
+        known = dataclasses.replace(self.description, notes=tuple(notes))
+        set_description(model, description_for(model, known))
         return report
 
     @property
@@ -138,8 +142,11 @@ def find(
         description = _describe_official(file, model, facts.get("is_given"))
         return Weights(description, lambda: open_checkpoint(download(file)))
     checkpoint = open_checkpoint(file)
+    description = describe_checkpoint(checkpoint, model, image_size=image_size, **facts)
+    if description.licence != UNKNOWN and not checkpoint.layout.numbered:
+        _print_licence(checkpoint.folder, description.licence)
     return Weights(
-        describe_checkpoint(checkpoint, model, image_size=image_size, **facts),
+        description,
         lambda: checkpoint,
         checkpoint.layout,
         checkpoint.shapes,
@@ -229,8 +236,6 @@ def describe_checkpoint(
     height, width = image_size
     size = shown.image_size or (height or DEFAULT_IMAGE_SIZE, width or DEFAULT_IMAGE_SIZE)
     beside = read_images(checkpoint, size, shown.classes)
-    if beside.licence != UNKNOWN and not checkpoint.layout.numbered:
-        _print_licence(checkpoint.folder, beside.licence)
     if is_given and shown.channels not in (None, 3):
         beside = dataclasses.replace(beside, preprocessing=None)
     return dataclasses.replace(

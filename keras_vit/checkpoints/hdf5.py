@@ -99,6 +99,12 @@ def read_keras_archive(path) -> FileContent:
     return read_keras_h5(path, content)._replace(config=config)
 
 
+def is_whole_model(path) -> bool:
+    """Returns whether an HDF5 file of Keras holds a model and not its weights alone."""
+    with _opened(path, None) as file:
+        return "model_config" in file.attrs
+
+
 def has_own_layers(path) -> bool:
     """Returns whether a file is a `.keras` file with layers of this package, at any depth."""
     try:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import pathlib
 
 import keras
 import numpy as np
@@ -12,43 +10,22 @@ import numpy as np
 from keras_vit.checkpoints.code_bases.files_beside import check_expressible
 from keras_vit.checkpoints.code_bases.layouts import Layout
 from keras_vit.checkpoints.code_bases.official import BIT, OFFICIAL
-from keras_vit.checkpoints.formats import write_npz
 from keras_vit.checkpoints.load import weights_by_path
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.blocks import UNSEEN_FEATURES
 from keras_vit.description import Description, Labels, held_description
 
 
-def save_checkpoint(
-    model: keras.Model, path: str | os.PathLike, description: Description | None = None
-) -> None:
-    """Writes the weights to an `.npz` in the official layout, atomically.
-
-    Names and shapes are as in the published files, BiT's for a BiT ResNet, so that the
-    official code, timm and big_vision read it; for variants without published weights there are
-    no names: `save_weights` of Keras holds them. Values keep their bits. What the layout has no
-    array for, such as the form of GELU, is in the comment of the archive, which other readers
-    ignore and `load_checkpoint` and `build` read.
-
-    Args:
-        model: A model of `keras_vit.build`.
-        path: The file to write; must end in ".npz".
-        description: What the comment holds; by default what the model holds, without the
-            preprocessing.
+def official_layout(model: keras.Model) -> Layout:
+    """Returns the official layout for a model, BiT's for a BiT ResNet.
 
     Raises:
-        ValueError: If the layout has no name for a variable or no model with the same forward
-            pass, or `path` another suffix.
-        OSError: If the file cannot be written.
+        ValueError: If the layout has no model with the same forward pass.
     """
-    path = pathlib.Path(path)
-    if path.suffix != ".npz":
-        raise ValueError(f"The path of a checkpoint must end in .npz. Received: {path}")
-    held, layout = held_description(model), OFFICIAL
-    config = held.config
+    config = held_description(model).config
     if "final_norm/gamma" in weights_by_path(model):
-        layout = BIT
-    elif isinstance(config, ViTConfig):
+        return BIT
+    if isinstance(config, ViTConfig):
         check_expressible(
             config,
             "The official layout must match the model; save_weights of Keras keeps any",
@@ -58,7 +35,7 @@ def save_checkpoint(
             unread_class_token=not config.unread_class_token,
             **{name: getattr(config, name) is None for name in UNSEEN_FEATURES},
         )
-    write_npz(path, stored_arrays(model, layout), description or note_of(model))
+    return OFFICIAL
 
 
 def stored_arrays(model: keras.Model, layout: Layout) -> dict[str, np.ndarray]:

@@ -42,7 +42,7 @@ class Models(Command):
 def model_table(input_shape=None):
     """Returns a line for each model, by default at its own image size."""
     from keras_vit.checkpoints import catalogue
-    from keras_vit.description import describe
+    from keras_vit.description import describe_config
 
     rows = [("model", "parameters", "GFLOPs", "activations", "tokens", "weights")]
     for name in configs.list_models():
@@ -51,7 +51,7 @@ def model_table(input_shape=None):
         if input_shape and (input_shape[0] < smallest[0] or input_shape[1] < smallest[1]):
             rows.append((name, "image too small", "-", "-", "-", known))
             continue
-        cost = describe(name, input_shape=input_shape)
+        cost = describe_config(name, input_shape=input_shape)
         rows.append(
             (
                 name,
@@ -68,9 +68,9 @@ def model_table(input_shape=None):
 def model_details(name, input_shape=None):
     """Returns a model's costs, its config and its official weights."""
     from keras_vit.checkpoints import catalogue
-    from keras_vit.description import describe
+    from keras_vit.description import describe_config
 
-    lines = [str(describe(name, input_shape=input_shape)), "  config"]
+    lines = [str(describe_config(name, input_shape=input_shape)), "  config"]
     config = configs.MODELS[name]
     lines += [f"    {field} = {getattr(config, field)}" for field in changed_fields(config)]
     lines.append("  weights")

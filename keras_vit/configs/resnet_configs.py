@@ -140,6 +140,7 @@ class BiTConfig(_ResNet):
     architecture = "bit"
     has_class_token = False
     pooling = "avg"
+    poolings = (None, "avg", "max")
     min_image_size = (1, 1)
 
     def __post_init__(self):

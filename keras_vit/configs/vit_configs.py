@@ -186,6 +186,12 @@ class ViTConfig:
         return {"gap": "avg", "max": "max", "map": "map"}.get(self.classifier, "token")
 
     @property
+    def poolings(self) -> tuple[str | None, ...]:
+        """The values of `pooling` that `keras_vit.build` takes."""
+        token = ("token",) if self.has_class_token else ()
+        return (None, "avg", "max", *token, *(("map",) if self.classifier == "map" else ()))
+
+    @property
     def num_prefix_tokens(self) -> int:
         """Tokens in front of the patches: class tokens, then registers."""
         return len(self.class_tokens) + self.num_registers

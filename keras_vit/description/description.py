@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_vit import configs
 from keras_vit.configs import BiTConfig, ViTConfig
@@ -21,6 +21,9 @@ from keras_vit.configs.recognition import config_of, config_of_json
 from keras_vit.description.class_labels import UNKNOWN, Labels, task_of_activation
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.utils.json_files import changed_fields, check_fields
+
+if TYPE_CHECKING:
+    import keras
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Description:
             the channels of the images.
 
     Example:
-    >>> describe("ViT-B/16").parameters
+    >>> keras_vit.describe("ViT-B/16").parameters
     86567656
     """
 
@@ -157,8 +160,11 @@ class Description:
 
     def __str__(self) -> str:
         height, width, channels = self._counted_shape
+        first_line = f"{self.name}, {height}x{width} pixels, {channels} channels"
+        if self.config is None:
+            return first_line
         lines = [
-            f"{self.name}, {height}x{width} pixels, {channels} channels",
+            first_line,
             f"  parameters       {self.parameters:,}",
             f"  FLOPs per image  {self.flops:,}",
             f"  activations      {self.activations:,}",
@@ -258,73 +264,64 @@ FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 IN_FRONT = "layers in front of it change its images; save_classifier takes what the whole needs"
 
 
-def describe(
-    name_or_config_or_model: Any,
+def describe_config(
+    name_or_config: str | ViTConfig | BiTConfig,
     *,
     input_shape: tuple[int, int, int] | None = None,
     include_top: bool = True,
     classes: int = 1000,
-    **changes: Any,
+    changes: Mapping[str, Any] | None = None,
 ) -> Description:
-    """Returns what a model is, with its size and cost, without building it.
+    """Returns what a model will be, with its size and cost, without building it.
 
     Args:
-        name_or_config_or_model: A name of `keras_vit.list_models()`, a config, or a model
-            that `keras_vit.build` returned, that was loaded from a file, or that was cut out of
-            one; the other arguments are then known from the model and must be left out.
+        name_or_config: A name of `keras_vit.list_models()`, or a config.
         input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, also
             for a model of free image size.
         include_top: Whether the classification head counts.
         classes: Classes of the head.
-        **changes: Fields of the config and their new values.
+        changes: Fields of the config and their new values.
 
     Raises:
-        ValueError: If the name is unknown, or the model is not from this package, has
-            additional layers or lacks some of its config's.
-
-    Example:
-    >>> describe("ViT-B/16").parameters
-    86567656
+        ValueError: If the name or a field is unknown.
     """
-    model = name_or_config_or_model
-    if hasattr(model, "count_params"):
-        if changes or input_shape or not include_top or classes != 1000:
-            raise ValueError(
-                "The input shape, classes and config of a model are known; leave them out. "
-                f"Received: input_shape={input_shape}, include_top={include_top}, "
-                f"classes={classes}, {changes}"
-            )
-        return _describe_model(model)
-    config, side = configs.resolve(model, **changes), configs.default_image_size(model)
-    name = model if isinstance(model, str) else config.architecture
+    config = configs.resolve(name_or_config, **(changes or {}))
+    side = configs.default_image_size(name_or_config)
+    name = name_or_config if isinstance(name_or_config, str) else config.architecture
     shape = input_shape or (side, side, 3)
     description = Description(name, config, shape, classes=classes if include_top else None)
     description.cost  # noqa: B018  # An image size that is wrong is an error here.
     return description
 
 
-def _describe_model(model):
+def describe_built(model: keras.Model) -> Description:
+    """Returns what a Keras model holds, with the sizes that its cost is counted for.
+
+    Args:
+        model: A model of `keras_vit.build`, which computes what it holds.
+
+    Raises:
+        ValueError: If it is none.
+    """
     described = held_description(model)
-    config: Any = described.config or config_of(model)  # An error that shows the layers.
+    config = described.config or config_of(model)  # An error that shows the layers.
     *sides, channels = described.input_shape or model.input_shape[1:]
     grid = described.position_grid
-    if None in sides and grid is not None:  # The size that the tables of positions are for.
+    if None in sides and grid is not None and isinstance(config, ViTConfig):
+        # The size that the tables of positions are for.
         stride = config.resnet.stride if config.resnet else 1
         sides = [n * side * stride for n, side in zip(grid, config.patch_sizes, strict=True)]
     sides = [side or configs.DEFAULT_IMAGE_SIZE for side in sides]
-    described = dataclasses.replace(described, name=model.name, input_shape=(*sides, channels))
-    parameters = model.count_params() - sum(
-        layer.count_params() for layer in _layers_of_unknown(model)
+    classes = described.classes
+    if classes is None and any(layer.name in _IN_FRONT_OF_HEAD for layer in model.layers):
+        classes = 0
+    return dataclasses.replace(
+        described, name=model.name, input_shape=(*sides, channels), classes=classes
     )
-    if described.classes is None and described.parameters != parameters:
-        described = dataclasses.replace(described, classes=0)  # With the pooling of its head.
-    if described.parameters != parameters:
-        raise ValueError(
-            "Only whole models of keras_vit.build can be described, with or without their head and "
-            f"without additional layers. Received: a model with {parameters:,} parameters, of "
-            f"which {described.parameters:,} are {config.architecture}'s"
-        )
-    return described
+
+
+# Layers between the tokens and the head. A model that has one without the head ends with it.
+_IN_FRONT_OF_HEAD = ("map_head", "pooled_norm", "pre_logits", "representation")
 
 
 def held_description(model: Any) -> Description:
@@ -343,7 +340,8 @@ def held_description(model: Any) -> Description:
     layers = {part.name: part for part in getattr(model, "layers", ())}
     head = configs.classifier_layer(layers)
     is_whole = head is not None or described.config is None
-    outputs = tuple(model.output_shape) if is_whole else ()
+    has_one_output = len(getattr(model, "outputs", ("scores",))) == 1
+    outputs = tuple(model.output_shape) if is_whole and has_one_output else ()
     labels = _labels(model, described.labels if is_whole else Labels(), head)
     preprocessing = described.preprocessing
     shape, grid = _images_shape(model, layer), described.position_grid
@@ -378,6 +376,28 @@ def _labels(model, labels, head):
     return dataclasses.replace(labels, abstains=True) if abstains(model) else labels
 
 
+def check_one_output(model: keras.Model) -> None:
+    """Raises ValueError unless a model takes images alone and has one output.
+
+    Exports in their own runtimes have no others, and models without a graph show neither.
+    """
+    for kind in ("input", "output"):
+        tensors = getattr(model, f"{kind}s", None) or ("one",)
+        if len(tensors) != 1:
+            structure = getattr(model, kind)
+            if isinstance(structure, Mapping):
+                names = list(structure)
+            elif kind == "input":
+                names = [image.name for image in model.inputs]
+            else:
+                names = model.output_names
+            raise ValueError(
+                f"A model must have one {kind}; keras.Model(model.input, one_output) is a model "
+                f"with one output of another. Received: {model.name}, with {len(tensors)} {kind}s: "
+                f"{', '.join(names)}"
+            )
+
+
 def has_layers_in_front(model: Any) -> bool:
     """Returns whether layers stand in front of a model of this package, such as a `Rescaling`.
 
@@ -397,12 +417,7 @@ def input_dtype(model: object) -> str:
 
 def abstains(model: object) -> bool:
     """Returns whether a Keras model's last output is "unknown", by its layer `UnknownClass`."""
-    return bool(_layers_of_unknown(model))
-
-
-def _layers_of_unknown(model):
-    layers = getattr(model, "layers", ())
-    return [layer for layer in layers if getattr(layer, "is_of_unknown", False)]
+    return any(getattr(layer, "is_of_unknown", False) for layer in getattr(model, "layers", ()))
 
 
 def set_description(model: object, description: Description) -> None:
@@ -414,8 +429,10 @@ def set_description(model: object, description: Description) -> None:
     layer = description_layer(model)
     if layer is not None:
         labels = dataclasses.replace(description.labels, abstains=False)
+        own = Description.from_json(layer.content)
+        # A model that computes something else still shows which config its layers are from.
+        description = dataclasses.replace(description, config=description.config or own.config)
         if has_layers_in_front(model):
-            own = Description.from_json(layer.content)
             origins = {**description.origins, "pixels": IN_FRONT}
             description = dataclasses.replace(
                 description, preprocessing=own.preprocessing, origins=origins

@@ -19,6 +19,7 @@ from keras_vit.configs.model_table import argument_errors, paper_name
 from keras_vit.description import LAYER, Description, Labels
 from keras_vit.description.class_labels import task_of_activation
 from keras_vit.layers import ModelDescription
+from keras_vit.models.graph import check_file_described
 from keras_vit.models.resnet import build_resnet, resnet_head
 from keras_vit.models.vit import build_vit, vit_head
 from keras_vit.preprocessing import describe_range
@@ -88,6 +89,7 @@ def build(
     if weights is not None:
         _check_weights(include_top, weights, classes, classifier_activation)
         found = _find(weights, model_of, input_tensor, input_shape, changes)
+        check_file_described(found)
         of_weights = found.description
     if model_of is None:
         model_of = _stated_config(of_weights, changes)
@@ -244,12 +246,10 @@ def _images_shape(name_or_config, input_tensor, input_shape):
 
 
 def _check_arguments(config, shape, include_top, pooling, classes):
-    poolings = [None, "avg", "max", *(["token"] if config.has_class_token else [])]
-    poolings += ["map"] if getattr(config, "classifier", None) == "map" else []
-    if pooling not in ([None] if include_top else poolings):
+    if pooling not in ((None,) if include_top else config.poolings):
         raise ValueError(
-            f'pooling must be one of {poolings} for this model: "token" needs a class token, "map" '
-            'needs classifier="map", and all of them include_top=False. '
+            f'pooling must be one of {config.poolings} for this model: "token" needs a class '
+            'token, "map" needs classifier="map", and all of them include_top=False. '
             f"Received: include_top={include_top}, pooling={pooling!r}"
         )
     if include_top and (not isinstance(classes, numbers.Integral) or classes < 1):

@@ -9,9 +9,10 @@ without_unknown(model)          the model within a calibrated one
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -24,6 +25,7 @@ from keras_vit.configs.recognition import config_of
 from keras_vit.description import (
     Labels,
     abstains,
+    check_one_output,
     description_layer,
     held_description,
     set_description,
@@ -32,7 +34,7 @@ from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_
 from keras_vit.keras_private import all_layers
 from keras_vit.layers import Leverage, UnknownClass, class_scores
 from keras_vit.models.build import build
-from keras_vit.models.vit import classification_head
+from keras_vit.models.vit import classification_head, pool_tokens
 
 
 def inference_model(
@@ -52,9 +54,7 @@ def inference_model(
         activation: Activation of the head.
     """
     model = without_unknown(model)
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float32")
-    try:
+    with in_float32():
         rebuilt = build(
             configs.for_inference(config_of(model)),
             include_top=include_top,
@@ -63,13 +63,58 @@ def inference_model(
             classifier_activation=activation,
             name=name or model.name,
         )
-    finally:
-        keras.config.set_dtype_policy(policy)
     values = merged_weights(model)
     rebuilt.set_weights([values[weight.path] for weight in rebuilt.weights])
     held = held_description(model)
     set_description(rebuilt, dataclasses.replace(held, config=config_of(rebuilt)))
     return rebuilt
+
+
+@contextlib.contextmanager
+def in_float32() -> Iterator[None]:
+    """Makes layers that compute in float32, within the context."""
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float32")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+def float32_model(model: keras.Model) -> keras.Model:
+    """Returns a model with the same weights that computes in float32.
+
+    The converters to TFLite and ONNX do not know all bfloat16 and float16 operations of a
+    mixed-precision graph, and weights that were written are compared in float32.
+
+    Args:
+        model: A functional or sequential model, not only of this package.
+
+    Returns:
+        The model itself if it computes in float32.
+    """
+    if computes_in_float32(model):
+        return model
+
+    def converted(operation):
+        config = operation.get_config()
+        if isinstance(operation, keras.layers.Layer):  # A slice is an operation, not a layer.
+            config["dtype"] = "float32"
+        return type(operation).from_config(config)
+
+    clone = keras.models.clone_model(model, clone_function=converted, recursive=True)
+    clone.set_weights(model.get_weights())
+    return clone
+
+
+def computes_in_float32(model: keras.Model) -> bool:
+    """Returns whether every layer of a model computes in float32."""
+    return all(
+        computes_in_float32(layer)
+        if isinstance(layer, keras.Model)
+        else layer.compute_dtype == "float32" or isinstance(layer, keras.layers.InputLayer)
+        for layer in model.layers
+    )
 
 
 def merged_weights(model: keras.Model) -> dict[str, Any]:
@@ -94,21 +139,21 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
     """Returns a model from images to one representation `(B, D)`.
 
     Args:
-        model: A model of the package, or with a layer named "predictions".
+        model: A model of the package, or any functional model with one input and one output.
         feature: One of `configs.FEATURES`.
 
     Raises:
         ValueError: If the feature is unknown, or the model does not have it.
     """
-    layers = {layer.name: layer for layer in model.layers}
-    head, norm = configs.classifier_layer(layers), layers.get("encoder_norm")
+    check_one_output(model)
+    head = class_layer(model)
+    norm = next((layer for layer in model.layers if layer.name == "encoder_norm"), None)
     if feature == "pre_logits" and (head is not None or len(model.output_shape) == 2):
         return keras.Model(model.input, model.outputs[0] if head is None else head.input)
     config: Any = config_of(model) if norm else None
     tokens: Any = norm.output if norm else None  # (B, N, D)
     if feature == "avg" and isinstance(config, configs.ViTConfig):
-        patches = tokens[:, config.num_prefix_tokens :]
-        return keras.Model(model.input, keras.ops.mean(patches, axis=1))
+        return keras.Model(model.input, pool_tokens(config, tokens, "gap"))
     if feature == "token" and getattr(config, "has_class_token", False):
         return keras.Model(model.input, tokens[:, 0])
     raise ValueError(
@@ -116,6 +161,38 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
         'and token need the tokens of a Vision Transformer with final_norm="tokens", and token a '
         f"class token. Received: feature={feature!r}, {model.name}"
     )
+
+
+def class_layer(model: keras.Model) -> keras.layers.Layer | None:
+    """Returns the layer that gives a model's class scores, whose input is the features.
+
+    It is the last layer with weights, if its units are the model's outputs. A hidden layer, with an
+    activation that scores do not have, is none. None without a head.
+
+    Raises:
+        ValueError: If the scores are from another layer, such as a model within the model.
+    """
+    if named := configs.classifier_layer({layer.name: layer for layer in model.layers}):
+        return named
+    last = next((layer for layer in reversed(model.layers) if layer.weights), model.layers[-1])
+    activations = {getattr(layer, "activation", None) for layer in (last, model.layers[-1])}
+    gives_scores = bool(activations & _OF_SCORES)
+    is_dense = model.output_shape[1:] == (getattr(last, "units", None),)
+    if is_dense and (gives_scores or activations <= _LINEAR):
+        return last
+    is_model = len(getattr(last, "outputs", ())) == 1
+    is_within = is_model and class_layer(last) is not None
+    if gives_scores or is_within or isinstance(model.layers[-1], keras.layers.Softmax):
+        raise ValueError(
+            "The features are the input of the last layer with weights, whose units are the classes"
+            + (f": pass model.get_layer({last.name!r})" if is_within else "")
+            + f". Received: {model.name}, whose scores are not the output of such a layer"
+        )
+    return None
+
+
+_OF_SCORES = {keras.activations.softmax, keras.activations.sigmoid}
+_LINEAR = {None, keras.activations.linear}
 
 
 def with_new_head(
@@ -133,8 +210,8 @@ def with_new_head(
     `reset_classifier`.
 
     Args:
-        model: A model of the package with a head or pooling, or any functional model with a layer
-            named "predictions".
+        model: A model of the package with a head or pooling, or any functional model whose last
+            layer with weights gives its scores.
         classes: Classes of the new head.
         classifier_activation: Activation of the new head; None gives logits.
         name: Name of the new model; the model's by default.
@@ -155,11 +232,17 @@ def with_new_head(
         raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
     held, layers = held_description(model), {layer.name: layer for layer in model.layers}
     config = held.config
-    representation = layers.get("representation")
-    features = feature_model(model).output if representation is None else representation.output
-    if "pre_logits" in layers and isinstance(config, configs.ViTConfig):
-        features = layers["pre_logits"].input
+    features = feature_model(model).outputs[0]
+    if "class_token_alone" in layers:  # The two heads of a distilled model.
+        features = layers["class_token_alone"].input
+    hidden = layers.get("pre_logits")
+    if hidden is not None and (
+        features is hidden.output or features is layers["representation"].output
+    ):
+        features = hidden.input
         config = dataclasses.replace(config, representation_size=None)
+    elif "representation" not in layers and isinstance(config, configs.ViTConfig):
+        config = _reading(config, layers)
     # Only the description is another layer, as it holds the classes.
     description = description_layer(model)
     body = keras.models.clone_model(
@@ -180,6 +263,22 @@ def with_new_head(
             dataclasses.replace(held, config=config, classes=int(classes), labels=labels),
         )
     return changed
+
+
+def _reading(config, layers):
+    """The config of a model whose head reads what the layers without a head end with."""
+    poolings = {"map_head": "map", "avg_pool": "gap", "max_pool": "max", "first_token": "token"}
+    pooling = next((poolings[name] for name in poolings if name in layers), config.classifier)
+    if pooling == config.classifier or config.classifier == "token+distillation":
+        return config
+    return dataclasses.replace(
+        config,
+        classifier=pooling,
+        representation_size=None,
+        unread_class_token=config.has_class_token and pooling != "token",
+        map_num_heads=None,
+        map_mlp_dim=None,
+    )
 
 
 def with_unknown(

@@ -48,7 +48,7 @@ def build_vit(config: ViTConfig, images, grid: tuple[int, int]):
 
     positions = position_layers(config, grid)
     x = add_positions(positions[0], x, patches)  # Equation 1.
-    x = Dropout(config.dropout_rate, name="dropout")(x)
+    x = Dropout(config.dropout_rate, name="embedding_dropout")(x)
     if config.embedding_norm:  # CLIP's.
         x = LayerNorm(config.norm_epsilon, name="embedding_norm")(x)
     for block in range(config.depth):

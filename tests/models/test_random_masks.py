@@ -77,7 +77,7 @@ def test_each_block_has_its_rate(name, recorder):
         assert drawn == pytest.approx([block * 0.2] * 2 if block else [])
         assert layer.attention.dropout.rate == 0.4
         assert {layer.dropout.rate, layer.mlp.dropout_1.rate, layer.mlp.dropout_2.rate} == {0.5}
-    assert model.get_layer("dropout").rate == 0.5
+    assert model.get_layer("embedding_dropout").rate == 0.5
 
 
 @pytest.mark.parametrize("name", [*MODELS, "masked patches"])

@@ -4,8 +4,8 @@ import pytest
 
 import keras_vit
 from by_hand import array
-from keras_vit.export.exported_model import computes_in_float32
 from keras_vit.models.rebuild import (
+    computes_in_float32,
     feature_model,
     inference_model,
     merged_weights,

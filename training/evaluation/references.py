@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.description import describe
+from keras_vit.description import describe_config
 from keras_vit.description.recipe import Reference
 from keras_vit.images.transcoding import with_pixels
 from keras_vit.training.data.copies import GREY, grey_photo
@@ -130,13 +130,15 @@ def larger_size(
         seen: Pixels (height, width) that the model sees.
         photo: Pixels (height, width) of the photo.
     """
-    grid = config.grid(seen) if isinstance(config, ViTConfig) else None
-    if grid is None or seen[0] != seen[1] or not grid[0]:
+    if not isinstance(config, ViTConfig) or seen[0] != seen[1]:
         return None
-    patch, flops = seen[0] // grid[0], describe(config, input_shape=(*seen, 3)).flops
+    grid = config.grid(seen)
+    if not grid[0]:
+        return None
+    patch, flops = seen[0] // grid[0], describe_config(config, input_shape=(*seen, 3)).flops
     largest = patch * (min(MAX_SIDE, *(patch * math.ceil(side / patch) for side in photo)) // patch)
     for side in range(largest, math.ceil(MIN_GROWTH * seen[0]) - 1, -patch):
-        times = describe(config, input_shape=(side, side, 3)).flops / flops
+        times = describe_config(config, input_shape=(side, side, 3)).flops / flops
         if times <= MAX_TIMES:
             return side, times
     return None

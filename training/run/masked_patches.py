@@ -186,7 +186,9 @@ def masked_patch_model(
     predictions = keras.layers.Dense(
         int(np.prod(shape)), kernel_initializer="zeros", dtype="float32", name="patch_predictions"
     )(tokens)
-    predictions = keras.layers.Reshape((places.shape[1], *shape), dtype="float32")(predictions)
+    predictions = keras.layers.Reshape(
+        (places.shape[1], *shape), dtype="float32", name="predictions_by_patch"
+    )(predictions)
     outputs = {"predictions": predictions, "places": places}
     return keras.Model(corrupted.input, outputs, name="masked_patches")
 

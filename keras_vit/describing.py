@@ -1,0 +1,82 @@
+"""`keras_vit.describe`: what any model is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from keras_vit import configs
+from keras_vit.checkpoints.catalogue import NAMES, list_weights
+from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.description import Description, check_one_output, describe_built, describe_config
+
+
+def describe(
+    anything: Any,
+    *,
+    input_shape: tuple[int, int, int] | None = None,
+    include_top: bool = True,
+    classes: int = 1000,
+    **changes: Any,
+) -> Description:
+    """Returns what a model is, with its size and cost, without building it.
+
+    Args:
+        anything: A name of `keras_vit.list_models()`, or a config; or what has a description: a
+            model of `keras_vit.build`, also loaded from a file or cut out of one, a `Classifier`,
+            an `OpenedModel`, or anything that `keras_vit.open_model` takes. The other arguments
+            are for a name or a config; all else knows them.
+        input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, also
+            for a model of free image size.
+        include_top: Whether the classification head counts.
+        classes: Classes of the head.
+        **changes: Fields of the config and their new values.
+
+    Raises:
+        ValueError: If the name is unknown, or a Keras model is not from this package or computes
+            something else than its description says: it has layers more, fewer or other ones.
+        OSError: If a file cannot be read.
+
+    Example:
+    >>> describe("ViT-B/16").parameters
+    86567656
+    """
+    if _is_planned(anything):
+        return describe_config(
+            anything,
+            input_shape=input_shape,
+            include_top=include_top,
+            classes=classes,
+            changes=changes,
+        )
+    if changes or input_shape or not include_top or classes != 1000:
+        raise ValueError(
+            "The input shape, classes and config of a model are known; leave them out. "
+            f"Received: input_shape={input_shape}, include_top={include_top}, "
+            f"classes={classes}, {changes}"
+        )
+    if isinstance(anything, str | os.PathLike):
+        from keras_vit.opening import open_model  # Imports Keras.
+
+        return open_model(anything).description
+    if isinstance(held := getattr(anything, "description", None), Description):
+        return held
+    from keras_vit.models.graph import check_described  # Imports Keras.
+
+    check_one_output(anything)
+    described = describe_built(anything)
+    check_described(
+        anything,
+        "Only whole models of keras_vit.build can be described, with or without their head and "
+        "without additional layers",
+        allows_front=True,
+    )
+    return described
+
+
+def _is_planned(anything):
+    """Whether something is a config, or a text that names no weights and no file."""
+    if not isinstance(anything, str) or anything in configs.MODELS:
+        return isinstance(anything, str | ViTConfig | BiTConfig)
+    is_weights = anything in (*NAMES, *list_weights()) or anything.startswith(("hf:", "kaggle:"))
+    return not is_weights and not os.path.exists(anything)
