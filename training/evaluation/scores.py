@@ -96,7 +96,7 @@ def counted(
 
     Args:
         examples: The calibration images.
-        groups: The group of each image by its name; None where images are not grouped.
+        groups: The group or thing of each image by its name; None where each is another.
         log: Receives a line about the others.
     """
     numbers = examples.fingerprints()
@@ -108,6 +108,6 @@ def counted(
     if left := len(examples) - len(places):
         log(
             f"split   {left} of the {len(examples)} calibration images do not count: copies, or of "
-            "one group with another"
+            "one group or thing with another"
         )
     return examples.take(places), bool(groups or left)

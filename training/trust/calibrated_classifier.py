@@ -18,8 +18,10 @@ from keras_vit.models.rebuild import without_unknown
 from keras_vit.opening import open_classifier
 from keras_vit.training.data import open_source
 from keras_vit.training.data.examples import Examples
+from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec, spec_of_run
 from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.things import find_things, joined
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
 from keras_vit.training.settings import DecisionSettings
@@ -180,7 +182,7 @@ def calibration_images(
     if seen is not None and seen.any():
         log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
         examples = examples.take(np.flatnonzero(~seen))
-    examples, grouped = counted(examples, images.source.groups, log)
+    examples, grouped = counted(examples, _units(examples, images.source), log)
     if training_data is not None:
         data = data_spec(training_data)
         follows = data.follow_symlinks or spec.follow_symlinks
@@ -193,6 +195,16 @@ def calibration_images(
     return CalibrationImages(
         examples.relabelled(numbers), None if trained is None else spaced(trained), grouped
     )
+
+
+def _units(examples, source):
+    """What counts as one image, by name: those of one group or thing; None if all are single."""
+    groups = source.groups
+    if groups is not None:
+        groups = {name: groups[name] for name in examples.names}
+    by_pixels = isinstance(examples, FileExamples)
+    things = find_things({"calibration": examples}, by_pixels=by_pixels)
+    return groups if things.are_single else joined(groups, things.numbers)
 
 
 def _trained_on(classifier, data):
