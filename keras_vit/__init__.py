@@ -6,7 +6,7 @@ names are listed in `__init__.pyi`, for `lazy_loader` and for type checkers alik
 
 import lazy_loader
 
-from keras_vit._installation import check_installation, folders_of_package, when_keras_is_imported
+from keras_vit._installation import check_installation, folders_of_package, when_imported
 from keras_vit._version import __version__ as __version__
 
 _loaded, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
@@ -25,4 +25,6 @@ def __getattr__(name):
 
 __path__ = folders_of_package()
 check_installation()
-when_keras_is_imported("keras_vit.layers", "keras_vit.training.trainer")
+when_imported(("keras",), "keras_vit.layers")
+# Not right after Keras, which these may be the first to import: the trainer needs them whole.
+when_imported(("keras_vit.layers", "keras_vit.keras_private"), "keras_vit.training.trainer")

@@ -62,36 +62,33 @@ def check_installation(folder: str = _PARENT) -> None:
         f"the other. Remove both, pip uninstall -y keras-vit {DISTRIBUTION}, and install "
         f"{DISTRIBUTION} again"
     )
-    if not hasattr(sys.modules["keras_vit"], "when_keras_is_imported"):
+    if not hasattr(sys.modules["keras_vit"], "when_imported"):
         raise ImportError(message)
     warnings.warn(message, stacklevel=2)
 
 
-def when_keras_is_imported(*modules: str) -> None:
-    """Imports `modules` after Keras has been imported; now, if it has been."""
-    if "keras" in sys.modules:
-        _import_all(modules)
+def when_imported(names: tuple[str, ...], module: str) -> None:
+    """Imports `module` after all modules of `names` have been; now, if they have been."""
+    waiting = {name for name in names if name not in sys.modules}
+    if waiting:
+        sys.meta_path.insert(0, _After(waiting, module))
     else:
-        sys.meta_path.insert(0, _AfterKeras(modules))
-
-
-def _import_all(modules):
-    for module in modules:
         importlib.import_module(module)
 
 
-class _AfterKeras:
+class _After:
     """A finder; without the base class in importlib.abc, whose import takes a tenth of the rest."""
 
-    def __init__(self, modules):
-        self.modules = modules
+    def __init__(self, waiting, module):
+        self.waiting = waiting
+        self.module = module
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname != "keras":
+        if fullname not in self.waiting:
             return None
         sys.meta_path.remove(self)
         try:
-            spec = importlib.util.find_spec("keras")
+            spec = importlib.util.find_spec(fullname)
         finally:
             # Back in its place: TensorFlow only asks where Keras is, and loads it later.
             sys.meta_path.insert(0, self)
@@ -102,9 +99,10 @@ class _AfterKeras:
             def execute_and_import(module):
                 del loader.exec_module  # The loader's own method is there again.
                 execute(module)
-                if self in sys.meta_path:
+                self.waiting.discard(fullname)
+                if not self.waiting and self in sys.meta_path:
                     sys.meta_path.remove(self)
-                _import_all(self.modules)
+                    importlib.import_module(self.module)
 
             loader.exec_module = execute_and_import
         return spec

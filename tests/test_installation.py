@@ -38,7 +38,7 @@ def test_another_project_in_the_same_folder_is_named(other_project):
 
 
 def test_another_project_that_replaced_the_package_is_an_error(other_project, monkeypatch):
-    monkeypatch.delattr(keras_vit, "when_keras_is_imported")
+    monkeypatch.delattr(keras_vit, "when_imported")
     with pytest.raises(ImportError, match="Another project, keras-vit-1.0.1, is installed"):
         check_installation(other_project)
 

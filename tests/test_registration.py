@@ -16,7 +16,7 @@ from keras_vit import _installation
 sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != _installation.__name__]
 before = list(sys.meta_path)
 expected = importlib.util.find_spec("keras").loader
-_installation.when_keras_is_imported("layers")
+_installation.when_imported(("keras",), "layers")
 importlib.util.find_spec("keras")  # As TensorFlow does, which loads it later.
 assert "layers" not in sys.modules
 import keras
@@ -39,15 +39,38 @@ def test_nothing_of_the_hook_stays_once_keras_is_imported(tmp_path):
 def test_a_missing_keras_is_pythons_own_error(tmp_path):
     code = (
         "import sys\n"
-        "from keras_vit._installation import when_keras_is_imported\n"
+        "from keras_vit._installation import when_imported\n"
         "sys.path[:] = [p for p in sys.path if 'packages' not in p]\n"
-        "when_keras_is_imported('layers')\n"
+        "when_imported(('keras',), 'layers')\n"
         "import keras\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True
     )
     assert "ModuleNotFoundError: No module named 'keras'" in done.stderr
+
+
+FIRST = (
+    "keras_vit.keras_private",
+    "keras_vit.layers.base_layers",
+    "keras_vit.training.trainer.losses",
+    "keras_vit.description.description",
+    "keras_vit.opening",
+)
+
+
+@pytest.mark.parametrize("module", FIRST)
+def test_the_trainer_is_registered_whichever_module_is_the_first_to_import_keras(module):
+    code = (
+        f"import sys, {module}, keras\n"
+        "assert keras.saving.get_registered_object('keras_vit>Trainer')\n"
+        "assert not any(type(f).__module__ == 'keras_vit._installation' for f in sys.meta_path)\n"
+    )
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}  # It starts sooner.
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 TRAINED = pathlib.Path(__file__).parent / "programs" / "open_saved_training.py"

@@ -147,7 +147,10 @@ def other_shapes(code, namespace):
     A letter or a sum of letters stands for any number, and the batch of a model is left open.
     """
     wrong = []
-    for name, text in SHAPE.findall(code):
+    for match in SHAPE.finditer(code):
+        name, text = match.groups()
+        if re.search(rf"^{name} = ", code[match.end() :], re.M):
+            continue  # The name has got another value since.
         said = [side.strip() for side in text.split(",") if side.strip()]
         value = namespace[name]
         found = value.output_shape if isinstance(value, keras.Model) else np.shape(value)
