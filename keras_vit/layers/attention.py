@@ -127,6 +127,10 @@ class SelfAttention(ConfiguredLayer):
         if self.config.rotary:
             query, key = self.rotation(query, key, patches, padding=padding)
         if fused:
+            key, value = (
+                part if part.dtype == query.dtype else ops.cast(part, query.dtype)
+                for part in (key, value)
+            )
             mixed = fused.attend(query, key, value)
         else:
             logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # Equation 6.
