@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.configs.blocks import AttentionConfig
 from keras_vit.layers.base_layers import ConfiguredLayer, add_table, arguments
-from keras_vit.layers.fused import RowProjection, reshape
+from keras_vit.layers.fused import RowProjection, add_branch, reshape
 from keras_vit.layers.fused_attention import fused_attention
 from keras_vit.layers.norms import LayerNorm
 from keras_vit.layers.positions import RotaryPositions, resize_offsets
@@ -107,6 +107,7 @@ class SelfAttention(ConfiguredLayer):
             self.rotation = RotaryPositions(config.rotary, dtype=policy, name="rotation")
             self.rotation.build((None, config.num_heads, None, self.head_dim))
         self.dropout = Dropout(config.dropout_rate, dtype=policy, name="dropout")
+        self.dropout.build((None, config.num_heads, None, None))
 
     def call(
         self, tokens, training=False, seed=None, return_attention=False, as_rows=False, patches=None
@@ -126,6 +127,10 @@ class SelfAttention(ConfiguredLayer):
         if self.config.rotary:
             query, key = self.rotation(query, key, patches, padding=padding)
         if fused:
+            key, value = (
+                part if part.dtype == query.dtype else ops.cast(part, query.dtype)
+                for part in (key, value)
+            )
             mixed = fused.attend(query, key, value)
         else:
             logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # Equation 6.
@@ -232,7 +237,7 @@ class RelativeSelfAttention(SelfAttention):
         added = shift_to_pairs(products)  # (B, k, N, N)
         if prefix:
             added = ops.pad(added, ((0, 0), (0, 0), (prefix, 0), (prefix, 0)))
-        return logits + added
+        return add_branch(logits, added)
 
 
 def output_spec(layer, tokens, return_attention, as_rows=False):

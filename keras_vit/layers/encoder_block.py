@@ -12,6 +12,7 @@ from keras_vit.layers.fused import (
     ActivatedDense,
     CalledDirectly,
     RowDense,
+    add_branch,
     as_rows,
     call_on_rows,
     fused_in_training,
@@ -106,6 +107,8 @@ class MLP(ConfiguredLayer):
             Dropout(config.dropout_rate, dtype=policy, name=name)
             for name in ("dropout_1", "dropout_2")
         )
+        for dropout in (self.dropout_1, self.dropout_2):
+            dropout.build((None, None))
 
     def call(self, tokens, training=False, seed=None):
         if len(tokens.shape) > 2:
@@ -189,7 +192,8 @@ class EncoderBlock(DrawsByExample, ConfiguredLayer):
             config.stochastic_depth_rate, (None, 1, 1), dtype=policy, name="stochastic_depth"
         )
         self.mlp = MLP(config.mlp, dtype=policy, name="mlp")
-        for part in (self.norm_1, self.attention, self.norm_2, self.mlp):
+        normed = (self.norm_1, self.attention, self.norm_2, self.mlp)
+        for part in (*normed, self.dropout, self.stochastic_depth):
             part.build(tokens_shape)
         if config.layer_scale:
             self.layer_scale_1, self.layer_scale_2 = (
@@ -207,9 +211,9 @@ class EncoderBlock(DrawsByExample, ConfiguredLayer):
     @call_on_rows
     def call(self, z, run):
         y, attention = self.attend(self.norm_1(z), run)
-        z = z + self.branch(1, y, run)  # Equation 2.
+        z = add_branch(z, self.branch(1, y, run))  # Equation 2.
         y = self.mlp(self.norm_2(z), training=run.training, seed=run.seed_of("mlp"))
-        z = z + self.branch(2, y, run)  # Equation 3.
+        z = add_branch(z, self.branch(2, y, run))  # Equation 3.
         return z, attention
 
     def attend(self, z, run):

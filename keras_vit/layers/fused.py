@@ -50,6 +50,11 @@ def reshape(x, shape):
     return _tensor(x).reshape(shape) if ON_PYTORCH else ops.reshape(x, shape)
 
 
+def add_branch(x, branch):
+    """Returns x plus a residual branch, to which a `DTypePolicyMap` may give another precision."""
+    return x + (branch if branch.dtype == x.dtype else ops.cast(branch, x.dtype))
+
+
 def product_with_bias(rows, kernel, bias):
     """Returns `rows kernel + bias`, `(N, units)`, of rows `(N, D)` and tensors or variables."""
     if not ON_PYTORCH:

@@ -11,6 +11,7 @@ from keras_vit.configs.blocks import PoolingConfig
 from keras_vit.layers.attention import make_projections
 from keras_vit.layers.base_layers import ConfiguredLayer, arguments
 from keras_vit.layers.encoder_block import MLP
+from keras_vit.layers.fused import add_branch
 from keras_vit.layers.norms import LayerNorm
 
 
@@ -87,12 +88,12 @@ class AttentionPooling(ConfiguredLayer):
         head_dim = tokens.shape[-1] // self.config.num_heads
         query = self.query(probe) / math.sqrt(head_dim)  # (1, 1, k, D_h)
         key, value = self.key(tokens), self.value(tokens)  # (B, N, k, D_h)
-        logits = ops.sum(query * key, axis=-1)  # (B, N, k)
+        logits = ops.sum(ops.multiply(query, key), axis=-1)  # (B, N, k)
         attention = ops.softmax(ops.cast(logits, "float32"), axis=1)
         attention = ops.cast(attention, value.dtype)
         mixed = ops.sum(attention[..., None] * value, axis=1, keepdims=True)
         x = self.out(mixed)  # (B, 1, D)
-        return (x + self.mlp(self.norm(x)))[:, 0]
+        return add_branch(x, self.mlp(self.norm(x)))[:, 0]
 
 
 # What the probabilities of the classes lose to "unknown" where it is the answer, so that it is the

@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_vit.configs.resnet_configs import PoolingStem
 from keras_vit.layers.base_layers import CompositeLayer, arguments
+from keras_vit.layers.fused import add_branch
 from keras_vit.layers.norms import GroupNorm
 
 # The place of epsilon in the formula, and its value in the official training code.
@@ -196,7 +197,7 @@ class PostActivationUnit(BottleneckUnit):
         y = keras.ops.relu(self.norm_1(self.conv_1(x)))
         y = keras.ops.relu(self.norm_2(self.conv_2(y)))
         y = self.norm_3(self.conv_3(y))
-        return keras.ops.relu(shortcut + y)
+        return keras.ops.relu(add_branch(shortcut, y))
 
     def get_config(self):
         return {**super().get_config(), "epsilon_in": self.epsilon_in}
@@ -266,7 +267,7 @@ class PoolingUnit(CompositeLayer):
     def call(self, x):
         x = keras.ops.max_pool(self.conv_1(x), 2, 2, padding="same", data_format="channels_last")
         x = keras.ops.relu(self.norm_1(x))
-        return keras.ops.relu(x + self.norm_2(self.conv_2(x)))
+        return keras.ops.relu(add_branch(x, self.norm_2(self.conv_2(x))))
 
     def get_config(self):
         return {**super().get_config(), **arguments(self, "filters", "epsilon_in")}
@@ -327,7 +328,7 @@ class PreActivationUnit(BottleneckUnit):
         activated = relu(self.norm_1(x))
         shortcut = self.conv_projection(activated) if self.projects else x
         y = self.conv_2(relu(self.norm_2(self.conv_1(activated))))
-        return shortcut + self.conv_3(relu(self.norm_3(y)))
+        return add_branch(shortcut, self.conv_3(relu(self.norm_3(y))))
 
     def make_spatial_layer(self):
         """Returns the only layer that mixes positions; `AxialUnit` has another one."""

@@ -106,7 +106,7 @@ def _read_again(weights, model, shape):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # A head of zeros, which the model has as well.
             written = make(input_shape=shape)
-            weights.load_into(written)
+            weights.load_into(written, "fitting")
         outputs = _at_head(written) or [written.output]
         if len(model.output.shape) == 3:  # The tokens that the map is made of.
             outputs = [written.layers[-1].input[0]]
