@@ -73,8 +73,8 @@ def labelled_by_folder(files: list[LabelledFile], reading: Reading) -> list[Labe
         first = above.setdefault((file.split, name), folder)
         if first != folder:
             raise ValueError(
-                "The innermost folders are the classes (--folders innermost) and must have different "
-                "names; --label-by REGEX finds classes in whole paths. Received: "
+                "The innermost folders are the classes (--folders innermost) and must have "
+                "different names; --label-by REGEX finds classes in whole paths. Received: "
                 f"{name} in {first} and in {folder}"
             )
         labelled.append(file._replace(label=composed(name)))

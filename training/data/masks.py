@@ -19,14 +19,18 @@ _FEWEST, _MOST = 20, 64  # Files that are looked at.
 _ALL = 0.9  # A share above which the files are drawings, or 16-bit photos, and no masks.
 
 
-def mask_notes(paths: Sequence[str]) -> list[str]:
-    """Returns a line for images that have the name of others beside them but another suffix.
-
-    Such are the masks of photos, from which a class can be read.
+def mask_notes(paths: Sequence[str], *, decodes: bool) -> list[str]:
+    """Returns a line where images may be masks of others.
 
     Args:
         paths: The images.
+        decodes: Whether some may be decoded, if no names say it.
     """
+    return _beside(paths) or (_of_few_greys(paths) if decodes else [])
+
+
+def _beside(paths):
+    """A line for images that have the name of others beside them but another suffix."""
     suffixes = collections.defaultdict(set)
     totals: collections.Counter[str] = collections.Counter()
     for path in paths:
@@ -51,12 +55,8 @@ def _is_lossless(suffix):
     return suffix not in _LOSSY, suffix
 
 
-def grey_notes(paths: Sequence[str]) -> list[str]:
-    """Returns a line if a share of the images, but not nearly all, has very few grey levels.
-
-    Args:
-        paths: The images, of which some that are saved without loss are decoded.
-    """
+def _of_few_greys(paths):
+    """A line if a share of the images, but not nearly all, has very few grey levels."""
     lossless = [path for path in paths if not path.lower().endswith(_LOSSY)]
     if len(lossless) < _FEWEST:
         return []

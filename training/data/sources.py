@@ -35,7 +35,7 @@ from .image_files import (
     undecodable,
 )
 from .in_memory import MEMORY, InMemory, Labelled
-from .masks import grey_notes, mask_notes
+from .masks import mask_notes
 from .spec import TOGETHER, DataSpec, data_spec
 from .tables import (
     OPTIONS_OF_READING,
@@ -234,7 +234,7 @@ def _open_files(reading):
         raise ValueError(f"There must be images in the data. Received: {data}, none{reason}")
     if os.path.isdir(reading.spec.data):
         paths = [file.path for file in files]
-        reading.notes += mask_notes(paths) or (grey_notes(paths) if reading.verify else [])
+        reading.notes += mask_notes(paths, decodes=reading.verify)
     class_names = tuple(filter(is_utf_8, class_names))
     numbers = {name: number for number, name in enumerate(class_names)}
     files_by_part: dict[str, list[LabelledFile]] = {}
