@@ -28,6 +28,7 @@ from .split_record import PARTS
 from .things import InFirst
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")
+OTHER_LISTS = "examples/labels_to_csv.py makes a table of other lists"
 # Columns with the path of an image and with its label, the clearest name first.
 _PATHS = (
     *("path", "file_name", "filename", "filepath", "file_path", "image_path"),
@@ -146,7 +147,7 @@ def csv_table(text: str, title: str) -> LabelTable:
     if any(map(has_image_suffix, columns)):
         raise ValueError(
             f"The first line of {title} must name the columns, such as path,label. Received: "
-            f"{', '.join(columns)}, which is a row"
+            f"{', '.join(columns)}, which is a row; {OTHER_LISTS}"
         )
     for number, cells in enumerate(rows, first_row):
         if any(more := cells[len(columns) :]):
@@ -191,7 +192,7 @@ def read_label_table(path: pathlib.Path) -> LabelTable:
     if suffix not in TABLE_SUFFIXES:
         raise ValueError(
             f"Data in a file must be a table ({', '.join(TABLE_SUFFIXES)}), and an archive be "
-            f"unpacked. Received: {path}"
+            f"unpacked; {OTHER_LISTS}. Received: {path}"
         )
     text = read_text(path)
     if suffix != ".jsonl":
