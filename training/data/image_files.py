@@ -155,10 +155,10 @@ def _note_depth(files, folder, roots, reading):
         return
     depth = len(folder.relative_to(reading.spec.data).parts) + 1
     count = len({file.label for file in files})
-    reading.class_notes.append(
-        f"{count} classes at depth {depth}; {len(folders)} folders hold photos: --folders "
-        f"{INNERMOST} makes these the classes"
-    )
+    line = f"{count} classes at depth {depth}; {len(folders)} folders hold photos"
+    if count < len({os.path.basename(path) for path in folders}):  # Else they are no classes.
+        line += f": --folders {INNERMOST} makes these the classes"
+    reading.class_notes.append(line)
 
 
 def _entered(folder, reading):
