@@ -35,14 +35,20 @@ class Command:
         check_fields(self)
 
     def check_data(self) -> None:
-        """Reads a table of labels, so that its error comes before TensorFlow is started."""
+        """Reads a table or a folder, so that its error comes before TensorFlow is started."""
         spec: Any = getattr(self, "data", None)
         options = getattr(self, "options", None)
         data = getattr(self, "photos", getattr(spec, "data", None))
         if isinstance(data, str) and not getattr(options, "resume", False):
             from keras_vit.training.data.sources import check_table
 
-            check_table(dataclasses.replace(spec, data=data), columns=not self.takes_data_of_run)
+            decides = self.reads_labels and not self.takes_data_of_run
+            check_table(dataclasses.replace(spec, data=data), columns=decides)
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether images must have labels; it may depend on the arguments."""
+        return True
 
     @property
     def needs_tensorflow(self) -> bool:

@@ -37,6 +37,10 @@ class PretrainCommand(Command):
 
     backends = TRAINING_BACKENDS
 
+    @property
+    def reads_labels(self) -> bool:
+        return self.objective == CLASSES
+
     def run(self) -> int:
         """Pre-trains; returns 130 or 143 if a signal stopped it."""
         options = dataclasses.replace(self.options, command=self.called_as)

@@ -26,7 +26,7 @@ class RecordsCommand(Command):
 
         check_output(self.output, self.data.data)
         source = open_source(dataclasses.replace(self.data, split_seed=self.seed))
-        for line in (*source.notes, *describe_skipped(source.skipped)):
+        for line in (*source.class_notes, *source.notes, *describe_skipped(source.skipped)):
             print(line)
         written = write_records(source, self.output, seed=self.seed, progress=True)
         if source.skipped:

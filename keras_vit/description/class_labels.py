@@ -123,7 +123,12 @@ def composed(text: str) -> str:
 
 
 def look_alikes(names: Iterable[str]) -> list[str]:
-    """Returns a text for each of the different names that look alike.
+    """Returns a text for each of the different names that look alike; see `alike_names`."""
+    return [f"{' and '.join(map(repr, alike))} are different" for alike in alike_names(names)]
+
+
+def alike_names(names: Iterable[str]) -> list[list[str]]:
+    """Returns the groups of different names that look alike.
 
     They differ by case, by Unicode's form, by spaces, invisible characters or quotation marks
     around them only, or are the same number, as 1 and 1.0.
@@ -133,8 +138,8 @@ def look_alikes(names: Iterable[str]) -> list[str]:
         folded = unicodedata.normalize("NFKC", name).casefold()
         visible = "".join(c for c in folded if unicodedata.category(c) != "Cf")
         text = " ".join(visible.split()).strip("\"'")
-        groups[str(float(text)) if _NUMBER.fullmatch(text) else text].append(repr(name))
-    return [f"{' and '.join(group)} are different" for group in groups.values() if len(group) > 1]
+        groups[str(float(text)) if _NUMBER.fullmatch(text) else text].append(name)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def check_class_names(class_names: Sequence[str]) -> None:

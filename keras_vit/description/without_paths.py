@@ -16,7 +16,7 @@ from typing import Any
 from .recipe import Recipe
 
 # Fields of a recipe that may be a path.
-PATHS = ("data", "data_dir", "weights", "replay", "teacher", "samples")
+PATHS = ("data", "data_dir", "checked", "weights", "replay", "teacher", "samples")
 _PATTERN = "--group-by"  # A flag whose value is no path.
 DATA_PLACE = "data_place"  # In a recipe without paths: the hash of the path to the data.
 # A root, a home or an address: alone, or behind a scheme, a drive or the equals sign of a flag.

@@ -42,7 +42,7 @@ def read_text(path: str | os.PathLike) -> str:
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:
-    """Returns the lines of a file that are not blank, as they are; see `read_text`."""
+    """Returns the lines of a file that are not blank, unchanged; see `read_text`."""
     return [line for line in read_text(path).split("\n") if line.strip()]
 
 

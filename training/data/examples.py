@@ -215,6 +215,7 @@ class Source:
         notes: Lines about the data for the user.
         groups: The group of each image by its name; None where images are not grouped.
         things: The things that the images show; None where they were not looked for.
+        class_notes: Lines about the classes, which `class_line` has.
     """
 
     class_names: tuple[str, ...]
@@ -223,6 +224,7 @@ class Source:
     notes: tuple[str, ...] = ()
     groups: Mapping[str, int] | None = None
     things: Things | None = None
+    class_notes: tuple[str, ...] = ()
 
     @property
     def task(self) -> str:
@@ -240,11 +242,12 @@ class Source:
 
     @property
     def class_line(self) -> str:
-        """The first classes with the number of their images in all parts."""
+        """The first classes with the number of their images in all parts, and what is to say."""
         parts = [class_counts(part.labels, len(self.class_names)) for part in self.splits.values()]
         counts = np.sum(parts, axis=0).tolist()
         images = zip(self.class_names, counts, strict=True)
-        return first_names([f"{name} {count:,}" for name, count in images if count])
+        names = first_names([f"{name} {count:,}" for name, count in images if count])
+        return "; ".join([names, *self.class_notes])
 
     def with_classes(self, class_names: Sequence[str]) -> Source:
         """Returns the images with more classes, or the classes in another order.

@@ -17,6 +17,7 @@ from keras_vit.description.class_labels import composed
 from keras_vit.images.listing import NO_FILE, images_below, is_hidden, is_no_file, leads_back
 from keras_vit.images.transcoding import IN_GRAPHS, LARGE, kind_of, with_pixels
 
+from .by_path import labelled_by_folder, labelled_by_path, only_matching
 from .examples import (
     Handle,
     RandomAccessExamples,
@@ -26,6 +27,7 @@ from .examples import (
     without_autotune,
 )
 from .parts import SPLITS, folder_parts, shared_parts
+from .spec import INNERMOST
 from .split_record import file_fingerprints, file_pixel_fingerprints, usable_cores
 from .tables import (
     TABLE_SUFFIXES,
@@ -112,7 +114,8 @@ def folder_files(
         ValueError: If it contains no folders of classes, or it is not sure which folders these are.
     """
     data = folder
-    if reading.spec.folders is None and reading.labelled:
+    spec = reading.spec
+    if spec.folders is None and spec.label_by is None and reading.labelled:
         folder = _entered(folder, reading)
     parts = _parts_of(folder, reading)
     roots = [folder / name for name in sorted(parts)] or [folder]
@@ -124,11 +127,38 @@ def folder_files(
         for name, images in _images_by_class(root, parts, reading).items():
             files += [LabelledFile(image, name, parts.get(root.name)) for image in images]
             names.append(name)
+    files = only_matching(files, reading)
     if not reading.labelled:
         return files, ("",)
+    if reading.spec.label_by is not None:
+        files = labelled_by_path(files, reading)
+    elif reading.spec.folders == INNERMOST:
+        files = labelled_by_folder(files, reading)
+    else:
+        _note_depth(files, folder, roots, reading)
     classes = {str(file.label) for file in files} or {*names}
     _check_classes(classes, data, folder, reading)
     return files, sorted_classes(classes)
+
+
+def check_flat_folder(reading: Reading) -> None:
+    """Raises ValueError for a folder without folders, whose images have no classes; cheap."""
+    folder = pathlib.Path(reading.spec.data)
+    if reading.labelled and not _folders(folder):
+        folder_files(folder, reading)
+
+
+def _note_depth(files, folder, roots, reading):
+    """Notes at which depth below the data, or a part, the classes are, if images lie deeper."""
+    folders = {os.path.dirname(file.path) for file in files}
+    if all(pathlib.Path(folder).parent in roots for folder in folders):
+        return
+    depth = len(folder.relative_to(reading.spec.data).parts) + 1
+    count = len({file.label for file in files})
+    line = f"{count} classes at depth {depth}; {len(folders)} folders hold photos"
+    if count < len({os.path.basename(path) for path in folders}):  # Else they are no classes.
+        line += f": --folders {INNERMOST} makes these the classes"
+    reading.class_notes.append(line)
 
 
 def _entered(folder, reading):
@@ -156,7 +186,8 @@ def _parts_of(folder, reading):
     names = [path.name for path in _folders(folder)]
     parts = folder_parts(names)
     unknown = [name for name in names if name not in parts]
-    if unknown and reading.labelled and (parts or reading.spec.folders == "parts"):
+    is_strict = reading.labelled and reading.spec.label_by is None
+    if unknown and is_strict and (parts or reading.spec.folders == "parts"):
         raise ValueError(
             f"Next to train and test there must be no other folder: {unknown[0]} must be "
             "named after a part, moved away, or be a class as all others (--folders classes). "
@@ -170,7 +201,7 @@ def _parts_of(folder, reading):
 
 def _images_by_class(root, parts, reading):
     """The images of each class in the folder of a part or of the data."""
-    if not reading.labelled:
+    if not reading.labelled or reading.spec.label_by or reading.spec.folders == INNERMOST:
         return {"": _images_in(root, reading)}
     _leave_out_images(root, reading)
     images = {path: _images_in(path, reading) for path in _folders(root)}
@@ -223,7 +254,8 @@ def _check_classes(classes, data, folder, reading):
     if ways or not classes:
         raise ValueError(
             "A data folder must hold a folder of images for each class, or train and test "
-            "which hold such folders; or the data must be a CSV file path,label. Received: "
+            "which hold such folders; or the data must be a CSV file path,label; --label-by REGEX "
+            "reads classes in the names of files. Received: "
             f"{printable('; '.join([str(folder), *ways[:3]]))}"
         )
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 # A search of Python's cannot be stopped from another thread, and a run's record may have an
-# expression without an end: a process of its own is ended.
+# expression without an end: a separate process can be ended.
 _SECONDS = 30
 _SEARCH = """
 import json, re, sys

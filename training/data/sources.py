@@ -13,6 +13,7 @@ import numpy as np
 from keras_vit.description.class_labels import (
     MULTICLASS,
     MULTILABEL,
+    alike_names,
     check_label_names,
     composed,
     look_alikes,
@@ -26,6 +27,7 @@ from .examples import Examples, Source, class_counts, first_names, multi_hot, ta
 from .image_files import (
     NOT_UTF_8,
     FileExamples,
+    check_flat_folder,
     check_links,
     folder_files,
     is_utf_8,
@@ -33,6 +35,7 @@ from .image_files import (
     undecodable,
 )
 from .in_memory import MEMORY, InMemory, Labelled
+from .masks import mask_notes
 from .spec import TOGETHER, DataSpec, data_spec
 from .tables import (
     OPTIONS_OF_READING,
@@ -135,7 +138,15 @@ def open_source(
         splits = parts.with_validation(splits, share, drawing)
     if things is not None:
         reading.notes += crossings(splits, things)
-    return Source(class_names, splits, reading.skipped, tuple(reading.notes), groups, things)
+    return Source(
+        class_names,
+        splits,
+        reading.skipped,
+        tuple(reading.notes),
+        groups,
+        things,
+        tuple(reading.class_notes),
+    )
 
 
 def _opened(reading):
@@ -147,7 +158,9 @@ def _opened(reading):
             raise ValueError(f"{option} goes with {', '.join(kinds)}. Received: {spec.data}")
     class_names, splits = READERS[kind](reading)
     class_names = tuple(map(composed, class_names))
-    reading.notes += [f"classes that look alike: {line}" for line in look_alikes(class_names)]
+    for alike in alike_names(class_names):
+        count = "two" if len(alike) == 2 else len(alike)
+        reading.class_notes.append(f"{' and '.join(map(repr, alike))} are taken as {count} classes")
     if spec.exclude and kind not in _FILES:  # Files are left out before they are decoded.
         splits = without_excluded(splits, reading)
     if not reading.labelled:
@@ -176,7 +189,9 @@ def kind_of_data(data: str | InMemory) -> str:
 
 
 def check_table(spec: DataSpec, *, columns: bool) -> None:
-    """Raises ValueError for a table that cannot be read, or a path to nothing, without TensorFlow.
+    """Raises ValueError for data that cannot be read, without TensorFlow.
+
+    That is a table, a folder without folders, or a path to nothing.
 
     Args:
         spec: A `DataSpec` whose data are a text.
@@ -185,6 +200,8 @@ def check_table(spec: DataSpec, *, columns: bool) -> None:
     kind = kind_of_data(spec.data)
     if kind == "table" and columns:
         _listed(Reading(spec))
+    elif kind == "folder" and os.path.isdir(spec.data) and columns:
+        check_flat_folder(Reading(spec))
     elif kind in _FILES and not os.path.isdir(spec.data):
         read_label_table(pathlib.Path(spec.data))
 
@@ -215,6 +232,9 @@ def _open_files(reading):
         if lines:
             reason = "; " + "; ".join(lines)
         raise ValueError(f"There must be images in the data. Received: {data}, none{reason}")
+    if os.path.isdir(reading.spec.data):
+        paths = [file.path for file in files]
+        reading.notes += mask_notes(paths, decodes=reading.verify)
     class_names = tuple(filter(is_utf_8, class_names))
     numbers = {name: number for number, name in enumerate(class_names)}
     files_by_part: dict[str, list[LabelledFile]] = {}
@@ -258,6 +278,8 @@ _FILES = ("folder", "table")  # Kinds of data whose images are files.
 _WITH_PIXELS = (*_FILES, "arrays")  # Kinds of data whose images are compared with each other.
 # By an option that not all data have, the kinds of data that have it.
 _OPTIONS = {
+    "only": ("folder",),
+    "label_by": ("folder",),
     "class_names": ("arrays",),
     "data_dir": ("table", TFDS),
     "split": _FILES,

@@ -38,7 +38,8 @@ CHECKED = {
     "exclude": "exclude.txt",
 }
 TOGETHER, IGNORED = COPIES = ("together", "ignore")  # Photos that show one thing.
-FOLDERS = ("classes", "parts")  # What the folders in the data may be.
+INNERMOST = "innermost"  # The folder that an image lies in is its class.
+FOLDERS = ("classes", "parts", INNERMOST)  # What the folders in the data may be.
 
 # The fields of `DataSpec` that an evaluation takes from the run unless they are given.
 OF_THE_RUN = (
@@ -49,6 +50,8 @@ OF_THE_RUN = (
     "label_column",
     "label_separator",
     "folders",
+    "only",
+    "label_by",
 )
 # The fields that evaluations read; the classifier and its run have the others.
 EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", *OF_THE_RUN)
@@ -158,9 +161,24 @@ class DataSpec:
     )
     folders: str | None = setting(
         None,
-        "what the folders in the data folder are: classes, even one called train; or parts",
+        "what the folders in the data folder are: classes, even one called train; parts; or "
+        "innermost, where the folder that an image lies in is its class, at whatever depth",
         choices=FOLDERS,
         absent="as their names show it",
+    )
+
+    only: str | None = setting(
+        None,
+        "of a data folder, read the images alone whose name matches a pattern, such as '*.jpg'",
+        unit="PATTERN",
+        absent="all images",
+    )
+    label_by: str | None = setting(
+        None,
+        "of a data folder, a regular expression whose first capture group, or match, in the path "
+        "relative to the data is the class, such as '_(\\w+)\\.' for 12_cat.jpg",
+        unit="REGEX",
+        absent="the folder of an image is its class",
     )
 
     copies: str = setting(

@@ -108,8 +108,8 @@ class Contents(NamedTuple):
     """The content of N images.
 
     Args:
-        fingerprints: Of their bytes, uint64 `(N,)`.
-        pixels: Of their pixels, uint64 `(N,)`; None if a record has none.
+        fingerprints: The fingerprints of their bytes, uint64 `(N,)`.
+        pixels: The fingerprints of their pixels, uint64 `(N,)`; None if a record has none.
     """
 
     fingerprints: np.ndarray

@@ -28,6 +28,7 @@ from .split_record import PARTS
 from .things import InFirst
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")
+OTHER_LISTS = "examples/labels_to_csv.py makes a table of other lists"
 # Columns with the path of an image and with its label, the clearest name first.
 _PATHS = (
     *("path", "file_name", "filename", "filepath", "file_path", "image_path"),
@@ -73,6 +74,7 @@ class Reading:
         recorded: Whether the data are a run's, of which excluded images may be gone.
         skipped: Files that are left out, each with the reason.
         notes: Lines about the data for the user.
+        class_notes: Lines about the classes, shown with them.
         group_texts: The text that names the group of each image file, from a table; "" for none.
         log: See `find_things`.
         in_first: See `find_things`.
@@ -87,6 +89,7 @@ class Reading:
     recorded: bool = False
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    class_notes: list[str] = dataclasses.field(default_factory=list)
     group_texts: dict[str, str] = dataclasses.field(default_factory=dict)
     log: Callable[[str], None] | None = None
     in_first: InFirst | None = None
@@ -144,7 +147,7 @@ def csv_table(text: str, title: str) -> LabelTable:
     if any(map(has_image_suffix, columns)):
         raise ValueError(
             f"The first line of {title} must name the columns, such as path,label. Received: "
-            f"{', '.join(columns)}, which is a row"
+            f"{', '.join(columns)}, which is a row; {OTHER_LISTS}"
         )
     for number, cells in enumerate(rows, first_row):
         if any(more := cells[len(columns) :]):
@@ -189,7 +192,7 @@ def read_label_table(path: pathlib.Path) -> LabelTable:
     if suffix not in TABLE_SUFFIXES:
         raise ValueError(
             f"Data in a file must be a table ({', '.join(TABLE_SUFFIXES)}), and an archive be "
-            f"unpacked. Received: {path}"
+            f"unpacked; {OTHER_LISTS}. Received: {path}"
         )
     text = read_text(path)
     if suffix != ".jsonl":
@@ -314,11 +317,12 @@ def _columns_of(columns, rows, title, reading):
     if split is None and not spec.split:
         _check_no_parts(rows, others, title)
     classes = label_columns or others
-    if label is None and len(others) == 1 and not label_columns and spec.task != MULTILABEL:
+    is_single = label is None and not label_columns and len(others) == 1
+    if is_single and spec.task != MULTILABEL and _are_flags(rows, others[0]):
         raise ValueError(
             f"{title} must have a column label, or columns of 0 and 1 for several classes: "
-            f"--label-column {others[0]} (label_column=) reads the values of the only other column "
-            f"as labels. Received: {columns}"
+            f"--label-column {others[0]} (label_column=) reads the 0 and 1 of the only other "
+            f"column as two classes. Received: {columns}"
         )
     if path is None or not (label or classes) or not rows:
         raise ValueError(
@@ -327,6 +331,10 @@ def _columns_of(columns, rows, title, reading):
             f"others. Received: {columns}"
         )
     return Columns(path, label, split, classes)
+
+
+def _are_flags(rows, column):
+    return all(str(row[column]).strip() in _FLAGS for row in rows)
 
 
 def _named_labels(columns, title, spec):

@@ -69,8 +69,8 @@ def test_short_rows_that_a_quotation_mark_swallows_are_refused_too(table, photos
 
 def test_a_quotation_mark_behind_a_label_gets_a_line(table, photos):
     rows = [("cat0.png", 'cat"'), *ROWS[1:]]
-    notes = read(table("path,label", rows), photos).notes
-    assert "classes that look alike: 'cat' and 'cat\"' are different" in notes
+    notes = read(table("path,label", rows), photos).class_notes
+    assert notes == ("'cat' and 'cat\"' are taken as two classes",)
 
 
 def test_a_space_before_a_quotation_mark_is_no_part_of_the_cell(table, photos):
@@ -195,8 +195,8 @@ def test_an_entity_of_html_has_no_separator(table, photos):
 
 def test_the_same_number_written_in_two_ways_gets_a_line(table, photos):
     rows = [(path, "1" if n % 2 else "1.0") for n, (path, _) in enumerate(ROWS)]
-    notes = read(table("path,label", rows), photos).notes
-    assert "classes that look alike: '1' and '1.0' are different" in notes
+    notes = read(table("path,label", rows), photos).class_notes
+    assert notes == ("'1' and '1.0' are taken as two classes",)
 
 
 def test_a_few_numbered_classes_get_no_line(table, photos):

@@ -216,9 +216,10 @@ def test_a_csv_file_has_names_and_labels_in_either_form_of_unicode(row, make_fol
 
 @pytest.mark.parametrize("twin", ["Cat", "cat\u200b", "c\uff41t", " cat"])
 def test_classes_that_look_alike_are_named(twin, make_folder):
-    notes = open_source(DataSpec(make_folder({"cat": 2, twin: 2}), holdout=0.0), verify=False).notes
+    source = open_source(DataSpec(make_folder({"cat": 2, twin: 2}), holdout=0.0), verify=False)
     first, second = sorted(["cat", twin])
-    assert f"classes that look alike: {first!r} and {second!r} are different" in notes
+    assert source.class_line.endswith(f"; {first!r} and {second!r} are taken as two classes")
+    assert not source.notes
 
 
 def test_recipe_json_has_the_content_of_the_tables(data):

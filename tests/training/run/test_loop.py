@@ -194,7 +194,7 @@ def test_many_images_show_the_higher_score(tmp_path):
 @pytest.mark.parametrize("averaging", [None, 0.9])
 def test_scores_that_fall_by_chance_each_time_are_compared_with_the_highest(tmp_path, averaging):
     problem = Problem(tmp_path, averaging=averaging)
-    # Of ten images, 9 are nearly as many as the highest, 10; 7 and 5 are fewer.
+    # Nine of ten images are nearly as many as the highest, 10; 7 and 5 are fewer.
     answers = [Report(1.0, 0.6, 10), Report(0.9, 0.59, 10), Report(0.7, 0.58, 10)]
     every = [*answers, Report(0.5, 0.57, 10)]
     run, *_ = validated(problem, *(each for each in every for _ in range(2 if averaging else 1)))
