@@ -10,7 +10,7 @@ from keras_vit.utils.fields import REQUIRED, part, setting
 
 _DATA = (
     "data_dir", "exclude", "follow_symlinks", "task", "split", "labels", "group_by", "path_column",
-    "label_column", "label_separator", "folders",
+    "label_column", "label_separator", "folders", "bit_depth",
 )  # fmt: skip
 
 

@@ -215,6 +215,7 @@ class Source:
         notes: Lines about the data for the user.
         groups: The group of each image by its name; None where images are not grouped.
         things: The things that the images show; None where they were not looked for.
+        bit_depth: Bits of the values of 16-bit images; None where these are not known, or none.
     """
 
     class_names: tuple[str, ...]
@@ -223,6 +224,7 @@ class Source:
     notes: tuple[str, ...] = ()
     groups: Mapping[str, int] | None = None
     things: Things | None = None
+    bit_depth: int | None = None
 
     @property
     def task(self) -> str:

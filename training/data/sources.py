@@ -30,7 +30,7 @@ from .image_files import (
     folder_files,
     is_utf_8,
     printable,
-    undecodable,
+    verify_files,
 )
 from .in_memory import MEMORY, InMemory, Labelled
 from .spec import TOGETHER, DataSpec, data_spec
@@ -105,13 +105,17 @@ def open_source(
     if spec.checked_line:
         reading.notes.append(spec.checked_line)
     class_names, splits = _opened(reading)
-    groups = _groups(splits, reading)
+    groups, bit_depth = _groups(splits, reading), reading.found_bit_depth()
     has_parts = len(splits) > 1 or spec.holdout or spec.calibration or validation is not None
     things = None
     if has_parts and not recorded and spec.copies == TOGETHER:
         by_pixels = kind_of_data(spec.data) in _WITH_PIXELS
         things = find_things(
-            splits, by_pixels=by_pixels, log=reading.log, in_first=reading.in_first
+            splits,
+            by_pixels=by_pixels,
+            log=reading.log,
+            in_first=reading.in_first,
+            bit_depth=bit_depth,
         )
         reading.notes += things.notes
     drawing = parts.Drawing(class_names, spec.split_seed or 0, groups, things)
@@ -135,7 +139,8 @@ def open_source(
         splits = parts.with_validation(splits, share, drawing)
     if things is not None:
         reading.notes += crossings(splits, things)
-    return Source(class_names, splits, reading.skipped, tuple(reading.notes), groups, things)
+    notes = tuple(reading.notes)
+    return Source(class_names, splits, reading.skipped, notes, groups, things, bit_depth)
 
 
 def _opened(reading):
@@ -235,7 +240,7 @@ def _readable(files, reading):
     """The files that can be read; others are left out with the reason, or raise ValueError."""
     paths = [file.path for file in files]
     if reading.verify:
-        reasons = dict(undecodable(paths))
+        reasons, reading.largest_value = verify_files(paths)
     else:
         reasons = {n: NOT_UTF_8 for n, path in enumerate(paths) if not is_utf_8(path)}
     for index, reason in reasons.items():
@@ -252,7 +257,7 @@ READERS: dict[str, Callable[[Reading], tuple[tuple[str, ...], dict[str, Examples
     "table": _open_files,
     "arrays": lambda reading: reading.spec.data.open(reading.spec.class_names),
     TFDS: open_tfds,
-    TFRECORDS: lambda reading: open_tfrecords(reading.spec.data.removeprefix(TFRECORDS)),
+    TFRECORDS: lambda reading: open_tfrecords(reading.spec.data.removeprefix(TFRECORDS), reading),
 }
 _FILES = ("folder", "table")  # Kinds of data whose images are files.
 _WITH_PIXELS = (*_FILES, "arrays")  # Kinds of data whose images are compared with each other.

@@ -6,6 +6,7 @@ say nothing about new tiles. So parts are drawn by things, not by photos.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import time
@@ -18,6 +19,7 @@ from tqdm import tqdm
 
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.images.transcoding import with_pixels
+from keras_vit.preprocessing import FULL_DEPTH
 
 from .copies import ALIKE, EXACT, Copy, Fingerprint, find_copies, joined_groups, photo_print
 from .examples import Examples, Source, task_of
@@ -65,6 +67,7 @@ def find_things(
     by_pixels: bool = True,
     log: Callable[[str], None] | None = None,
     in_first: InFirst | None = None,
+    bit_depth: int | None = None,
 ) -> Things:
     """Returns the things that the images of all parts show.
 
@@ -74,6 +77,7 @@ def find_things(
             images, equal files and equal pixels alone.
         log: Receives a line before a long search, with an estimate of its time.
         in_first: Computes the things in the first of several processes, for all of them.
+        bit_depth: Bits of the values of 16-bit images; None: all of them.
     """
     parts = [*splits.values()]
     names = [name for part in parts for name in part.names]
@@ -86,7 +90,7 @@ def find_things(
         is_long = log is not None and _announce(parts, len(names), is_searched, log)
         images = (encoded for part in parts for encoded, _ in part.encoded())
         if is_searched:
-            copies = find_copies(fingerprints(images), progress=is_long)
+            copies = find_copies(fingerprints(images, bit_depth or FULL_DEPTH), progress=is_long)
             return things_of(copies.pairs, len(names), labels)
         return _equal(on_all_cores(_digest, images))
 
@@ -110,25 +114,26 @@ def find_things(
     return Things(dict(zip(names, things, strict=True)), line, tuple(notes))
 
 
-def fingerprints(images: Iterable[bytes]) -> list[Fingerprint]:
+def fingerprints(images: Iterable[bytes], bit_depth: int = FULL_DEPTH) -> list[Fingerprint]:
     """Returns what copies are found by, for each of some image files, read on all cores.
 
     Args:
         images: Their contents. One that cannot be decoded is a copy of its equals alone.
+        bit_depth: Bits of the values of 16-bit images.
     """
-    return list(on_all_cores(_fingerprint, images))
+    return list(on_all_cores(functools.partial(_fingerprint, bit_depth), images))
 
 
-def _fingerprint(encoded):
+def _fingerprint(bit_depth, encoded):
     try:
-        return with_pixels(encoded, lambda pixels: photo_print(Image.fromarray(pixels)))
+        return with_pixels(encoded, lambda pixels: photo_print(Image.fromarray(pixels)), bit_depth)
     except ValueError:
         return photo_print(Image.new("RGB", (1, 1)))._replace(digest=_hash(encoded))
 
 
 def _digest(encoded):
     try:
-        return with_pixels(encoded, lambda pixels: _hash(repr(pixels.shape).encode(), pixels))
+        return with_pixels(encoded, lambda pixels: _hash(repr(pixels.shape).encode(), pixels), None)
     except ValueError:
         return _hash(encoded)
 
@@ -180,7 +185,7 @@ def _announce(parts, count, is_searched, log):
     some = list(itertools.islice(parts[0].encoded(), _TIMED))
     began = time.perf_counter()
     for encoded, _ in some:
-        _fingerprint(encoded)
+        _fingerprint(FULL_DEPTH, encoded)
     seconds = (time.perf_counter() - began) / len(some) * count
     seconds = (seconds + is_searched * _SECONDS_A_PAIR * count**2) / usable_cores()
     is_long = seconds > _WORTH_A_LINE

@@ -271,7 +271,7 @@ def simple_reference(
 
 
 def reference_of_files(
-    images: Iterable[bytes], labels: np.ndarray, groups: np.ndarray
+    images: Iterable[bytes], labels: np.ndarray, groups: np.ndarray, bit_depth: int
 ) -> Reference:
     """Returns the `simple_reference` of image files.
 
@@ -279,10 +279,11 @@ def reference_of_files(
         images: The content of N files, which can be decoded.
         labels: Class numbers `(N,)`.
         groups: Group of each photo, int `(N,)`, at least two.
+        bit_depth: Bits of the values of 16-bit images.
     """
 
     def read(encoded):
-        return with_pixels(encoded, lambda pixels: simple_photo(Image.fromarray(pixels)))
+        return with_pixels(encoded, lambda pixels: simple_photo(Image.fromarray(pixels)), bit_depth)
 
     return simple_reference(list(on_all_cores(read, images)), labels, groups)
 

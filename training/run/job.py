@@ -18,7 +18,7 @@ from keras_vit.description.without_paths import command_hash, without_paths
 from keras_vit.images.decoding import reading_error
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
-from keras_vit.training.data.image_files import FileExamples, undecodable
+from keras_vit.training.data.image_files import FileExamples, verify_files
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, check_output, data_spec
 from keras_vit.training.data.split_record import (
@@ -137,7 +137,7 @@ class Job:
     def _unreadable(self, reason):
         parts = self.images.source.splits.values() if self.images else ()
         paths = [name for part in parts if isinstance(part, FileExamples) for name in part.names]
-        damaged = [f"{paths[place]}: {why}" for place, why in undecodable(paths)]
+        damaged = [f"{paths[place]}: {why}" for place, why in verify_files(paths).reasons.items()]
         return (
             "The images must be whole while they are read: restore them, or leave them out with "
             "--resume --exclude LIST, a file with their paths. "

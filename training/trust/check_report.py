@@ -16,8 +16,10 @@ import numpy as np
 
 from keras_vit.description.recipe import Reference
 from keras_vit.inspection.pages import data_address, facts_table, thumbnail, write_page
+from keras_vit.preprocessing import FULL_DEPTH
 from keras_vit.training.data import DataSpec, Examples
 from keras_vit.training.data.copies import CANDIDATES
+from keras_vit.training.data.examples import first_names
 from keras_vit.training.data.image_files import NO_CLASS, NO_FILE, NOT_UTF_8
 from keras_vit.training.data.parts import assign
 from keras_vit.training.data.sources import describe_skipped
@@ -33,6 +35,7 @@ STRICT = {
     "conflicts": "copies with different labels",
     "shortcuts": "shortcuts",
 }
+ONE_COLOR = "one color"  # The kind of finding of a photo whose pixels are all equal.
 MAX_NOISE = 0.01  # Share of wrong labels.
 FIRST = 50  # Labels, of which as many are expected to be wrong as the summary says.
 
@@ -49,9 +52,9 @@ class Finding(NamedTuple):
     """A row of the page and of the table of findings.
 
     Args:
-        kind: The list that it is in: "wrong labels", "leaks" (copies in different parts of the
-            data), "conflicts" (copies with different labels), "copies" or "shortcuts". All but
-            the last can be kept, relabelled or dropped.
+        kind: The list that it is in: "wrong labels", "one color" (photos that show nothing),
+            "leaks" (copies in different parts of the data), "conflicts" (copies with different
+            labels), "copies" or "shortcuts". All but the last can be kept, relabelled or dropped.
         image: The number of its image.
         title: A line in bold.
         detail: A line below.
@@ -93,6 +96,7 @@ class CheckReport:
         unjudged: Why labels are not judged; "" where they are.
         confused: Pairs of classes between which wrong labels cannot be seen, the worst first.
         fixed: See `Copies`.
+        bit_depth: Bits of the values of 16-bit images.
     """
 
     class_names: tuple[str, ...]
@@ -110,6 +114,7 @@ class CheckReport:
     unjudged: str = ""
     confused: tuple[str, ...] = ()
     fixed: int = 0
+    bit_depth: int = FULL_DEPTH
 
     def of_kind(self, *kinds: str) -> list[Finding]:
         """Returns the findings of some kinds; see `Finding`."""
@@ -143,6 +148,7 @@ class CheckReport:
             ),
             ("beside", beside_references(accuracy, low, self.references)),
             ("labels", self._about_labels() + self._about_confused()),
+            *(("one color", line) for line in self._of_one_color()),
             ("copies", self._about_copies()),
             *(("shortcut", line) for line in shortcuts or ["none was found"]),
             *(("unreadable", line) for line in describe_skipped(self.unreadable)),
@@ -166,6 +172,11 @@ class CheckReport:
             f"of the first {len(first)} in doubt about {wrong:.0f} are expected to be wrong; "
             f"at least an estimated {self.noise:.1%} of all are (a lower bound)"
         )
+
+    def _of_one_color(self) -> list[str]:
+        names = [self.names[row.image] for row in self.of_kind(ONE_COLOR)]
+        word = "photo" if len(names) == 1 else "photos"
+        return [f"{len(names):,} {word}: {first_names(names, 3)}"] if names else []
 
     def _about_confused(self) -> str:
         if not self.confused:
@@ -219,7 +230,15 @@ def write_check(
     write_text(split, "".join(f"{line}\n" for line in _split_lines(report, paths, unreadable)))
     shown = report.findings[:_MAX_SHOWN]
     images = _shown_images(shown, splits, paths, report.labels)
-    write_findings(page, f"Check of {spec.name}", report.lines(), images, shown, report.class_names)
+    write_findings(
+        page,
+        f"Check of {spec.name}",
+        report.lines(),
+        images,
+        shown,
+        report.class_names,
+        report.bit_depth,
+    )
     return page, table, split
 
 
@@ -276,6 +295,7 @@ def write_findings(
     images: Mapping[int, tuple[str, str, bytes]],
     findings: Sequence[Finding],
     class_names: Sequence[str],
+    bit_depth: int = FULL_DEPTH,
 ) -> None:
     """Writes the page, one file that needs no network: pictures with a decision on each by key.
 
@@ -287,6 +307,7 @@ def write_findings(
             saved files name it, the name of the class, and the content of the file.
         findings: The rows, in the order of the page.
         class_names: The classes that an image may be relabelled to.
+        bit_depth: Bits of the values of 16-bit images.
     """
     identity = json.dumps([[name, label] for name, label, _ in images.values()])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -299,7 +320,7 @@ def write_findings(
             number: {
                 "path": name,
                 "label": label,
-                "src": data_address(thumbnail(encoded, side, _QUALITY), "jpeg"),
+                "src": data_address(thumbnail(encoded, side, _QUALITY, bit_depth), "jpeg"),
             }
             for number, (name, label, encoded) in images.items()
         },

@@ -85,6 +85,9 @@ function wordsOf({ kind, image, title, detail, to }) {
   if (kind === "shortcuts") {
     return [title, `The class can be read from it without the object, so a model may learn it instead (${detail}).`];
   }
+  if (kind === "one color") {
+    return [`One colour, labelled ${label}`, "All its pixels are equal: it shows nothing. A 16-bit image may hold values of fewer bits (--bit-depth)."];
+  }
   const [heading, meaning] = COPIES[kind];
   return [`${heading}: ${detail}`, `${HOW[title] ?? title} ${meaning}`];
 }

@@ -26,7 +26,7 @@ from keras_vit.training.evaluation.references import (
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.utils.progress import progress_bar
 
-from .check_report import CheckReport, Finding, write_check
+from .check_report import ONE_COLOR, CheckReport, Finding, write_check
 from .shortcuts import find_shortcuts, photo_facts
 from .wrong_labels import doubts_of_classes
 
@@ -74,6 +74,7 @@ def check_photos(
     open_source(spec, verify=False)  # An error here comes before weights are downloaded.
     evaluated = _open_model(weights, model, image_size)
     source = open_source(spec)
+    evaluated = evaluated.at_bit_depth(source.bit_depth)
     photos = _photos(source)
     labels = photos.labels
 
@@ -84,7 +85,7 @@ def check_photos(
             for examples in source.splits.values()
         ]
     )
-    facts = _facts(source, progress)
+    facts = _facts(source, evaluated.preprocessing.bit_depth, progress)
     fingerprints = [photo.fingerprint for photo in facts]
 
     # Copies, which are of one group.
@@ -92,7 +93,10 @@ def check_photos(
     given_groups = source.groups and np.array([source.groups[name] for name in photos.names])
     groups = joined_groups(len(labels), copies.pairs, given_groups)
     if groups.max() == 0:
-        raise ValueError("The images must be of two groups at least. Received: one group")
+        why = (
+            ", as all photos are of one color" if all(photo.is_one_color for photo in facts) else ""
+        )
+        raise ValueError(f"The images must be of two groups at least. Received: one group{why}")
 
     # What a linear map says of each photo that was left out with its group.
     targets = one_hot(labels, len(source.class_names))
@@ -117,7 +121,12 @@ def check_photos(
         groups=groups,
         expected=accuracy,
         noise=None if unjudged else doubts.noise,
-        findings=[*doubted, *_copies(photos, copies.pairs), *_shortcuts(photos, shortcuts)],
+        findings=[
+            *doubted,
+            *_of_one_color(photos, facts),
+            *_copies(photos, copies.pairs),
+            *_shortcuts(photos, shortcuts),
+        ],
         unreadable=tuple(source.skipped),
         notes=_notes(source, evaluated),
         references=(always, simple),
@@ -127,6 +136,7 @@ def check_photos(
             for first, second, _ in doubts.confused
         ),
         fixed=copies.fixed,
+        bit_depth=evaluated.preprocessing.bit_depth,
     )
     if output is None:
         return report
@@ -143,12 +153,12 @@ def _open_model(weights, model, image_size):
     return build_evaluated(model, weights=weights, image_size=image_size)
 
 
-def _facts(source, progress):
+def _facts(source, bit_depth, progress):
     """Returns the facts about each photo that need no model."""
     splits, facts = source.splits.values(), []
     encoded = (image for examples in splits for image, _ in examples.encoded())
     with progress_bar(sum(map(len, splits)), "files", disable=not progress) as bar:
-        for photo in on_all_cores(photo_facts, encoded):
+        for photo in on_all_cores(lambda image: photo_facts(image, bit_depth), encoded):
             facts.append(photo)
             bar.update(1)
     return facts
@@ -244,6 +254,15 @@ def _doubted_labels(photos, doubts, features):
             )
         )
     return findings
+
+
+def _of_one_color(photos, facts):
+    """Returns the photos that show nothing."""
+    return [
+        Finding(ONE_COLOR, number, "one color", f"labeled {photos.label_names[number]}")
+        for number, photo in enumerate(facts)
+        if photo.is_one_color
+    ]
 
 
 def _copies(photos, pairs):

@@ -16,6 +16,7 @@ from PIL import Image
 from scipy import stats
 
 from keras_vit.images.transcoding import kind_of, with_pixels
+from keras_vit.preprocessing import FULL_DEPTH
 from keras_vit.training.data.copies import Fingerprint, photo_print
 from keras_vit.training.evaluation.measures import holm
 from keras_vit.training.evaluation.references import SimplePhoto, simple_photo
@@ -48,20 +49,27 @@ class PhotoFacts(NamedTuple):
         fingerprint: See `photo_print`.
         readings: What a class should not be known by: numbers, names and arrays.
         simple: What the simple references read.
+        is_one_color: Whether all pixels are equal.
     """
 
     fingerprint: Fingerprint
     readings: dict[str, float | str | np.ndarray]
     simple: SimplePhoto
+    is_one_color: bool
 
 
-def photo_facts(encoded: bytes) -> PhotoFacts:
+def photo_facts(encoded: bytes, bit_depth: int = FULL_DEPTH) -> PhotoFacts:
     """Returns the facts about an image file.
 
     Args:
         encoded: Its content, which can be decoded.
+        bit_depth: Bits of the values of a 16-bit image; see `decode_file`.
     """
-    return with_pixels(encoded, lambda pixels: _facts(encoded, Image.fromarray(pixels)))
+
+    def facts_of(pixels):
+        return _facts(encoded, Image.fromarray(pixels))
+
+    return with_pixels(encoded, facts_of, bit_depth)
 
 
 def _facts(encoded, image):
@@ -77,7 +85,8 @@ def _facts(encoded, image):
         "border": _ring(image),
         "background": _without_centre(small),
     }
-    return PhotoFacts(photo_print(image), readings, simple_photo(image))
+    is_one_color = all(low == high for low, high in image.getextrema())
+    return PhotoFacts(photo_print(image), readings, simple_photo(image), is_one_color)
 
 
 def _jpeg_quality(image):
