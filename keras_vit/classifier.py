@@ -176,6 +176,7 @@ class Classifier:
             ValueError: If a path does not exist, a folder has no images, or an image in memory is
                 of another type.
         """
+        check_not_forked()
         images = as_images(paths, self.preprocessing.bit_depth)
         return list(self.stream(images, top, batch_size))
 

@@ -26,6 +26,7 @@ MAX_P_VALUE = 0.01  # After Holm's correction.
 MIN_AUROC = 0.95  # One class against the others: a p-value alone finds every bright sky.
 
 _MAX_IMAGES = 5000  # More make no p-value smaller than the permutations allow.
+_MAX_CLASSES = 100  # Time and memory grow with images times classes.
 _PERMUTATIONS = 999
 _AT_ONCE = 2**25  # Numbers of predictions in memory.
 _BINS = 16  # Parts of a number, by quantiles.
@@ -141,13 +142,13 @@ class Shortcut(NamedTuple):
 
 
 def find_shortcuts(
-    facts: Sequence[PhotoFacts], targets: np.ndarray, groups: np.ndarray, *, seed: int = 0
+    facts: Sequence[PhotoFacts], labels: np.ndarray, groups: np.ndarray, *, seed: int = 0
 ) -> list[Shortcut]:
     """Returns all shortcuts that were looked for, strong or not.
 
     Args:
         facts: Facts about the N images.
-        targets: Whether each image has each class, `(N, K)`.
+        labels: Class numbers `(N,)`. Of more than 100 classes those of the most images count.
         groups: Group of each image, int `(N,)`; one image of each is used, so that the images are
             independent.
         seed: Seed of the choice of images and of the permutations.
@@ -156,8 +157,10 @@ def find_shortcuts(
     order = rng.permutation(len(facts))
     _, one_of_each = np.unique(groups[order], return_index=True)
     chosen = np.sort(order[rng.permutation(one_of_each)[:_MAX_IMAGES]])
-    values = targets[chosen].astype("float64")
-    kept = np.flatnonzero((values.sum(axis=0) >= 2) & (values.sum(axis=0) <= len(values) - 2))
+    images = np.bincount(labels[chosen])
+    largest = np.argsort(-images, kind="stable")[:_MAX_CLASSES]
+    kept = np.sort(largest[(images[largest] >= 2) & (images[largest] <= len(chosen) - 2)])
+    targets = (labels[chosen][:, np.newaxis] == kept).astype("float64")
     if len(kept) == 0 or len(chosen) < 10:
         return []
     readings = {
@@ -165,7 +168,7 @@ def find_shortcuts(
         for name in facts[0].readings
     }
     shortcuts = [
-        _tested(name, features, values[:, kept], kept, chosen, rng)
+        _tested(name, features, targets, kept, chosen, rng)
         for name, features in readings.items()
         if (features != features[0]).any()
     ]
