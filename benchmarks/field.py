@@ -302,8 +302,8 @@ def run(row, data, names, arguments):
         report = check_photos(
             {"train": data["train"]}, weights=arguments.weights, class_names=list(names)
         )
-        facts = {"expected": report.expected, "noise": report.noise}
-        return facts | {"doubted": len(report.of_kind("wrong labels")), "lines": report.lines()}
+        doubted = len(report.of_kind("wrong labels"))
+        return {"expected": report.expected, "doubted": doubted, "lines": str(report).splitlines()}
     done = fine_tuned(row, data, names, arguments)
     facts = {
         "right": round(done.report.top_1 * len(data["test"][1])),
@@ -369,13 +369,12 @@ def tables(lines):
         if "check" in rows and "probe" in rows and "default" in rows:
             default = rows["default"]
             expected = "{:.1%} ({:.1%} to {:.1%})".format(*rows["check"]["expected"])
-            noise = rows["check"]["noise"]
             bound = "none within 10%"
             if "answered" in default:
                 bound = f"{default['answered']} answered, {default['wrong']} wrong"
             real = f"{rows['probe']['right'] / rows['probe']['of']:.1%}"
-            trust.append((name, expected, real, "" if noise is None else f"{noise:.1%}", bound))
-    headings = ("set", "check expects", "probe", "wrong labels, of 0", "bound of 10%")
+            trust.append((name, expected, real, str(rows["check"]["doubted"]), bound))
+    headings = ("set", "check expects", "probe", "doubted labels, all right", "bound of 10%")
     written = [accuracies, minutes] + ([[headings, *trust]] if trust else [])
     return "\n\n".join(markdown_table(table) for table in written)
 

@@ -115,9 +115,7 @@ def sides(classifier, data, count):
     from keras_vit.training.evaluation.classification import evaluate_classifier
 
     examples = open_source(data, holdout=0, verify=False).splits["train"]
-    batches = evaluation_batches(
-        examples, preprocessing=classifier.input_preprocessing, batch_size=BATCH
-    )
+    batches = evaluation_batches(examples, preprocessing=classifier.preprocessing, batch_size=BATCH)
     ready = [images for images, _ in batches.take(4)]
 
     def decode():

@@ -66,7 +66,12 @@ class Classifier:
             raise RuntimeError(f"{providers[0]} must be available. Install onnxruntime-gpu")
         texts = self.session.get_modelmeta().custom_metadata_map
         self.names = json.loads(texts["class_names"])
-        self.may_abstain = json.loads(texts["description"])["labels"].get("abstains", False)
+        description = json.loads(texts["description"])
+        if (
+            bits := description["preprocessing"].get("bit_depth", 16)
+        ) != 16:  # As `decode` reads them.
+            raise ValueError(f"16-bit photos must use 16 bits. Received: an export of {bits} bits")
+        self.may_abstain = description["labels"].get("abstains", False)
         self.top = top
 
     def __call__(self, photos):

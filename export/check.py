@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
-import io
 import json
 import os
 import pathlib
@@ -31,7 +30,7 @@ import numpy as np
 import keras_vit
 from keras_vit.classifier import Classifier
 from keras_vit.description.recipe import Recipe
-from keras_vit.images.transcoding import transcoded, transcoded_file
+from keras_vit.images.transcoding import read_image, transcoded_file
 from keras_vit.prediction import predict_batch
 from keras_vit.utils.fields import required
 from keras_vit.utils.json_files import parse_json
@@ -215,8 +214,8 @@ def run_export(
 
     Returns:
         `<name>/probabilities` `(N, K)` and `<name>/seconds` `(N,)` of its `SIGNATURES`. A signature
-        that takes uint8 pixels gets the files as Pillow decodes them, and has `<name>/input_size`:
-        the only size (height, width) that it takes, or zeros.
+        that takes uint8 pixels gets the files as `read_image` decodes them, and has
+        `<name>/input_size`: the only size (height, width) that it takes, or zeros.
 
     Raises:
         ValueError: If the export cannot be run, or not in this time.
@@ -278,17 +277,21 @@ def main(format_name: str, export: str, folder: str) -> None:
 
 def _answers(name, signature, files, images, texts):
     """Returns the arrays of one signature."""
+    preprocessing = required(read_facts(texts)[0].preprocessing, "preprocessing")
+    bit_depth = preprocessing.bit_depth
     if not (images.size or signature.takes_files or signature.takes_pixels):
         from keras_vit.images.decoding import apply_preprocessing
+        from keras_vit.images.samples import read_images
 
-        preprocessing = required(read_facts(texts)[0].preprocessing, "preprocessing")
-        images = np.stack([apply_preprocessing(read_pixels(file), preprocessing) for file in files])
+        photos = read_images(files, bit_depth)
+        images = np.stack([apply_preprocessing(photo, preprocessing) for photo in photos])
     probabilities, seconds = [], []
     for index in [0] * WARM_UP_CALLS + list(range(len(files))):
         if signature.takes_files:
             batch = np.array([pathlib.Path(files[index]).read_bytes()], dtype=object)
         elif signature.takes_pixels:
-            batch = with_size(read_pixels(files[index]), signature.input_size)[np.newaxis]
+            pixels = read_image(files[index], bit_depth)
+            batch = with_size(pixels, signature.input_size)[np.newaxis]
         else:
             batch = images[index : index + 1]
         start = time.perf_counter()
@@ -334,8 +337,8 @@ def compare_with_keras(
     batch, size = inputs[:count], answers.get("serve/input_size")
     if size is not None:
         # Pixels as the program above gives them to a signature.
-        contents = (transcoded(pathlib.Path(file).read_bytes()) for file in images.files)
-        pixels = (read_pixels(io.BytesIO(content)) for content in contents)
+        bit_depth = classifier.preprocessing.bit_depth
+        pixels = (read_image(file, bit_depth) for file in images.files)
         height, width = map(int, size)
         only_size = (height, width) if height else None
         batch = preprocessed(classifier, (with_size(each, only_size) for each in pixels))

@@ -101,7 +101,8 @@ def _with_golden(images, export, classifier, folder):
     """Writes the images that the export will hold: photos, or synthetic images without any."""
     samples, preprocessing = export.samples, classifier.preprocessing
     files = sample_files(samples, classifier.folder, NUM_SAMPLES)
-    photos = [_shrunk(at_model_size(photo, preprocessing)) for photo in read_images(files)]
+    decoded = read_images(files, preprocessing.bit_depth)
+    photos = [_shrunk(at_model_size(photo, preprocessing)) for photo in decoded]
     is_folder = samples is not None and sample_count(samples) is None
     of = f"of {shown_path(str(samples))}" if is_folder else "of the classifier's samples"
     size = photos[0].shape[:2] if photos else preprocessing.image_size
@@ -123,7 +124,8 @@ def input_images(
     if export.input == "float":
         return list(load_images(classifier, files)) if files else []
     size = getattr(export, "input_size", None)
-    return [with_size(pixels, size) for pixels in read_images(files)]
+    decoded = read_images(files, classifier.preprocessing.bit_depth)
+    return [with_size(pixels, size) for pixels in decoded]
 
 
 def written_images(folder: str | os.PathLike, images: Iterable[np.ndarray]) -> list[str]:
@@ -138,7 +140,7 @@ def written_images(folder: str | os.PathLike, images: Iterable[np.ndarray]) -> l
 
 def load_images(classifier: Classifier, files: Iterable[str | os.PathLike]) -> np.ndarray:
     """Returns image files as the model's input, `(N, H, W, C)` float32, as `predict` reads them."""
-    return preprocessed(classifier, read_images(files))
+    return preprocessed(classifier, read_images(files, classifier.preprocessing.bit_depth))
 
 
 def preprocessed(classifier: Classifier, images: Iterable[np.ndarray]) -> np.ndarray:

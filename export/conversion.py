@@ -127,7 +127,8 @@ def convert(
         )
     converted = read(source, **facts)
     if name == "classifier":
-        photos = read_images(sample_files(samples, converted.weights.folder))
+        files = sample_files(samples, converted.weights.folder)
+        photos = read_images(files, converted.preprocessing.bit_depth)
         converted = dataclasses.replace(converted, photos=tuple(photos))
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
     if converted.class_names and converted.description.labels.is_multilabel:

@@ -173,6 +173,7 @@ def facts_of(classifier: Classifier) -> dict[str, Any]:
     return {
         "classNames": classifier.description.labels.output_names,
         "thresholds": classifier.thresholds,
+        "bitDepth": classifier.preprocessing.bit_depth,
         "view": _view(classifier.preprocessing),
     }
 

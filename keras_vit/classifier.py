@@ -176,7 +176,9 @@ class Classifier:
             ValueError: If a path does not exist, a folder has no images, or an image in memory is
                 of another type.
         """
-        return list(self.stream(as_images(paths), top, batch_size))
+        check_not_forked()
+        images = as_images(paths, self.preprocessing.bit_depth)
+        return list(self.stream(images, top, batch_size))
 
     def stream(
         self, paths: Iterable[Any], top: int = 5, batch_size: int = 32
@@ -216,11 +218,6 @@ class Classifier:
                 yield from self._predict_batch(batch, list(reading), top)
                 batch, reading = next_batch, next_reading
 
-    @property
-    def input_preprocessing(self) -> Preprocessing | None:
-        """How an image becomes the model's input; None where the model takes pixels itself."""
-        return None if getattr(self.model, "takes_pixels", False) else self.preprocessing
-
     def input_of(self, encoded: bytes) -> np.ndarray:
         """Returns the model's input for the content of an image file.
 
@@ -233,11 +230,13 @@ class Classifier:
         Raises:
             ValueError: If it cannot be decoded. The message is the reason, in one line.
         """
-        known = self.input_preprocessing
-        if known is None:
-            return decode_file(encoded)
+        known = self.preprocessing
+        if getattr(self.model, "takes_pixels", False):
+            return decode_file(encoded, known.bit_depth)
         apply = image_formats.decoding.apply_preprocessing
-        return with_pixels(encoded, lambda pixels: np.asarray(apply(pixels, known)))
+        return with_pixels(
+            encoded, lambda pixels: np.asarray(apply(pixels, known)), known.bit_depth
+        )
 
     def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the model's outputs `(B, K)` or `(B, K + 1)` for B inputs of `input_of`."""
@@ -267,14 +266,15 @@ class Classifier:
 
     def _read(self, image):
         """Returns an image as the model's input, or as `_held` does, or why it cannot be read."""
-        known = self.input_preprocessing
+        takes_pixels = getattr(self.model, "takes_pixels", False)
+        bit_depth = self.preprocessing.bit_depth
         try:
             is_path = isinstance(image, PATHS)
-            content = pathlib.Path(image).read_bytes() if is_path else as_image(image)
+            content = pathlib.Path(image).read_bytes() if is_path else as_image(image, bit_depth)
             if not isinstance(content, bytes):
-                return self.preprocess(content)[0] if known else content
-            if known is None:
-                return with_pixels(content, self._held)
+                return content if takes_pixels else self.preprocess(content)[0]
+            if takes_pixels:
+                return with_pixels(content, self._held, bit_depth)
             return self.input_of(content)
         except (ValueError, OSError) as error:
             return str(error)

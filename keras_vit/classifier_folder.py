@@ -177,10 +177,10 @@ def save_classifier(
     )
     _check_scaled_once(model, known)
     _check_probabilities(model, task)
-    photos = as_images(samples)
+    photos = as_images(samples, known.bit_depth)
     with files.atomic_folder(folder, marker=files.MODEL, overwrite=overwrite) as partial:
         write_files(partial, classifier, history, model_card)
-        write_samples(partial, map(pixels_of, photos), known)
+        write_samples(partial, (pixels_of(photo, known.bit_depth) for photo in photos), known)
     return classifier
 
 

@@ -316,13 +316,17 @@ class OpenedModel:
         return dataclasses.replace(self.described(labels=labels), model=model)
 
     def preprocessing_for(
-        self, image_size: tuple[int, int] | None = None, evaluation: str | None = None
+        self,
+        image_size: tuple[int, int] | None = None,
+        evaluation: str | None = None,
+        bit_depth: int | None = None,
     ) -> Preprocessing:
         """Returns how an image becomes the input of the weights' model.
 
         Args:
             image_size: Pixels (height, width); the weights' by default.
             evaluation: Another way of resizing than the weights'.
+            bit_depth: Bits of the values of 16-bit images; the weights' by default.
 
         Raises:
             ValueError: If the range of the pixels is unknown.
@@ -336,7 +340,11 @@ class OpenedModel:
                 f"({self.description.origin_of('pixels')})"
             )
         if evaluation not in (None, known.evaluation):
-            known = Preprocessing(known.image_size, evaluation, known.value_range)
+            known = Preprocessing(
+                known.image_size, evaluation, known.value_range, bit_depth=known.bit_depth
+            )
+        if bit_depth is not None:
+            known = dataclasses.replace(known, bit_depth=bit_depth)
         return known if image_size is None else known.with_image_size(image_size)
 
     def load_into(

@@ -26,6 +26,7 @@ EVALUATIONS = (
 PILLOW_EVALUATIONS = ("huggingface", "torchvision")
 INTERPOLATIONS = ("bilinear", "bicubic", "lanczos")
 
+FULL_DEPTH = 16  # Bits of a 16-bit image that uses its whole range: the high byte is read.
 MAX_SIDE = 2**15  # Pixels; more than any model or format of images has.
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # By channel, for pixels in [0, 1].
@@ -56,6 +57,8 @@ class Preprocessing:
             have their own filter.
         resize_size: Pixels before the crop of "huggingface" and "torchvision": a number for
             the short side, or (height, width); by default the image size.
+        bit_depth: Bits of the values of a 16-bit PNG, TIFF or PIL image, from 8 to 16: the high 8
+            of them are a pixel, and larger values are white. Images of 8 bits are as they are.
 
     Call arguments:
         images: Pixels in [0, 255]: an image `(H, W, C)` or a batch `(B, H, W, C)`, as an array or a
@@ -80,6 +83,7 @@ class Preprocessing:
     value_range: ValueRange = (-1.0, 1.0)
     interpolation: str = "bilinear"
     resize_size: int | tuple[int, int] | None = None
+    bit_depth: int = FULL_DEPTH
 
     def __post_init__(self):
         size, values = tuple(self.image_size), tuple(map(_plain, self.value_range))
@@ -102,6 +106,11 @@ class Preprocessing:
             raise ValueError(
                 f"interpolation must be one of {INTERPOLATIONS}, and be left out for the official "
                 f"crops. Received: {self.interpolation!r}, evaluation={self.evaluation!r}"
+            )
+        if type(self.bit_depth) is not int or not 8 <= self.bit_depth <= FULL_DEPTH:
+            raise ValueError(
+                f"bit_depth must be a whole number from 8 to {FULL_DEPTH}. "
+                f"Received: {self.bit_depth!r}"
             )
         object.__setattr__(self, "image_size", size)
         object.__setattr__(self, "value_range", values)
@@ -207,6 +216,8 @@ def describe_resize(preprocessing: Preprocessing) -> str:
     if before is not None:
         sides = before if isinstance(before, tuple) else (before,)
         text += f", cropped from {'x'.join(map(str, sides))}"
+    if preprocessing.bit_depth != FULL_DEPTH:
+        text += f", {preprocessing.bit_depth} bits of 16-bit images"
     return text
 
 

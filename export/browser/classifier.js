@@ -63,6 +63,10 @@ const ROWS = 256;  // Read at once: a canvas of a whole photo takes much memory,
 
 // Returns the pixels of an image, { rgb, width, height }.
 async function pixelsOf(image) {
+  if (facts.bitDepth < 16 && IS_16_BIT_PNG.test(await firstBytes(image))) {
+    throw new Error(`A browser reads the high byte of 16-bit images alone; this model was trained on ` +
+      `${facts.bitDepth} bits: convert it to 8 bits.`);
+  }
   let bitmap;
   try {
     // The values in the file, as other programs read them, without its colour profile.
@@ -88,6 +92,8 @@ async function pixelsOf(image) {
   strip.width = 0;  // Frees its memory.
   return { rgb, width, height };
 }
+
+const IS_16_BIT_PNG = /^\x89PNG.{20}\x10/s;
 
 // Formats of photos that most browsers do not read, by the first bytes of a file.
 const UNREADABLE = { HEIC: /^.{4}ftyp(hei|hev|mif1|msf1)/s, TIFF: /^(II\*\0|MM\0\*)/ };
@@ -163,7 +169,7 @@ async function withoutOrientation(image) {
 
 // Returns the first bytes of a file, as characters.
 async function firstBytes(file) {
-  return String.fromCharCode(...new Uint8Array(await file.slice(0, 16).arrayBuffer()));
+  return String.fromCharCode(...new Uint8Array(await file.slice(0, 32).arrayBuffer()));
 }
 
 // The part of an image that the model receives, in shares of its sides.

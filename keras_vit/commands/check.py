@@ -10,7 +10,7 @@ from keras_vit.utils.fields import REQUIRED, part, setting
 
 _DATA = (
     "data_dir", "exclude", "follow_symlinks", "task", "split", "labels", "group_by", "path_column",
-    "label_column", "label_separator", "folders", "only", "label_by",
+    "label_column", "label_separator", "folders", "only", "label_by", "bit_depth",
 )  # fmt: skip
 
 
@@ -19,10 +19,10 @@ class Check(Command):
     """Check labelled photos before training: labels, copies, shortcuts, unreadable files.
 
     It changes and deletes nothing. check.html shows the findings and saves labels.csv and
-    exclude.txt; findings.csv has them for programs; split.csv keeps copies and groups together.
-    With --strict the exit code is 1 if a file cannot be read, copies lie in different parts of the
-    data or have different labels, there is a shortcut, or more than 1% of the labels are estimated
-    to be wrong.
+    exclude.txt; findings.csv has them for programs; split.csv keeps copies and groups together, and
+    groups.csv names the group of each photo. With --strict the exit code is 1 if a file cannot be
+    read, copies lie in different parts of the data or have different labels, or there is a
+    shortcut.
     """
 
     photos: str = setting(

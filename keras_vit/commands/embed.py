@@ -7,6 +7,7 @@ import sys
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
+from keras_vit.training.data.spec import bit_depth_setting
 from keras_vit.utils.fields import REQUIRED, part, setting
 from keras_vit.utils.safe_text import for_line
 
@@ -28,6 +29,7 @@ class Embed(Command):
     )
     batch_size: int = shared_arguments.batch_size()
     feature: str = shared_arguments.feature()
+    bit_depth: int | None = bit_depth_setting("as the model's")
     output: str = setting(REQUIRED, "the file of names and features to write, an .npz", unit="FILE")
 
     def run(self) -> int:
@@ -38,7 +40,7 @@ class Embed(Command):
 
         check_suffix(self.output)
         files = image_files(self.images)
-        model = self.model.open()
+        model = self.model.open().at_bit_depth(self.bit_depth)
         print(model.description.facts)
         features(model.model, self.feature)  # An error here comes before images are read.
         arrays, skipped = embed(

@@ -85,12 +85,11 @@ class Evaluate(Command):
 
         model = self.model.open(classes=imagenet.NUM_CLASSES)
         print(model.description.facts)
-        takes_pixels = getattr(model.model, "takes_pixels", False)  # Only exports do.
         report = imagenet.evaluate(
             model.model,
             self.protocol,
             self.data.data,
-            preprocessing=None if takes_pixels else model.preprocessing,
+            preprocessing=model.preprocessing,
             data_dir=self.data.data_dir,
             batch_size=self.batch_size,
             progress=True,

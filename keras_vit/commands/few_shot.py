@@ -17,7 +17,7 @@ class FewShot(Command):
     """Evaluate frozen features with a few images per class."""
 
     model: ModelArguments = part(ModelArguments)
-    data: DataSpec = part(DataSpec, only=EVALUATED_DATA, group="data")
+    data: DataSpec = part(DataSpec, only=(*EVALUATED_DATA, "bit_depth"), group="data")
     batch_size: int = shared_arguments.batch_size()
     processes: Processes = part(Processes, group="processes")
     shots: tuple[int, ...] = setting(SHOTS, "training images per class", unit="N")
@@ -44,9 +44,12 @@ class FewShot(Command):
             model = self.model.open(evaluation=self.evaluation)
             print(model.description.facts)
             features(model.model, self.feature)  # An error here comes before the data are read.
+            source = open_source(self.data)
+            for note in source.notes:
+                print(f"data    {note}")
             report = few_shot.evaluate(
-                model,
-                open_source(self.data),
+                model.at_bit_depth(source.bit_depth),
+                source,
                 shots=self.shots,
                 seeds=self.seeds,
                 l2=self.l2,

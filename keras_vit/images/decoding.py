@@ -21,6 +21,7 @@ from keras_vit.images.listing import as_image
 from keras_vit.images.resizing import Preprocessing, resize
 from keras_vit.images.transcoding import (
     COLUMNS_REVERSED,
+    FULL_DEPTH,
     LARGE,
     MAX_PIXELS,
     MAX_SCANNED,
@@ -46,7 +47,9 @@ seldom = functools.partial(
 _DCT = "INTEGER_ACCURATE"
 
 
-def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
+def decode_image(
+    encoded: tf.Tensor, max_pixels: int = MAX_PIXELS, bit_depth: int = FULL_DEPTH
+) -> tf.Tensor:
     """Returns an encoded image's pixels, upright and in RGB.
 
     Formats are JPEG and PNG. Grey, CMYK, palette and 16-bit images become 8-bit RGB, alpha is
@@ -57,6 +60,7 @@ def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
     Args:
         encoded: A scalar string tensor.
         max_pixels: Largest height times width; checked before memory is allocated.
+        bit_depth: Bits of the values of a 16-bit PNG; see `transcoding.decode_file`.
 
     Returns:
         uint8 `(H, W, 3)`.
@@ -66,7 +70,7 @@ def decode_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
             format or too large.
     """
     header = read_header(encoded)
-    image = _decode(_checked(encoded, header, max_pixels), header)
+    image = _decode(_checked(encoded, header, max_pixels), header, bit_depth)
     image = tf.cond(header.orientation == 1, lambda: image, lambda: _turned(image, header))
     return tf.ensure_shape(image, [None, None, 3])
 
@@ -130,7 +134,7 @@ def decodable(encoded: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(readable, [])
 
 
-def verify_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
+def verify_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tuple[tf.Tensor, tf.Tensor]:
     """Raises the errors of `decode_image`, in less time and memory for a JPEG.
 
     Args:
@@ -138,23 +142,42 @@ def verify_image(encoded: tf.Tensor, max_pixels: int = MAX_PIXELS) -> tf.Tensor:
         max_pixels: See `decode_image`.
 
     Returns:
-        A scalar, for control dependencies.
+        Two int32 scalars: the number of decoded values, for control dependencies, and the largest
+        value of a PNG of 16 bits; 0 for other images.
 
     Raises:
         tf.errors.InvalidArgumentError: If the image cannot be decoded.
     """
     header = read_header(encoded)
     encoded = _checked(encoded, header, max_pixels)
+
+    @seldom
+    def of_16_bits(encoded):
+        values = tf.cast(_values_of_16_bits(encoded), tf.int32)
+        return tf.stack([tf.size(values), tf.reduce_max(values)])
+
+    def of_png():
+        return tf.cond(
+            _has_16_bits(encoded),
+            lambda: of_16_bits(encoded),
+            lambda: tf.stack([tf.size(tf.io.decode_png(encoded, channels=3)), 0]),
+        )
+
     # All bits are read, but only the mean of each block of 8 x 8 pixels is computed.
-    image = tf.cond(
-        header.format == JPEG,
-        lambda: tf.io.decode_jpeg(encoded, channels=3, ratio=8),
-        lambda: _decode(encoded, header),
+    size, largest = tf.unstack(
+        tf.cond(
+            header.format == JPEG,
+            lambda: tf.stack([tf.size(tf.io.decode_jpeg(encoded, channels=3, ratio=8)), 0]),
+            of_png,
+        ),
+        num=2,
     )
-    return tf.size(image)
+    return size, largest
 
 
-def decode_region(encoded: tf.Tensor, header: ImageHeader, region: tf.Tensor) -> tf.Tensor:
+def decode_region(
+    encoded: tf.Tensor, header: ImageHeader, region: tf.Tensor, bit_depth: int = FULL_DEPTH
+) -> tf.Tensor:
     """Returns a rectangle of `decode_image(encoded)`, bit for bit.
 
     Only the rectangle of a JPEG is decoded.
@@ -163,6 +186,7 @@ def decode_region(encoded: tf.Tensor, header: ImageHeader, region: tf.Tensor) ->
         encoded: A scalar string tensor.
         header: The result of `read_header`.
         region: `(y, x, height, width)`, int32, in pixels of the upright image.
+        bit_depth: See `decode_image`.
 
     Returns:
         uint8 `(height, width, 3)`.
@@ -187,7 +211,7 @@ def decode_region(encoded: tf.Tensor, header: ImageHeader, region: tf.Tensor) ->
         image = tf.cond(
             header.format == JPEG,
             lambda: decode_jpeg_region(stored),
-            lambda: _rectangle(_decode(encoded, header), stored),
+            lambda: _rectangle(_decode(encoded, header, bit_depth), stored),
         )
         return _turned(image, header)
 
@@ -227,7 +251,7 @@ def preprocess_images(images: Any, preprocessing: Preprocessing) -> Any:
         ValueError: If an image has other axes, or other channels than the value range.
     """
     if hasattr(images, "getexif"):
-        images = as_image(images)
+        images = as_image(images, preprocessing.bit_depth)
     if isinstance(images, (list, tuple)):
         return np.stack([np.asarray(preprocess_images(each, preprocessing)) for each in images])
     if not isinstance(images, np.ndarray) and not tf.is_tensor(images):
@@ -277,7 +301,8 @@ def decode_or_mark(
     """
 
     def image_of(encoded):
-        return apply_preprocessing(decode_image(encoded, max_pixels), preprocessing)
+        pixels = decode_image(encoded, max_pixels, preprocessing.bit_depth)
+        return apply_preprocessing(pixels, preprocessing)
 
     def decode(index, encoded):
         return index, in_turn(encoded, image_of, by_pillow=False)
@@ -339,14 +364,38 @@ def _checked(encoded, header, max_pixels):
     return tf.cond(good, lambda: encoded, lambda: refuse(encoded, size))
 
 
-def _decode(encoded, header):
+def _decode(encoded, header, bit_depth):
     """Decodes an image whose header was checked: uint8 `(H, W, 3)`, as stored."""
+
+    @seldom
+    def high_byte(encoded):
+        values = tf.cast(_values_of_16_bits(encoded), tf.int32)
+        return tf.cast(tf.minimum(values // 2 ** (bit_depth - 8), 255), tf.uint8)
+
+    def decode_png():
+        if bit_depth == FULL_DEPTH:  # Of 16 bits, too, TensorFlow gives the high byte.
+            return tf.io.decode_png(encoded, channels=3)
+        return tf.cond(
+            _has_16_bits(encoded),
+            lambda: high_byte(encoded),
+            lambda: tf.io.decode_png(encoded, channels=3),
+        )
+
     image = tf.cond(
         header.format == JPEG,
         lambda: tf.io.decode_jpeg(encoded, channels=3, dct_method=_DCT),
-        lambda: tf.io.decode_png(encoded, channels=3),
+        decode_png,
     )
     return tf.ensure_shape(image, [None, None, 3])
+
+
+def _has_16_bits(encoded):
+    """Whether a PNG has 16 bits for each colour, by its header."""
+    return _bytes_at(encoded, 24, 1)[0] == 16
+
+
+def _values_of_16_bits(encoded):
+    return tf.io.decode_png(encoded, channels=3, dtype=tf.uint16)
 
 
 @seldom

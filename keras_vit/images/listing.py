@@ -22,7 +22,7 @@ from keras_vit.images.transcoding import (
     kind_of,
     to_rgb,
 )
-from keras_vit.preprocessing import scaled_pixels
+from keras_vit.preprocessing import FULL_DEPTH, scaled_pixels
 from keras_vit.utils.safe_text import for_line
 
 # The reason why a name such as x.jpg is left out that is no file; a pipe would be waited for.
@@ -64,11 +64,12 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     return files
 
 
-def as_images(images: Any) -> list[str | bytes | np.ndarray]:
+def as_images(images: Any, bit_depth: int = FULL_DEPTH) -> list[str | bytes | np.ndarray]:
     """Returns the paths of image files, and images as `as_image` returns them, in order.
 
     Args:
         images: A file, a folder (with its subfolders), an image in memory, or several of these.
+        bit_depth: See `as_image`.
 
     Raises:
         ValueError: If a path does not exist, a folder has no images, or an image in memory is of
@@ -82,16 +83,17 @@ def as_images(images: Any) -> list[str | bytes | np.ndarray]:
         if isinstance(image, PATHS):
             readable += image_files(image)
         else:
-            readable.append(as_image(image))
+            readable.append(as_image(image, bit_depth))
     return readable
 
 
-def as_image(image: Any) -> bytes | np.ndarray:
+def as_image(image: Any, bit_depth: int = FULL_DEPTH) -> bytes | np.ndarray:
     """Returns an image of this program as the content of a file or as uint8 pixels `(H, W, 3)`.
 
     Args:
         image: The content of an image file, an open binary file, a PIL image, or an array
             `(H, W, 3)` of uint8.
+        bit_depth: Bits of the values of a PIL image of 16 bits; see `decode_file`.
 
     Raises:
         ValueError: If it is none of these.
@@ -101,7 +103,7 @@ def as_image(image: Any) -> bytes | np.ndarray:
         return bytes(image)
     if hasattr(image, "getexif"):
         check_range(image, f"a PIL image of mode {image.mode}")
-        return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
+        return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image), bit_depth))
     pixels = np.asarray(image)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or not pixels.size:
         received = f"{type(image).__name__} of shape {pixels.shape}, {pixels.dtype}"

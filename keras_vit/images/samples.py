@@ -19,6 +19,7 @@ from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
 from keras_vit.images.resizing import Preprocessing
 from keras_vit.images.transcoding import decode_file, read_image
+from keras_vit.preprocessing import FULL_DEPTH
 from keras_vit.utils.files import SAMPLES, check_own_files
 
 NO_SAMPLES = "none"
@@ -102,7 +103,7 @@ def seen_picture(encoded: bytes, preprocessing: Preprocessing | None) -> bytes:
     """
     if preprocessing is None:
         return b""
-    image = decode_file(encoded)
+    image = decode_file(encoded, preprocessing.bit_depth)
     seen = at_model_size(image, preprocessing)
     return b"" if seen is image else encoded_png(seen)
 
@@ -130,8 +131,10 @@ def write_samples(
         (folder / SAMPLES / f"{index:02}.png").write_bytes(content)
 
 
-def read_images(files: Iterable[str | os.PathLike]) -> list[np.ndarray]:
-    """Returns the pixels of image files.
+def read_images(
+    files: Iterable[str | os.PathLike], bit_depth: int = FULL_DEPTH
+) -> list[np.ndarray]:
+    """Returns the pixels of image files; see `decode_file`.
 
     Raises:
         ValueError: If one cannot be read.
@@ -139,13 +142,13 @@ def read_images(files: Iterable[str | os.PathLike]) -> list[np.ndarray]:
     images = []
     for file in files:
         try:
-            images.append(read_image(file))
+            images.append(read_image(file, bit_depth))
         except ValueError as error:
             raise ValueError(f"{file} cannot be read as an image. {error}") from error
     return images
 
 
-def pixels_of(image: str | bytes | np.ndarray) -> np.ndarray:
+def pixels_of(image: str | bytes | np.ndarray, bit_depth: int) -> np.ndarray:
     """Returns the pixels of one of `listing.as_images`, uint8 `(H, W, 3)`.
 
     Raises:
@@ -153,7 +156,9 @@ def pixels_of(image: str | bytes | np.ndarray) -> np.ndarray:
     """
     if isinstance(image, np.ndarray):
         return image
-    return decode_file(image) if isinstance(image, bytes) else read_images([image])[0]
+    if isinstance(image, bytes):
+        return decode_file(image, bit_depth)
+    return read_images([image], bit_depth)[0]
 
 
 def synthetic_images() -> list[np.ndarray]:

@@ -10,7 +10,10 @@ import io
 import os
 import pathlib
 import re
+import struct
+import sys
 import threading
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +22,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from keras_vit._installation import import_optional
 from keras_vit.images import MAX_PIXELS
+from keras_vit.preprocessing import FULL_DEPTH
 
 # In lower case; suffixes of files are compared in lower case.
 TRANSCODED_SUFFIXES = frozenset(
@@ -66,7 +70,11 @@ _STRIP = 2**22  # Pixels that are converted to RGB at once.
 
 # Tags of TIFF: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
 _NEW_SUBFILE_TYPE, _BITS_PER_SAMPLE, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706
-_WHITE_IS_ZERO = 0
+_PLANAR, _WHITE_IS_ZERO = 284, 0
+
+_DEPTHS = (8, 10, 12, 14, FULL_DEPTH)  # Of sensors.
+_OTHER_BYTE = {";16L": ";16B", ";16B": ";16L"}  # Pillow's names of byte orders.
+_NATIVE = ";16L" if sys.byteorder == "little" else ";16B"
 
 
 class _Memory:
@@ -107,8 +115,8 @@ def transcoded(encoded: bytes, *, small: bool = False) -> bytes:
     """Returns an image file that `decode_image` decodes: the same one, or a PNG.
 
     BMP, GIF and WebP (the first frame), TIFF (the first page), AVIF and HEIC become 8-bit RGB,
-    upright by EXIF's orientation. Of 16-bit pixels the high byte is kept, as TensorFlow does for
-    PNG; alpha is dropped; CMYK is converted as Pillow does, without colour profiles.
+    upright by EXIF's orientation. A TIFF of 16 bits becomes a PNG of 16 bits. Alpha is dropped;
+    CMYK is converted as Pillow does, without colour profiles.
 
     Args:
         encoded: The content of an image file. JPEG, PNG and what is no image are not changed.
@@ -121,19 +129,59 @@ def transcoded(encoded: bytes, *, small: bool = False) -> bytes:
     if kind is None or kind in IN_GRAPHS:
         return encoded
 
+    level = 6 if small else 0
+
     def to_png(pixels):
+        if pixels.dtype == np.uint16 and pixels.shape[2] == 3:
+            return _png_of_16_bits(pixels, level)
         written = io.BytesIO()
-        Image.fromarray(pixels).save(written, "PNG", compress_level=6 if small else 0)
+        shown = pixels[..., 0] if pixels.shape[2] == 1 else pixels
+        Image.fromarray(shown).save(written, "PNG", compress_level=level)
         return written.getvalue()
 
-    return with_pixels(encoded, to_png)
+    return with_pixels(encoded, to_png, None)
 
 
-def read_image(path: str | os.PathLike) -> np.ndarray:
+def _png_of_16_bits(values, level):
+    """A PNG file of 16-bit RGB `(H, W, 3)`, which Pillow does not write."""
+    height, width, _ = values.shape
+    rows = np.zeros((height, 1 + 6 * width), "uint8")  # Each begins with its filter: 0, none.
+    rows[:, 1:] = np.ascontiguousarray(values, ">u2").view("uint8").reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    file = b"\x89PNG\r\n\x1a\n"
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), level)), (b"IEND", b""))
+    for kind, content in chunks:
+        checksum = struct.pack(">I", zlib.crc32(kind + content))
+        file += struct.pack(">I", len(content)) + kind + content + checksum
+    return file
+
+
+def bit_depth_of(largest: int) -> int:
+    """Returns the bits of 16-bit images whose largest value is known, as sensors have them.
+
+    Args:
+        largest: The largest value in all of the images, from 0 to 65535.
+    """
+    return next(depth for depth in _DEPTHS if largest < 2**depth)
+
+
+def largest_value(encoded: bytes) -> int:
+    """Returns the largest value of a 16-bit image file; 0 for images of 8 bits.
+
+    Raises:
+        ValueError: If it cannot be read. The message is the reason, in one line.
+    """
+    return with_pixels(
+        encoded, lambda pixels: int(pixels.max()) if pixels.dtype == np.uint16 else 0, None
+    )
+
+
+def read_image(path: str | os.PathLike, bit_depth: int = FULL_DEPTH) -> np.ndarray:
     """Returns an image file's pixels, upright and in RGB.
 
     Args:
         path: A JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or HEIC file.
+        bit_depth: See `decode_file`.
 
     Returns:
         A uint8 array `(H, W, 3)`.
@@ -142,16 +190,18 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
         OSError: If the file cannot be read.
         ValueError: If it cannot be decoded. The message is the reason, in one line.
     """
-    return decode_file(pathlib.Path(path).read_bytes())
+    return decode_file(pathlib.Path(path).read_bytes(), bit_depth)
 
 
-def decode_file(encoded: bytes) -> np.ndarray:
+def decode_file(encoded: bytes, bit_depth: int = FULL_DEPTH) -> np.ndarray:
     """Returns the pixels of an image file's content, upright and in RGB.
 
     They are the pixels that `decoding.decode_image` gives in a graph.
 
     Args:
         encoded: The content; see `read_image`.
+        bit_depth: Bits of the values of a 16-bit PNG or TIFF, whose high 8 are the pixel. Values
+            above are white. A TIFF that states other bits than 16 is read by its own.
 
     Returns:
         uint8 `(H, W, 3)`.
@@ -159,16 +209,20 @@ def decode_file(encoded: bytes) -> np.ndarray:
     Raises:
         ValueError: If it cannot be decoded. The message is the reason, in one line.
     """
-    return with_pixels(encoded, lambda pixels: pixels)
+    return with_pixels(encoded, lambda pixels: pixels, bit_depth)
 
 
-def with_pixels(encoded: bytes, use: Callable[[np.ndarray], Any]) -> Any:
+def with_pixels(
+    encoded: bytes, use: Callable[[np.ndarray], Any], bit_depth: int | None = FULL_DEPTH
+) -> Any:
     """Returns what a function makes of the pixels of `decode_file`, of large images one at a time.
 
     Args:
         encoded: The content; see `read_image`.
         use: Function from the pixels, uint8 `(H, W, 3)`, which it does not keep. It decodes no
             other image, for whose memory it would wait.
+        bit_depth: See `decode_file`. None: the pixels of a 16-bit image are its values, uint16
+            `(H, W, 1)` or `(H, W, 3)`.
 
     Raises:
         ValueError: If it cannot be decoded, or if there is too little memory for it.
@@ -184,7 +238,7 @@ def with_pixels(encoded: bytes, use: Callable[[np.ndarray], Any]) -> Any:
     try:
         with _memory.of(height * width):
             with _reasons(kind):
-                pixels = _upright_pixels(image, encoded, kind)
+                pixels = _upright_pixels(image, encoded, kind, bit_depth)
             del image  # Pillow's copy.
             return use(pixels)
     except Exception as error:
@@ -259,14 +313,17 @@ def _opened(encoded, kind):
     return image
 
 
-def _upright_pixels(image, encoded, kind):
-    """The pixels of a Pillow image, uint8 `(H, W, 3)`, turned as EXIF states."""
+def _upright_pixels(image, encoded, kind, bit_depth):
+    """The pixels of a Pillow image, uint8 `(H, W, 3)`, turned as EXIF states; see `with_pixels`."""
     convert: Callable[[Any], Image.Image] = to_rgb
     if kind == "TIFF":
         convert = _tiff_converter(image, encoded)
     elif kind == "JPEG":
         convert = _jpeg_to_rgb
     before_pixels = image.info.get("exif", b"")  # In TensorFlow's graphs, which read no XMP.
+    values = None
+    if bit_depth != FULL_DEPTH and ";16" in _raw_mode(image):
+        values = _values_of_16_bits(image, encoded)
     image.load()
     if kind in IN_GRAPHS:
         orientation = _orientation(before_pixels)
@@ -274,7 +331,11 @@ def _upright_pixels(image, encoded, kind):
         orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
     width, height = image.size
     rows = max(_STRIP // width, 1)
-    if rows >= height:
+    if values is not None:
+        pixels = values if bit_depth is None else _high_byte(values, bit_depth)
+        if bit_depth is not None and pixels.shape[2] == 1:
+            pixels = np.repeat(pixels, 3, axis=2)
+    elif rows >= height:
         pixels = np.asarray(convert(image))
     else:  # Pillow's image has 4 bytes a pixel: a second one is spared.
         pixels = np.empty((height, width, 3), "uint8")
@@ -289,6 +350,49 @@ def _upright_pixels(image, encoded, kind):
     return np.ascontiguousarray(pixels[:, ::-1] if COLUMNS_REVERSED[orientation] else pixels)
 
 
+def _raw_mode(image):
+    """How Pillow unpacks the pixels of an image that was not loaded, such as "RGB;16B"."""
+    arguments = image.tile[0].args if image.tile else ""
+    return str(arguments[0] if isinstance(arguments, tuple) else arguments)
+
+
+def _values_of_16_bits(image, encoded):
+    """The values of a Pillow image of 16 bits that was not loaded, uint16 `(H, W, 1 or 3)`.
+
+    Of colours Pillow unpacks one byte, the high one: the low one is unpacked as if it were high.
+    """
+    raw_mode = _raw_mode(image)
+    if image.mode.startswith("I;16"):
+        values = np.asarray(image).astype("uint16")[..., np.newaxis]
+    elif raw_mode.startswith("LA"):
+        two = np.asarray(_unpacked(image, encoded, "RGBA"), "uint16")  # Grey, then alpha.
+        values = two[..., :1] << 8 | two[..., 1:2]
+    else:
+        letters, _, order = raw_mode.partition(";16")
+        order = _NATIVE if order == "N" else f";16{order}"
+        low = np.asarray(_unpacked(image, encoded, letters + _OTHER_BYTE[order]))
+        values = np.asarray(image)[..., :3].astype("uint16") << 8 | low[..., :3]
+    is_negative = image.format == "TIFF" and image.tag_v2.get(_PHOTOMETRIC) == _WHITE_IS_ZERO
+    return 2**16 - 1 - values if is_negative else values
+
+
+def _unpacked(image, encoded, raw_mode):
+    """The Pillow image of a file whose bytes are unpacked in another way."""
+    other = Image.open(io.BytesIO(encoded), formats=[image.format])
+
+    def with_mode(tile):
+        is_alone = not isinstance(tile.args, tuple)
+        return tile._replace(args=raw_mode if is_alone else (raw_mode, *tile.args[1:]))
+
+    other.tile = [with_mode(tile) for tile in other.tile]
+    return other
+
+
+def _high_byte(values, bits):
+    """The high 8 of some bits of whole numbers, uint8; 255 for numbers of more bits."""
+    return np.minimum(values >> (bits - 8), 255).astype("uint8")
+
+
 def check_range(image: Image.Image, received: str) -> None:
     """Raises ValueError for a Pillow image of floats or signed numbers, with what was received."""
     if image.mode in ("I", "F"):
@@ -298,7 +402,7 @@ def check_range(image: Image.Image, received: str) -> None:
         )
 
 
-def to_rgb(image: Image.Image, bits: int = 16) -> Image.Image:
+def to_rgb(image: Image.Image, bits: int = FULL_DEPTH) -> Image.Image:
     """Returns a Pillow image in 8-bit RGB; of 16-bit grey the high byte, as TensorFlow does.
 
     Args:
@@ -307,7 +411,7 @@ def to_rgb(image: Image.Image, bits: int = 16) -> Image.Image:
     """
     if image.mode.startswith("I"):  # "I;16", or in an older Pillow "I".
         # Pillow would clip at 255.
-        image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype("uint8"))
+        image = Image.fromarray(_high_byte(np.asarray(image), bits))
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
@@ -336,6 +440,9 @@ def _tiff_converter(image: Any, encoded: bytes) -> Callable[[Any], Image.Image]:
     tags = image.tag_v2
     if tags.get(_NEW_SUBFILE_TYPE, 0) & 1 or _DNG_VERSION in tags or encoded[8:10] == b"CR":
         raise ValueError("A camera's raw file cannot be read: convert it to JPEG, PNG or TIFF.")
+    is_wide = len(image.getbands()) > 1 and tags.get(_BITS_PER_SAMPLE, (8,))[0] == 16
+    if is_wide and tags.get(_PLANAR, 1) != 1:  # Pillow reads one byte of two.
+        raise ValueError("A TIFF of 16-bit colours must have them side by side, not in planes.")
     bits = tags.get(_BITS_PER_SAMPLE, (16 if image.mode.startswith("I;16") else 32,))[0]
     if not image.mode.startswith("I;16"):
         check_range(image, f"TIFF with {bits} bits, Pillow's mode {image.mode}")

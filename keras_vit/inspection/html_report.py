@@ -216,7 +216,7 @@ def _read_images(seen, paths, inspected, num_pictures):
     originals: list[np.ndarray] = []
     inputs: list[np.ndarray] = []
     for file in dict.fromkeys([*drawn, *files]):
-        (image,) = read_images([file])
+        (image,) = read_images([file], preprocessing.bit_depth)
         if len(originals) < len(drawn):
             originals.append(image)
         inputs.append(np.asarray(apply_preprocessing(image, preprocessing)))

@@ -18,9 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
-from keras_vit.images.transcoding import to_rgb, transcoded
+from keras_vit.images.transcoding import decode_file
+from keras_vit.preprocessing import FULL_DEPTH
 from keras_vit.utils.files import write_text
 
 # Pixels of the longer side of a picture.
@@ -41,12 +42,14 @@ class GridPicture(NamedTuple):
         encoded: The image file's bytes.
         caption: Lines of text, each with the value that stands after it in bold, or "".
         seen: The file of what the model saw of it; b"" if that is all of it, or unknown.
+        bit_depth: Bits of the values of a 16-bit image; see `decode_file`.
     """
 
     name: str
     encoded: bytes
     caption: Mapping[str, str]
     seen: bytes = b""
+    bit_depth: int = FULL_DEPTH
 
 
 def write_page(path: str | os.PathLike, title: str, *parts: str, policy: str = "") -> None:
@@ -162,23 +165,26 @@ def _picture(picture, is_large):
     caption = "<br>".join([*lines, f"<small>{link}</small>"] if picture.name else lines)
     name = file.name or ", ".join(f"{text} {value}" for text, value in picture.caption.items())
     side = MAX_LARGE if is_large else MAX_THUMBNAIL
-    images = _image(thumbnail(picture.encoded, side), "jpeg", name)
+    small = thumbnail(picture.encoded, side, bit_depth=picture.bit_depth)
+    images = _image(small, "jpeg", name)
     if is_large and picture.seen:
         seen = thumbnail(picture.seen, MAX_LARGE, quality=95)
         images += _image(seen, "jpeg", f"{name}, as the model saw it")
     return _figure(f'<div class="pictures">{images}</div>', caption)
 
 
-def thumbnail(encoded: bytes, side: int = MAX_THUMBNAIL, quality: int = 85) -> bytes:
+def thumbnail(
+    encoded: bytes, side: int = MAX_THUMBNAIL, quality: int = 85, bit_depth: int = FULL_DEPTH
+) -> bytes:
     """Returns a small JPEG of an image file, without the file's metadata.
 
     Args:
         encoded: The content of an image file.
         side: Pixels of the longer side, at most.
         quality: Quality of the JPEG.
+        bit_depth: Bits of the values of a 16-bit image; see `decode_file`.
     """
-    with Image.open(io.BytesIO(transcoded(encoded))) as image:
-        small = to_rgb(ImageOps.exif_transpose(image))
+    small = Image.fromarray(decode_file(encoded, bit_depth))
     small.thumbnail((side, side))
     buffer = io.BytesIO()
     small.save(buffer, "JPEG", quality=quality)

@@ -37,7 +37,9 @@ def decode(data: str, file: pathlib.Path) -> None:
     source = open_source(DataSpec(data), VALIDATION, verify=False)
     arrays = {}
     for split in ("train", "validation", "test"):
-        pairs = evaluation_batches(source.splits[split], preprocessing=None, batch_size=1)
+        pairs = evaluation_batches(
+            source.splits[split], preprocessing=Preprocessing((1, 1)), batch_size=1, as_pixels=True
+        )
         images, labels = zip(*pairs.as_numpy_iterator(), strict=True)
         arrays[f"{split}_images"] = np.concatenate(images)
         arrays[f"{split}_labels"] = np.concatenate(labels)

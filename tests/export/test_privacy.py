@@ -176,7 +176,7 @@ def test_photos_travel_that_were_held_out_or_asked_for(data):
         (None, 0, "no photos travel"),
         ("2", 2, "2 photos that are trained on, 8x8, without metadata, travel"),
     ):
-        chosen = choose_samples(samples, source, (8, 8))
+        chosen = choose_samples(samples, source, Preprocessing((8, 8)))
         assert len(list(chosen.images())) == count
         assert chosen.line.startswith(line)
 

@@ -31,7 +31,7 @@ from makers import encode, smooth_picture
 
 PIXELS = np.linspace(0, 255, 20 * 30 * 3).reshape(20, 30, 3).astype("uint8")
 WIDE = np.linspace(0, 65535, 20 * 30).reshape(20, 30).astype("uint16")
-GREY = np.repeat((WIDE >> 8)[..., np.newaxis], 3, axis=2)  # The high byte.
+WIDE_COLOURS = np.stack([WIDE, WIDE.T.reshape(20, 30), WIDE[::-1]], 2)
 PHOTO = Image.fromarray(PIXELS)
 
 
@@ -72,17 +72,28 @@ def read(encoded):
         (encode(PHOTO.convert("RGBA"), "TIFF"), PIXELS),
         (encode(PHOTO, "TIFF", save_all=True, append_images=[Image.new("RGB", (9, 9))]), PIXELS),
         (encode(Image.fromarray(255 - PIXELS).convert("CMYK"), "TIFF"), 255 - PIXELS),
-        (encode(Image.fromarray(WIDE), "TIFF"), GREY),
-        (encode(Image.fromarray(WIDE), "TIFF", tiffinfo={274: 3}), GREY[::-1, ::-1]),
-        (tiff(WIDE.astype(">u2")), GREY),
-        (tiff(WIDE, photometric=0), 255 - GREY),  # White is zero.
-        (tiff(np.stack([WIDE, WIDE.T.reshape(20, 30), WIDE], 2), photometric=2), None),
     ],
 )
-def test_a_tiff_becomes_8_bit_rgb(encoded, expected):
-    if expected is None:
-        expected = np.stack([WIDE, WIDE.T.reshape(20, 30), WIDE], 2) >> 8
+def test_a_tiff_of_8_bits_becomes_a_png(encoded, expected):
     np.testing.assert_array_equal(read(encoded), expected)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "values"),
+    [
+        (encode(Image.fromarray(WIDE), "TIFF"), WIDE),
+        (encode(Image.fromarray(WIDE), "TIFF", compression="tiff_lzw"), WIDE),
+        (encode(Image.fromarray(WIDE), "TIFF", tiffinfo={274: 3}), WIDE[::-1, ::-1]),
+        (tiff(WIDE.astype(">u2")), WIDE),
+        (tiff(WIDE, photometric=0), 65535 - WIDE),  # White is zero.
+        (tiff(WIDE_COLOURS, photometric=2), WIDE_COLOURS),
+        (tiff(WIDE_COLOURS.astype(">u2"), photometric=2), WIDE_COLOURS),
+    ],
+)
+def test_a_tiff_of_16_bits_becomes_a_png_of_its_values(encoded, values):
+    expected = np.broadcast_to(values.reshape(20, 30, -1), (20, 30, 3))
+    in_graph = tf.io.decode_png(transcoded(encoded), channels=3, dtype=tf.uint16)
+    np.testing.assert_array_equal(in_graph, expected)
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP"])
@@ -118,9 +129,10 @@ def test_avif_and_heic_are_read_and_turned(kind, tmp_path):
         (tiff(WIDE.view("int16"), sample_format=2), "without a sign.* TIFF with 16 bits"),
         (tiff(np.zeros((20, 30, 5), "uint8"), photometric=2), "TIFF that Pillow cannot read"),
         (tiff(PIXELS, photometric=2, more=[(254, 1)]), "A camera's raw file"),
+        (tiff(WIDE_COLOURS, photometric=2, more=[(284, 2)]), "side by side, not in planes"),
         (b"\0\0\0\x18ftypheic" + bytes(9), r"HEIC image needs .* pip install -e \"\.\[heif\]\""),
     ],
-    ids=["cut-tiff", "cut-avif", "float", "signed", "five-bands", "raw", "heic"],
+    ids=["cut-tiff", "cut-avif", "float", "signed", "five-bands", "raw", "planes", "heic"],
 )
 def test_what_cannot_be_read_has_a_reason_in_one_line(encoded, reason, monkeypatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)

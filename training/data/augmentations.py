@@ -22,7 +22,7 @@ from keras_vit.images.decoding import (
 )
 from keras_vit.images.resizing import resize_small
 from keras_vit.keras_private import BaseImagePreprocessingLayer, all_layers, use_seeds
-from keras_vit.preprocessing import Preprocessing, ValueRange
+from keras_vit.preprocessing import FULL_DEPTH, Preprocessing, ValueRange
 from keras_vit.training.settings import FLIPS
 from keras_vit.training.settings.declared import stored_layers
 from keras_vit.utils.nearest_names import nearest_names
@@ -47,10 +47,12 @@ class View(NamedTuple):
     Args:
         image_size: Pixels (height, width).
         value_range: Values of pixels 0 and 255; each a number, or one for each channel.
+        bit_depth: Bits of the values of a 16-bit image.
     """
 
     image_size: tuple[int, int]
     value_range: ValueRange
+    bit_depth: int = FULL_DEPTH
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Augmentation:
         image_size: Pixels (height, width).
         augmentation: One of `AUGMENTATIONS`.
         value_range: Values of pixels 0 and 255; each a number, or one for each channel.
+        bit_depth: Bits of the values of a 16-bit image.
         flip: "never", "horizontal" or "both"; by default as the augmentation does.
         mixup: Parameter of mixup's beta distribution, 0 for none; by default the augmentation's.
         layers: For `make_layers`: Keras's image layers, applied to each image after crop and flip;
@@ -74,6 +77,7 @@ class Augmentation:
     image_size: tuple[int, int]
     augmentation: str = "inception_crop"
     value_range: ValueRange = (-1.0, 1.0)
+    bit_depth: int = FULL_DEPTH
     flip: str | None = None
     mixup: float | None = None
     layers: Sequence[Any] = ()
@@ -112,9 +116,10 @@ def augment(
         return scale(apply_layers(layers, image, key), view.value_range)
     flip = flip or ("never" if name in ("jitter", "none") else "horizontal")
     if name in _OF_REGIONS:  # Flipped before resizing, while it is small and of bytes.
-        image = random_flip(_random_region(encoded, key), key, flip)
+        image = random_flip(_random_region(encoded, key, view), key, flip)
         return AUGMENTATIONS[name](image, key, view)
-    return random_flip(AUGMENTATIONS[name](decode_image(encoded), key, view), key, flip)
+    image = decode_image(encoded, bit_depth=view.bit_depth)
+    return random_flip(AUGMENTATIONS[name](image, key, view), key, flip)
 
 
 def inception_crop(region: tf.Tensor, key: tf.Tensor, view: View) -> tf.Tensor:
@@ -200,7 +205,7 @@ def _resize(region, size):
     )
 
 
-def _random_region(encoded, key):
+def _random_region(encoded, key, view):
     """Decodes a rectangle of random area, shape and place, uint8."""
     header = read_header(encoded)
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
@@ -213,7 +218,7 @@ def _random_region(encoded, key):
         use_image_if_no_bounding_boxes=True,
     )
     region = tf.concat([begin[:2], size[:2]], axis=0)
-    return decode_region(encoded, header, region)
+    return decode_region(encoded, header, region, view.bit_depth)
 
 
 def random_flip(image: tf.Tensor, key: tf.Tensor, flip: str) -> tf.Tensor:

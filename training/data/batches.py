@@ -49,7 +49,7 @@ def training_batches(
             parts of the batches that one machine would get, and decodes no other images, but
             reads all record files. Mixup, if any, mixes within that part.
         **options: Fields of `Augmentation`: `image_size`, which is needed, `augmentation`,
-            `value_range`, `flip`, `mixup`, `layers` and `num_classes`.
+            `value_range`, `bit_depth`, `flip`, `mixup`, `layers` and `num_classes`.
 
     Returns:
         A dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`, or uint8
@@ -90,7 +90,7 @@ def training_batches(
     _check_not_empty(examples)
 
     rows = batch_size // parts
-    view = View(given.image_size, given.value_range)
+    view = View(given.image_size, given.value_range, given.bit_depth)
     elements = examples.shuffled(seed, start_step * batch_size)
     if parts > 1:
         elements = elements.enumerate().filter(lambda row, _: row % batch_size // rows == part)
@@ -133,8 +133,9 @@ def training_batches(
 def evaluation_batches(
     examples: Examples,
     *,
-    preprocessing: Preprocessing | None,
+    preprocessing: Preprocessing,
     batch_size: int,
+    as_pixels: bool = False,
     skip_unreadable: bool = False,
     shuffled: int | None = None,
 ) -> tf.data.Dataset:
@@ -142,10 +143,10 @@ def evaluation_batches(
 
     Args:
         examples: The images.
-        preprocessing: How an image becomes the model's input; None for a model that takes
-            pixels.
+        preprocessing: How an image becomes the model's input.
         batch_size: Images in a batch; the last one may have fewer. Pixels are in batches of one
             image, as images differ in size.
+        as_pixels: Whether images are decoded only, for an export that does the rest itself.
         skip_unreadable: Whether images that cannot be read are left out. The batches then have a
             third part, the places of their images among the examples, int64 `(B,)`.
         shuffled: The seed of another order each time; None for the order of the examples.
@@ -161,7 +162,7 @@ def evaluation_batches(
         raise ValueError(f"batch_size must be positive. Received: {batch_size}")
     _check_not_empty(examples)
 
-    image_of = _decoding(preprocessing)
+    image_of = _decoding(preprocessing, as_pixels)
 
     def image_and_label(handle, _, place):
         encoded, label = examples.read(handle)
@@ -176,11 +177,11 @@ def evaluation_batches(
         elements = elements.ignore_errors()
     else:  # Raises if the data hold fewer or more examples than were counted.
         elements = elements.apply(tf.data.experimental.assert_cardinality(len(examples)))
-    return _prepared(elements.batch(batch_size if preprocessing else 1).prefetch(_AHEAD))
+    return _prepared(elements.batch(1 if as_pixels else batch_size).prefetch(_AHEAD))
 
 
 @functools.lru_cache(maxsize=8)
-def _decoding(preprocessing):
+def _decoding(preprocessing, as_pixels):
     """Returns the graph from an encoded image to the model's input.
 
     One for all data sets: a run evaluates ten times, and tracing it takes longer than to run it
@@ -188,8 +189,8 @@ def _decoding(preprocessing):
     """
 
     def image_of(encoded):
-        pixels = decode_image(encoded)
-        return apply_preprocessing(pixels, preprocessing) if preprocessing else pixels
+        pixels = decode_image(encoded, bit_depth=preprocessing.bit_depth)
+        return pixels if as_pixels else apply_preprocessing(pixels, preprocessing)
 
     return tf.function(image_of, input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 

@@ -1,14 +1,14 @@
-"""Tables of parts and labels, and lists of images to leave out, that change the data."""
+"""Tables of parts, labels and groups, and lists of images to leave out, that change the data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed
+from keras_vit.description.class_labels import MULTILABEL, SEPARATOR, composed, look_alikes
 
 from .examples import Examples, first_names
 from .image_files import is_utf_8, printable
-from .parts import SPLITS
+from .parts import SPLITS, group_of, shared_groups, texts_of_groups
 from .spec import COLUMNS, find_name, normal_path
 from .split_record import PARTS
 from .tables import (
@@ -144,3 +144,38 @@ def _labels_by_name(names, files, class_names, spec):
                 f"({first_names(class_names, 10)}). Received: {text!r} of {name}"
             )
     return labels
+
+
+def find_groups(
+    splits: dict[str, Examples], reading: Reading, *, has_paths: bool
+) -> dict[str, int] | None:
+    """Returns the group of each image by its name; None where images are not grouped.
+
+    Args:
+        splits: The images in their parts.
+        reading: Its `DataSpec` has `group_by` or the table of groups. It receives lines on them.
+        has_paths: Whether the names of images are paths, which are taken relative to the data.
+    """
+    spec = reading.spec
+    if spec.group_by is None and not spec.groups:
+        return None
+    origin = spec.group_by or "--groups"
+    paths = [path for examples in splits.values() for path in examples.names]
+    names = spec.relative_names(paths) if has_paths else paths
+    if spec.groups:
+        by_name = read_table(names, spec.groups, "groups")
+        texts = [by_name.get(name) or None for name in names]
+    elif reading.group_texts:
+        texts = [reading.group_texts.get(path) or None for path in paths]
+    else:
+        texts = texts_of_groups(origin, names)
+    numbers, alone = group_of(origin, names, texts)
+    groups = dict(zip(paths, numbers.tolist(), strict=True))
+    line = f"{len({*groups.values()})} groups of {len(paths)} images"
+    if alone:
+        line += f", {alone} of one image without the information"
+    alike = look_alikes(filter(None, texts))
+    if alike:
+        line += f"; look alike: {first_names(alike, 3)}"
+    reading.notes += [line, *shared_groups(splits, groups)]
+    return groups

@@ -216,6 +216,7 @@ class Source:
         groups: The group of each image by its name; None where images are not grouped.
         things: The things that the images show; None where they were not looked for.
         class_notes: Lines about the classes, which `class_line` has.
+        bit_depth: Bits of the values of 16-bit images; None where these are not known, or none.
     """
 
     class_names: tuple[str, ...]
@@ -225,6 +226,7 @@ class Source:
     groups: Mapping[str, int] | None = None
     things: Things | None = None
     class_notes: tuple[str, ...] = ()
+    bit_depth: int | None = None
 
     @property
     def task(self) -> str:

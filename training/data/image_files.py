@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import functools
+import math
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -300,8 +301,20 @@ def printable(path: str | os.PathLike) -> str:
     return os.fspath(path).encode(errors="backslashreplace").decode()
 
 
-def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yields the index of each file that cannot be decoded, with the reason, in order.
+class Verified(NamedTuple):
+    """What decoding image files once shows.
+
+    Args:
+        reasons: The index of each file that cannot be decoded, in order, and why.
+        largest: The largest value in the files of 16 bits; 0 without such files.
+    """
+
+    reasons: dict[int, str]
+    largest: int
+
+
+def verify_files(paths: Sequence[str]) -> Verified:
+    """Decodes image files once, to find damaged ones and the values of those of 16 bits.
 
     Every file is decoded, on all cores, by TensorFlow as in training; a JPEG at an eighth of its
     size, which is enough to find a truncated file. What is neither JPEG nor PNG, or large, is
@@ -315,30 +328,36 @@ def undecodable(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
     files = tf.data.Dataset.from_tensor_slices((tf.constant(indices, tf.int64), names))
 
     def check(index, path):
-        verified = image_formats.decoding.verify_image(tf.io.read_file(path), LARGE)
-        with tf.control_dependencies([verified]):
-            return tf.identity(index)
+        size, largest = image_formats.decoding.verify_image(tf.io.read_file(path), LARGE)
+        with tf.control_dependencies([size]):
+            return tf.identity(index), largest
 
     good = files.map(check, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
-    rest = sorted({*range(len(paths))}.difference(without_autotune(good).as_numpy_iterator()))
+    largest_of = {int(n): int(most) for n, most in without_autotune(good).as_numpy_iterator()}
+    rest = sorted({*range(len(paths))}.difference(largest_of))
+
+    def size_and_largest(pixels):
+        return math.prod(pixels.shape[:2]), pixels.max() if pixels.dtype == np.uint16 else 0
 
     def reason_of(index):
         if not is_utf_8(paths[index]):
             return NOT_UTF_8
         try:
             content = pathlib.Path(paths[index]).read_bytes()
-            pixels = with_pixels(content, lambda pixels: pixels.size // 3)
+            size, largest = with_pixels(content, size_and_largest, None)
         except (ValueError, OSError) as error:
             return str(error)
         except MemoryError:
             return "The file needs more memory than there is."
-        was_decoded = kind_of(content) in IN_GRAPHS and pixels <= LARGE
-        return "The file is damaged." if was_decoded else None
+        if kind_of(content) in IN_GRAPHS and size <= LARGE:
+            return "The file is damaged."
+        largest_of[index] = int(largest)
+        return None
 
     with ThreadPoolExecutor(usable_cores()) as pool:
-        for index, reason in zip(rest, pool.map(reason_of, rest), strict=True):
-            if reason is not None:
-                yield index, reason
+        found = dict(zip(rest, pool.map(reason_of, rest), strict=True))
+    reasons = {index: reason for index, reason in found.items() if reason is not None}
+    return Verified(reasons, max(largest_of.values(), default=0))
 
 
 def is_utf_8(name: str) -> bool:

@@ -16,13 +16,12 @@ from keras_vit.description.class_labels import (
     alike_names,
     check_label_names,
     composed,
-    look_alikes,
 )
 from keras_vit.images.listing import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
 from . import parts
-from .corrections import corrected_files, read_table, without_excluded
+from .corrections import corrected_files, find_groups, without_excluded
 from .examples import Examples, Source, class_counts, first_names, multi_hot, task_of
 from .image_files import (
     NOT_UTF_8,
@@ -32,7 +31,7 @@ from .image_files import (
     folder_files,
     is_utf_8,
     printable,
-    undecodable,
+    verify_files,
 )
 from .in_memory import MEMORY, InMemory, Labelled
 from .masks import mask_notes
@@ -105,19 +104,47 @@ def open_source(
         how |= {"one_part": bool(spec.split), "recorded": True}
         spec = dataclasses.replace(spec, holdout=0.0, calibration=0.0, split=())
     reading = Reading(spec, **how)
-    if spec.checked_line:
-        reading.notes.append(spec.checked_line)
     class_names, splits = _opened(reading)
-    groups = _groups(splits, reading)
+    has_paths = kind_of_data(spec.data) in _FILES
+    groups = find_groups(splits, reading, has_paths=has_paths)
+    bit_depth = reading.found_bit_depth()
     has_parts = len(splits) > 1 or spec.holdout or spec.calibration or validation is not None
-    things = None
-    if has_parts and not recorded and spec.copies == TOGETHER:
-        by_pixels = kind_of_data(spec.data) in _WITH_PIXELS
-        things = find_things(
-            splits, by_pixels=by_pixels, log=reading.log, in_first=reading.in_first
-        )
-        reading.notes += things.notes
+    things = _things(splits, reading, bit_depth) if has_parts else None
     drawing = parts.Drawing(class_names, spec.split_seed or 0, groups, things)
+    splits = _divided(splits, validation, drawing, reading, trained=trained)
+    if things is not None:
+        reading.notes += crossings(splits, things)
+    return Source(
+        class_names,
+        splits,
+        reading.skipped,
+        tuple(reading.notes),
+        groups,
+        things,
+        tuple(reading.class_notes),
+        bit_depth,
+    )
+
+
+def _things(splits, reading, bit_depth):
+    """The things that the images show; None where they are not looked for."""
+    spec = reading.spec
+    if reading.recorded or spec.copies != TOGETHER:
+        return None
+    things = find_things(
+        splits,
+        by_pixels=kind_of_data(spec.data) in _WITH_PIXELS,
+        log=reading.log,
+        in_first=reading.in_first,
+        bit_depth=bit_depth,
+    )
+    reading.notes += things.notes
+    return things
+
+
+def _divided(splits, validation, drawing, reading, *, trained):
+    """The images in all parts that are wanted; see `open_source`."""
+    spec, class_names = reading.spec, drawing.class_names
     if reading.labelled:
         splits = parts.with_test(splits, spec.holdout, drawing, reading.notes)
     elif spec.calibration:
@@ -134,24 +161,14 @@ def open_source(
     # Before the validation images, so that they do not change what is held out.
     splits = parts.with_calibration(splits, spec.calibration, drawing)
     share = validation(len(splits["train"])) if callable(validation) else validation
-    if share is not None:
-        splits = parts.with_validation(splits, share, drawing)
-    if things is not None:
-        reading.notes += crossings(splits, things)
-    return Source(
-        class_names,
-        splits,
-        reading.skipped,
-        tuple(reading.notes),
-        groups,
-        things,
-        tuple(reading.class_notes),
-    )
+    return splits if share is None else parts.with_validation(splits, share, drawing)
 
 
 def _opened(reading):
     """The class names, none without labels, and the images in the parts of the data."""
     spec = reading.spec
+    if spec.checked_line:
+        reading.notes.append(spec.checked_line)
     kind = kind_of_data(spec.data)
     for option, kinds in _OPTIONS.items():
         if getattr(spec, option) and kind not in kinds:
@@ -255,7 +272,7 @@ def _readable(files, reading):
     """The files that can be read; others are left out with the reason, or raise ValueError."""
     paths = [file.path for file in files]
     if reading.verify:
-        reasons = dict(undecodable(paths))
+        reasons, reading.largest_value = verify_files(paths)
     else:
         reasons = {n: NOT_UTF_8 for n, path in enumerate(paths) if not is_utf_8(path)}
     for index, reason in reasons.items():
@@ -272,7 +289,7 @@ READERS: dict[str, Callable[[Reading], tuple[tuple[str, ...], dict[str, Examples
     "table": _open_files,
     "arrays": lambda reading: reading.spec.data.open(reading.spec.class_names),
     TFDS: open_tfds,
-    TFRECORDS: lambda reading: open_tfrecords(reading.spec.data.removeprefix(TFRECORDS)),
+    TFRECORDS: lambda reading: open_tfrecords(reading.spec.data.removeprefix(TFRECORDS), reading),
 }
 _FILES = ("folder", "table")  # Kinds of data whose images are files.
 _WITH_PIXELS = (*_FILES, "arrays")  # Kinds of data whose images are compared with each other.
@@ -286,32 +303,6 @@ _OPTIONS = {
     "labels": _FILES,
     "groups": _FILES,
 }
-
-
-def _groups(splits, reading):
-    """The group of each image by its name; None where images are not grouped."""
-    spec = reading.spec
-    if spec.group_by is None and not spec.groups:
-        return None
-    paths = [path for examples in splits.values() for path in examples.names]
-    names = spec.relative_names(paths) if kind_of_data(spec.data) in _FILES else paths
-    if spec.groups:
-        by_name = read_table(names, spec.groups, "groups")
-        texts = [by_name.get(name) or None for name in names]
-    elif reading.group_texts:
-        texts = [reading.group_texts.get(path) or None for path in paths]
-    else:
-        texts = parts.texts_of_groups(spec.group_by, names)
-    numbers, alone = parts.group_of(spec.group_by or "--groups", names, texts)
-    groups = dict(zip(paths, numbers.tolist(), strict=True))
-    line = f"{len(np.unique(numbers))} groups of {len(paths)} images"
-    if alone:
-        line += f", {alone} of one image without the information"
-    alike = look_alikes(filter(None, texts))
-    if alike:
-        line += f"; look alike: {first_names(alike, 3)}"
-    reading.notes += [line, *parts.shared_groups(splits, groups)]
-    return groups
 
 
 def _of_task(splits, class_names, reading):

@@ -57,6 +57,17 @@ OF_THE_RUN = (
 EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", *OF_THE_RUN)
 
 
+def bit_depth_setting(absent: str) -> int | None:
+    """Returns the field of the bit depth of 16-bit images, with the text of its default."""
+    return setting(
+        None,
+        "bits of the values of 16-bit PNG and TIFF files, whose high 8 are read",
+        unit="N",
+        absent=absent,
+        limits=("from 8 to 16", lambda bits: 8 <= bits <= 16),
+    )
+
+
 @documented
 @dataclasses.dataclass(frozen=True)
 class DataSpec:
@@ -159,6 +170,7 @@ class DataSpec:
         unit="TEXT",
         absent=";",
     )
+    bit_depth: int | None = bit_depth_setting("8, 10, 12, 14 or 16, as the largest value needs")
     folders: str | None = setting(
         None,
         "what the folders in the data folder are: classes, even one called train; parts; or "

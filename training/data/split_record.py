@@ -55,9 +55,9 @@ def fingerprint(encoded: bytes) -> int:
 
 
 def pixel_fingerprint(pixels: np.ndarray) -> int:
-    """Returns a 64-bit number for upright pixels, uint8 `(H, W, 3)`.
+    """Returns a 64-bit number for upright pixels, uint8 `(H, W, 3)`, or uint16 of 16-bit images.
 
-    It is `UNKNOWN` for an image of one color: a file of 16 bits whose values are small is black.
+    It is `UNKNOWN` for an image of one color.
     """
     if (pixels == pixels[0, 0]).all():
         return UNKNOWN
@@ -69,7 +69,7 @@ def pixel_fingerprint(pixels: np.ndarray) -> int:
 def encoded_pixel_fingerprint(encoded: bytes) -> int:
     """Returns the `pixel_fingerprint` of an encoded image; `UNKNOWN` if it cannot be decoded."""
     try:
-        return with_pixels(encoded, pixel_fingerprint)
+        return with_pixels(encoded, pixel_fingerprint, None)
     except ValueError:
         return UNKNOWN
 

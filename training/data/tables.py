@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR, composed
 from keras_vit.images.listing import has_image_suffix
+from keras_vit.images.transcoding import bit_depth_of
 from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.text_files import read_text
 
@@ -75,6 +76,9 @@ class Reading:
         skipped: Files that are left out, each with the reason.
         notes: Lines about the data for the user.
         class_notes: Lines about the classes, shown with them.
+        bit_depth: Bits of the values of 16-bit images in records; None where that is not stored.
+        largest_value: The largest value of 16-bit images; 0 where there are none, or nothing was
+            decoded.
         group_texts: The text that names the group of each image file, from a table; "" for none.
         log: See `find_things`.
         in_first: See `find_things`.
@@ -90,9 +94,31 @@ class Reading:
     skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     class_notes: list[str] = dataclasses.field(default_factory=list)
+    bit_depth: int | None = None
+    largest_value: int = 0
     group_texts: dict[str, str] = dataclasses.field(default_factory=dict)
     log: Callable[[str], None] | None = None
     in_first: InFirst | None = None
+
+    def found_bit_depth(self) -> int | None:
+        """Returns the bits of 16-bit images, and notes a line on them; None if they are unknown.
+
+        They are those that the data need, as only the high 8 of them are read.
+        """
+        given, largest = self.spec.bit_depth, self.largest_value
+        if not largest:
+            return given or self.bit_depth
+        needed = bit_depth_of(largest)
+        bit_depth = given or needed
+        line = f"16-bit images have values up to {largest:,}, read as {bit_depth} bits"
+        if needed > bit_depth:
+            line += f": all above {2**bit_depth - 1:,} is white"
+        elif needed < bit_depth:
+            line += f": they are dark, as {needed} bits would hold them"
+        elif given is None:
+            line += "; --bit-depth N (bit_depth=N) reads others"
+        self.notes.append(line)
+        return bit_depth
 
 
 OPTIONS_OF_READING = {"verify", "min_classes", "labelled", "download", "log", "in_first"}

@@ -42,6 +42,7 @@ INDEX = "index.npz"
 SHARD_MEBIBYTES = 128
 
 _PARTS = ("files", "bytes", "counts", "labels", "names")  # Arrays of the index, for each split.
+_BIT_DEPTH = "bit_depth"  # In the index, of data with 16-bit images.
 BUFFER_BYTES = 512 * 2**20  # Shuffle buffer of encoded images.
 READ_BYTES = 4 * 2**20  # Read buffer of a file.
 
@@ -154,8 +155,14 @@ class RecordExamples(KeyedExamples):
         return tf.data.Dataset.zip(handles, epochs, indices)
 
 
-def open_tfrecords(folder: str | os.PathLike) -> tuple[tuple[str, ...], dict[str, Examples]]:
+def open_tfrecords(
+    folder: str | os.PathLike, reading: Reading
+) -> tuple[tuple[str, ...], dict[str, Examples]]:
     """Returns the class names and the splits of a folder that `write_records` wrote.
+
+    Args:
+        folder: The folder.
+        reading: It receives the bit depth of the images.
 
     Raises:
         ValueError: If it is no such folder, or a file is missing, damaged or of another size than
@@ -173,6 +180,8 @@ def open_tfrecords(folder: str | os.PathLike) -> tuple[tuple[str, ...], dict[str
         check_class_names(class_names)
         stored = sum(file.stat().st_size for file in folder.iterdir())
         index = load_arrays(path, stored)
+        bit_depth = index.pop(_BIT_DEPTH, None)
+        reading.bit_depth = None if bit_depth is None else int(bit_depth)
         splits: dict[str, Examples] = {}
         for split in dict.fromkeys(name.partition("/")[0] for name in index):
             arrays = [index[f"{split}/{part}"] for part in _PARTS]
@@ -251,6 +260,8 @@ def write_records(
         text = "".join(f"{name}\n" for name in source.class_names)
         (scratch / CLASSES).write_text(text, encoding="utf-8")
         index: dict[str, np.ndarray] = {}
+        if source.bit_depth is not None:
+            index[_BIT_DEPTH] = np.array(source.bit_depth)
         for split, examples in source.splits.items():
             names = np.array([os.fsencode(name.removeprefix(root)) for name in examples.names])
             limit = shard_mebibytes * 2**20

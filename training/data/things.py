@@ -6,8 +6,11 @@ say nothing about new tiles. So parts are drawn by things, not by photos.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -18,11 +21,18 @@ from tqdm import tqdm
 
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.images.transcoding import with_pixels
+from keras_vit.preprocessing import FULL_DEPTH
 
 from .copies import ALIKE, EXACT, Copy, Fingerprint, find_copies, joined_groups, photo_print
 from .examples import Examples, Source, task_of
 from .spec import IGNORED
-from .split_record import PARTS, on_all_cores, usable_cores
+from .split_record import (
+    PARTS,
+    SplitRecord,
+    on_all_cores,
+    read_pixel_fingerprints,
+    usable_cores,
+)
 
 SEARCHED = 20_000  # Photos at most; among more only equal ones are looked for.
 LARGEST_SHARE, BURST = 0.05, 10  # A thing of more photos than both is a chain of bursts.
@@ -65,6 +75,7 @@ def find_things(
     by_pixels: bool = True,
     log: Callable[[str], None] | None = None,
     in_first: InFirst | None = None,
+    bit_depth: int | None = None,
 ) -> Things:
     """Returns the things that the images of all parts show.
 
@@ -74,6 +85,7 @@ def find_things(
             images, equal files and equal pixels alone.
         log: Receives a line before a long search, with an estimate of its time.
         in_first: Computes the things in the first of several processes, for all of them.
+        bit_depth: Bits of the values of 16-bit images; None: all of them.
     """
     parts = [*splits.values()]
     names = [name for part in parts for name in part.names]
@@ -86,7 +98,7 @@ def find_things(
         is_long = log is not None and _announce(parts, len(names), is_searched, log)
         images = (encoded for part in parts for encoded, _ in part.encoded())
         if is_searched:
-            copies = find_copies(fingerprints(images), progress=is_long)
+            copies = find_copies(fingerprints(images, bit_depth or FULL_DEPTH), progress=is_long)
             return things_of(copies.pairs, len(names), labels)
         return _equal(on_all_cores(_digest, images))
 
@@ -110,25 +122,26 @@ def find_things(
     return Things(dict(zip(names, things, strict=True)), line, tuple(notes))
 
 
-def fingerprints(images: Iterable[bytes]) -> list[Fingerprint]:
+def fingerprints(images: Iterable[bytes], bit_depth: int = FULL_DEPTH) -> list[Fingerprint]:
     """Returns what copies are found by, for each of some image files, read on all cores.
 
     Args:
         images: Their contents. One that cannot be decoded is a copy of its equals alone.
+        bit_depth: Bits of the values of 16-bit images.
     """
-    return list(on_all_cores(_fingerprint, images))
+    return list(on_all_cores(functools.partial(_fingerprint, bit_depth), images))
 
 
-def _fingerprint(encoded):
+def _fingerprint(bit_depth, encoded):
     try:
-        return with_pixels(encoded, lambda pixels: photo_print(Image.fromarray(pixels)))
+        return with_pixels(encoded, lambda pixels: photo_print(Image.fromarray(pixels)), bit_depth)
     except ValueError:
         return photo_print(Image.new("RGB", (1, 1)))._replace(digest=_hash(encoded))
 
 
 def _digest(encoded):
     try:
-        return with_pixels(encoded, lambda pixels: _hash(repr(pixels.shape).encode(), pixels))
+        return with_pixels(encoded, lambda pixels: _hash(repr(pixels.shape).encode(), pixels), None)
     except ValueError:
         return _hash(encoded)
 
@@ -180,7 +193,7 @@ def _announce(parts, count, is_searched, log):
     some = list(itertools.islice(parts[0].encoded(), _TIMED))
     began = time.perf_counter()
     for encoded, _ in some:
-        _fingerprint(encoded)
+        _fingerprint(FULL_DEPTH, encoded)
     seconds = (time.perf_counter() - began) / len(some) * count
     seconds = (seconds + is_searched * _SECONDS_A_PAIR * count**2) / usable_cores()
     is_long = seconds > _WORTH_A_LINE
@@ -221,19 +234,51 @@ def shown_in_training(splits: Mapping[str, Examples], things: Things, part: str)
     return np.isin(things.of(splits[part]), np.concatenate(chosen))
 
 
-def shown_fingerprints(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> np.ndarray:
-    """Returns the fingerprints of held-out images that show things of training images, uint64.
+def shown_before(
+    source: Source,
+    fingerprints: Mapping[str, np.ndarray | None],
+    start: str | os.PathLike | None,
+) -> tuple[np.ndarray | None, bool]:
+    """Returns which test images show a thing that a run, or that of its weights, has used.
 
     Args:
-        source: The images of a run.
+        source: The images of the run, with a part "test".
+        fingerprints: The fingerprints of each part; see `read_fingerprints`.
+        start: The folder of the weights that the run started from; None without one.
+
+    Returns:
+        Whether the runs trained on it or chose by it, bool `(N,)`, None where it is not known; and
+        whether the images of the run of the weights are recorded.
+    """
+    numbers, seen = fingerprints.get("test"), []
+    run, before = SplitRecord.of(fingerprints), SplitRecord.read(start)
+    if source.things is not None:
+        seen.append(shown_in_training(source.splits, source.things, "test"))
+    if numbers is not None and run is not None:
+        seen.append(run.has_seen(numbers))
+    if numbers is not None and before is not None:
+        contents = before.contents_of(source.splits["test"])
+        if contents is not None:
+            seen.append(before.has_seen(*contents))
+    return (np.any(seen, axis=0) if seen else None), before is not None
+
+
+def record_of(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> SplitRecord | None:
+    """Returns the record of a run's images; None where their content is not known.
+
+    Args:
+        source: The images.
         fingerprints: The fingerprints of each part; see `read_fingerprints`.
     """
+    record = SplitRecord.of(fingerprints, read_pixel_fingerprints(source.splits))
+    if record is None:
+        return None
     found = [np.array([], "uint64")]
     for part in ("calibration", "test"):
         numbers = fingerprints.get(part)
         if source.things is not None and numbers is not None:
             found.append(numbers[shown_in_training(source.splits, source.things, part)])
-    return np.unique(np.concatenate(found))
+    return dataclasses.replace(record, shown=np.unique(np.concatenate(found)))
 
 
 def crossings(splits: Mapping[str, Examples], things: Things) -> list[str]:

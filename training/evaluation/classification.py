@@ -34,7 +34,7 @@ def evaluate(
     examples: Examples,
     labels: Labels,
     *,
-    preprocessing: Preprocessing | None,
+    preprocessing: Preprocessing,
     batch_size: int = 32,
     skip_unreadable: bool = False,
     from_logits: bool = False,
@@ -188,7 +188,7 @@ def evaluate_examples(
         classifier.model,
         examples.relabelled(numbers, num_classes),
         labels,
-        preprocessing=classifier.input_preprocessing,
+        preprocessing=classifier.preprocessing,
         **options,
     )
 

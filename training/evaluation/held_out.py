@@ -12,7 +12,7 @@ from keras_vit.description.class_labels import look_alikes
 from keras_vit.description.recipe import Recipe, Reference
 from keras_vit.runtimes import is_export
 from keras_vit.training.data import Examples, Source, open_source
-from keras_vit.training.data.image_files import FileExamples, undecodable
+from keras_vit.training.data.image_files import FileExamples, verify_files
 from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.parts import groups_of
 from keras_vit.training.data.spec import EVALUATED_DATA, OF_THE_RUN, DataSpec, spec_of_run
@@ -138,6 +138,7 @@ def _spec(classifier, given, run_spec, class_names):
         follow_symlinks=given.follow_symlinks,
         test=True,
         task=classifier.task,
+        bit_depth=classifier.preprocessing.bit_depth,
         **{name: getattr(given, name) or getattr(spec, name) for name in OF_THE_RUN},
     )
 
@@ -193,7 +194,7 @@ def _by_record(source, record, split, simple):
     if len(places[wanted]) and isinstance(pool, FileExamples):
         # The run did not record files that it could not read: not all are new images.
         new = pool.take(places[NEW])
-        readable, skipped = without(new, list(undecodable(new.names)))
+        readable, skipped = without(new, [*verify_files(new.names).reasons.items()])
         source = dataclasses.replace(source, skipped=[*source.skipped, *skipped])
         places[NEW] = places[NEW][np.isin(new.names, readable.names)]
 

@@ -119,7 +119,12 @@ def evaluate(
             f"Received: a model with outputs of shape {model.output_shape}"
         )
     examples, targets, left_out, skipped = _open_test_set(protocol, data, data_dir)
-    batches = evaluation_batches(examples, preprocessing=preprocessing, batch_size=batch_size)
+    batches = evaluation_batches(
+        examples,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
+        as_pixels=getattr(model, "takes_pixels", False),
+    )
     in_top_1, in_top_5 = count_all(model, batches, targets, progress=progress)
     return ImageNetAccuracy(title, len(targets), left_out, in_top_1, in_top_5, skipped)
 

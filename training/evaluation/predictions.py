@@ -18,7 +18,7 @@ from keras_vit.prediction import array_of, mesh_of, predict_batch
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.examples import Examples
-from keras_vit.training.data.image_files import FileExamples, undecodable
+from keras_vit.training.data.image_files import FileExamples, verify_files
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.trainer.data_adapter import ahead
 from keras_vit.utils.fields import required
@@ -86,7 +86,7 @@ def predictions_of(
     model: keras.Model,
     examples: Examples,
     *,
-    preprocessing: Preprocessing | None,
+    preprocessing: Preprocessing,
     batch_size: int,
     progress: str | None = None,
     unreadable: list[tuple[int, str]] | None = None,
@@ -110,6 +110,7 @@ def predictions_of(
         examples,
         preprocessing=preprocessing,
         batch_size=batch_size,
+        as_pixels=getattr(model, "takes_pixels", False),  # Only exports do.
         skip_unreadable=is_skipping,
     )
     left_out = [] if unreadable is None else unreadable
@@ -133,8 +134,8 @@ def _noting_unreadable(batches, names, unreadable):
         yield images, labels
     places = np.flatnonzero(~was_read).tolist()
     # An image that can be read and was not is lost: an error of the count.
-    reasons = undecodable([names[place] for place in places])
-    unreadable += [(places[number], reason) for number, reason in reasons]
+    reasons = verify_files([names[place] for place in places]).reasons
+    unreadable += [(places[number], reason) for number, reason in reasons.items()]
     if len(unreadable) == len(names):
         skipped = [(names[place], reason) for place, reason in unreadable]
         raise ValueError(
@@ -234,6 +235,14 @@ class EvaluatedModel:
     def preprocessing(self) -> Preprocessing:
         """How an image becomes the model's input."""
         return required(self.description.preprocessing, "preprocessing")
+
+    def at_bit_depth(self, bit_depth: int | None) -> EvaluatedModel:
+        """Returns the model for 16-bit images of so many bits; None changes nothing."""
+        if bit_depth is None:
+            return self
+        preprocessing = dataclasses.replace(self.preprocessing, bit_depth=bit_depth)
+        described = dataclasses.replace(self.description, preprocessing=preprocessing)
+        return dataclasses.replace(self, description=described)
 
     def features(self, examples: Examples, **options: Any) -> Features:
         """Returns the features of examples; see `extract` for the options."""

@@ -21,7 +21,7 @@ from keras_vit.training.data.copies import GREY, grey_photo
 from keras_vit.training.data.split_record import on_all_cores
 
 from .measures import accuracy_text, wilson_interval
-from .ridge import L2_SHARES, Decomposition, one_hot
+from .ridge import L2_SHARES, Decomposition
 
 MAX_SIMPLE = 1000  # Photos whose simple numbers are computed.
 
@@ -271,7 +271,7 @@ def simple_reference(
 
 
 def reference_of_files(
-    images: Iterable[bytes], labels: np.ndarray, groups: np.ndarray
+    images: Iterable[bytes], labels: np.ndarray, groups: np.ndarray, bit_depth: int
 ) -> Reference:
     """Returns the `simple_reference` of image files.
 
@@ -279,10 +279,11 @@ def reference_of_files(
         images: The content of N files, which can be decoded.
         labels: Class numbers `(N,)`.
         groups: Group of each photo, int `(N,)`, at least two.
+        bit_depth: Bits of the values of 16-bit images.
     """
 
     def read(encoded):
-        return with_pixels(encoded, lambda pixels: simple_photo(Image.fromarray(pixels)))
+        return with_pixels(encoded, lambda pixels: simple_photo(Image.fromarray(pixels)), bit_depth)
 
     return simple_reference(list(on_all_cores(read, images)), labels, groups)
 
@@ -291,5 +292,8 @@ def _left_out(numbers, labels, groups):
     """Returns whether a ridge regression of numbers `(N, D)` is right, each photo left out."""
     scaled = (numbers - numbers.mean(axis=0)) / np.maximum(numbers.std(axis=0), 1e-6)
     decomposition = Decomposition(scaled)
-    ridge = decomposition.ridge(one_hot(labels), decomposition.l2_of(L2_SHARES), groups=groups)
-    return (ridge.left_out_predictions.argmax(axis=1) == labels).astype("float64")
+    l2 = decomposition.chosen_l2(labels, decomposition.l2_of(L2_SHARES), groups=groups)
+    right = np.zeros(len(labels))
+    for places, scores in decomposition.left_out_scores(labels, l2, groups=groups):
+        right[places] = scores.argmax(axis=1) == labels[places]
+    return right

@@ -636,8 +636,11 @@ def error_pictures(
         name = report.examples.names[number]
         if relative is not None:
             name, caption = "", {**caption, relative(name): ""}
-        seen = seen_picture(images[number], report.preprocessing)
-        pictures[number] = GridPicture(name, images[number], caption, seen)
+        encoded, preprocessing = images[number], report.preprocessing
+        picture = GridPicture(name, encoded, caption, seen_picture(encoded, preprocessing))
+        if preprocessing is not None:
+            picture = picture._replace(bit_depth=preprocessing.bit_depth)
+        pictures[number] = picture
     return pictures
 
 

@@ -20,10 +20,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 # Regularisations to choose from, in units of the mean eigenvalue.
 L2_SHARES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 _CHUNK = 1024  # Rows in float64 at a time: no second copy of all features.
+_AT_ONCE = 2**20  # Predictions in memory, of rows that are left out one by one.
 _CHOOSING = 4096  # Rows, or a group more, whose left-out errors choose the regularisation.
 
 
@@ -94,6 +96,54 @@ class Decomposition:
             )
         weights = self._axes @ (moments / (self._eigenvalues + chosen)[:, np.newaxis])
         return Ridge(weights, mean - self._mean @ weights, chosen, residuals, values - residuals)
+
+    def chosen_l2(
+        self, labels: np.ndarray, l2: Sequence[float], *, groups: np.ndarray | None = None
+    ) -> float:
+        """Returns the one of several `l2` that `ridge` takes for `one_hot(labels)`.
+
+        Args:
+            labels: Class numbers `(N,)`.
+            l2: The choices.
+            groups: See `ridge`.
+        """
+        some, errors = _some_places(_places_of_groups(groups, len(labels))), np.zeros(len(l2))
+        for number, choice in enumerate(l2):
+            for place, scores in self._scores(labels, choice, some):
+                scores[np.arange(len(place)), labels[place]] -= 1
+                errors[number] += np.square(scores).sum()
+        return l2[int(errors.argmin())]
+
+    def left_out_scores(
+        self, labels: np.ndarray, l2: float, *, groups: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields places of rows, and what the map that is fitted without them predicts, `(n, K)`.
+
+        It is `left_out_predictions` of `ridge(one_hot(labels), l2)`, some rows at a time: memory
+        does not grow with N times K.
+
+        Args:
+            labels: Class numbers `(N,)`.
+            l2: The regularisation.
+            groups: See `ridge`.
+        """
+        yield from self._scores(labels, l2, _places_of_groups(groups, len(labels)))
+
+    def _scores(self, labels, l2, places):
+        shares = np.bincount(labels) / len(labels)
+        sums = np.zeros((len(self._mean), len(shares)))  # As the features are centred, so is it.
+        for chunk, features in self._centred(np.arange(len(labels))):
+            rows = np.arange(len(chunk))
+            own = csr_array((np.ones(len(chunk)), (rows, labels[chunk])), (len(rows), len(shares)))
+            sums += (own.T @ features).T
+        moments = self._axes.T @ sums
+        for part, rotated, together in self._parts(places):
+            step = len(part) if together else max(_AT_ONCE // len(shares), 1)
+            for start in range(0, len(part), step):
+                place, rows = part[start : start + step], rotated[start : start + step]
+                targets = np.zeros((len(place), len(shares)))
+                targets[np.arange(len(place)), labels[place]] = 1
+                yield place, targets - self._left_out(targets - shares, moments, rows, l2, together)
 
     def _centred(self, places) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields places of rows, a chunk at a time, and these rows without the mean."""

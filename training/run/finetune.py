@@ -22,8 +22,7 @@ from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data.spec import Data
-from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.data.things import shown_in_training
+from keras_vit.training.data.things import shown_before
 from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
@@ -341,7 +340,9 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
     if test is not None and len(test):
         report = plan.evaluate(kept, test, labels, progress=folder.writes)
         skipped = tuple(source.skipped)
-        is_shown_before, is_known = _shown_before(job, plan)
+        start = plan.weights.folder
+        is_shown_before, has_record = shown_before(source, job.fingerprints, start)
+        is_known = has_record or getattr(plan.settings, "weights", None) is None
         report = dataclasses.replace(
             report,
             skipped=skipped,
@@ -385,23 +386,3 @@ def finish_masked_patches(job: Job, plan: Settled, model: keras.Model, history: 
         command = f"keras-vit finetune --weights {folder.output}"
         job.options.log(f"written {folder.output}; give it classes with {command}")
     return Finished(folder.output, history, plain)
-
-
-def _shown_before(job, plan):
-    """Which test images show a thing that this run, or that of its weights, trained on or chose by.
-
-    Returns bool `(N,)`, None where it is not known, and whether the images of the run of the
-    weights are known.
-    """
-    numbers, source = job.fingerprints.get("test"), plan.source
-    start, run = SplitRecord.read(plan.weights.folder), SplitRecord.of(job.fingerprints)
-    seen = []
-    if source.things is not None:
-        seen.append(shown_in_training(source.splits, source.things, "test"))
-    if numbers is not None and run is not None:
-        seen.append(run.has_seen(numbers))
-    if numbers is not None and start is not None:
-        seen.append(start.has_seen(*start.contents_of(source.splits["test"])))
-    has_start = getattr(plan.settings, "weights", None) is not None
-    is_known = bool(seen) and (start is not None or not has_start)
-    return (np.any(seen, axis=0) if seen else None), is_known

@@ -53,7 +53,7 @@ class SimpleReference(Stage):
         if not groups.any():
             return {}  # All photos are of one group.
         images = (encoded for encoded, _ in examples.encoded())
-        simple = reference_of_files(images, examples.labels, groups)
+        simple = reference_of_files(images, examples.labels, groups, plan.preprocessing.bit_depth)
         reason = f"{simple.name}, of {len(examples)} training images that are left out"
         return {"simple_numbers": Fact(f"{simple.accuracy:.1%} right", reason, reference=simple)}
 

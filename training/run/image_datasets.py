@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -45,7 +45,12 @@ class ImageDatasets(_Parts):
         return list(self.source.class_names)
 
     def evaluate(
-        self, model: keras.Model, preprocessing: Preprocessing | None = None, **options: Any
+        self,
+        model: keras.Model,
+        preprocessing: Preprocessing | None = None,
+        *,
+        batch_size: int = 32,
+        from_logits: bool = False,
     ) -> EvaluationReport:
         """Returns the report on the test photos: interval, references, and what shows new things.
 
@@ -53,7 +58,8 @@ class ImageDatasets(_Parts):
             model: A model from images to probabilities, or a classifier's `model`.
             preprocessing: How a photo becomes the model's input; by default it is resized to the
                 size of these data sets, with values from 0 to 255.
-            **options: `batch_size` and `from_logits`; see `classification.evaluate`.
+            batch_size: Photos in a batch; does not change the results.
+            from_logits: Whether the model's outputs are logits.
 
         Raises:
             ValueError: If there are no test photos.
@@ -62,7 +68,14 @@ class ImageDatasets(_Parts):
             raise ValueError("An evaluation needs test photos (holdout=0.2). Received: none")
         labels = Labels(self.source.class_names, self.source.task)
         preprocessing = preprocessing or Preprocessing(self.image_size, value_range=PIXELS)
-        report = evaluate(model, test, labels, preprocessing=preprocessing, **options)
+        report = evaluate(
+            model,
+            test,
+            labels,
+            preprocessing=preprocessing,
+            batch_size=batch_size,
+            from_logits=from_logits,
+        )
         things, splits = self.source.things, self.source.splits
         return dataclasses.replace(
             report,
@@ -80,7 +93,6 @@ def image_datasets(
     batch_size: int = 32,
     validation: float | None = None,
     seed: int = 0,
-    **data_options: Any,
 ) -> ImageDatasets:
     """Returns the train, validation and test photos of a folder or table for `fit`.
 
@@ -88,12 +100,12 @@ def image_datasets(
     and bursts) are in one part, so that the accuracy on test photos is that of new things.
 
     Args:
-        photos: A folder, a table and so on; see `open_source`.
+        photos: A folder, a table and so on; see `open_source`. Or a `DataSpec`, which has the
+            options of the data too, such as `holdout`, `group_by` and `copies`.
         image_size: Pixels (height, width); photos are resized without regard to their aspect.
         batch_size: Photos in a batch; the last one may have fewer.
         validation: Share of the training photos for validation; by default as `finetune`.
         seed: Seed of the parts and of the order of the training photos.
-        **data_options: Other fields of `DataSpec`, such as `holdout`, `group_by` and `copies`.
 
     Returns:
         An `ImageDatasets`: three data sets with the classes and an evaluation.
@@ -106,7 +118,7 @@ def image_datasets(
     >>> model.fit(train, validation_data=validation, epochs=3)
     >>> print(datasets.evaluate(model))
     """
-    spec = data_spec(photos, **data_options)
+    spec = data_spec(photos)
     if spec.split_seed is None:
         spec = dataclasses.replace(spec, split_seed=seed)
     share = FineTuning(validation=validation).validation_share

@@ -18,6 +18,7 @@ from keras_vit.training.data.parts import Drawing, with_validation
 from keras_vit.training.data.spec import IGNORED, spec_of_run
 from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord, fingerprint, notes_of_seen
 from keras_vit.training.data.tfrecords import NotPrepared
+from keras_vit.training.data.things import InFirst
 from keras_vit.training.evaluation.measures import UNEQUAL
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, MaskedPatches, Settings
 
@@ -114,7 +115,8 @@ def open_images(
     *,
     record: SplitRecord | None = None,
     download: bool = True,
-    **search: Any,
+    log: Callable[[str], None] | None = None,
+    in_first: InFirst | None = None,
 ) -> RunImages:
     """Returns the images of a run, with the classes and images of its weights to extend.
 
@@ -125,13 +127,14 @@ def open_images(
         record: For a run that goes on without some of its images, the record of their parts: each
             of the others is in the part that it had, whatever a new choice would be.
         download: Whether missing data are downloaded.
-        **search: `log` and `in_first` of `find_things`.
+        log: See `find_things`.
+        in_first: See `find_things`.
 
     Raises:
         ValueError: If the data do not fit.
     """
     share = settings.validation_share
-    how: dict[str, Any] = {"download": download, **search}
+    how: dict[str, Any] = {"download": download, "log": log, "in_first": in_first}
     if isinstance(settings, MaskedPatches):
         how["labelled"] = False
     elif isinstance(settings, FineTuning) and extends_head(settings):

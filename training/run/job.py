@@ -18,16 +18,15 @@ from keras_vit.description.without_paths import command_hash, without_paths
 from keras_vit.images.decoding import reading_error
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
-from keras_vit.training.data.image_files import FileExamples, undecodable
+from keras_vit.training.data.image_files import FileExamples, verify_files
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, check_output, data_spec
 from keras_vit.training.data.split_record import (
     SplitRecord,
     read_fingerprints,
-    read_pixel_fingerprints,
 )
 from keras_vit.training.data.tfrecords import NotPrepared
-from keras_vit.training.data.things import InFirst, shown_fingerprints
+from keras_vit.training.data.things import InFirst, record_of
 from keras_vit.training.evaluation.predictions import weights_hash
 from keras_vit.training.evaluation.references import larger_size
 from keras_vit.training.evaluation.results import pretraining_fields
@@ -137,7 +136,7 @@ class Job:
     def _unreadable(self, reason):
         parts = self.images.source.splits.values() if self.images else ()
         paths = [name for part in parts if isinstance(part, FileExamples) for name in part.names]
-        damaged = [f"{paths[place]}: {why}" for place, why in undecodable(paths)]
+        damaged = [f"{paths[place]}: {why}" for place, why in verify_files(paths).reasons.items()]
         return (
             "The images must be whole while they are read: restore them, or leave them out with "
             "--resume --exclude LIST, a file with their paths. "
@@ -213,11 +212,8 @@ class Job:
         # Images that a run goes on without stay in the record: it has seen them.
         is_recorded = (self.folder.path / SPLIT).is_file() or "excluded" in self.recipe.facts
         if not is_recorded:
-            pixels = read_pixel_fingerprints(plan.source.splits)
-            record = SplitRecord.of(self.fingerprints, pixels)
+            record = record_of(plan.source, self.fingerprints)
             if record is not None:
-                shown = shown_fingerprints(plan.source, self.fingerprints)
-                record = dataclasses.replace(record, shown=shown)
                 record.write(self.folder.path)
         if not self.folder.resume and plan.has_classes:
             write_run_page(self.folder, plan, self.data, self.recipe)

@@ -20,7 +20,7 @@ from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.images.samples import describe_samples, sample_count, spread
 from keras_vit.images.transcoding import decode_file
 from keras_vit.opening import OpenedModel
-from keras_vit.preprocessing import Preprocessing, describe_resize
+from keras_vit.preprocessing import FULL_DEPTH, Preprocessing, describe_resize
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.examples import class_weights
 from keras_vit.training.data.spec import IGNORED
@@ -126,17 +126,19 @@ class ChosenSamples:
         examples: The chosen images, or None.
         pictures: The images that `report.html` shows, at most, as augmented and again of the
             errors.
+        bit_depth: Bits of the values of 16-bit images.
     """
 
     line: str = ""
     examples: Examples | None = None
     pictures: int = 0
+    bit_depth: int = FULL_DEPTH
 
     def images(self) -> Iterator[np.ndarray]:
         """Yields their pixels, uint8 `(H, W, 3)`."""
         if self.examples is not None:
             for encoded, _ in self.examples.encoded():
-                yield decode_file(encoded)
+                yield decode_file(encoded, self.bit_depth)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,6 +196,7 @@ class Settled:
             **{name: getattr(self.settings, name) for name in (*names, "layers")},
             "micro_batches": self.settings.accumulate,
             "value_range": self.preprocessing.value_range,
+            "bit_depth": self.preprocessing.bit_depth,
             "num_classes": len(self.source.class_names),
         }
 
@@ -250,7 +253,7 @@ def settle(
 
     # The numbers that follow from the images, then from the weights and the memory.
     by_images = _by_images(given, images, machine)
-    description, preprocessing, head = describe_model(weights, by_images, labels)
+    description, preprocessing, head = describe_model(weights, by_images, labels, source.bit_depth)
     if size_from is not None:
         description = _with_origins(description, image_size=size_from)
     if record.description:  # Where its facts were from at the start.
@@ -293,7 +296,7 @@ def settle(
         images={**images.counts, "skipped": len(source.skipped)},
         versions=versions(),
     )
-    samples = choose_samples(settings.samples, source, preprocessing.image_size)
+    samples = choose_samples(settings.samples, source, preprocessing)
     return Settled(
         weights=weights,
         images=images,
@@ -325,7 +328,7 @@ def _by_images(given, images, machine):
 
 
 def describe_model(
-    weights: OpenedModel, settings: Settings, labels: Labels
+    weights: OpenedModel, settings: Settings, labels: Labels, bit_depth: int | None = None
 ) -> tuple[Description, Preprocessing, Head]:
     """Returns what the model to train is, and where each fact is from.
 
@@ -336,6 +339,7 @@ def describe_model(
         weights: The weights to start from.
         settings: Settings; image size and way of resizing may be None.
         labels: The classes of the data.
+        bit_depth: Bits of the values of 16-bit images; None: as of the weights.
 
     Raises:
         ValueError: If the head cannot be kept as the settings ask for.
@@ -344,7 +348,7 @@ def describe_model(
     config = without_hidden_layer(start.config)
     name = start.name if weights.is_random else paper_name(start.config) or start.name
     size, size_from = _image_size(settings, weights)
-    preprocessing = weights.preprocessing_for(size, settings.evaluation)
+    preprocessing = weights.preprocessing_for(size, settings.evaluation, bit_depth)
     origins = {**start.origins, "image_size": size_from}
     if settings.evaluation is not None:
         origins["evaluation"] = "the settings"
@@ -502,7 +506,7 @@ def _describe_rows(rows, names, class_names):
 
 
 def choose_samples(
-    samples: str | None, source: Source, image_size: tuple[int, int]
+    samples: str | None, source: Source, preprocessing: Preprocessing
 ) -> ChosenSamples:
     """Returns the photos that travel with a classifier.
 
@@ -512,10 +516,11 @@ def choose_samples(
     Args:
         samples: The setting.
         source: The images in splits.
-        image_size: Pixels (height, width) of the model.
+        preprocessing: The model's.
     """
     if not source.class_names:
         return ChosenSamples()
+    image_size = preprocessing.image_size
     where = "with the classifier and its exports"
     count = NUM_SAMPLES if samples is None else sample_count(samples)
     parts = [part for part in _SAMPLED if len(source.splits.get(part, ()))]
@@ -525,4 +530,4 @@ def choose_samples(
     examples = source.splits[parts[0]]
     chosen = examples.take(spread(len(examples), count))
     line = describe_samples(len(chosen), _SAMPLED[parts[0]], image_size, where)
-    return ChosenSamples(line, chosen, count)
+    return ChosenSamples(line, chosen, count, preprocessing.bit_depth)

@@ -1,37 +1,39 @@
-// The list of findings; a row gets its content when it comes near the view.
+// The list of cards; a card gets its content when it comes near the view.
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 
-// What a kind of copies means, and how two photos are copies: by the names in the table of findings.
+// What a kind of copies means, and how photos are copies: by the names in the table of findings.
 const COPIES = {
-  leaks: ["Copies in different parts of the data", "A test on one of them would measure what the model knows by heart."],
-  conflicts: ["Copies with different labels", "At least one of the labels is wrong."],
-  copies: ["Copies", "Together they count twice."],
+  leaks: ["Copies in different parts of the data", "A test on one of them measures what the model knows by heart."],
+  conflicts: ["Copies with different labels", "If they show one thing, some of the labels are wrong."],
+  copies: ["Copies", "Each of them counts in training."],
 };
 const HOW = {
-  exact: "All pixels of both are equal.",
-  near: "One is the other, cropped, resized, mirrored, brightened or compressed again.",
+  exact: "All pixels are equal.",
+  near: "The pixels are equal up to a crop, size, mirroring, brightness or compression.",
   alike: "They look like one scene or one burst.",
 };
+const DOUBTS = "wrong labels";
+const DRAWN = "drawn at random"; // The list of the doubts that a person judges for an estimate.
 
-const kinds = [...new Set(data.findings.map((finding) => finding.kind))];
-const decisions = stored();
-const past = Object.keys(decisions).map((id) => [id]); // For undo: ids, each with its decision before.
+const { decisions, draw } = stored(); // By the id of a card; the ids of the draw, and of how many.
+const past = Object.keys(decisions).map((id) => [[id]]); // For undo: each step's ids with their decision before.
 const other = $("choice").content.firstElementChild;
-let shown = []; // The findings of the chosen kind.
+let shown = []; // The cards of the chosen list.
 let current = 0;
 
 function stored() {
+  const none = { decisions: {}, draw: { ids: [], of: 0 } };
   try {
-    return JSON.parse(localStorage.getItem(data.key)) ?? {};
+    return { ...none, ...JSON.parse(localStorage.getItem(data.key)) };
   } catch {
-    return {}; // Without storage the decisions last as long as the page.
+    return none; // Without storage the decisions last as long as the page.
   }
 }
 
 function store() {
   try {
-    localStorage.setItem(data.key, JSON.stringify(decisions));
+    localStorage.setItem(data.key, JSON.stringify({ decisions, draw }));
     return true;
   } catch {
     return false;
@@ -51,6 +53,11 @@ function buttonOf(text, key, action) {
   button.setAttribute("aria-keyshortcuts", key);
   button.onclick = action;
   return button;
+}
+
+// Returns the cards of a list.
+function cardsOf(kind) {
+  return data.cards.filter((card) => (kind === DRAWN ? draw.ids.includes(card.id) : card.kind === kind));
 }
 
 function imageOf(number) {
@@ -77,50 +84,78 @@ function enlarge(numbers) {
 }
 
 // Returns a heading and a sentence.
-function wordsOf({ kind, image, title, detail, to }) {
-  const { label } = data.images[image];
-  if (kind === "wrong labels") {
-    return [`Labelled ${label}. Is it ${to}?`, `A model that was fitted without this photo takes it for ${to}; ${detail}.`];
+function wordsOf({ kind, images, title, detail, choices }) {
+  const { label } = data.images[images[0]];
+  if (kind === DOUBTS) {
+    return [`Labelled ${label}. Is it ${choices[0]}?`, `A model that was fitted without this photo takes it for ${choices[0]} (${detail}).`];
+  }
+  if (kind === "one color") {
+    return [`One colour, labelled ${label}`, "All its pixels are equal: it shows nothing. A 16-bit image may hold values of fewer bits (--bit-depth)."];
   }
   if (kind === "shortcuts") {
-    return [title, `The class can be read from it without the object, so a model may learn it instead (${detail}).`];
+    return [`${title} can be told by ${detail}`, "A model may learn it instead of the object. It may be harmless, if it is the object itself that reaches there."];
   }
   const [heading, meaning] = COPIES[kind];
-  return [`${heading}: ${detail}`, `${HOW[title] ?? title} ${meaning}`];
+  const how = title.split(", ").map((one) => HOW[one] ?? one).join(" ");
+  return [`${heading}: ${detail}`, `${how} ${meaning}`];
 }
 
-function textOf(decision) {
+function textOf(card, decision) {
   if (!decision) return "";
-  return decision.action === "relabel" ? `relabelled as ${decision.to}` : { keep: "kept", drop: "dropped" }[decision.action];
+  if (decision.action === "relabel") return `relabelled as ${decision.to}`;
+  if (decision.action === "only") return `kept only ${decision.path}`;
+  const all = card.images.length > 1 ? "all " : "";
+  return all + { keep: "kept", drop: "dropped" }[decision.action];
+}
+
+// Returns the photos of a card: all of a group in a row, or one with the nearest others.
+function picturesOf(card, place) {
+  if (card.images.length > 1) {
+    const pictured = card.images.filter((number) => data.images[number].src);
+    const photos = pictured.map((number) => {
+      const { path, label, part } = data.images[number];
+      const button = element("button", "Drop the others");
+      button.dataset.action = "only";
+      button.dataset.path = path;
+      button.onclick = () => { select(place); decide("only", { path }); };
+      const caption = element("figcaption", [element("b", label), part ? ` in ${part}` : "", element("br"), element("small", path), element("br"), button]);
+      return element("figure", [pictureOf(number, pictured.filter((one) => one !== number)), caption]);
+    });
+    const more = card.images.length - pictured.length;
+    return element("div", more ? [...photos, element("small", `and ${more} more photos`)] : photos, "group");
+  }
+  const near = card.near.map(([caption, numbers]) => {
+    const text = card.kind === DOUBTS ? `nearest labelled ${caption}` : caption;
+    return element("div", [element("small", text), element("div", numbers.map((number) => pictureOf(number, card.images)))]);
+  });
+  return element("div", [pictureOf(card.images[0]), element("div", near, "near")], "pictures");
 }
 
 function fill(place) {
   const row = $("list").children[place];
   if (row.childElementCount) return;
-  const finding = shown[place];
-  const near = finding.near.map(([caption, numbers]) => {
-    let text = caption;
-    if (finding.kind === "wrong labels") text = `nearest labelled ${caption}`;
-    if (finding.other !== null) text = `${caption}, labelled ${data.images[finding.other].label}`;
-    return element("div", [element("small", text), element("div", numbers.map((number) => pictureOf(number, [finding.image])))]);
-  });
-  const isPair = finding.near.length === 1 && finding.near[0][1].length === 1;
-  const pictures = element("div", [pictureOf(finding.image), element("div", near, "near")], isPair ? "pictures pair" : "pictures");
-  const [heading, sentence] = wordsOf(finding);
-  const buttons = element("div", actionsOf(finding).map(([action, text]) => {
-    const button = buttonOf(text, action[0], () => { select(place); decide(action); });
+  const card = shown[place];
+  const [heading, sentence] = wordsOf(card);
+  const buttons = element("div", actionsOf(card).map(([action, text, key, to]) => {
+    const act = () => { select(place); decide(action, { to }); };
+    const button = key ? buttonOf(text, key, act) : element("button", text);
+    button.onclick = act;
     button.dataset.action = action;
+    if (to) button.dataset.to = to;
     return button;
   }), "controls");
   buttons.append(element("output", "", "done"));
-  row.append(pictures, element("div", [element("h3", heading), element("p", sentence), element("small", data.images[finding.image].path), buttons]));
+  const path = card.images.length > 1 ? [] : [element("small", data.images[card.images[0]].path)];
+  row.classList.toggle("wide", card.images.length > 1);
+  row.append(picturesOf(card, place), element("div", [element("h3", heading), element("p", sentence), ...path, buttons]));
   mark(place);
 }
 
-function actionsOf(finding) {
-  if (!finding.decide) return [];
-  const relabel = finding.to ? [["relabel", `Relabel as ${finding.to}`]] : [];
-  return [["keep", "Keep"], ...relabel, ["drop", "Drop"]];
+// Returns the buttons below a card: the action, its text, key and class.
+function actionsOf(card) {
+  if (!card.decide) return [];
+  const relabel = card.choices.map((to, place) => ["relabel", `Relabel as ${to}`, place ? "" : "r", to]);
+  return [["keep", card.images.length > 1 ? "Keep all" : "Keep", "k"], ...relabel, ["drop", card.images.length > 1 ? "Drop all" : "Drop", "d"]];
 }
 
 // Shows the decision on a row.
@@ -128,11 +163,11 @@ function mark(place) {
   const decision = decisions[shown[place].id];
   const row = $("list").children[place];
   for (const button of row.querySelectorAll("[data-action]")) {
-    const isProposed = decision?.action !== "relabel" || decision.to === shown[place].to;
-    button.setAttribute("aria-pressed", button.dataset.action === decision?.action && isProposed);
+    const { action, to, path } = button.dataset;
+    button.setAttribute("aria-pressed", action === decision?.action && to === decision.to && path === decision.path);
   }
   const output = row.querySelector("output");
-  if (output) output.textContent = textOf(decision);
+  if (output) output.textContent = textOf(shown[place], decision);
 }
 
 function select(place, focus = true) {
@@ -142,7 +177,7 @@ function select(place, focus = true) {
   const row = list[current];
   fill(current);
   row.setAttribute("aria-current", "true");
-  if (shown[current].to) row.querySelector("output").before(other);
+  if (shown[current].choices.length) row.querySelector("output").before(other);
   else other.remove();
   if (focus) {
     row.focus({ preventScroll: true });
@@ -150,43 +185,94 @@ function select(place, focus = true) {
   }
 }
 
+const isWrong = ({ id }) => decisions[id] && decisions[id].action !== "keep";
+
+// Returns what a person has counted among doubts, and of a finished draw what follows for all.
+function counted() {
+  const judged = shown.filter(({ id }) => decisions[id]);
+  const wrong = judged.filter(isWrong).length;
+  const line = `${wrong} of the ${judged.length} that you looked at were wrong`;
+  const ids = draw.ids.filter((id) => decisions[id]);
+  if (!ids.length || ids.length < draw.ids.length) return line;
+  const found = ids.filter((id) => isWrong({ id })).length;
+  const [low, high] = data.intervals[found];
+  const least = Math.max(found, Math.ceil(low * draw.of - 1e-9));
+  const most = Math.min(draw.of - (data.drawn - found), Math.floor(high * draw.of + 1e-9));
+  return `${line}. ${found} of ${data.drawn} drawn at random were wrong: about ${Math.round(found / data.drawn * draw.of)} of all ${draw.of} (${least} to ${most}, 95% interval)`;
+}
+
 function report(isStored = true) {
   const judged = shown.filter(({ id }) => decisions[id]).length;
+  const isOfDoubts = shown[0].kind === DOUBTS;
+  const counts = isOfDoubts && judged ? `. ${counted()}` : "";
   const unsaved = isStored ? "" : ". This browser stores no decisions: save the files before you close the page";
-  $("status").textContent = `${judged} of ${shown.length} judged${unsaved}`;
+  $("status").textContent = `${judged} of ${shown.length} judged${counts}${unsaved}`;
   $("bar").max = shown.length;
   $("bar").value = judged;
   $("undo").disabled = past.length === 0;
+  $("draw").hidden = !isOfDoubts || draw.ids.length > 0 || undecided(DOUBTS).length <= data.drawn;
+  $("one").hidden = !["leaks", "copies"].includes(shown[0].kind);
+  $("one").disabled = !undecided(shown[0].kind).length;
   const files = outputs();
   $("labels").disabled = files.labels.length === 0;
   $("exclude").disabled = files.exclude.length === 0;
 }
 
-function decide(action, to = shown[current].to) {
-  const finding = shown[current];
-  if (!finding.decide || (action === "relabel" && !to)) return;
-  past.push([finding.id, decisions[finding.id]]);
-  decisions[finding.id] = action === "relabel" ? { action, to } : { action };
+function undecided(kind) {
+  return cardsOf(kind).filter(({ id }) => !decisions[id]);
+}
+
+// Draws the doubts that are judged for an estimate, and shows them alone.
+function drawTen() {
+  const from = undecided(DOUBTS);
+  draw.of = from.length;
+  while (draw.ids.length < data.drawn) {
+    draw.ids.push(...from.splice(Math.floor(Math.random() * from.length), 1).map(({ id }) => id));
+  }
+  store();
+  listKinds();
+  show(DRAWN);
+}
+
+// Decides several cards in one step, which one undo takes back.
+function setDecisions(entries) {
+  past.push(entries.map(([id]) => [id, decisions[id]]));
+  for (const [id, decision] of entries) decisions[id] = decision;
+}
+
+function decide(action, { to, path } = {}) {
+  const card = shown[current];
+  const isPossible = action !== "relabel" || to;
+  if (!card.decide || !isPossible) return;
+  setDecisions([[card.id, { action, ...(to && { to }), ...(path && { path }) }]]);
   mark(current);
   report(store());
   select(current + 1);
 }
 
-// Takes back the last decision, and goes to its row.
+// Keeps the first photo of each group of the list that has no decision.
+function keepOneOfEach() {
+  const first = ({ images }) => ({ action: "only", path: data.images[images[0]].path });
+  setDecisions(undecided(shown[0].kind).map((card) => [card.id, first(card)]));
+  shown.forEach((_, place) => mark(place));
+  report(store());
+}
+
+// Takes back the last step, and goes to its card.
 function undo() {
   if (!past.length) return;
-  const [id, before] = past.pop();
-  if (before) decisions[id] = before;
-  else delete decisions[id];
-  const isStored = store();
-  const finding = data.findings.find((one) => one.id === id);
-  if (finding && finding.kind !== shown[current].kind) show(finding.kind);
-  const place = shown.indexOf(finding);
-  if (place >= 0) {
-    fill(place);
-    mark(place);
-    select(place);
+  const step = past.pop();
+  for (const [id, before] of step) {
+    if (before) decisions[id] = before;
+    else delete decisions[id];
   }
+  const isStored = store();
+  const [[id]] = step;
+  const card = data.cards.find((one) => one.id === id);
+  if (card && !shown.includes(card)) show(card.kind);
+  shown.forEach((_, place) => mark(place));
+  const place = shown.indexOf(card);
+  if (place >= 0) select(place);
   report(isStored);
 }
 
@@ -199,7 +285,7 @@ const nearView = new IntersectionObserver((entries) => {
 }, { rootMargin: "100%" });
 
 function show(kind) {
-  shown = data.findings.filter((finding) => finding.kind === kind);
+  shown = cardsOf(kind);
   for (const button of $("kinds").children) button.setAttribute("aria-pressed", button.dataset.kind === kind);
   nearView.disconnect();
   $("list").replaceChildren(...shown.map((_, place) => {
@@ -221,11 +307,12 @@ function show(kind) {
 function outputs() {
   const dropped = new Set();
   const labels = new Map();
-  for (const finding of data.findings) {
-    const decision = decisions[finding.id];
-    const { path } = data.images[finding.image];
-    if (decision?.action === "drop") dropped.add(path);
-    if (decision?.action === "relabel") labels.set(path, decision.to);
+  for (const card of data.cards) {
+    const decision = decisions[card.id];
+    for (const { path, label } of card.images.map((number) => data.images[number])) {
+      if (decision?.action === "drop" || (decision?.action === "only" && decision.path !== path)) dropped.add(path);
+      if (decision?.action === "relabel" && decision.to !== label) labels.set(path, decision.to);
+    }
   }
   return { labels: [...labels].filter(([path]) => !dropped.has(path)), exclude: [...dropped] };
 }
@@ -254,18 +341,27 @@ $("labels").onclick = () => {
 $("exclude").onclick = () => save("exclude.txt", outputs().exclude);
 $("undo").onclick = undo;
 
-for (const name of kinds) {
-  const count = data.findings.filter((finding) => finding.kind === name).length;
-  const button = element("button", `${name} (${count})`);
-  button.dataset.kind = name;
-  button.onclick = () => show(name);
-  $("kinds").append(button);
+$("draw").onclick = drawTen;
+$("one").onclick = keepOneOfEach;
+
+// Makes a button for each list, and returns their names.
+function listKinds() {
+  const kinds = [...new Set(data.cards.map((card) => card.kind))];
+  if (draw.ids.length) kinds.splice(kinds.indexOf(DOUBTS) + 1, 0, DRAWN);
+  $("kinds").replaceChildren(...kinds.map((name) => {
+    const button = element("button", `${name} (${cardsOf(name).length})`);
+    button.dataset.kind = name;
+    button.onclick = () => show(name);
+    return button;
+  }));
+  return kinds;
 }
+
 other.append(element("option", "Another class…"), ...data.classes.map((name) => element("option", name)));
 other.onchange = () => {
   const place = other.selectedIndex;
   other.selectedIndex = 0;
-  if (place > 0) decide("relabel", data.classes[place - 1]);
+  if (place > 0) decide("relabel", { to: data.classes[place - 1] });
 };
 
 const keys = {
@@ -274,15 +370,14 @@ const keys = {
   ArrowUp: () => select(current - 1),
   ArrowLeft: () => select(current - 1),
   k: () => decide("keep"),
-  r: () => decide("relabel"),
+  r: () => decide("relabel", { to: shown[current].choices[0] }),
   d: () => decide("drop"),
   u: undo,
 };
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
   if (event.key === "e") {
-    const { image, other: copy } = shown[current];
-    enlarge(copy === null ? [image] : [image, copy]);
+    enlarge(shown[current].images.filter((number) => data.images[number].src));
   } else if (keys[event.key]) {
     event.preventDefault();
     $("large").close();
@@ -292,6 +387,7 @@ document.addEventListener("keydown", (event) => {
 $("large").onclick = (event) => { if (event.target === $("large")) $("large").close(); };
 
 document.querySelector("details").open = innerHeight > 600 && innerWidth > 700;
-if (kinds.length) show(kinds[0]);
+const [first] = listKinds();
+if (first) show(first);
 else $("tools").textContent = "Nothing was found.";
 document.body.dataset.state = "ready";

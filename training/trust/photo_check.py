@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from keras_vit.prediction import highest
 from keras_vit.training.data import open_source
 from keras_vit.training.data.copies import ALIKE, find_copies, joined_groups
 from keras_vit.training.data.examples import task_of, typical_size
-from keras_vit.training.data.spec import IGNORED, Data, data_spec
+from keras_vit.training.data.spec import IGNORED, Data, DataSpec, data_spec
 from keras_vit.training.data.split_record import on_all_cores
 from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.evaluation.references import (
@@ -23,10 +24,11 @@ from keras_vit.training.evaluation.references import (
     most_frequent,
     simple_reference,
 )
-from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
+from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition
 from keras_vit.utils.progress import progress_bar
 
-from .check_report import CheckReport, Finding, write_check
+from .check_files import write_check
+from .check_report import COPIES, ONE_COLOR, CheckReport, Finding, expected_separated
 from .shortcuts import find_shortcuts, photo_facts
 from .wrong_labels import doubts_of_classes
 
@@ -56,7 +58,7 @@ def check_photos(
         model: A model's name; by default the model of the weights, or ViT-B/16.
         image_size: Pixels (height, width) that the model sees; by default the weights'.
         batch_size: Images in a batch.
-        output: Folder for check.html, findings.csv and split.csv; None writes nothing.
+        output: Folder for check.html, findings.csv, split.csv and groups.csv; None writes nothing.
         progress: Whether to show lines with the rate and the time left.
         **options: Other fields of `DataSpec`.
 
@@ -74,6 +76,7 @@ def check_photos(
     open_source(spec, verify=False)  # An error here comes before weights are downloaded.
     evaluated = _open_model(weights, model, image_size)
     source = open_source(spec)
+    evaluated = evaluated.at_bit_depth(source.bit_depth)
     photos = _photos(source)
     labels = photos.labels
 
@@ -84,7 +87,7 @@ def check_photos(
             for examples in source.splits.values()
         ]
     )
-    facts = _facts(source, progress)
+    facts = _facts(source, evaluated.preprocessing.bit_depth, progress)
     fingerprints = [photo.fingerprint for photo in facts]
 
     # Copies, which are of one group.
@@ -92,23 +95,21 @@ def check_photos(
     given_groups = source.groups and np.array([source.groups[name] for name in photos.names])
     groups = joined_groups(len(labels), copies.pairs, given_groups)
     if groups.max() == 0:
-        raise ValueError("The images must be of two groups at least. Received: one group")
+        is_empty = all(photo.is_one_color for photo in facts)
+        why = ", as all photos are of one color" if is_empty else ""
+        raise ValueError(f"The images must be of two groups at least. Received: one group{why}")
 
     # What a linear map says of each photo that was left out with its group.
-    targets = one_hot(labels, len(source.class_names))
-    decomposition = Decomposition(features)
-    ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=groups)
-    scores = ridge.left_out_predictions
-    accuracy = expected_accuracy((scores.argmax(axis=1) == labels).astype("float64"), groups)
+    doubts = _doubts(features, labels, groups)
+    accuracy = expected_accuracy((doubts.named == labels).astype("float64"), groups)
     always = most_frequent(labels, source.class_names)
     simple = simple_reference([photo.simple for photo in facts], labels, groups)
 
-    # Labels, judged where the features tell the classes apart.
-    doubts = doubts_of_classes(scores, labels)
-    unjudged = _why_unjudged(doubts, accuracy, always)
+    # Labels, ranked where the features tell the classes apart.
+    unjudged = _why_unjudged(accuracy, always)
     doubted = [] if unjudged else _doubted_labels(photos, doubts, features)
 
-    shortcuts = find_shortcuts(facts, targets, groups)
+    shortcuts = find_shortcuts(facts, labels, groups)
     report = CheckReport(
         class_names=photos.class_names,
         names=photos.names,
@@ -116,21 +117,36 @@ def check_photos(
         parts=photos.parts,
         groups=groups,
         expected=accuracy,
-        noise=None if unjudged else doubts.noise,
-        findings=[*doubted, *_copies(photos, copies.pairs), *_shortcuts(photos, shortcuts)],
+        findings=[
+            *doubted,
+            *_of_one_color(photos, facts),
+            *_copies(photos, copies.pairs),
+            *_shortcuts(photos, shortcuts),
+        ],
         unreadable=tuple(source.skipped),
-        notes=_notes(source, evaluated),
+        notes=_notes(source, evaluated, facts),
         references=(always, simple),
         unjudged=unjudged,
         confused=tuple(
             f"{photos.class_names[first]} and {photos.class_names[second]}"
-            for first, second, _ in doubts.confused
+            for first, second in doubts.confused
         ),
         fixed=copies.fixed,
+        bit_depth=evaluated.preprocessing.bit_depth,
+        separated=_separated(photos, copies.pairs, given_groups),
     )
     if output is None:
         return report
     return dataclasses.replace(report, written=write_check(report, spec, source.splits, output))
+
+
+def _doubts(features, labels, groups):
+    """Returns the doubts of labels by ridge regression, each group left out."""
+    decomposition = Decomposition(features)
+    l2 = decomposition.chosen_l2(labels, decomposition.l2_of(L2_SHARES), groups=groups)
+    return doubts_of_classes(
+        lambda: decomposition.left_out_scores(labels, l2, groups=groups), labels
+    )
 
 
 def _open_model(weights, model, image_size):
@@ -143,24 +159,22 @@ def _open_model(weights, model, image_size):
     return build_evaluated(model, weights=weights, image_size=image_size)
 
 
-def _facts(source, progress):
+def _facts(source, bit_depth, progress):
     """Returns the facts about each photo that need no model."""
     splits, facts = source.splits.values(), []
     encoded = (image for examples in splits for image, _ in examples.encoded())
     with progress_bar(sum(map(len, splits)), "files", disable=not progress) as bar:
-        for photo in on_all_cores(photo_facts, encoded):
+        for photo in on_all_cores(lambda image: photo_facts(image, bit_depth), encoded):
             facts.append(photo)
             bar.update(1)
     return facts
 
 
-def _why_unjudged(doubts, accuracy, always):
-    """Returns why labels cannot be judged by these features; "" if they can."""
+def _why_unjudged(accuracy, always):
+    """Returns why labels cannot be ranked by these features; "" if they can."""
     name, share, _ = always
     if accuracy[1] <= share:
         return f"the features tell the classes apart no better than {name} ({share:.1%})"
-    if not doubts.is_judged:
-        return "with these features right labels would look as wrong as these do"
     return ""
 
 
@@ -202,14 +216,21 @@ def _photos(source):
     return _Photos(names, labels, parts, tuple(source.class_names))
 
 
-def _notes(source, evaluated):
+def _notes(source, evaluated, facts):
     """Returns lines about the features, the size that the model sees, and the data."""
-    height, width = typical_size(next(iter(source.splits.values())))
+    size = typical_size(next(iter(source.splits.values())))
     seen = evaluated.preprocessing.image_size
-    lost = describe_seen(evaluated.description.config, seen, (height, width))
+    lost = describe_seen(evaluated.description.config, seen, size)
+    sizes = sorted(
+        {(photo.readings["height"], photo.readings["width"]) for photo in facts}, key=math.prod
+    )
+    shown = [f"{height}x{width}" for height, width in (sizes[0], size, sizes[-1])]
+    photo_sizes = f"photos of {shown[1]}"
+    if len(sizes) > 1:
+        photo_sizes = f"photos of {shown[0]} to {shown[2]}; the middle one, {shown[1]},"
     return (
         f"features of {evaluated.name}, {evaluated.weights}",
-        f"photos of {height}x{width} are {lost}",
+        f"{photo_sizes} {'is' if len(sizes) > 1 else 'are'} {lost}",
         f"classes: {source.class_line}",
         *source.notes,
     )
@@ -228,22 +249,34 @@ def _doubted_labels(photos, doubts, features):
             nearest = members[highest(unit[members] @ unit[number], _NEIGHBOURS)]
             near.append((photos.class_names[label], nearest.tolist()))
         (given, _), (proposed, _) = near
-        probability = float(doubts.probability[number])
-        detail = f"about {min(99, 100 * probability):.0f} of 100 labels doubted as much are wrong"
-        if doubts.noise is None:
-            detail = "too few images a class to say how many such labels are wrong"
         findings.append(
             Finding(
                 "wrong labels",
                 number,
                 title=f"{given}, or {proposed}?",
-                detail=detail,
-                value=probability,
+                detail=f"score {doubts.score[number]:.2f}",
+                score=float(doubts.score[number]),
                 near=near,
                 to=proposed,
             )
         )
     return findings
+
+
+def _separated(photos, pairs, groups):
+    """Returns how many pairs a random draw would separate; None for data that have parts."""
+    if any(photos.parts):
+        return None
+    return expected_separated(photos.labels, pairs, groups, DataSpec().holdout)
+
+
+def _of_one_color(photos, facts):
+    """Returns the photos that show nothing."""
+    return [
+        Finding(ONE_COLOR, number, "one color", f"labeled {photos.label_names[number]}")
+        for number, photo in enumerate(facts)
+        if photo.is_one_color
+    ]
 
 
 def _copies(photos, pairs):
@@ -262,9 +295,8 @@ def _copies(photos, pairs):
         detail = f"{described[first]} and {described[second]}"
         if described[first] == described[second]:
             detail = f"two of {described[first]}"
-        near = [("the other image", [first])]
-        findings.append(Finding(kind, second, how, detail, other=first, near=near))
-    return sorted(findings, key=lambda row: ("leaks", "conflicts", "copies").index(row.kind))
+        findings.append(Finding(kind, second, how, detail, other=first))
+    return sorted(findings, key=lambda row: COPIES.index(row.kind))
 
 
 def _shortcuts(photos, shortcuts):
@@ -273,9 +305,9 @@ def _shortcuts(photos, shortcuts):
         Finding(
             "shortcuts",
             int(shortcut.images[0]),
-            title=f"{shortcut.name} gives away {photos.class_names[shortcut.class_number]}",
+            title=shortcut.name,
             detail=f"AUROC {shortcut.auroc:.3f}, p {shortcut.adjusted:.3g}",
-            value=shortcut.auroc,
+            score=shortcut.auroc,
             near=[("most typical", shortcut.images[1:_TYPICAL].tolist())],
         )
         for shortcut in shortcuts

@@ -16,6 +16,7 @@ from PIL import Image
 from scipy import stats
 
 from keras_vit.images.transcoding import kind_of, with_pixels
+from keras_vit.preprocessing import FULL_DEPTH
 from keras_vit.training.data.copies import Fingerprint, photo_print
 from keras_vit.training.evaluation.measures import holm
 from keras_vit.training.evaluation.references import SimplePhoto, simple_photo
@@ -25,6 +26,7 @@ MAX_P_VALUE = 0.01  # After Holm's correction.
 MIN_AUROC = 0.95  # One class against the others: a p-value alone finds every bright sky.
 
 _MAX_IMAGES = 5000  # More make no p-value smaller than the permutations allow.
+_MAX_CLASSES = 100  # Time and memory grow with images times classes.
 _PERMUTATIONS = 999
 _AT_ONCE = 2**25  # Numbers of predictions in memory.
 _BINS = 16  # Parts of a number, by quantiles.
@@ -48,20 +50,27 @@ class PhotoFacts(NamedTuple):
         fingerprint: See `photo_print`.
         readings: What a class should not be known by: numbers, names and arrays.
         simple: What the simple references read.
+        is_one_color: Whether all pixels are equal.
     """
 
     fingerprint: Fingerprint
     readings: dict[str, float | str | np.ndarray]
     simple: SimplePhoto
+    is_one_color: bool
 
 
-def photo_facts(encoded: bytes) -> PhotoFacts:
+def photo_facts(encoded: bytes, bit_depth: int = FULL_DEPTH) -> PhotoFacts:
     """Returns the facts about an image file.
 
     Args:
         encoded: Its content, which can be decoded.
+        bit_depth: Bits of the values of a 16-bit image; see `decode_file`.
     """
-    return with_pixels(encoded, lambda pixels: _facts(encoded, Image.fromarray(pixels)))
+
+    def facts_of(pixels):
+        return _facts(encoded, Image.fromarray(pixels))
+
+    return with_pixels(encoded, facts_of, bit_depth)
 
 
 def _facts(encoded, image):
@@ -77,7 +86,8 @@ def _facts(encoded, image):
         "border": _ring(image),
         "background": _without_centre(small),
     }
-    return PhotoFacts(photo_print(image), readings, simple_photo(image))
+    is_one_color = all(low == high for low, high in image.getextrema())
+    return PhotoFacts(photo_print(image), readings, simple_photo(image), is_one_color)
 
 
 def _jpeg_quality(image):
@@ -132,13 +142,13 @@ class Shortcut(NamedTuple):
 
 
 def find_shortcuts(
-    facts: Sequence[PhotoFacts], targets: np.ndarray, groups: np.ndarray, *, seed: int = 0
+    facts: Sequence[PhotoFacts], labels: np.ndarray, groups: np.ndarray, *, seed: int = 0
 ) -> list[Shortcut]:
     """Returns all shortcuts that were looked for, strong or not.
 
     Args:
         facts: Facts about the N images.
-        targets: Whether each image has each class, `(N, K)`.
+        labels: Class numbers `(N,)`. Of more than 100 classes those of the most images count.
         groups: Group of each image, int `(N,)`; one image of each is used, so that the images are
             independent.
         seed: Seed of the choice of images and of the permutations.
@@ -147,8 +157,10 @@ def find_shortcuts(
     order = rng.permutation(len(facts))
     _, one_of_each = np.unique(groups[order], return_index=True)
     chosen = np.sort(order[rng.permutation(one_of_each)[:_MAX_IMAGES]])
-    values = targets[chosen].astype("float64")
-    kept = np.flatnonzero((values.sum(axis=0) >= 2) & (values.sum(axis=0) <= len(values) - 2))
+    images = np.bincount(labels[chosen])
+    largest = np.argsort(-images, kind="stable")[:_MAX_CLASSES]
+    kept = np.sort(largest[(images[largest] >= 2) & (images[largest] <= len(chosen) - 2)])
+    targets = (labels[chosen][:, np.newaxis] == kept).astype("float64")
     if len(kept) == 0 or len(chosen) < 10:
         return []
     readings = {
@@ -156,7 +168,7 @@ def find_shortcuts(
         for name in facts[0].readings
     }
     shortcuts = [
-        _tested(name, features, values[:, kept], kept, chosen, rng)
+        _tested(name, features, targets, kept, chosen, rng)
         for name, features in readings.items()
         if (features != features[0]).any()
     ]

@@ -9,7 +9,7 @@ import pytest
 from labelled_data import opened, refused
 
 from keras_vit.training.data import DataSpec, open_source
-from keras_vit.training.data.image_files import undecodable
+from keras_vit.training.data.image_files import verify_files
 from keras_vit.training.data.spec import check_output
 from makers import encode
 
@@ -227,7 +227,7 @@ def test_names_that_are_no_utf_8_are_left_out_and_named_or_stop(make_folder):
     assert {reason for _, reason in source.skipped} == {"The name is not UTF-8."}
     refused(folder, "caf.* cannot be decoded. The name is not UTF-8.", strict=True)
     paths = [str(file) for file in sorted((folder / "train" / "cat").iterdir())]
-    assert list(undecodable(paths)) == [(2, "The name is not UTF-8.")]
+    assert verify_files(paths).reasons == {2: "The name is not UTF-8."}
 
 
 def test_the_lines_for_hugging_face_datasets_write_a_folder(tmp_path, monkeypatch):

@@ -69,10 +69,18 @@ def test_files_with_equal_pixels_have_one_number(tmp_path):
 def test_damaged_files_and_images_of_one_color_have_no_number_of_pixels(tmp_path):
     (tmp_path / "a.png").write_bytes(b"no image")
     PIL.Image.new("RGB", (4, 4), "red").save(tmp_path / "b.png")
-    low = np.random.default_rng(0).integers(0, 256, (4, 4)).astype("uint16")
-    PIL.Image.fromarray(low).save(tmp_path / "c.png")  # 8 bits in 16: the high byte is 0.
     paths = [*sorted(map(str, tmp_path.iterdir())), str(tmp_path / "none.png")]
-    assert file_pixel_fingerprints(paths).tolist() == [UNKNOWN] * 4
+    assert file_pixel_fingerprints(paths).tolist() == [UNKNOWN] * 3
+
+
+def test_images_of_16_bits_are_known_by_all_of_their_bits(tmp_path):
+    low = np.random.default_rng(0).integers(0, 256, (4, 4)).astype("uint16")  # High bytes are 0.
+    PIL.Image.fromarray(low).save(tmp_path / "a.png")
+    PIL.Image.fromarray(low).save(tmp_path / "b.tif")
+    PIL.Image.fromarray(low[::-1].copy()).save(tmp_path / "c.png")
+    first, second, other = file_pixel_fingerprints(sorted(map(str, tmp_path.iterdir())))
+    assert first == second
+    assert len({first, other, UNKNOWN}) == 3
 
 
 def test_a_record_with_pixels_is_read_as_it_was_written(data, tmp_path):

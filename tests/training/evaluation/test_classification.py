@@ -148,7 +148,7 @@ def test_damaged_files_are_noticed_when_they_are_evaluated(report, model, with_d
     folder, cut = with_damage
     classifier = Classifier(model, NAMES, PREPROCESSING)
     verified = evaluate_classifier(trained_on(folder, model), folder)
-    monkeypatch.setattr(sources, "undecodable", None)  # Nothing is decoded twice.
+    monkeypatch.setattr(sources, "verify_files", None)  # Nothing is decoded twice.
     found = evaluate_classifier(classifier, folder, batch_size=6)
     assert [path for path, _ in found.skipped] == [cut]
     assert found.skipped == verified.skipped

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 import keras_vit
-from keras_vit.training.data import open_source
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.run.image_datasets import image_datasets
 from keras_vit.training.settings import FineTuning
 from makers import write_classes
@@ -62,7 +62,7 @@ def test_a_model_is_fitted_and_evaluated_with_its_references(datasets):
 
 
 def test_photos_without_a_test_part_are_not_evaluated(photos):
-    datasets = image_datasets(str(photos), image_size=(16, 16), holdout=0.0)
+    datasets = image_datasets(DataSpec(str(photos), holdout=0.0), image_size=(16, 16))
     assert datasets.test is None
     with pytest.raises(ValueError, match="needs test photos"):
         datasets.evaluate(None)

@@ -28,11 +28,11 @@ def facts():
             "background": RNG.random(768).astype("float32"),
         },
         RNG.random(30).astype("float32"),
+        False,
     )
 
 
 LABELS = np.arange(COUNT) % CLASSES
-TARGETS = np.eye(CLASSES)[LABELS]
 GROUPS = np.arange(COUNT)
 CLEAN = [facts() for _ in range(COUNT)]
 
@@ -42,7 +42,7 @@ def changed(photo, name, value):
 
 
 def test_clean_photos_have_no_shortcut():
-    found = find_shortcuts(CLEAN, TARGETS, GROUPS)
+    found = find_shortcuts(CLEAN, LABELS, GROUPS)
     assert [shortcut.name for shortcut in found if shortcut.is_strong] == []
     # What all photos share tells nothing apart and is not tried.
     assert {shortcut.name for shortcut in found} == {
@@ -69,7 +69,7 @@ def test_a_fact_that_only_one_class_has_is_a_shortcut(name, value):
         changed(photo, name, value) if label == 1 else photo
         for photo, label in zip(CLEAN, LABELS, strict=True)
     ]
-    found = {shortcut.name: shortcut for shortcut in find_shortcuts(photos, TARGETS, GROUPS)}
+    found = {shortcut.name: shortcut for shortcut in find_shortcuts(photos, LABELS, GROUPS)}
     assert found[name].is_strong
     assert found[name].p_value == 1 / 1000  # None of 999 permutations; never 0.
     assert found[name].class_number == 1
@@ -82,8 +82,7 @@ def test_one_image_of_each_group_is_used():
     # 12 bursts of ten photos in one class each have a width: chance would do for so few.
     bursts = np.arange(COUNT) // 10
     photos = [changed(photo, "width", 100 + int(b)) for photo, b in zip(CLEAN, bursts, strict=True)]
-    targets = np.eye(2)[bursts % 2]
-    found = {shortcut.name: shortcut for shortcut in find_shortcuts(photos, targets, bursts)}
+    found = {shortcut.name: shortcut for shortcut in find_shortcuts(photos, bursts % 2, bursts)}
     assert not found["width"].is_strong
     assert not any(shortcut.is_strong for shortcut in found.values())
 
