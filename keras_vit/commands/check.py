@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+import shlex
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.training.data.spec import DataSpec, check_output
-from keras_vit.utils.fields import REQUIRED, part, setting
+from keras_vit.utils.fields import REQUIRED, flag_of, part, setting
 
 _DATA = (
     "data_dir", "exclude", "follow_symlinks", "task", "split", "labels", "group_by", "path_column",
     "label_column", "label_separator", "folders", "only", "label_by", "bit_depth",
+)  # fmt: skip
+
+# Of these, what the command that trains must be told again: how the data are read.
+_READ_AGAIN = (
+    "data_dir", "follow_symlinks", "task", "path_column", "label_column", "label_separator",
+    "folders", "only", "label_by", "bit_depth",
 )  # fmt: skip
 
 
@@ -72,7 +80,22 @@ class Check(Command):
         print(report)
         for path in report.written:
             print(f"written {path}")
+        print(f"next    {self._next()}")
         exceeded = report.exceeded() if self.strict else []
         for line in exceeded:
             print(f"strict  {line}")
         return int(bool(exceeded))
+
+    def _next(self) -> str:
+        """The command that trains with the parts, the groups and the decisions of this check."""
+        from keras_vit.training.data.sources import has_paths  # Not before `--help`.
+
+        flags = ["--weights", self.weights]
+        if has_paths(self.photos):
+            flags = ["--checked", self.output, *flags]
+        for field in dataclasses.fields(self.data):
+            value = getattr(self.data, field.name)
+            if field.name in _READ_AGAIN and value != field.default:
+                flags += [flag_of(field)] + ([] if value is True else [str(value)])
+        output = f"runs/{pathlib.PurePath(self.photos).stem}"
+        return shlex.join(["keras-vit", "finetune", self.photos, *flags, "--output", output])

@@ -2,6 +2,7 @@ import csv
 import dataclasses
 import os
 import re
+import shlex
 import shutil
 
 import numpy as np
@@ -260,3 +261,21 @@ def test_split_csv_has_the_paths_of_the_data_and_keeps_groups_together(photos, t
     assert "groups left out" in str(report)
     source = open_source(DataSpec(table, split=report.written[2]), verify=False)
     assert sum(map(len, source.splits.values())) == len(files)
+
+
+def test_the_next_command_takes_parts_groups_and_saved_decisions(
+    report, photos, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("keras_vit.training.trust.check_photos", lambda *_, **__: report)
+    folder = shutil.copytree(report.written[0].parent, tmp_path / "check")
+    (folder / "exclude.txt").write_text("blue/0.png\n")
+    monkeypatch.chdir(tmp_path)
+    command_line.main(["check", str(photos), "--weights", "cifar10", "--folders", "classes"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next")]
+    program, *arguments = shlex.split(line.removeprefix("next"))
+    assert program == "keras-vit"
+    assert arguments[2:8] == ["--checked", "check", "--weights", "cifar10", "--folders", "classes"]
+    assert command_line.main([*arguments, "--batch-size", "8", "--dry-run"]) == 0
+    plan = " ".join(capsys.readouterr().out.split())
+    assert "from check: split.csv, groups.csv, exclude.txt; no labels.csv" in plan
+    assert "groups of 40 images" in plan

@@ -50,7 +50,8 @@ def read_table(names: Sequence[str], lines: Sequence[str], flag: str) -> dict[st
                 f"Received in row {number}: {path!r}"
             )
         values[name] = composed(str(row[in_any_case[column]]).strip())
-    if others := sorted(values.keys() - images):
+    others = sorted(values.keys() - images)
+    if others and flag != "groups":  # These may be of images that are excluded or unreadable.
         raise ValueError(
             f"{title} must have images of the data, by their paths relative to it, such as "
             f"{[*names[:1]]}. Received: {first_names(others, 3)}, which the data do not have"

@@ -105,8 +105,7 @@ def open_source(
         spec = dataclasses.replace(spec, holdout=0.0, calibration=0.0, split=())
     reading = Reading(spec, **how)
     class_names, splits = _opened(reading)
-    has_paths = kind_of_data(spec.data) in _FILES
-    groups = find_groups(splits, reading, has_paths=has_paths)
+    groups = find_groups(splits, reading, has_paths=has_paths(spec.data))
     bit_depth = reading.found_bit_depth()
     has_parts = len(splits) > 1 or spec.holdout or spec.calibration or validation is not None
     things = _things(splits, reading, bit_depth) if has_parts else None
@@ -203,6 +202,11 @@ def kind_of_data(data: str | InMemory) -> str:
     if os.path.isfile(os.path.join(data, INDEX)):
         return TFRECORDS
     return "table" if data.lower().endswith(TABLE_SUFFIXES) or os.path.isfile(data) else "folder"
+
+
+def has_paths(data: str) -> bool:
+    """Returns whether the images of data are files, which tables of parts and groups name."""
+    return kind_of_data(data) in _FILES
 
 
 def check_table(spec: DataSpec, *, columns: bool) -> None:

@@ -13,10 +13,11 @@ from keras_vit.configs import MODELS
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.prediction import highest
 from keras_vit.training.data import open_source
-from keras_vit.training.data.copies import ALIKE, find_copies, joined_groups
+from keras_vit.training.data.copies import ALIKE, find_copies
 from keras_vit.training.data.examples import task_of, typical_size
 from keras_vit.training.data.spec import IGNORED, Data, DataSpec, data_spec
 from keras_vit.training.data.split_record import on_all_cores
+from keras_vit.training.data.things import joined, things_of
 from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.evaluation.references import (
     describe_seen,
@@ -93,7 +94,9 @@ def check_photos(
     # Copies, which are of one group.
     copies = find_copies(fingerprints, progress=progress)
     given_groups = source.groups and np.array([source.groups[name] for name in photos.names])
-    groups = joined_groups(len(labels), copies.pairs, given_groups)
+    things = things_of(copies.pairs, len(labels), labels)[:-1]
+    units = joined(source.groups, dict(zip(photos.names, things.tolist(), strict=True))) or {}
+    groups = np.unique([units[name] for name in photos.names], return_inverse=True)[1]
     if groups.max() == 0:
         is_empty = all(photo.is_one_color for photo in facts)
         why = ", as all photos are of one color" if is_empty else ""
