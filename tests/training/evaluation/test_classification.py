@@ -195,7 +195,7 @@ def test_the_files_hold_the_numbers_without_matplotlib(report, tmp_path, monkeyp
         ]
 
 
-def test_top_1_of_classes_of_95_to_5_has_the_mean_over_classes_beside_it():
+def test_top_1_of_unequal_classes_has_the_balanced_accuracy_beside_it():
     report = reports.ClassificationReport(
         class_names=("fine", "broken"),
         true=np.repeat([0, 1], [95, 5]),
@@ -204,7 +204,7 @@ def test_top_1_of_classes_of_95_to_5_has_the_mean_over_classes_beside_it():
         in_top_5=100,
         loss=1.0,
     )
-    remark = "; 95% of them are fine, the mean over classes is 50.0%"
+    remark = "; 95% of them are fine, balanced accuracy 50.0%, nothing right of broken (0 of 5)"
     assert f"of 100 images{remark}; not shown to be better than always fine" in report.summary
     assert f"95 of 100; 95% interval{remark}" in str(report)
     even = dataclasses.replace(report, true=np.repeat([0, 1], [79, 21]))

@@ -187,7 +187,7 @@ def test_a_copy_of_a_trained_image_among_those_held_out_is_printed(run):
     record.parts["train"][0] = record.parts["test"][0]
     record.write(classifier.folder)
     report = evaluate_classifier(classifier, data)
-    assert report.split_lines[1].startswith("split   1 of the images that the run held out have")
+    assert report.split_lines[1].startswith("split   1 of the images that the run held out show")
 
 
 def test_a_run_without_a_record_is_split_anew_and_a_line_says_so(run, tmp_path):

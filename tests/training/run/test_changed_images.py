@@ -83,7 +83,7 @@ def test_test_images_that_the_run_or_its_weights_trained_on_are_counted(photos, 
     records = [SplitRecord.read(folder) for folder in (output, tmp_path / "more")]
     seen = int(np.any([record.has_seen(tested) for record in records], axis=0).sum())
     assert 0 < done.classifier.recipe["test"]["seen"] == seen
-    use = f"On {len(tested)} test images, {seen} of which were trained on, or chosen by, in this"
+    use = f"On {len(tested)} test images, {seen} of which show things that were trained on, or"
     assert use in (tmp_path / "more" / "README.md").read_text()
 
     weights = tmp_path / "tiny.weights.h5"

@@ -91,7 +91,7 @@ def test_calibration_images_with_a_copy_that_was_trained_on_are_left_out(tmp_pat
     shutil.copy(first, data / "calibration" / name / "copy.png")
     lines, settings = [], dataclasses.replace(SETTINGS, steps=1, max_error=0.9)
     finetune(data, tmp_path / "run", settings, log=lines.append)
-    assert "split   1 calibration images with a copy that was trained on are left out" in lines
+    assert "split   1 calibration images of things that were trained on are left out" in lines
 
 
 def test_too_few_calibration_images_are_refused_before_the_first_step(data, tmp_path):
