@@ -112,13 +112,11 @@ def find_things(
             f"{separated} chains of bursts of more than {LARGEST_SHARE:.0%} of the photos, or of "
             "all photos of a class, are separated: only their copies are kept together"
         )
-    if not is_searched:
-        notes.append(
-            "only equal files and equal pixels are looked for, no changed copies or bursts"
-        )
     line = f"{len(names):,} photos show {count:,} things, kept together"
     if count == len(names):
         line = f"{len(names):,} photos show as many things"
+    if not is_searched:
+        line += "; only equal files and equal pixels are looked for, no changed copies or bursts"
     return Things(dict(zip(names, things, strict=True)), line, tuple(notes))
 
 

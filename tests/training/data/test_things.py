@@ -140,5 +140,4 @@ def test_record_files_are_compared_by_equal_pixels_alone(exposures, tmp_path):
     source = open_source(str(exposures), copies="ignore")
     write_records(source, tmp_path / "records")
     again = open_source(str(tmp_path / "records"))
-    assert again.things.line == "120 photos show as many things"
-    assert any("only equal files and equal pixels" in note for note in again.notes)
+    assert again.things.line.startswith("120 photos show as many things; only equal files")
