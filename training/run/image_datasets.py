@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.description.class_labels import MULTILABEL, Labels
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import FULL_DEPTH, Preprocessing
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.data.things import shown_in_training
@@ -67,7 +67,7 @@ class ImageDatasets(_Parts):
         if (test := self.source.splits.get("test")) is None:
             raise ValueError("An evaluation needs test photos (holdout=0.2). Received: none")
         labels = Labels(self.source.class_names, self.source.task)
-        preprocessing = preprocessing or Preprocessing(self.image_size, value_range=PIXELS)
+        preprocessing = preprocessing or _pixels(self.source, self.image_size)
         report = evaluate(
             model,
             test,
@@ -80,7 +80,7 @@ class ImageDatasets(_Parts):
         return dataclasses.replace(
             report,
             skipped=tuple(self.source.skipped),
-            simple=_simple_reference(self.source),
+            simple=_simple_reference(self.source, preprocessing.bit_depth),
             is_shown_before=None if things is None else shown_in_training(splits, things, "test"),
             ignores_copies=things is None,
         )
@@ -123,7 +123,7 @@ def image_datasets(
         spec = dataclasses.replace(spec, split_seed=seed)
     share = FineTuning(validation=validation).validation_share
     source = open_source(spec, share, trained=True)
-    preprocessing = Preprocessing(image_size, value_range=PIXELS)
+    preprocessing = _pixels(source, image_size)
     parts: list[tf.data.Dataset | None] = []
     for name in ("train", "validation", "test"):
         examples = source.splits.get(name)
@@ -141,7 +141,13 @@ def image_datasets(
     return datasets
 
 
-def _simple_reference(source: Source):
+def _pixels(source: Source, image_size: tuple[int, int]) -> Preprocessing:
+    """The preprocessing to pixels from 0 to 255, of 16-bit photos by the bits of their values."""
+    depth = source.bit_depth or FULL_DEPTH
+    return Preprocessing(image_size, value_range=PIXELS, bit_depth=depth)
+
+
+def _simple_reference(source: Source, bit_depth: int):
     """What simple numbers of the training photos reach, things left out together."""
     if source.task == MULTILABEL:
         return None
@@ -151,4 +157,5 @@ def _simple_reference(source: Source):
     groups = np.unique(names, return_inverse=True)[1]
     if not groups.any():
         return None
-    return reference_of_files((image for image, _ in examples.encoded()), examples.labels, groups)
+    images = (image for image, _ in examples.encoded())
+    return reference_of_files(images, examples.labels, groups, bit_depth)

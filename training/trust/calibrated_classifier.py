@@ -182,7 +182,9 @@ def calibration_images(
     if seen is not None and seen.any():
         log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
         examples = examples.take(np.flatnonzero(~seen))
-    examples, grouped = counted(examples, _units(examples, images.source), log)
+    examples, grouped = counted(
+        examples, _units(examples, images.source, classifier.preprocessing.bit_depth), log
+    )
     if training_data is not None:
         data = data_spec(training_data)
         follows = data.follow_symlinks or spec.follow_symlinks
@@ -197,13 +199,13 @@ def calibration_images(
     )
 
 
-def _units(examples, source):
+def _units(examples, source, bit_depth):
     """What counts as one image, by name: those of one group or thing; None if all are single."""
     groups = source.groups
     if groups is not None:
         groups = {name: groups[name] for name in examples.names}
     by_pixels = isinstance(examples, FileExamples)
-    things = find_things({"calibration": examples}, by_pixels=by_pixels)
+    things = find_things({"calibration": examples}, by_pixels=by_pixels, bit_depth=bit_depth)
     return groups if things.are_single else joined(groups, things.numbers)
 
 
