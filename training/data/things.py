@@ -64,6 +64,19 @@ class Things(NamedTuple):
         """Whether each photo shows another thing."""
         return len({*self.numbers.values()}) == len(self.numbers)
 
+    def with_others(self, names: Iterable[str], others: Things | None) -> Things:
+        """Returns these things and those of other images, such as replayed ones.
+
+        Args:
+            names: The other images.
+            others: Their things; None: each image shows another.
+        """
+        numbers, first = dict(self.numbers), max(self.numbers.values()) + 1
+        for place, name in enumerate(names):
+            own = place if others is None else others.numbers[name]
+            numbers.setdefault(name, first + own)
+        return self._replace(numbers=numbers)
+
     def of(self, examples: Examples) -> np.ndarray:
         """Returns the thing of each of some images, int64 `(N,)`."""
         return np.array([self.numbers[name] for name in examples.names], "int64")

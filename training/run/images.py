@@ -242,7 +242,11 @@ def extend(
         splits[split] = MixedExamples(splits[split], old[split], settings.replay_share)
     skipped = [*source.skipped, *replayed.skipped]
     notes = (*source.notes, *replayed.notes)
-    return dataclasses.replace(extended, splits=splits, skipped=skipped, notes=notes)
+    things = source.things
+    if things is not None:
+        others = [name for examples in old.values() for name in examples.names]
+        things = things.with_others(others, replayed.things)
+    return dataclasses.replace(extended, splits=splits, skipped=skipped, notes=notes, things=things)
 
 
 def by_record(
