@@ -61,7 +61,7 @@ def main():
     """Reads the tables and writes one."""
     given = parse_arguments()
     columns = None
-    if given.columns:  # An empty name is that of a column that is not read.
+    if given.columns:  # A column with an empty name is not read.
         columns = [name or f"column {place}" for place, name in enumerate(given.columns.split(","))]
     names = read_names(given.names) if given.names else {}
     written = []

@@ -223,7 +223,7 @@ def _noted(converted):
 
 def _write_hugging_face(converted, destination, overwrite):
     model = converted.model
-    check_described(model, "Hugging Face's format holds models of keras_vit.build as they are")
+    check_described(model, "Hugging Face's format holds unchanged models of keras_vit.build")
     config = config_of(model)
     if type(config) is not ViTConfig or config.resnet:
         raise ValueError(

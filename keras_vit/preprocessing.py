@@ -58,7 +58,7 @@ class Preprocessing:
         resize_size: Pixels before the crop of "huggingface" and "torchvision": a number for
             the short side, or (height, width); by default the image size.
         bit_depth: Bits of the values of a 16-bit PNG, TIFF or PIL image, from 8 to 16: the high 8
-            of them are a pixel, and larger values are white. Images of 8 bits are as they are.
+            of them are a pixel, and larger values are white. Images of 8 bits do not change.
 
     Call arguments:
         images: Pixels in [0, 255]: an image `(H, W, C)` or a batch `(B, H, W, C)`, as an array or a

@@ -15,7 +15,7 @@ _DATA = (
     "label_column", "label_separator", "folders", "only", "label_by", "bit_depth",
 )  # fmt: skip
 
-# Of these, what the command that trains must be told again: how the data are read.
+# The fields that say how the data are read, which the command that trains needs too.
 _READ_AGAIN = (
     "data_dir", "follow_symlinks", "task", "path_column", "label_column", "label_separator",
     "folders", "only", "label_by", "bit_depth",

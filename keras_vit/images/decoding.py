@@ -373,7 +373,7 @@ def _decode(encoded, header, bit_depth):
         return tf.cast(tf.minimum(values // 2 ** (bit_depth - 8), 255), tf.uint8)
 
     def decode_png():
-        if bit_depth == FULL_DEPTH:  # Of 16 bits, too, TensorFlow gives the high byte.
+        if bit_depth == FULL_DEPTH:  # TensorFlow gives the high byte of 16 bits.
             return tf.io.decode_png(encoded, channels=3)
         return tf.cond(
             _has_16_bits(encoded),

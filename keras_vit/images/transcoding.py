@@ -72,7 +72,7 @@ _STRIP = 2**22  # Pixels that are converted to RGB at once.
 _NEW_SUBFILE_TYPE, _BITS_PER_SAMPLE, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706
 _PLANAR, _WHITE_IS_ZERO = 284, 0
 
-_DEPTHS = (8, 10, 12, 14, FULL_DEPTH)  # Of sensors.
+_DEPTHS = (8, 10, 12, 14, FULL_DEPTH)  # Bits of sensors.
 _OTHER_BYTE = {";16L": ";16B", ";16B": ";16L"}  # Pillow's names of byte orders.
 _NATIVE = ";16L" if sys.byteorder == "little" else ";16B"
 

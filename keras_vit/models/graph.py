@@ -2,7 +2,7 @@
 
 A description is true of a model whose graph, the layers between its images and its output, is
 the graph of the described model. Names of layers and numbers of weights do not show this: another
-pooling, a temperature or a subclass of a block leaves both as they are.
+pooling, a temperature or a subclass of a block leaves both unchanged.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def check_file_described(weights: Weights) -> None:
         return
     checkpoint = weights.open()
     config = checkpoint.config
-    inner = (config.get("config") or {}).get("model")  # Of a `Trainer`.
+    inner = (config.get("config") or {}).get("model")  # A `Trainer` has one.
     model = inner if isinstance(inner, Mapping) else config
     found = _difference_of(model.get("config") or {}, allows_front=True)
     if found and model.get("class_name") != "Functional":
@@ -109,7 +109,7 @@ def difference(model: keras.Model, *, allows_front: bool = False) -> str | None:
     if description_layer(model) is None:
         return None
     if not isinstance(model, Functional) or type(model).call is not Functional.call:
-        return f"a {type(model).__name__} with a method `call` of its own"
+        return f"a {type(model).__name__} with another method `call`"
     if allows_front and has_layers_in_front(model):
         front = keras.Model(model.inputs, description_layer(model).input)
         if name := next((layer.name for layer in front.layers if layer.weights), None):
@@ -157,7 +157,7 @@ def _described_graphs(facts, shape):
 
     Args:
         facts: JSON with the name, the config and the grid of positions.
-        shape: Of the images, `(height, width, channels)`.
+        shape: Shape of the images, `(height, width, channels)`.
     """
     described = Description.from_json(
         {name: value for name, value in json.loads(facts).items() if value is not None}
@@ -207,7 +207,7 @@ def _first_difference(graph, described, has_head, allows_front):
     """The first difference from the output of a graph backwards; None where there is none.
 
     Args:
-        graph: Of the model.
+        graph: The model's graph.
         described: The graph that it should be.
         has_head: Whether both end in class scores, with any activation.
         allows_front: As for `check_described`.

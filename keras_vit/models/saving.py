@@ -52,7 +52,7 @@ def save_checkpoint(
         raise ValueError(f"The path of a checkpoint must end in .npz. Received: {path}")
     check_one_output(model)
     arrays = stored_arrays(model, official_layout(model))
-    check_described(model, "The official layout holds models of keras_vit.build as they are")
+    check_described(model, "The official layout holds unchanged models of keras_vit.build")
     with atomic_write(path) as partial:
         write_npz(partial, arrays, description or note_of(model))
         check_written(model, partial)
@@ -83,11 +83,11 @@ def check_written(model: keras.Model, path: str | os.PathLike) -> None:
         raise ValueError(
             "A file must compute what its model does; keras_vit.save_classifier and save_weights "
             f"of Keras keep all models. Received: {model.name}, whose outputs differ by "
-            f"{min(differences):.2g} of the largest from those of what was written"
+            f"{min(differences):.2g} of the largest from the outputs of the file"
         )
 
 
-# Of the largest value: rounding in float32 through many layers.
+# A share of the largest value: rounding in float32 through many layers.
 _TOLERANCE = 1e-4
 
 

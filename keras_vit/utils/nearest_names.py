@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Collection
 
-_ALIKE = 0.9  # Of `difflib`, from 0 to 1 (equal): two slips in a long name.
+_ALIKE = 0.9  # A ratio of `difflib`, from 0 to 1 (equal): two slips in a long name.
 
 
 def nearest_names(name: str, known: Collection[str], cutoff: float = _ALIKE) -> str:

@@ -63,7 +63,7 @@ ARGUMENTS = _table(
     ("model_name", TIMM, "name_or_config"),
     ("architecture", TIMM, "name_or_config"),
     ("config", HF, "name_or_config"),
-    ("ignore_mismatched_sizes", HF, "here other classes than those of the weights give a new head"),
+    ("ignore_mismatched_sizes", HF, "here classes that the weights do not have give a new head"),
     ("dtype", f"{TIMM}, {HF}, {HUB}", "here keras.config.set_dtype_policy() before build"),
     ("torch_dtype", HF, "here keras.config.set_dtype_policy() before build"),
     # What the model gives.

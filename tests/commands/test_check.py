@@ -224,8 +224,8 @@ def test_the_shortcuts_of_a_class_are_one_line(report):
     lines = dataclasses.replace(report, findings=rows).lines()
     (line,) = [line for line in lines if line.word == "shortcut"]
     assert str(line) == (
-        "shortcut    blue can be told by border (AUROC 0.99), width (AUROC 1.0), which may be the "
-        "thing itself"
+        "shortcut    blue is given away by border (AUROC 0.99), width (AUROC 1.0), which may be "
+        "the thing itself"
     )
 
 

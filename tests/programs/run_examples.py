@@ -151,11 +151,12 @@ def other_shapes(code, namespace):
         name, text = match.groups()
         if re.search(rf"^{name} = ", code[match.end() :], re.M):
             continue  # The name has got another value since.
-        said = [side.strip() for side in text.split(",") if side.strip()]
+        stated = [side.strip() for side in text.split(",") if side.strip()]
         value = namespace[name]
         found = value.output_shape if isinstance(value, keras.Model) else np.shape(value)
-        is_same = len(said) == len(found) and all(
-            not side.isdigit() or int(side) == size for side, size in zip(said, found, strict=True)
+        is_same = len(stated) == len(found) and all(
+            not side.isdigit() or int(side) == size
+            for side, size in zip(stated, found, strict=True)
         )
         if not is_same:
             wrong.append(f"{name}: the page has ({text}), and it is {tuple(found)}")

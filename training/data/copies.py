@@ -182,7 +182,7 @@ def find_copies(fingerprints: Sequence[Fingerprint], *, progress: bool = False) 
     if len(images) < 2:
         return Copies([Copy(*pair, kind) for pair, kind in sorted(kinds.items())], 0)
     thumbnails = np.stack([image.thumbnail for image in images])
-    # Each core multiplies small matrices of its own; several threads for one would wait.
+    # Each core multiplies other small matrices; several threads for one would wait.
     with threadpool_limits(1):
         is_fixed = _of_fixed_cameras(thumbnails)
         alike = _alike(images, thumbnails)

@@ -314,7 +314,7 @@ class Verified(NamedTuple):
 
 
 def verify_files(paths: Sequence[str]) -> Verified:
-    """Decodes image files once, to find damaged ones and the values of those of 16 bits.
+    """Decodes image files once, to find damaged ones and the values of 16-bit ones.
 
     Every file is decoded, on all cores, by TensorFlow as in training; a JPEG at an eighth of its
     size, which is enough to find a truncated file. What is neither JPEG nor PNG, or large, is

@@ -75,7 +75,7 @@ class Drawing(NamedTuple):
         class_names: The classes in the order of their numbers.
         seed: Seed of the choice.
         groups: The group of each image by its name: images of a group are in the same part. None:
-            those of a thing are.
+            images of a thing are.
         things: The things that the images show; None where they were not looked for. If each image
             shows another thing, each is drawn by itself; see `held_out`.
     """

@@ -38,7 +38,7 @@ SEARCHED = 20_000  # Photos at most; among more only equal ones are looked for.
 LARGEST_SHARE, BURST = 0.05, 10  # A thing of more photos than both is a chain of bursts.
 
 _TIMED = 16  # Photos whose decoding is timed.
-_SECONDS_A_PAIR = 3e-7  # Of a core of 2024, with the few pairs that are compared in full.
+_SECONDS_A_PAIR = 3e-7  # One core of 2024, with the few pairs that are compared in full.
 _WORTH_A_LINE = 10  # Seconds.
 
 # What the first of several processes computes, in all of them: a function of a function that
@@ -65,7 +65,7 @@ class Things(NamedTuple):
         return len({*self.numbers.values()}) == len(self.numbers)
 
     def with_others(self, names: Iterable[str], others: Things | None) -> Things:
-        """Returns these things and those of other images, such as replayed ones.
+        """Returns these things and the things of other images, such as replayed ones.
 
         Args:
             names: The other images.
@@ -171,7 +171,7 @@ def _equal(digests):
 
 
 def things_of(pairs: Sequence[Copy], count: int, labels: np.ndarray | None = None) -> np.ndarray:
-    """Returns the number of the thing that each image shows, and last that of separated things.
+    """Returns the number of the thing that each image shows, and last how many were separated.
 
     Copies and bursts are joined. A thing that is too large to be one, or holds all images of a
     class, is separated again into its copies: bursts make chains, copies do not.
@@ -250,7 +250,7 @@ def shown_before(
     fingerprints: Mapping[str, np.ndarray | None],
     start: str | os.PathLike | None,
 ) -> tuple[np.ndarray | None, bool]:
-    """Returns which test images show a thing that a run, or that of its weights, has used.
+    """Returns which test images show a thing that a run, or the run of its weights, has used.
 
     Args:
         source: The images of the run, with a part "test".

@@ -56,7 +56,7 @@ def finetune(
             labels, or "tfds:NAME". None with `resume`. Arrays, see `open_source`; with
             `resume` the same again. Or a `DataSpec`, which has the options of the data too.
         output: The folder to write. Until the end everything is in `OUTPUT.partial`.
-        settings: The recipe; by default that of docs/finetune.md, which differs from the paper.
+        settings: The recipe; by default the one of docs/finetune.md, which differs from the paper.
         **options: Fields of `RunOptions`: `overwrite`, `resume` (with the data and settings of
             the stopped run; others are refused), `command`, `log` and `callbacks`; and of
             `DataSpec`, such as `holdout`, `exclude` and `class_names`.

@@ -97,7 +97,7 @@ def image_datasets(
     """Returns the train, validation and test photos of a folder or table for `fit`.
 
     The parts are those that `finetune` draws with the same seed. Photos that show one thing (copies
-    and bursts) are in one part, so that the accuracy on test photos is that of new things.
+    and bursts) are in one part, so that the accuracy on test photos describes new things.
 
     Args:
         photos: A folder, a table and so on; see `open_source`. Or a `DataSpec`, which has the

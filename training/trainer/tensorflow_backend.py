@@ -148,7 +148,7 @@ def replicas_of(strategy: tf.distribute.Strategy) -> int:
 
 
 def from_first(strategy: tf.distribute.Strategy, numbers: np.ndarray) -> np.ndarray:
-    """Returns the numbers of the first worker, in all workers; those of the others are 0."""
+    """Returns the numbers of the first worker, in all workers; the others have zeros."""
     summed = strategy.reduce("SUM", strategy.run(lambda: tf.constant(numbers)), axis=None)
     return summed.numpy() // (strategy.num_replicas_in_sync // worker_of(strategy)[1])
 

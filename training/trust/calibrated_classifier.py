@@ -200,7 +200,7 @@ def calibration_images(
 
 
 def _units(examples, source, bit_depth):
-    """What counts as one image, by name: those of one group or thing; None if all are single."""
+    """What counts as one image, by name: images of one group or thing; None if all are single."""
     groups = source.groups
     if groups is not None:
         groups = {name: groups[name] for name in examples.names}

@@ -75,7 +75,7 @@ class CheckReport:
         confused: Pairs of classes between which wrong labels cannot be seen, the worst first.
         fixed: See `Copies`.
         bit_depth: Bits of the values of 16-bit images.
-        separated: Of the pairs of copies, how many a random draw would put into different parts,
+        separated: How many pairs of copies a random draw would put into different parts,
             as expected; None for data that have parts.
     """
 
@@ -178,7 +178,7 @@ class CheckReport:
         if not by_class:
             return [SummaryLine("shortcut", "", "none was found")]
         return [
-            SummaryLine("shortcut", name, f"can be told by {by}, which may be the thing itself")
+            SummaryLine("shortcut", name, f"is given away by {by}, which may be the thing itself")
             for name, by in by_class.items()
         ]
 

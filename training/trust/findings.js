@@ -93,7 +93,7 @@ function wordsOf({ kind, images, title, detail, choices }) {
     return [`One colour, labelled ${label}`, "All its pixels are equal: it shows nothing. A 16-bit image may hold values of fewer bits (--bit-depth)."];
   }
   if (kind === "shortcuts") {
-    return [`${title} can be told by ${detail}`, "A model may learn it instead of the object. It may be harmless, if it is the object itself that reaches there."];
+    return [`${title} is given away by ${detail}`, "A model may learn it instead of the object. It may be harmless, if it is the object itself that reaches there."];
   }
   const [heading, meaning] = COPIES[kind];
   const how = title.split(", ").map((one) => HOW[one] ?? one).join(" ");

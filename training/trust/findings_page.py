@@ -29,7 +29,7 @@ from .check_report import (
 DRAWN = 10  # Doubted labels that a person judges for an estimate of the others.
 
 _MAX_SHOWN = 2000  # Cards, with up to seven pictures each; all findings are in the table.
-_MAX_PICTURES = 100  # Of one group; the others have their path.
+_MAX_PICTURES = 100  # Pictures of one group; the others have their path.
 _SIDES = (96, 480)  # Pixels of the longer side of a picture: the fewer pictures, the larger.
 _PIXELS = 16e6  # In all pictures together, where the smallest side allows it: some 5 MB.
 _QUALITY = 80
@@ -161,7 +161,7 @@ def write_cards(
         "key": f"keras-vit check {digest}",
         "classes": list(class_names),
         "drawn": DRAWN,
-        # Of so many wrong ones in the draw, the share of wrong ones in all, with 95% confidence.
+        # For so many wrong ones in the draw, the share of wrong ones in all, with 95% confidence.
         "intervals": [exact_interval(wrong, DRAWN) for wrong in range(DRAWN + 1)],
         "images": {
             number: {

@@ -148,7 +148,7 @@ def find_shortcuts(
 
     Args:
         facts: Facts about the N images.
-        labels: Class numbers `(N,)`. Of more than 100 classes those of the most images count.
+        labels: Class numbers `(N,)`. If there are more than 100 classes, the largest count.
         groups: Group of each image, int `(N,)`; one image of each is used, so that the images are
             independent.
         seed: Seed of the choice of images and of the permutations.

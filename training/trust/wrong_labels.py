@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-# Of the images of two classes that are named one of both, the mean share that is named the other:
+# Among images of two classes that are named one of both, the mean share that is named the other:
 # above it, the two are called confused. Chance is 0.5.
 MOST_CONFUSED = 0.2
 UNCLEAR = 0.25  # Share of the images that the features agree with, which are the least clear.

@@ -84,7 +84,7 @@ def test_the_loss_is_shared_between_labels_and_teacher(kind):
 
 def test_a_penalty_of_the_students_weights_is_not_shared_with_the_teacher():
     model = given(LOGITS)
-    model.layers[-1].kernel.regularizer = keras.regularizers.L2(0.1)  # Of the identity: 0.5.
+    model.layers[-1].kernel.regularizer = keras.regularizers.L2(0.1)  # The identity gives 0.5.
     trainer = DistillationTrainer(model, teacher=given(ANSWERS), distillation_weight=0.3)
     trainer.compile(SGD(0.0), SoftmaxCrossentropy())
     images = np.arange(6.0, dtype="float32")[:, None]

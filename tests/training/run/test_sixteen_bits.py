@@ -15,7 +15,7 @@ from keras_vit.training.data import DataSpec, open_source, write_records
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.trust import check_photos
 
-LEAST = {"bright": 150, "dark": 20}  # Of 65535: high bytes are all zero.
+LEAST = {"bright": 150, "dark": 20}  # The largest is 65535: high bytes are all zero.
 
 
 def write_photos(folder, count, most=60):
@@ -118,7 +118,7 @@ def test_a_bit_depth_out_of_range_is_one_line(photos, capsys):
 def test_check_names_photos_that_became_one_color(tmp_path):
     folder = write_photos(tmp_path / "photos", 12)
     values = np.random.default_rng(0).integers(0, 2**16, (12, 16, 16)).astype("uint16")
-    for number in range(12):  # Of 16 bits, so all of the data are read so.
+    for number in range(12):  # 16 bits, so all of the data are read so.
         Image.fromarray(values[number]).save(folder / "bright" / f"{number}.png")
     report = check_photos(folder, weights="cifar10")
     black = [report.names[row.image] for row in report.of_kind("one color")]

@@ -57,7 +57,7 @@ def runs(photos, tiny, tmp_path_factory):
     return done
 
 
-SAID = {
+EXPECTED = {
     "drawn": "60 photos show 20 things, kept together",
     "given": "6 of them show things that were not trained on: ",
     "grouped": "none of them shows a thing that was not trained on",
@@ -70,7 +70,9 @@ SAID = {
 def test_each_place_of_a_result_says_what_it_says_of_new_things(runs, name, where):
     run, output = runs[name]
     text = output if where == "output" else (run.folder / where).read_text()
-    assert SAID[name] in text.replace("None of", "none of").replace("Copies were", "copies were")
+    assert EXPECTED[name] in text.replace("None of", "none of").replace(
+        "Copies were", "copies were"
+    )
 
 
 def test_parts_that_are_drawn_share_no_things(runs):

@@ -192,7 +192,7 @@ def test_groups_with_a_decision_are_not_changed_by_keeping_one_of_each(page):
 def test_one_class_with_shortcuts_is_one_card_without_buttons(page):
     page.click("button[data-kind=shortcuts]")
     text = page.inner_text(".finding")
-    assert "ant & bee can be told by border (AUROC 0.998, p 0.008)" in text
+    assert "ant & bee is given away by border (AUROC 0.998, p 0.008)" in text
     assert page.locator(".finding [data-action]").count() == 0
 
 
@@ -235,7 +235,7 @@ def test_the_interval_of_the_estimate_holds_in_simulated_draws(total):
     for wrong in np.unique(np.linspace(0, total, 12).astype(int)):
         found = rng.hypergeometric(wrong, total - wrong, DRAWN, size=4000)
         holds = (intervals[found, 0] <= wrong) & (wrong <= intervals[found, 1])
-        assert holds.mean() >= 0.945, (total, wrong)  # Of 4,000 draws, 95% less 1.5 deviations.
+        assert holds.mean() >= 0.945, (total, wrong)  # 4,000 draws: 95% less 1.5 deviations.
 
 
 def test_a_draw_is_of_ten_undecided_doubts_and_kept(chromium, tmp_path):

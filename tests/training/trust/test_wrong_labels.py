@@ -90,7 +90,9 @@ def test_right_labels_of_classes_of_few_images_are_not_listed():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), [1000, 1000, 100, 100])
     features = np.eye(6)[labels] + 0.5 * rng.normal(size=(2200, 6))
-    assert (doubts_of(features, labels).ranked() >= 2000).sum() < 20  # Of 200 images.
+    assert (
+        doubts_of(features, labels).ranked() >= 2000
+    ).sum() < 20  # 200 images have a wrong label.
 
 
 def test_memory_does_not_grow_with_the_square_of_classes():
