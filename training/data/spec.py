@@ -197,6 +197,7 @@ class DataSpec:
         TOGETHER,
         "whether photos that show one thing (copies and bursts) are kept in the same part",
         choices=COPIES,
+        group="photos that belong together",
     )
 
     groups: tuple[str, ...] = setting(
