@@ -248,7 +248,7 @@ def find_recipe(name: str) -> PaperRecipe:
     folded = {recipe.name.lower(): recipe for recipe in RECIPES.values()}
     if name.lower() in folded:
         return folded[name.lower()]
-    longer = [recipe for recipe in RECIPES if name and name.lower() in recipe.lower()]
+    longer = sorted(recipe for recipe in RECIPES if name and name.lower() in recipe.lower())
     answer = f"With it: {', '.join(longer)}" if longer else nearest_names(name, RECIPES)
     raise ValueError(
         "The recipe must be one of those that keras-vit recipes lists. "

@@ -56,7 +56,7 @@ ROWS = [
     (FINETUNE + "--steps 0", "steps must be positive"),
     (FINETUNE + "--accumulate 3", "divide the batch size"),
     (FINETUNE + "--augmentation foo --dry-run", "augmentation must be one of ('inception_crop'"),
-    (FINETUNE + "--layers RandomErase --data {tmp}/empty", "Nearest: RandomErasing"),
+    (FINETUNE + "--layers RandomErase", "Nearest: RandomErasing"),
     (FINETUNE + "--lora-rank 4", "--lora-rank has no effect without --train lora"),
     (FINETUNE + "--holdout 2", "holdout"),
     (FINETUNE + "--recipe 'ViT-B/16 ImageNet'", "keras-vit pretrain"),
