@@ -77,7 +77,7 @@ def test_other_channels_are_refused(weights):
 
 
 def test_unknown_weights_name_where_the_known_ones_are_listed():
-    with pytest.raises(ValueError, match=r"file: imagnet.* imagenet21k, or a name of"):
+    with pytest.raises(ValueError, match=r"file: imagnet.* imagenet21k, a name of"):
         keras_vit.build("ViT-Ti/16", weights="imagnet", depth=1)
     with pytest.raises(ValueError, match="another config needs a path"):
         _build("imagenet21k")
