@@ -234,15 +234,6 @@ class Source:
         return task_of(next(iter(self.splits.values())).labels)
 
     @property
-    def units(self) -> Mapping[str, int] | None:
-        """What is left out together: images of one group or thing, by name; None of single ones."""
-        from .things import joined  # It is about these examples.
-
-        if self.things is None or self.things.are_single:
-            return self.groups
-        return joined(self.groups, self.things.numbers)
-
-    @property
     def class_line(self) -> str:
         """The first classes with the number of their images in all parts, and what is to say."""
         parts = [class_counts(part.labels, len(self.class_names)) for part in self.splits.values()]

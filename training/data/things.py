@@ -232,6 +232,21 @@ def joined(
     return dict(zip(groups, joined_groups(len(groups), pairs).tolist(), strict=True))
 
 
+def units_of(groups: Mapping[str, int] | None, things: Things | None) -> Mapping[str, int] | None:
+    """Returns what is left out together: images of one group or thing, by name.
+
+    Args:
+        groups: The group of each image by its name; None where images are not grouped.
+        things: Their things; None where they were not looked for.
+
+    Returns:
+        None where each image is alone.
+    """
+    if things is None or things.are_single:
+        return groups
+    return joined(groups, things.numbers)
+
+
 def shown_in_training(splits: Mapping[str, Examples], things: Things, part: str) -> np.ndarray:
     """Returns whether each image of a part shows a thing of a training or validation image.
 

@@ -11,7 +11,7 @@ import numpy as np
 from keras_vit.description import Labels
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD, MULTILABEL
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.data.things import shown_in_training
+from keras_vit.training.data.things import shown_in_training, units_of
 from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibration_bound import (
@@ -118,7 +118,7 @@ class Answering(Stage):
                 shown = f"{seen.sum()} calibration images of things that were trained on"
                 log(f"split   {shown} are left out")
                 examples = examples.take(np.flatnonzero(~seen))
-        examples, grouped = counted(examples, source.units, log)
+        examples, grouped = counted(examples, units_of(source.groups, source.things), log)
         batch_size = plan.settings.micro_batch_size
         try:
             check_counts(examples.labels, outcome.labels, self.bounds)

@@ -21,7 +21,7 @@ from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.spec import Data, DataSpec, data_spec, spec_of_run
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.data.things import find_things, joined
+from keras_vit.training.data.things import find_things, units_of
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
 from keras_vit.training.settings import DecisionSettings
@@ -206,7 +206,7 @@ def _units(examples, source, bit_depth):
         groups = {name: groups[name] for name in examples.names}
     by_pixels = isinstance(examples, FileExamples)
     things = find_things({"calibration": examples}, by_pixels=by_pixels, bit_depth=bit_depth)
-    return groups if things.are_single else joined(groups, things.numbers)
+    return units_of(groups, things)
 
 
 def _trained_on(classifier, data):
