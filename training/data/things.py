@@ -222,14 +222,11 @@ def joined(
     """Returns groups in which images of one group, or of one thing, are together, by name."""
     if groups is None or things is None:
         return groups if things is None else things
-    pairs = []
-    for numbers in (groups, things):
-        firsts: dict[int, int] = {}
-        for place, name in enumerate(groups):
-            first = firsts.setdefault(numbers[name], place)
-            if first != place:
-                pairs.append(Copy(first, place, EXACT))
-    return dict(zip(groups, joined_groups(len(groups), pairs).tolist(), strict=True))
+    firsts: dict[int, int] = {}
+    first_places = [firsts.setdefault(things[name], place) for place, name in enumerate(groups)]
+    pairs = [Copy(first, place, EXACT) for place, first in enumerate(first_places)]
+    numbers = joined_groups(len(groups), pairs, np.array([*groups.values()]))
+    return dict(zip(groups, numbers.tolist(), strict=True))
 
 
 def units_of(groups: Mapping[str, int] | None, things: Things | None) -> Mapping[str, int] | None:
@@ -245,6 +242,20 @@ def units_of(groups: Mapping[str, int] | None, things: Things | None) -> Mapping
     if things is None or things.are_single:
         return groups
     return joined(groups, things.numbers)
+
+
+def unit_numbers(examples: Examples, source: Source) -> np.ndarray:
+    """Returns the number of what is left out with each of some images, from 0, int64 `(N,)`.
+
+    An image that is drawn several times, or shares a group or a thing, is left out as a whole.
+
+    Args:
+        examples: Images of the source.
+        source: It has the groups and the things.
+    """
+    units = units_of(source.groups, source.things) or {}
+    names = [str(units.get(name, name)) for name in examples.names]
+    return np.unique(names, return_inverse=True)[1]
 
 
 def shown_in_training(splits: Mapping[str, Examples], things: Things, part: str) -> np.ndarray:

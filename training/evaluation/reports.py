@@ -6,7 +6,6 @@ import abc
 import collections
 import dataclasses
 import functools
-import math
 import os
 import pathlib
 import re
@@ -338,20 +337,16 @@ class ClassificationReport(EvaluationReport):
 
     @property
     def compared_with_run(self) -> str:
-        """The accuracy on the test images of the run, and whether this one differs from it.
-
-        The difference must exceed the uncertainty of both together (Newcombe, 1998, method 10).
-        """
+        """The accuracy on the test images of the run, and whether this one differs from it."""
         if self.run_test is None:
             return ""
         name, before, images = self.run_test
-        low, high = wilson_interval(self.correct, self.count)
-        low_before, high_before = wilson_interval(round(before * images), images)
-        difference = self.score - before
+        low, _ = wilson_interval(self.correct, self.count)
+        low_before, _ = wilson_interval(round(before * images), images)
         verdict = "not shown to differ"
-        if difference < -math.hypot(high - self.score, before - low_before):
+        if is_exceeded(Reference("here", self.score, self.count), before, low_before):
             verdict = "clearly lower"
-        elif difference > math.hypot(self.score - low, high_before - before):
+        elif is_exceeded(self.run_test, self.score, low):
             verdict = "clearly higher"
         return f"{accuracy_text(before, images)} on {name}, {self.score:.1%} here: {verdict}"
 

@@ -16,7 +16,7 @@ import scipy.special
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.recipe import Fact
 from keras_vit.models.rebuild import head_of
-from keras_vit.training.data.things import units_of
+from keras_vit.training.data.things import unit_numbers
 from keras_vit.training.evaluation.references import (
     MAX_SIMPLE,
     beside_references,
@@ -148,10 +148,7 @@ def start_head(
 def _some_images(plan, most):
     """Returns at most so many training images, and the number of the group or thing of each."""
     examples = spaced(plan.source.splits["train"], most)
-    # An image that is drawn several times, or shares a group, is left out as a whole.
-    group_of = units_of(plan.source.groups, plan.source.things) or {}
-    names = [str(group_of.get(name, name)) for name in examples.names]
-    return examples, np.unique(names, return_inverse=True)[1]
+    return examples, unit_numbers(examples, plan.source)
 
 
 def _probe(model, plan, examples, groups, progress):

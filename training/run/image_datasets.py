@@ -6,14 +6,13 @@ import dataclasses
 from typing import NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_vit.description.class_labels import MULTILABEL, Labels
 from keras_vit.preprocessing import FULL_DEPTH, Preprocessing
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.spec import Data, data_spec
-from keras_vit.training.data.things import shown_in_training, units_of
+from keras_vit.training.data.things import shown_in_training, unit_numbers
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.references import MAX_SIMPLE, reference_of_files
 from keras_vit.training.evaluation.reports import EvaluationReport
@@ -152,9 +151,7 @@ def _simple_reference(source: Source, bit_depth: int):
     if source.task == MULTILABEL:
         return None
     examples: Examples = spaced(source.splits["train"], MAX_SIMPLE)
-    units = units_of(source.groups, source.things) or {}
-    names = [str(units.get(name, name)) for name in examples.names]
-    groups = np.unique(names, return_inverse=True)[1]
+    groups = unit_numbers(examples, source)
     if not groups.any():
         return None
     images = (image for image, _ in examples.encoded())
