@@ -89,7 +89,6 @@ def build(
     if weights is not None:
         _check_weights(include_top, weights, classes, classifier_activation)
         found = _find(weights, model_of, input_tensor, input_shape, changes)
-        check_file_described(found)
         of_weights = found.description
     if model_of is None:
         model_of = _stated_config(of_weights, changes)
@@ -138,6 +137,9 @@ def _find(weights, name_or_config, input_tensor, input_shape, changes) -> Weight
     else:
         facts = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
         found = find(weights, **facts)
+    if found.shapes:  # An official file has none before it is downloaded to be loaded.
+        checkpoint = found.open()
+        check_file_described(checkpoint.config, checkpoint.path)
     if not changes.get("position_resize"):
         return found
     origins = {**found.description.origins, "position_resize": "given"}

@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.find import Weights
 from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
 from keras_vit.configs.blocks import TRAINING_FIELDS
 from keras_vit.description import (
@@ -70,15 +70,15 @@ def check_described(model: keras.Model, rule: str, *, allows_front: bool = False
         )
 
 
-def check_file_described(weights: Weights) -> None:
+def check_file_described(config: Mapping[str, Any], path: str | os.PathLike) -> None:
     """Raises ValueError if the model of a `.keras` file is not what its description says.
 
     Other files hold no model and pass. Layers in front of the model are no part of its weights.
+
+    Args:
+        config: The model's config in the file; {} in files of weights alone.
+        path: The file, for the message.
     """
-    if not weights.shapes:  # An official file, which is downloaded when it is loaded.
-        return
-    checkpoint = weights.open()
-    config = checkpoint.config
     inner = (config.get("config") or {}).get("model")  # A `Trainer` has one.
     model = inner if isinstance(inner, Mapping) else config
     found = _difference_of(model.get("config") or {}, allows_front=True)
@@ -88,7 +88,7 @@ def check_file_described(weights: Weights) -> None:
         raise ValueError(
             "The weights must be of a model of keras_vit.build with nothing added or changed; "
             "keras_vit.load_classifier(folder).model, or keras.saving.load_model, is the whole "
-            f"model. Received: {checkpoint.path}, {found}"
+            f"model. Received: {path}, {found}"
         )
 
 

@@ -163,8 +163,8 @@ def _csv(folder):
 
 
 def _read_source(path):
-    source = open_source(path)
     try:
+        source = open_source(path)
         for examples in source.splits.values():
             for encoded, label in itertools.islice(examples.encoded(), 20):
                 assert 0 <= label < len(source.class_names)
