@@ -17,6 +17,7 @@ from keras_vit.prediction import split_answers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import IGNORED, Data, data_spec
+from keras_vit.training.data.things import unit_numbers
 
 from .held_out import choose_images
 from .measures import average_precision, best_threshold
@@ -232,13 +233,15 @@ def evaluate_classifier(
     options = {"batch_size": batch_size, "skip_unreadable": True, "progress": progress}
     if images.new is not None:
         new = evaluate_examples(classifier, images.new, class_names, **options)
+        new = dataclasses.replace(new, units=unit_numbers(new.examples, images.source))
     report = evaluate_examples(classifier, images.examples, class_names, **options)
     skipped = (*images.source.skipped, *report.skipped)
     recipe = Recipe.from_json(classifier.recipe)
     tested = recipe.test or {}
     run_test = None
     if images.is_new and "top_1" in tested:
-        run_test = Reference("the test images of the run", tested["top_1"], tested["images"])
+        counted = tested.get("independent_images", tested["images"])
+        run_test = Reference("the test images of the run", tested["top_1"], counted)
     is_used = images.seen is not None and images.seen.all()  # The split line says it.
     return dataclasses.replace(
         report,
@@ -249,6 +252,7 @@ def evaluate_classifier(
         is_shown_before=None if is_used or report.skipped else images.seen,
         ignores_copies=not images.is_new and recipe.data.get("copies") == IGNORED,
         run_test=run_test,
+        units=unit_numbers(report.examples, images.source),
     )
 
 

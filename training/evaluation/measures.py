@@ -70,12 +70,34 @@ def accuracy_text(accuracy: float, images: int) -> str:
     return f"{share}% ({least} to {most})"
 
 
+def independent_images(right: np.ndarray, groups: np.ndarray) -> int:
+    """Returns how many independent images would have the variance of the mean of right answers.
+
+    Images of one thing, or of one group, are often right or wrong together. An interval for all of
+    them would then be too narrow. This is their number by the design effect of a sample of groups
+    (Kish, 1965). The deviation of a group is divided by the share of the images in others (CR3 of
+    Cameron and Miller, 2015), relative to equal groups: the mean follows a large one.
+
+    Args:
+        right: Whether, or with which share, each answer is right, `(N,)`.
+        groups: Group of each image, int from 0 `(N,)`.
+    """
+    _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    deviations = right - right.mean()
+    if not deviations.any() or len(sizes) == 1:
+        return len(sizes)  # All alike leave it open.
+    factors = (1 - 1 / len(sizes)) / (1 - sizes / len(right))
+    variance = np.square(np.bincount(numbers, deviations) * factors).sum()
+    count = len(right) * np.square(deviations).sum() / max(variance, 1e-12)
+    return max(1, round(min(len(right), count)))
+
+
 class Share(float):
     """A share of images, printed by `accuracy_text`.
 
     Args:
         value: The share.
-        images: The images.
+        images: The independent images.
     """
 
     _images: int

@@ -20,7 +20,7 @@ from keras_vit.images.transcoding import with_pixels
 from keras_vit.training.data.copies import GREY, grey_photo
 from keras_vit.training.data.split_record import on_all_cores
 
-from .measures import accuracy_text, wilson_interval
+from .measures import accuracy_text, independent_images, wilson_interval
 from .ridge import L2_SHARES, Decomposition
 
 MAX_SIMPLE = 1000  # Photos whose simple numbers are computed.
@@ -59,19 +59,8 @@ def expected_accuracy(right: np.ndarray, groups: np.ndarray) -> tuple[float, flo
         right: Share of right answers for each image, `(N,)`.
         groups: Group of each image, int from 0 `(N,)`.
     """
-    mean, count = float(right.mean()), _independent_images(right, groups)
+    mean, count = float(right.mean()), independent_images(right, groups)
     return mean, *wilson_interval(round(mean * count), count)
-
-
-def _independent_images(right, groups):
-    """Returns how many independent images would have the variance of the mean of right answers."""
-    deviations = right - right.mean()
-    variance = float(np.square(np.bincount(groups, deviations)).sum())
-    # All alike leave it open.
-    count = float(groups.max() + 1)
-    if variance:
-        count = len(right) * min(1.0, float(np.square(deviations).sum()) / variance)
-    return max(1, round(count))
 
 
 def is_exceeded(reference: Reference, accuracy: float, low: float) -> bool:
@@ -267,7 +256,7 @@ def simple_reference(
     }
     answers = {name: _left_out(values, labels, groups) for name, values in numbers.items()}
     name, right = max(answers.items(), key=lambda answer: answer[1].mean())
-    return Reference(name, float(right.mean()), _independent_images(right, groups))
+    return Reference(name, float(right.mean()), independent_images(right, groups))
 
 
 def reference_of_files(

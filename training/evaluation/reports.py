@@ -50,6 +50,7 @@ from .measures import (
     coverage_curve,
     coverage_table,
     exact_interval,
+    independent_images,
     wilson_interval,
 )
 from .references import beside_references, is_exceeded, most_frequent, reference_text
@@ -87,6 +88,8 @@ class EvaluationReport(abc.ABC):
         ignores_copies: Whether copies were not looked for when the parts were drawn.
         run_test: The accuracy on the test images of the classifier's run, where others are reported
             on; None where it is not known.
+        units: The thing or group of each image, int from 0 `(N,)`, whose images are counted
+            together by intervals; None where each image stands alone.
     """
 
     class_names: tuple[str, ...]
@@ -104,6 +107,7 @@ class EvaluationReport(abc.ABC):
     is_shown_before: np.ndarray | None = None
     ignores_copies: bool = False
     run_test: Reference | None = None
+    units: np.ndarray | None = None
 
     @property
     def count(self) -> int:
@@ -119,7 +123,24 @@ class EvaluationReport(abc.ABC):
         seen = self.is_shown_before
         if seen is None or not seen.any() or seen.all():
             return None
-        return Share(self.right[~seen].mean(), int((~seen).sum()))
+        return Share(self.right[~seen].mean(), self._worth(self.right, ~seen))
+
+    @property
+    def independent(self) -> int:
+        """Independent images that the right answers are worth; see `independent_images`."""
+        return self._worth(self.right, np.ones(self.count, bool))
+
+    def _worth(self, right, chosen):
+        if self.units is None:
+            return int(chosen.sum())
+        return independent_images(right[chosen], self.units[chosen])
+
+    @property
+    def interval_text(self) -> str:
+        """What the interval is of."""
+        if self.independent == self.count:
+            return "95% interval"
+        return f"95% interval of {self.independent} independent images"
 
     @property
     def things(self) -> str:
@@ -304,7 +325,12 @@ class ClassificationReport(EvaluationReport):
     @property
     def top_1(self) -> float:
         """Share of images whose class was the most probable."""
-        return Share(self.correct / self.count, self.count)
+        return Share(self.correct / self.count, self.independent)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of the top-1 accuracy."""
+        return wilson_interval(round(self.top_1 * self.independent), self.independent)
 
     @property
     def score(self) -> float:
@@ -314,7 +340,9 @@ class ClassificationReport(EvaluationReport):
     @property
     def top_5(self) -> float | None:
         """Share of images whose class was among the five most probable; None of five or fewer."""
-        return Share(self.in_top_5 / self.count, self.count) if len(self.class_names) > 5 else None
+        if len(self.class_names) <= 5:
+            return None
+        return Share(self.in_top_5 / self.count, self.independent)
 
     @property
     def references(self) -> list[Reference]:
@@ -325,8 +353,7 @@ class ClassificationReport(EvaluationReport):
     @property
     def beside(self) -> str:
         """The references, and whether the accuracy is not better than they are."""
-        low, _ = wilson_interval(self.correct, self.count)
-        return beside_references(self.score, low, self.references)
+        return beside_references(self.score, self.interval[0], self.references)
 
     @property
     def summary(self) -> str:
@@ -341,12 +368,11 @@ class ClassificationReport(EvaluationReport):
         if self.run_test is None:
             return ""
         name, before, images = self.run_test
-        low, _ = wilson_interval(self.correct, self.count)
         low_before, _ = wilson_interval(round(before * images), images)
         verdict = "not shown to differ"
-        if is_exceeded(Reference("here", self.score, self.count), before, low_before):
+        if is_exceeded(Reference("here", self.score, self.independent), before, low_before):
             verdict = "clearly lower"
-        elif is_exceeded(self.run_test, self.score, low):
+        elif is_exceeded(self.run_test, self.score, self.interval[0]):
             verdict = "clearly higher"
         return f"{accuracy_text(before, images)} on {name}, {self.score:.1%} here: {verdict}"
 
@@ -420,7 +446,8 @@ class ClassificationReport(EvaluationReport):
         """Returns the numbers of all images, a line each."""
         means, decision = self.means, self.decision
         lines = [
-            f"top-1   {self.top_1}  {self.correct} of {self.count}; 95% interval{self.imbalance}",
+            f"top-1   {self.top_1}  {self.correct} of {self.count}; {self.interval_text}"
+            f"{self.imbalance}",
             f"beside  {self.beside}",
             *([] if self.top_5 is None else [f"top-5   {self.top_5}"]),
             f"loss    {self.loss:.4f}",
@@ -474,6 +501,7 @@ class ClassificationReport(EvaluationReport):
         return {
             "images": self.count,
             "correct": self.correct,
+            "independent_images": self.independent,
             "top_1": float(self.top_1),
             **({} if self.top_5 is None else {"top_5": float(self.top_5)}),
             "references": {name: share for name, share, _ in self.references},
@@ -516,7 +544,7 @@ class MultilabelReport(EvaluationReport):
     @property
     def subset_accuracy(self) -> float:
         """Share of images whose labels are all right."""
-        return Share(float(self.right.mean()), self.count)
+        return Share(float(self.right.mean()), self.independent)
 
     @property
     def summary(self) -> str:
@@ -546,7 +574,7 @@ class MultilabelReport(EvaluationReport):
             f"{self.micro_average_precision:.4f})",
             f"F1      {self.macro_f1:.4f}  (mean over classes; micro {self.counts.micro_f1:.4f})",
             f"exact   {self.subset_accuracy}  ({self.right.sum()} images with all labels right; "
-            "95% interval)",
+            f"{self.interval_text})",
             f"loss    {self.loss:.4f}",
         ]
 
@@ -593,9 +621,9 @@ def _panel(report):
     """The main number."""
     if report.true.ndim == 2:
         return result_panel(report.score, "mAP, the mean of the average precision of the classes")
-    low, high = wilson_interval(report.correct, report.count)
+    low, high = report.interval
     text = f"of the images are right: {report.correct:,} of {report.count:,}"
-    text += f"; 95% interval {low:.1%} to {high:.1%}{report.imbalance}."
+    text += f"; {report.interval_text} {low:.1%} to {high:.1%}{report.imbalance}."
     if report.things:
         text += f" {report.things[0].upper()}{report.things[1:]}."
     references = report.references

@@ -82,6 +82,7 @@ class ImageDatasets(_Parts):
             simple=_simple_reference(self.source, preprocessing.bit_depth),
             is_shown_before=None if things is None else shown_in_training(splits, things, "test"),
             ignores_copies=things is None,
+            units=unit_numbers(test, self.source),
         )
 
 

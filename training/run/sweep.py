@@ -178,7 +178,7 @@ def sweep(
         test[seed] = tested[_metric(recipe)]
 
     development = {rate: score and score[0] for rate, score in scores.items()}
-    images = developed, tested["images"]
+    images = developed, tested.get("independent_images", tested["images"])
     result = SweepResult(best, development, test, folder, _metric(recipe), images)
     write_result(result, command)
     return result

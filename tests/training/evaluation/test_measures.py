@@ -9,6 +9,7 @@ from keras_vit.training.evaluation.measures import (
     calibration_of,
     exact_interval,
     fit_temperature,
+    independent_images,
     wilson_interval,
 )
 
@@ -80,3 +81,37 @@ def test_the_interval_of_a_share_is_that_of_wilson():
 )
 def test_an_accuracy_is_printed_with_its_interval(accuracy, images, text):
     assert accuracy_text(accuracy, images) == text
+
+
+@pytest.mark.parametrize("sizes", ["equal", "one of half"])
+@pytest.mark.parametrize("agreement", [1.0, 0.5])
+def test_an_interval_of_photos_of_things_holds(sizes, agreement):
+    """Beta-binomial answers: the accuracy is 80%, photos of one thing are often right together."""
+    random, holds, holds_by_photos, drawn = np.random.default_rng(0), 0, 0, 600
+    counts = np.full(30, 6) if sizes == "equal" else np.append(np.ones(29, int), 29)
+    things = np.repeat(np.arange(30), counts)
+    for _ in range(drawn):
+        shares = random.random(30) < 0.8
+        if agreement < 1:
+            strength = (1 - agreement) / agreement
+            shares = random.beta(0.8 * strength, 0.2 * strength, 30)
+        right = random.random(len(things)) < shares[things]
+        count = independent_images(right, things)
+        low, high = wilson_interval(round(right.mean() * count), count)
+        holds += low <= 0.8 <= high
+        low, high = wilson_interval(int(right.sum()), len(right))
+        holds_by_photos += low <= 0.8 <= high
+    assert holds / drawn > 0.88
+    assert holds_by_photos / drawn < 0.75
+
+
+def test_photos_of_one_thing_each_are_as_many_as_they_are():
+    right = np.random.default_rng(0).random(50) < 0.7
+    assert independent_images(right, np.arange(50)) == 50
+
+
+@pytest.mark.parametrize(
+    ("right", "count"), [([1, 1, 1, 1], 2), ([1, 1, 0, 0], 2), ([1, 0, 1, 0], 4)]
+)
+def test_two_things_are_worth_two_photos_where_their_photos_agree(right, count):
+    assert independent_images(np.array(right), np.array([0, 0, 1, 1])) == count
