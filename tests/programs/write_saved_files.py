@@ -1,10 +1,13 @@
 """Writes one file of each kind that the package saves, with what each gives: see golden/README.md.
 
-python tests/programs/write_saved_files.py            # Writes tests/golden/saved_files.zip.
+The archive in golden/ is from an earlier version and is not written again.
+
+python tests/programs/write_saved_files.py FILE.zip
 """
 
 import os
 import pathlib
+import sys
 import tempfile
 import zipfile
 
@@ -83,8 +86,8 @@ def inputs(image_size):
     return np.random.default_rng(0).uniform(-1, 1, (2, *image_size, 3)).astype("float32")
 
 
-def main():
-    """Writes the archive: `.keras` files, weights in two formats, a classifier, and outputs."""
+def main(output):
+    """Writes an archive: `.keras` files, weights in two formats, a classifier, and outputs."""
     expected = {}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -98,10 +101,10 @@ def main():
         preprocessing = Preprocessing((16, 16), value_range=(0, 1))
         keras_vit.save_classifier(folder / "pets", plain, ("cat", "dog", "sea"), preprocessing)
         np.savez(folder / "expected.npz", **expected)
-        with zipfile.ZipFile(ARCHIVE, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in sorted(path for path in folder.rglob("*") if path.is_file()):
                 archive.write(path, path.relative_to(folder))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
