@@ -70,8 +70,7 @@ def simple_baseline(row, train, test):
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from keras_vit.training.data.copies import grey_photo
-    from keras_vit.training.evaluation.references import edge_numbers, simple_numbers
+    from keras_vit.training.evaluation.references import simple_photo
 
     (photos, labels), (tested, right) = train, test
     if row == "most frequent":
@@ -79,10 +78,9 @@ def simple_baseline(row, train, test):
 
     def numbers(photo):
         image = as_image(photo)
-        if row == "simple":
-            return simple_numbers(image)
-        if row == "edges":
-            return edge_numbers(image, grey_photo(image))
+        if row in ("simple", "edges"):
+            read = simple_photo(image)
+            return read.few if row == "simple" else read.many
         small = image.convert("L").resize((24, 24), Image.Resampling.BOX)
         return np.asarray(small, "float32").reshape(-1) / 255
 
