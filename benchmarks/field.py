@@ -114,7 +114,7 @@ def on_new_things(data, names, arguments):
     from keras_vit.training.evaluation.classification import evaluate_classifier
 
     with tempfile.TemporaryDirectory() as folder:
-        folder, said = pathlib.Path(folder), []
+        folder, lines = pathlib.Path(folder), []
         known = written(folder / "photos", data["train"], names)
         others = written(folder / "later", data["test"], names)
         settings = FineTuning(
@@ -126,7 +126,7 @@ def on_new_things(data, names, arguments):
             seed=arguments.seed,
         )
         began = time.process_time()
-        done = finetune(str(folder / "photos"), folder / "run", settings, log=said.append)
+        done = finetune(str(folder / "photos"), folder / "run", settings, log=lines.append)
         minutes = (time.process_time() - began) / 60
         later = evaluate_classifier(done.classifier, str(folder / "later"))
         splits = image_datasets(
@@ -141,7 +141,7 @@ def on_new_things(data, names, arguments):
         train = used, np.array([known[path] for path in used])
         test = [*others], np.array([*others.values()])
         simple = {row: float(simple_baseline(row, train, test).mean()) for row in SIMPLE}
-        text = "\n".join(said)
+        text = "\n".join(lines)
         return {
             "photos": len(known),
             "run": share(done.report),

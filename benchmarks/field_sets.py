@@ -207,7 +207,7 @@ def signs(random, clones):
 
 
 def masks(random, clones):
-    """Faces; those of a named person are in one part, and changed copies are never tested."""
+    """Faces; a named person is in one part, and changed copies are never tested."""
     rows = {}
     for label, name in enumerate(("without_mask", "with_mask")):
         for file in sorted((clones / "Face-Mask-Detection/dataset" / name).iterdir()):
@@ -241,7 +241,7 @@ def grocery(random, clones):
 
 
 def listed(random, rows, train):
-    """Returns the parts of lists of (file, label), drawn."""
+    """Returns drawn parts from lists of (file, label)."""
     parts = {}
     for part, found in rows.items():
         chosen = random.permutation(len(found))[: train if part == "train" else TESTED]

@@ -105,7 +105,7 @@ def test_the_options_of_a_saved_trainer_are_kept(saved):
     assert trainer.skip_nonfinite_steps == 1
     assert len(trainer.averages) == len(trainer.model.trainable_variables)
     assert trainer.optimizer.global_clipnorm == 1.0
-    assert trainer.optimizer.weight_decay == 0.1
+    assert trainer.optimizer.get_config()["weight_decay"] == 0.1
 
 
 def test_a_clipping_that_was_a_default_is_kept(saved):

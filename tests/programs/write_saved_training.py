@@ -150,7 +150,7 @@ def write_run(folder):
 
 
 def main(archive):
-    """Adds the files below training/ to an archive, whose other files stay as they are."""
+    """Adds the files below training/ to an archive, whose other files do not change."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         expected = write_trainers(folder) | write_optimizer(folder) | write_run(folder)

@@ -22,7 +22,7 @@ from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
 from keras_vit.training.data.spec import Data
-from keras_vit.training.data.things import shown_before, unit_numbers
+from keras_vit.training.data.things import shown_before
 from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
@@ -349,7 +349,6 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
             simple=job.recipe.simple,
             is_shown_before=is_shown_before,
             ignores_copies=plan.images.ignores_copies,
-            units=unit_numbers(test, source),
         )
         seen = 0 if is_shown_before is None else int(is_shown_before.sum())
         tested = {**report.to_json(), "seen": seen, "start_is_known": is_known}

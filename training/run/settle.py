@@ -24,6 +24,7 @@ from keras_vit.preprocessing import FULL_DEPTH, Preprocessing, describe_resize
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.examples import class_weights
 from keras_vit.training.data.spec import IGNORED
+from keras_vit.training.data.things import unit_numbers
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.references import describe_seen
 from keras_vit.training.evaluation.results import versions
@@ -211,7 +212,7 @@ class Settled:
             labels: What the outputs are; by default the classes of the run.
             **options: More arguments of `classification.evaluate`.
         """
-        return evaluate(
+        report = evaluate(
             model,
             examples,
             labels or self.labels,
@@ -219,6 +220,7 @@ class Settled:
             batch_size=min(self.settings.micro_batch_size, 64),
             **options,
         )
+        return dataclasses.replace(report, units=unit_numbers(examples, self.source))
 
 
 def settle(
