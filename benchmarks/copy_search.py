@@ -53,6 +53,15 @@ PLANTED = {
 }
 
 
+def is_whole(file):
+    """Returns whether an image file can be read to its end."""
+    try:
+        Image.open(file).load()
+    except OSError:
+        return False
+    return True
+
+
 def peak():
     """Returns the largest memory of this process so far, in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -83,7 +92,7 @@ def main():
         file
         for folder in folders
         for file in folder.rglob("*")
-        if file.suffix.lower() in (".png", ".jpg", ".jpeg")
+        if file.suffix.lower() in (".png", ".jpg", ".jpeg") and is_whole(file)
     )
     rng, rows = np.random.default_rng(1), []
     imports = peak()
