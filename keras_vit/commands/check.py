@@ -16,6 +16,7 @@ _DATA = (
 )  # fmt: skip
 
 # The fields that say how the data are read, which the command that trains needs too.
+FEW = 2000  # Images, of which 100 small steps are enough for a first run.
 _READ_AGAIN = (
     "data_dir", "follow_symlinks", "task", "path_column", "label_column", "label_separator",
     "folders", "only", "label_by", "bit_depth",
@@ -80,13 +81,13 @@ class Check(Command):
         print(report)
         for path in report.written:
             print(f"written {path}")
-        print(f"next    {self._next()}")
+        print(f"next    {self._next(len(report.names))}")
         exceeded = report.exceeded() if self.strict else []
         for line in exceeded:
             print(f"strict  {line}")
         return int(bool(exceeded))
 
-    def _next(self) -> str:
+    def _next(self, images: int) -> str:
         """The command that trains with the parts, the groups and the decisions of this check."""
         from keras_vit.training.data.sources import has_paths  # Not before `--help`.
 
@@ -97,5 +98,7 @@ class Check(Command):
             value = getattr(self.data, field.name)
             if field.name in _READ_AGAIN and value != field.default:
                 flags += [flag_of(field)] + ([] if value is True else [str(value)])
+        if images < FEW:
+            flags += ["--steps", "100", "--batch-size", "32"]
         output = f"runs/{pathlib.PurePath(self.photos).stem}"
         return shlex.join(["keras-vit", "finetune", self.photos, *flags, "--output", output])

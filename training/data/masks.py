@@ -16,7 +16,7 @@ from .split_record import on_all_cores
 _LOSSY = (".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif", ".avif", ".webp")
 _LEVELS = 4  # Grey levels of a mask, at most.
 _FEWEST, _MOST = 20, 64  # Files that are looked at.
-_ALL = 0.9  # A share above which the files are drawings, or 16-bit photos, and no masks.
+_ALL = 0.9  # A share of all images above which they are drawings, and no masks.
 
 
 def mask_notes(paths: Sequence[str], *, decodes: bool) -> list[str]:
@@ -63,7 +63,7 @@ def _of_few_greys(paths):
     count = min(len(lossless), _MOST)
     some = [lossless[place * len(lossless) // count] for place in range(count)]
     flat = sum(on_all_cores(_has_few_greys, (pathlib.Path(path).read_bytes() for path in some)))
-    if not 0 < flat <= _ALL * count:
+    if not 0 < flat / count * len(lossless) <= _ALL * len(paths):
         return []
     return [
         f"{flat} of {count} lossless files that were looked at have at most {_LEVELS} grey levels: "

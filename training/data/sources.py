@@ -185,7 +185,9 @@ def _opened(reading):
         raise ValueError(
             f"There must be at least two classes. Received: {spec.data}, with {len(class_names)}"
             + "".join(f" ({class_name})" for class_name in class_names)
-            + "; --weights FOLDER with --head extend or --replay adds one class to a classifier's"
+            + "; photos of several classes lie in a folder for each class, or --label-by names them"
+            " by their paths; --weights FOLDER with --head extend or --replay adds one class to a "
+            "classifier's"
         )
     return class_names, _of_task(splits, class_names, reading)
 

@@ -37,6 +37,12 @@ from .split_record import (
 SEARCHED = 20_000  # Photos at most; among more only equal ones are looked for.
 LARGEST_SHARE, BURST = 0.05, 10  # A thing of more photos than both is a chain of bursts.
 
+# Where a plan's number of things is from.
+FOUND_BY = (
+    "copies and bursts, by their pixels; a thing that was turned or moved is not found: --group-by, "
+    "--groups"
+)
+
 _TIMED = 16  # Photos whose decoding is timed.
 _SECONDS_A_PAIR = 3e-7  # One core of 2024, with the few pairs that are compared in full.
 _WORTH_A_LINE = 10  # Seconds.

@@ -24,7 +24,7 @@ from keras_vit.preprocessing import FULL_DEPTH, Preprocessing, describe_resize
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.examples import class_weights
 from keras_vit.training.data.spec import IGNORED
-from keras_vit.training.data.things import unit_numbers
+from keras_vit.training.data.things import FOUND_BY, unit_numbers
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.references import describe_seen
 from keras_vit.training.evaluation.results import versions
@@ -411,7 +411,7 @@ def _facts_of_images(weights, description, settings, images, epochs):
     seen = describe_seen(description.config, settings.image_size, images.photo_size)
     facts = {"photos": Fact(list(images.photo_size), seen)}
     if images.source.things is not None:
-        facts["things"] = Fact(images.source.things.line, "copies and bursts, by their pixels")
+        facts["things"] = Fact(images.source.things.line, FOUND_BY)
     elif images.ignores_copies:
         facts["things"] = Fact("not looked for", f"--copies {IGNORED}")
     if weights.description.labels.abstains:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from labelled_data import opened as opened_with, refused
+from PIL import Image
 
 from keras_vit.command_line import main
 from keras_vit.training.data.by_path import NO_CLASS_IN_PATH
@@ -53,6 +54,18 @@ def test_a_share_of_files_with_few_grey_levels_is_named(tmp_path):
     flat = [f"{label}/{n:02d}.png" for label in "ab" for n in range(20) if n % 4]
     # All that is left has few levels: drawings, no masks.
     assert note[2:] not in "".join(opened(tmp_path, verify=True, exclude=flat).notes)
+
+
+def test_masks_with_other_names_are_named_where_the_photos_are_of_a_lossy_type(tmp_path):
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        folder = tmp_path / "ab"[number % 2]
+        folder.mkdir(exist_ok=True)
+        pixels = rng.integers(0, 256, (8, 8, 3), dtype="uint8")
+        Image.fromarray(pixels).save(folder / f"{number:02d}.jpg")
+        Image.fromarray(255 * (pixels // 128)[..., 0]).save(folder / f"{number:02d}_mask.png")
+    [note] = [note for note in opened(tmp_path, verify=True).notes if "masks?" in note]
+    assert note.startswith("40 of 40 lossless files")
 
 
 def test_images_of_one_pattern_are_read_alone(beside):
