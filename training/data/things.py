@@ -39,8 +39,8 @@ LARGEST_SHARE, BURST = 0.05, 10  # A thing of more photos than both is a chain o
 
 # Where a plan's number of things is from.
 FOUND_BY = (
-    "copies and bursts, by their pixels; a thing that was turned or moved is not found: --group-by, "
-    "--groups"
+    "copies and bursts, by their pixels; a thing that was turned or moved is not found: "
+    "--group-by, --groups"
 )
 
 _TIMED = 16  # Photos whose decoding is timed.
