@@ -21,8 +21,8 @@ import sys
 import numpy as np
 import scipy.stats
 
-from keras_vit.classifier_folder import load_classifier
 from keras_vit.description import Labels
+from keras_vit.opening import open_predictor
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.evaluation.measures import calibration_of, scaled_probabilities
 from keras_vit.training.evaluation.scores import MAX_TRAINING, Scores, compute_scores, distinct
@@ -46,7 +46,7 @@ def main() -> None:
     if arguments.simulate:
         print(table_of_draws(arguments.simulate))
     for name in arguments.classifiers:
-        classifier = load_classifier(name)
+        classifier = open_predictor(name)
         splits = open_source(DataSpec(arguments.data), verify=False).splits
         train = splits["train"]
         places = np.linspace(0, len(train) - 1, min(len(train), MAX_TRAINING)).round().astype(int)

@@ -26,8 +26,8 @@ def main():
     import keras
 
     import keras_vit.export
-    from keras_vit.classifier import Classifier
     from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
+    from keras_vit.predictor import Predictor
     from keras_vit.preprocessing import Preprocessing
 
     dinov2 = ViTConfig(8, 64, 4, 256, 4, gelu="exact", layer_scale=True, num_registers=4)
@@ -57,7 +57,7 @@ def main():
         head = model.get_layer("predictions").kernel
         head.assign(np.random.default_rng(0).normal(size=head.shape) * head.shape[0] ** -0.5)
         labels = [str(label) for label in range(CLASSES)]
-        classifier = Classifier(model, labels, Preprocessing((SIDE, SIDE)))
+        classifier = Predictor(model, labels, Preprocessing((SIDE, SIDE)))
         cells = []
         for export, suffix, options in formats.values():
             with tempfile.TemporaryDirectory() as folder:

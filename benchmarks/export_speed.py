@@ -37,8 +37,8 @@ def main():
     import keras
 
     import keras_vit
-    from keras_vit.classifier import Classifier
     from keras_vit.export.artefacts import open_export
+    from keras_vit.predictor import Predictor
     from keras_vit.preprocessing import Preprocessing
 
     keras.utils.set_random_seed(0)
@@ -46,7 +46,7 @@ def main():
     head = model.get_layer("predictions").kernel
     head.assign(np.random.default_rng(0).normal(size=head.shape) * head.shape[0] ** -0.5)
     size = model.input_shape[1:3]
-    classifier = Classifier(model, [str(label) for label in range(1000)], Preprocessing(size))
+    classifier = Predictor(model, [str(label) for label in range(1000)], Preprocessing(size))
     with tempfile.TemporaryDirectory() as folder:
         samples = pathlib.Path(folder) / "samples"
         samples.mkdir()

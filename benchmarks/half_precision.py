@@ -33,10 +33,10 @@ def main():
     shutil.copytree(arguments.classifier, arguments.output)
     halve(arguments.output / "model.keras")
 
-    from keras_vit import load_classifier
+    from keras_vit.opening import open_predictor
     from keras_vit.training.data import DataSpec, evaluation_batches, open_source
 
-    models = [load_classifier(path) for path in (arguments.classifier, arguments.output)]
+    models = [open_predictor(path) for path in (arguments.classifier, arguments.output)]
     images = open_source(DataSpec(arguments.data, holdout=0.0)).splits["test"]
     differing, largest, count = 0, 0.0, 0
     for batch, _ in evaluation_batches(

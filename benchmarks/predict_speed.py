@@ -57,13 +57,14 @@ def open_or_build(name):
     """Returns a classifier in the package, or one with random weights."""
     import keras_vit
     from keras_vit.checkpoints.catalogue import RELEASED_NAMES
-    from keras_vit.classifier import Classifier
+    from keras_vit.opening import open_predictor
+    from keras_vit.predictor import Predictor
     from keras_vit.preprocessing import Preprocessing
 
     if name in RELEASED_NAMES:
-        return keras_vit.load_classifier(name)
+        return open_predictor(name)
     names = [f"class {number}" for number in range(1000)]
-    return Classifier(keras_vit.build(name), names, Preprocessing((224, 224)))
+    return Predictor(keras_vit.build(name), names, Preprocessing((224, 224)))
 
 
 def make_files(folder, count, classes):

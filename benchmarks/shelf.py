@@ -140,7 +140,7 @@ def check(name: str, image: str | None) -> dict:
     """Returns the row of a model: what it is, and how far its answers are from its library's.
 
     Args:
-        name: Anything that `open_model` takes.
+        name: Anything that `keras_vit.load_classifier` takes, also without names of classes.
         image: An image file; by default smooth random colours.
     """
     from keras_vit.hub.repositories import repository_folder

@@ -15,10 +15,10 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
-from keras_vit.classifier_folder import load_classifier
 from keras_vit.images.listing import image_files
 from keras_vit.images.transcoding import read_image
 from keras_vit.models.rebuild import feature_model
+from keras_vit.opening import open_predictor
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.evaluation.scores import MAX_TRAINING, compute_scores
 from keras_vit.training.trust.calibration_bound import leverage_arrays, leverages_of
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--known", type=int, default=2000, help="test images to compare with")
     arguments = parser.parse_args()
     for name in arguments.classifiers:
-        classifier = load_classifier(name)
+        classifier = open_predictor(name)
         splits = open_source(DataSpec(arguments.data), verify=False).splits
         parts = {}
         for split, most in (("train", MAX_TRAINING), ("test", arguments.known)):

@@ -23,7 +23,7 @@ SAMPLES = pathlib.Path(keras_vit.__file__).parent / "weights/vit_mini4_cifar10/s
 
 photo, model = (*sys.argv[1:], *(SAMPLES / "00.jpg", "vit_mini4_cifar10")[len(sys.argv) - 1 :])
 classifier = keras_vit.load_classifier(model)
-name, probability = classifier.predict(photo, top=1)[0].top[0]
+name, probability = classifier(photo).top[0]
 print(f"{pathlib.Path(photo).name} is {name} ({probability:.0%})")
 
 image = read_image(photo)  # (H, W, 3), uint8

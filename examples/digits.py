@@ -118,7 +118,9 @@ def main(output: pathlib.Path, seed: int = 0) -> dict[str, float]:
     print(f"\n== Pre-train on the digits {FIRST}")
     settings = dataclasses.replace(PRETRAINING, seed=seed)
     pretrained = pretrain(images / FIRST, output / "pretrained", settings)
-    frozen = accuracy_of_frozen_features(pretrained.classifier, images / SECOND)
+    frozen = accuracy_of_frozen_features(
+        keras_vit.load_classifier(output / "pretrained"), images / SECOND
+    )
 
     print(f"\n== Transfer to the digits {SECOND}")
     settings = dataclasses.replace(TRANSFER, weights=str(output / "pretrained"), seed=seed)

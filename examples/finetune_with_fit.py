@@ -44,4 +44,4 @@ print(f"accuracy on {test.sum()} held-out digits: {accuracy:.1%}")
 names = [f"digit {number}" for number in range(5)]
 classifier = keras_vit.save_classifier("digits-classifier", vit, names)
 Image.fromarray(images[test][0]).save("digit.png")
-print("digit.png is", classifier.predict("digit.png")[0].top[0])
+print("digit.png is", classifier("digit.png").top[0])

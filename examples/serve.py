@@ -26,7 +26,7 @@ class Photos(litserve.LitAPI):
         self.model = model
 
     def setup(self, device):
-        self.classifier = keras_vit.open_model(self.model).classifier()
+        self.classifier = keras_vit.load_classifier(self.model)
 
     def decode_request(self, request):
         image = request.get("image")
@@ -40,8 +40,7 @@ class Photos(litserve.LitAPI):
             paths = [pathlib.Path(folder, str(index)) for index in range(len(files))]
             for path, content in zip(paths, files, strict=True):
                 path.write_bytes(content)
-            task = self.classifier.task
-            answers = [answer.to_json(task) for answer in self.classifier.predict(paths)]
+            answers = [answer.to_json() for answer in self.classifier.predict(paths)]
         return [{key: answer[key] for key in answer if key != "path"} for answer in answers]
 
     def unbatch(self, output):

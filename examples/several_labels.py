@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
 
+import keras_vit
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.evaluation.classification import evaluate_classifier
 
@@ -31,8 +32,9 @@ settings = FineTuning(weights="cifar10", augmentation="none", steps=120, batch_s
 done = finetune(data, "runs/labels", settings, class_names=names, log=lambda line: None)
 
 classifier = done.classifier
-print("task:", classifier.task)
-for name, threshold in zip(classifier.class_names, classifier.thresholds, strict=True):
+known = keras_vit.describe(classifier).labels
+print("task:", known.task)
+for name, threshold in zip(known.names, known.thresholds, strict=True):
     print(f"  {name} from a probability of {threshold:.2f}")
 
 for number in (4, 9):

@@ -1,6 +1,3 @@
-from .artefacts import (
-    load_artefact as load_artefact,
-)
 from .check import (
     ExportReport as ExportReport,
     verify as verify,

@@ -13,8 +13,8 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 
-from keras_vit.classifier import Classifier
 from keras_vit.images.transcoding import to_rgb
+from keras_vit.predictor import Predictor
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CLASSES, PREPROCESSING, check_holds_one_model
 from keras_vit.utils.quiet_tensorflow import check_not_forked, import_tensorflow_quietly
@@ -84,7 +84,7 @@ class RuntimeModel:
             raise ValueError(f"{self._files[0]} cannot be run. {reason_of(error)}") from error
 
 
-def load_artefact(path: str | os.PathLike) -> Classifier:
+def load_artefact(path: str | os.PathLike) -> Predictor:
     """Returns an export of this package as a classifier that its own runtime computes.
 
     Class names, task, thresholds, preprocessing and recipe are read from the export. Images are
@@ -110,7 +110,7 @@ def load_artefact(path: str | os.PathLike) -> Classifier:
         model: Any = RuntimeModel(opened.signatures()["serve"], image_size, opened.files)
         if not model.takes_pixels:  # TensorFlow resizes the images.
             import_tensorflow_quietly()
-        return Classifier.of(model, description, recipe, path)
+        return Predictor.of(model, description, recipe, path)
     except (ImportError, OSError):
         raise
     except Exception as error:  # Each runtime raises different errors.

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 
 import keras_vit
-from keras_vit.classifier import Classifier
 from keras_vit.description.recipe import Recipe
 from keras_vit.images.transcoding import read_image, transcoded_file
 from keras_vit.prediction import predict_batch
+from keras_vit.predictor import Predictor
 from keras_vit.utils.fields import required
 from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.safe_text import for_line
@@ -311,7 +311,7 @@ def _answers(name, signature, files, images, texts):
 
 def compare_with_keras(
     path: str | os.PathLike,
-    classifier: Classifier,
+    classifier: Predictor,
     images: CheckImages,
     notes: Iterable[str] = (),
 ) -> tuple[ExportReport, dict[str, np.ndarray]]:

@@ -13,7 +13,6 @@ import numpy as np
 from PIL import Image
 
 from keras_vit.checkpoints.catalogue import name_of_folder
-from keras_vit.classifier import Classifier
 from keras_vit.description.without_paths import shown_path
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
@@ -29,6 +28,7 @@ from keras_vit.images.samples import (
     spread,
     synthetic_images,
 )
+from keras_vit.predictor import Predictor
 
 from .artefacts import with_size
 from .formats import CheckImages, ExportFormat, QuantizedFormat
@@ -49,7 +49,7 @@ SYNTHETIC = (
 
 
 @contextlib.contextmanager
-def images_of_export(export: ExportFormat, classifier: Classifier) -> Iterator[CheckImages]:
+def images_of_export(export: ExportFormat, classifier: Predictor) -> Iterator[CheckImages]:
     """Yields all images of an export, made once.
 
     It is checked on at most `MAX_CHECK_IMAGES`, spread evenly over all files; by default on the
@@ -118,7 +118,7 @@ def _with_golden(images, export, classifier, folder):
 
 
 def input_images(
-    export: QuantizedFormat, classifier: Classifier, files: Sequence[str]
+    export: QuantizedFormat, classifier: Predictor, files: Sequence[str]
 ) -> list[np.ndarray]:
     """Returns image files as an export takes them, without the batch's dimension."""
     if export.input == "float":
@@ -138,12 +138,12 @@ def written_images(folder: str | os.PathLike, images: Iterable[np.ndarray]) -> l
     return files
 
 
-def load_images(classifier: Classifier, files: Iterable[str | os.PathLike]) -> np.ndarray:
+def load_images(classifier: Predictor, files: Iterable[str | os.PathLike]) -> np.ndarray:
     """Returns image files as the model's input, `(N, H, W, C)` float32, as `predict` reads them."""
     return preprocessed(classifier, read_images(files, classifier.preprocessing.bit_depth))
 
 
-def preprocessed(classifier: Classifier, images: Iterable[np.ndarray]) -> np.ndarray:
+def preprocessed(classifier: Predictor, images: Iterable[np.ndarray]) -> np.ndarray:
     """Returns images, uint8 `(H, W, 3)`, as the model's input, `(N, H, W, C)` float32."""
     inputs = (apply_preprocessing(image, classifier.preprocessing) for image in images)
     return np.stack([np.asarray(each) for each in inputs])

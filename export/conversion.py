@@ -16,7 +16,7 @@ from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
 from keras_vit.checkpoints.code_bases.hugging_face import PREPROCESSOR
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import note_of, stored_arrays
-from keras_vit.classifier_folder import save_classifier
+from keras_vit.classifier_folder import write_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels
@@ -26,6 +26,7 @@ from keras_vit.images.samples import describe_samples, read_images, sample_files
 from keras_vit.models.graph import check_described
 from keras_vit.models.saving import check_written, save_checkpoint
 from keras_vit.opening import OpenedModel, open_model
+from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
     CARD,
@@ -194,17 +195,15 @@ def _write_classifier(converted, destination, overwrite):
             "A classifier must have a head; without one, convert to official or huggingface."
         )
     photos, preprocessing = converted.photos, converted.preprocessing
-    save_classifier(
-        destination,
+    predictor = Predictor(
         converted.model,
         converted.class_names,
         preprocessing,
-        samples=photos,
-        recipe={"converted": True, "notes": list(converted.notes)},
-        overwrite=overwrite,
+        {"converted": True, "notes": list(converted.notes)},
         task=converted.description.labels.task,
         thresholds=converted.description.labels.thresholds,
     )
+    write_classifier(destination, predictor, samples=photos, overwrite=overwrite)
     where = "with the output and its exports"
     size = preprocessing.image_size
     return [describe_samples(len(photos), "of the source", size, where)] if photos else []

@@ -25,7 +25,7 @@ from keras_vit.utils.json_files import parse_json
 if TYPE_CHECKING:
     import numpy as np
 
-    from keras_vit.classifier import Classifier
+    from keras_vit.predictor import Predictor
 
 
 # What a file takes: uint8 pixels of any size, or the model's own input.
@@ -212,7 +212,7 @@ class ExportFormat(abc.ABC):
 
     @abc.abstractmethod
     def write(
-        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+        self, path: pathlib.Path, classifier: Predictor, images: CheckImages
     ) -> tuple[str, ...]:
         """Writes the export without its texts; returns remarks for the user.
 

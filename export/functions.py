@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .formats import FORMATS, ExportFormat
 
 if TYPE_CHECKING:
-    from keras_vit.classifier import Classifier
+    from keras_vit.predictor import AnyClassifier
 
     from .check import ExportReport
 
@@ -22,13 +22,12 @@ def export_function(format_type: type[ExportFormat], what: str) -> Callable[...,
         what: Where a classifier is written and checked, the end of the docstring's first sentence.
     """
 
-    def export(
-        classifier: Classifier | str | os.PathLike, path: str | os.PathLike, **options: Any
-    ) -> ExportReport:
+    def export(classifier: AnyClassifier, path: str | os.PathLike, **options: Any) -> ExportReport:
         """Exports a classifier {what}.
 
         Args:
-            classifier: A `Classifier`, or its folder.
+            classifier: A `Classifier`, or anything that `keras_vit.load_classifier` takes, except
+                for exports.
             path: The file or folder to write.
             **options: The fields of `{format_name}`.
 

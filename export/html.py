@@ -38,7 +38,7 @@ from .functions import export_function
 from .onnx import onnx_content
 
 if TYPE_CHECKING:
-    from keras_vit.classifier import Classifier
+    from keras_vit.predictor import Predictor
     from keras_vit.preprocessing import Preprocessing
 
 # onnxruntime-web, with WebAssembly: browsers have it everywhere, it computes in float32 as the
@@ -99,7 +99,7 @@ class HTML(ExportFormat):
     )
 
     def write(
-        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+        self, path: pathlib.Path, classifier: Predictor, images: CheckImages
     ) -> tuple[str, ...]:
         """Writes the page; see `ExportFormat.write`."""
         folder = classifier.folder
@@ -168,7 +168,7 @@ def in_one_line(content: object) -> str:
     return json.dumps(content).replace("<", "\\u003c")
 
 
-def facts_of(classifier: Classifier) -> dict[str, Any]:
+def facts_of(classifier: Predictor) -> dict[str, Any]:
     """Returns what the script of a page knows of a classifier."""
     return {
         "classNames": classifier.description.labels.output_names,
@@ -179,7 +179,7 @@ def facts_of(classifier: Classifier) -> dict[str, Any]:
 
 
 def classifier_files(
-    classifier: Classifier, runtime: str | os.PathLike | None = None
+    classifier: Predictor, runtime: str | os.PathLike | None = None
 ) -> dict[str, bytes]:
     """Returns the contents of the files that classify images in a browser, by name.
 

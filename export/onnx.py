@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
     from onnxruntime import InferenceSession
 
-    from keras_vit.classifier import Classifier
+    from keras_vit.predictor import Predictor
 
 OPSET = 18  # ONNX 1.13 of 2022, which all current runtimes read.
 
@@ -73,7 +73,7 @@ class ONNX(QuantizedFormat):
     packages = ("onnx", "tf2onnx", "onnxruntime")  # The file, its converter, its runtime.
 
     def write(
-        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+        self, path: pathlib.Path, classifier: Predictor, images: CheckImages
     ) -> tuple[str, ...]:
         """Writes the file; see `ExportFormat.write`."""
         content = onnx_in_precision(classifier, images, self)
@@ -103,7 +103,7 @@ onnx = export_function(ONNX, "as an ONNX file and checks it in ONNX Runtime")
 
 
 def onnx_in_precision(
-    classifier: Classifier, images: CheckImages, options: QuantizedFormat, *, fused: bool = True
+    classifier: Predictor, images: CheckImages, options: QuantizedFormat, *, fused: bool = True
 ) -> ModelProto:
     """Returns a classifier as an `onnx.ModelProto` in a precision.
 
@@ -124,7 +124,7 @@ def onnx_in_precision(
     return content
 
 
-def onnx_content(classifier: Classifier, input: str, *, attention: bool = False) -> ModelProto:
+def onnx_content(classifier: Predictor, input: str, *, attention: bool = False) -> ModelProto:
     """Returns a classifier as an `onnx.ModelProto` in float32, with the outputs of `onnx`.
 
     Args:

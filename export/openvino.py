@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto
     from openvino import Core
 
-    from keras_vit.classifier import Classifier
+    from keras_vit.predictor import Predictor
 
 
 @documented
@@ -54,7 +54,7 @@ class OpenVINO(QuantizedFormat):
     packages = ("openvino", "onnx", "tf2onnx", "onnxruntime")
 
     def write(
-        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+        self, path: pathlib.Path, classifier: Predictor, images: CheckImages
     ) -> tuple[str, ...]:
         """Writes the model; see `ExportFormat.write`."""
         content = onnx_in_precision(classifier, images, self, fused=False)

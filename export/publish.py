@@ -15,12 +15,12 @@ import scipy.stats
 import tensorflow as tf
 
 from keras_vit._version import __version__
-from keras_vit.classifier import Classifier
 from keras_vit.description import description_texts
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.without_paths import without_paths
 from keras_vit.models.rebuild import check_not_quantized, computes_in_float32
-from keras_vit.opening import open_classifier
+from keras_vit.opening import open_predictor
+from keras_vit.predictor import AnyClassifier, Predictor
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
 
 from .check import ExportReport, checksums, compare_with_keras, golden_json, size_of
@@ -42,21 +42,22 @@ SIGNIFICANCE = 0.05
 
 
 def write_export(
-    export: ExportFormat, classifier: Classifier | str | os.PathLike, path: str | os.PathLike
+    export: ExportFormat, classifier: AnyClassifier, path: str | os.PathLike
 ) -> ExportReport:
     """Writes a classifier as an export and compares it with the Keras model.
 
     Args:
         export: The format, with its options.
-        classifier: A `Classifier`, or its folder.
+        classifier: A `Classifier`, or anything that `keras_vit.load_classifier` takes, except for
+            exports.
         path: The folder or file to write.
 
     Returns:
         The `ExportReport`.
 
     Raises:
-        ValueError: If the output exists, the model is too large for the format, there are no check
-            images, or the check fails. Nothing is written then.
+        ValueError: If the classifier is an export, the output exists, the model is too large for
+            the format, there are no check images, or the check fails. Nothing is written then.
         ImportError: If a package that the format needs is not installed.
     """
     backend = keras.backend.backend()
@@ -68,7 +69,12 @@ def write_export(
     check_output(path, type(export), overwrite=export.overwrite)
     for package in export.packages:
         import_export_package(package)
-    classifier = open_classifier(classifier)
+    classifier = open_predictor(classifier)
+    if classifier.is_export:
+        raise ValueError(
+            "An export must be made of a Keras model: give the folder of the classifier that was "
+            f"exported. Received: {classifier.source}, an export"
+        )
     if export.suffix == ".tflite":
         rule = "TFLite's converter takes a model before model.quantize, and has its own --precision"
         check_not_quantized(classifier.model, rule)
@@ -105,7 +111,7 @@ def write_export(
 
 
 def check_agreement(
-    report: ExportReport, classifier: Classifier, precision: str, least: float | None = None
+    report: ExportReport, classifier: Predictor, precision: str, least: float | None = None
 ) -> tuple[str, ...]:
     """Returns remarks about the agreement of an export with the Keras model.
 
@@ -147,7 +153,7 @@ def check_agreement(
     return (f"{note}, unknown included; the bound on the errors was not tested on this export.",)
 
 
-def texts_of(classifier: Classifier) -> dict[str, str]:
+def texts_of(classifier: Predictor) -> dict[str, str]:
     """Returns what an export knows of its classifier: texts by their names.
 
     Args:

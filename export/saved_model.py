@@ -17,7 +17,7 @@ from .functions import export_function
 if TYPE_CHECKING:
     import keras
 
-    from keras_vit.classifier import Classifier
+    from keras_vit.predictor import Predictor
 
 TOP = 5  # Classes that are named.
 
@@ -59,7 +59,7 @@ class SavedModel(ExportFormat):
     )
 
     def write(
-        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+        self, path: pathlib.Path, classifier: Predictor, images: CheckImages
     ) -> tuple[str, ...]:
         """Writes the SavedModel; see `ExportFormat.write`."""
         import keras
@@ -89,7 +89,7 @@ saved_model = export_function(SavedModel, "as a SavedModel and checks it in Tens
 
 
 def add_signatures(
-    archive: keras.export.ExportArchive, classifier: Classifier, options: SavedModel
+    archive: keras.export.ExportArchive, classifier: Predictor, options: SavedModel
 ) -> None:
     """Adds the two signatures of a classifier to an archive.
 

@@ -30,7 +30,7 @@ from .formats import (
 from .functions import export_function
 
 if TYPE_CHECKING:
-    from keras_vit.classifier import Classifier
+    from keras_vit.predictor import Predictor
 
 LABELS = "labels.txt"  # Class names in the file, to which its metadata refer.
 
@@ -95,7 +95,7 @@ class TFLite(QuantizedFormat):
         return ("ai_edge_litert.interpreter", *quantizer)
 
     def write(
-        self, path: pathlib.Path, classifier: Classifier, images: CheckImages
+        self, path: pathlib.Path, classifier: Predictor, images: CheckImages
     ) -> tuple[str, ...]:
         """Writes the file; see `ExportFormat.write`."""
         from keras_vit.models.rebuild import float32_model

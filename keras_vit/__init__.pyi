@@ -50,8 +50,8 @@ from .checkpoints.catalogue import (
 from .checkpoints.load import (
     load_checkpoint as load_checkpoint,
 )
-from .classifier import Classifier as Classifier
-from .classifier_folder import (
+from .classifier import (
+    Classifier as Classifier,
     load_classifier as load_classifier,
     save_classifier as save_classifier,
 )
@@ -79,9 +79,7 @@ from .models.saving import (
     save_checkpoint as save_checkpoint,
 )
 from .opening import (
-    OpenedModel as OpenedModel,
     features as features,
-    open_model as open_model,
 )
 from .preprocessing import (
     Preprocessing as Preprocessing,

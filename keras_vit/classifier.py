@@ -1,150 +1,127 @@
-"""Fine-tuned classifiers: prediction of image files.
+"""The public `Classifier`, and `load_classifier`, which opens one of any origin.
 
-Neither TensorFlow nor Keras is imported before a Keras model needs them: an export in another
-runtime predicts without both.
+They stand on top of the package and use every room of it; what they do is done there. Neither
+TensorFlow nor Keras is imported before a Keras model needs them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_vit import images as image_formats
-from keras_vit.description import (
-    UNKNOWN,
-    Description,
-    Labels,
-    check_class_names,
-    check_one_output,
-    completed,
-    held_description,
-)
+from keras_vit.checkpoints.catalogue import find_weights
 from keras_vit.description.class_labels import MULTICLASS
-from keras_vit.images.listing import PATHS, as_image, as_images
-from keras_vit.images.transcoding import decode_file, with_pixels
-from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
+from keras_vit.images.listing import Images, is_one_image
+from keras_vit.prediction import Prediction
+from keras_vit.predictor import AnyClassifier, Predictor, PredictorHolder
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.runtimes import open_export
-from keras_vit.utils.fields import required
-from keras_vit.utils.quiet_tensorflow import check_not_forked, is_forked
+from keras_vit.runtimes import open_export, runs_without_tensorflow
+from keras_vit.utils.nearest_names import nearest_names
 
 if TYPE_CHECKING:
     import keras
 
-ONE_UNIT = (
-    "A head of one unit with a sigmoid gives the probability of one class: name that class and "
-    'pass task="multilabel"; or train a head of two units with a softmax, '
-    "keras_vit.with_new_head(model, 2)"
-)
-_MAX_HELD = 2**24  # Bytes of an image's pixels that wait for a batch, of a model that takes pixels.
+    from keras_vit.configs import BiTConfig, ViTConfig
+    from keras_vit.export import ExportReport
+    from keras_vit.training.data.spec import Data
+    from keras_vit.training.evaluation.reports import EvaluationReport
+
+_SHOWN = 3  # Class names in what a classifier prints.
 
 
-class Classifier:
-    """A model with its class names and the preprocessing of its images.
+class Classifier(PredictorHolder):
+    """A model with the names of its classes and the preprocessing of its photos.
+
+    `load_classifier` opens one of any origin, `save_classifier` writes a Keras model as one. Called
+    with photos it gives answers.
 
     Args:
-        model: A Keras model from images `(B, H, W, 3)` to probabilities `(B, K)`, or `(B, K + 1)`
-            if it is calibrated and may answer "unknown", its last output.
+        model: A Keras model from images `(B, H, W, 3)` to probabilities `(B, K)`.
         class_names: The K names, in the order of the model's outputs.
-        preprocessing: The preprocessing from an image to the model's input.
-        recipe: Everything needed to repeat the training.
-        folder: The folder it was loaded from, or None.
+        preprocessing: The preprocessing from an image to the model's input; by default the one of
+            the weights that the model was built with, if they state one.
         task: "multiclass" or "multilabel".
         thresholds: For a multi-label classifier, the probability above which an image has the
             label, one for each class; 0.5 by default.
 
     Raises:
-        ValueError: If the class names, the image size or the thresholds do not fit the model, or it
-            takes images of another number of channels.
+        ValueError: If the class names, the image size or the thresholds do not fit the model, it
+            takes images of another number of channels, or no preprocessing is known.
 
     Example:
-    >>> classifier = load_classifier("runs/pets")
-    >>> classifier.predict("garden.jpg", top=1)[0].top
-    [('beagle', 0.98)]
+    >>> classifier = load_classifier("cifar10")
+    >>> classifier("frog.jpg").label
+    'frog'
     """
 
     def __init__(
         self,
         model: keras.Model,
         class_names: Sequence[str],
-        preprocessing: Preprocessing,
-        recipe: Mapping[str, Any] | None = None,
-        folder: str | os.PathLike | None = None,
+        preprocessing: Preprocessing | None = None,
         *,
         task: str = MULTICLASS,
         thresholds: Sequence[float] | None = None,
     ):
-        check_one_output(model)
-        labels = Labels(tuple(class_names), task, None if thresholds is None else tuple(thresholds))
-        held = held_description(model)
-        description = dataclasses.replace(held, labels=labels, preprocessing=preprocessing)
-        self._set(model, description, recipe, folder)
+        from keras_vit.classifier_folder import model_preprocessing
 
-    @classmethod
-    def of(
-        cls,
-        model: object,
-        description: Description,
-        recipe: Mapping[str, Any] | None = None,
-        folder: str | os.PathLike | None = None,
-    ) -> Classifier:
-        """Returns the classifier of a model and its description; arguments as above.
+        known = preprocessing or model_preprocessing(model)
+        self._predictor = Predictor(model, class_names, known, task=task, thresholds=thresholds)
+
+    def __call__(self, photos: Images, top: int = 5) -> Prediction | list[Prediction]:
+        """Returns the answer to a photo, or a list of the answers to several.
 
         Args:
-            model: A Keras model, or an export in its own runtime.
-            description: What it is; with names of classes and a preprocessing.
-            recipe: As above.
-            folder: As above.
+            photos: A path, a PIL image, an array `(H, W, 3)` of uint8, or the bytes of a file; or a
+                folder or several of these, as for `predict`.
+            top: Number of classes in `.top`.
+
+        Returns:
+            A `Prediction` with `.label`, `.probability` and `.top`; of several photos a list.
+
+        Raises:
+            ValueError: If a photo does not exist or cannot be read.
         """
-        classifier = cls.__new__(cls)
-        classifier._set(model, description, recipe, folder)
-        return classifier
+        answers = self.predict(photos, top)
+        for answer in answers:
+            if answer.error is not None:
+                raise ValueError(f"{answer.path} cannot be classified: {answer.error}")
+        return answers[0] if is_one_image(photos) else answers
 
-    def _set(self, model, description, recipe, folder):
-        description = described_fully(description, model)
-        if hasattr(model, "layers"):  # An export, which needs no Keras, has none.
-            from keras_vit.models.graph import as_computed
-
-            description = as_computed(model, description)
-        self.model, self.description = model, description
-        self.recipe = dict(recipe or {})
-        self.folder = None if folder is None else pathlib.Path(folder)
-        check_not_forked()
+    def __repr__(self) -> str:
+        predictor = self._predictor
+        names, description = predictor.class_names, predictor.description
+        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+        height, width = predictor.preprocessing.image_size
+        facts = [
+            description.name or getattr(predictor.model, "name", "") or "a model",
+            f"{len(names)} {'labels' if description.labels.is_multilabel else 'classes'} ({shown})",
+            f"photos of {height}x{width} pixels",
+            'may answer "unknown"' if description.labels.abstains else 'never answers "unknown"',
+            f"from {predictor.source or 'memory'}",
+        ]
+        return f"<Classifier: {', '.join(facts)}>"
 
     def __reduce__(self):
-        if hasattr(self.model, "takes_pixels"):  # A running export is opened again.
-            return _unpickled, (open_export, (os.path.abspath(str(self.folder)),))
-        facts = (self.description, self.recipe, self.folder)
-        return _unpickled, (*self.model.__reduce__(), *facts)
+        return _holding, (self._predictor,)
+
+    @property
+    def model(self) -> keras.Model:
+        """The Keras model, from preprocessed images to probabilities; of an export its runtime."""
+        return self._predictor.model
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The K names of the classes, in the order of the model's outputs; without "unknown"."""
-        return self.description.labels.names or ()
+        return self._predictor.class_names
 
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """The preprocessing from an image to the model's input."""
-        return required(self.description.preprocessing, "preprocessing")
-
-    @property
-    def task(self) -> str:
-        """The task: "multiclass", or "multilabel" if an image may have any number of labels."""
-        return self.description.labels.task
-
-    @property
-    def thresholds(self) -> tuple[float, ...] | None:
-        """Multi-label only: the probability above which an image has each label."""
-        return self.description.labels.thresholds
-
-    def preprocess(self, images: object) -> np.ndarray:
+    def preprocess(self, images: Images) -> np.ndarray:
         """Returns the model's input for images, as evaluation and prediction compute it.
 
         Args:
@@ -154,202 +131,328 @@ class Classifier:
         Returns:
             A float32 array `(B, height, width, C)`.
         """
-        check_not_forked()
-        if hasattr(images, "getexif") or getattr(images, "ndim", 4) == 3:
-            images = [images]
-        return np.asarray(self.preprocessing(images))
+        return self._predictor.preprocess(images)
 
-    def predict(self, paths: object, top: int = 5, batch_size: int = 32) -> list[Prediction]:
-        """Returns a `Prediction` for each image, in order.
+    def predict(self, paths: Images, top: int = 5, batch_size: int = 32) -> list[Prediction]:
+        """Returns the answer to each photo, in order.
 
         Args:
             paths: A file, a folder (with its subfolders), an image in memory (bytes of a file, an
                 open binary file, a PIL image, an array `(H, W, 3)` of uint8), or several of all
                 these. The `path` of an image in memory is its place, such as "image 0".
-            top: Number of classes of a prediction.
-            batch_size: Images that the model computes at once.
+            top: Number of classes in `.top`.
+            batch_size: Photos that the model computes at once.
 
         Returns:
-            A list. The prediction of an unreadable image has the reason in `.error`.
+            A list of `Prediction`. The one of an unreadable photo has the reason in `.error`.
 
         Raises:
             ValueError: If a path does not exist, a folder has no images, or an image in memory is
                 of another type.
         """
-        check_not_forked()
-        images = as_images(paths, self.preprocessing.bit_depth)
-        return list(self.stream(images, top, batch_size))
+        return self._predictor.predict(paths, top, batch_size)
 
-    def stream(
-        self, paths: Iterable[Any], top: int = 5, batch_size: int = 32
-    ) -> Iterator[Prediction]:
-        """Yields predictions while the next batch of images is read.
-
-        Args:
-            paths: Image files, or images in memory as in `predict`; any number: at most two
-                batches are in memory.
-            top: Number of classes of a prediction.
-            batch_size: Images that the model computes at once.
-
-        Yields:
-            A `Prediction` for each image, in order.
-        """
-        check_not_forked()
-        if top < 1 or batch_size < 1:
-            raise ValueError(
-                "top and batch_size must be at least 1. "
-                f"Received: top={top}, batch_size={batch_size}"
-            )
-        numbered = enumerate(paths)
-        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-
-            def start_reading():
-                batch = list(itertools.islice(numbered, batch_size))
-                images = [image for _, image in batch]
-                names = [
-                    os.fspath(image) if isinstance(image, PATHS) else f"image {number}"
-                    for number, image in batch
-                ]
-                return names, pool.map(self._read, images)
-
-            batch, reading = start_reading()
-            while batch:
-                next_batch, next_reading = start_reading()
-                yield from self._predict_batch(batch, list(reading), top)
-                batch, reading = next_batch, next_reading
-
-    def input_of(self, encoded: bytes) -> np.ndarray:
-        """Returns the model's input for the content of an image file.
+    def evaluate(
+        self,
+        data: Data,
+        *,
+        split: str | None = None,
+        batch_size: int = 32,
+        progress: bool = False,
+        data_dir: str | os.PathLike | None = None,
+        strict: bool = False,
+        follow_symlinks: bool = False,
+    ) -> EvaluationReport:
+        """Returns the accuracy on labelled photos, and more; `print` shows the report.
 
         Args:
-            encoded: The content of the file.
+            data: Folders of classes, a CSV file, "tfds:NAME", arrays and so on, or a `DataSpec`.
+            split: "train", "validation", "calibration" or "test"; by default "test" if the run or
+                the data have it, else all photos.
+            batch_size: Photos that the model computes at once.
+            progress: Whether to show a line with the rate and the time left.
+            data_dir: The folder of TensorFlow Datasets, or of the relative paths in a CSV file.
+            strict: Whether a photo that cannot be read is an error.
+            follow_symlinks: Whether links in folders are followed.
 
         Returns:
-            float32 `(height, width, 3)`, or the image's uint8 pixels where the model takes them.
+            The report of the classifier's task.
 
         Raises:
-            ValueError: If it cannot be decoded. The message is the reason, in one line.
+            ValueError: If the data cannot be opened, lack the split, have a class that the
+                classifier does not know, or are multi-label where it gives one class.
         """
-        known = self.preprocessing
-        if getattr(self.model, "takes_pixels", False):
-            return decode_file(encoded, known.bit_depth)
-        apply = image_formats.decoding.apply_preprocessing
-        return with_pixels(
-            encoded, lambda pixels: np.asarray(apply(pixels, known)), known.bit_depth
+        from keras_vit.training.evaluation.classification import evaluate_classifier
+
+        return evaluate_classifier(
+            self._predictor,
+            data,
+            split=split,
+            batch_size=batch_size,
+            progress=progress,
+            data_dir=data_dir,
+            strict=strict,
+            follow_symlinks=follow_symlinks,
         )
 
-    def probabilities(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the model's outputs `(B, K)` or `(B, K + 1)` for B inputs of `input_of`."""
-        check_not_forked()
-        if len({image.shape for image in inputs}) == 1:
-            return predict_batch(self.model, np.stack(inputs))
-        # Images of several sizes, which the model resizes itself.
-        return np.concatenate([predict_batch(self.model, image[np.newaxis]) for image in inputs])
+    def calibrate(
+        self,
+        data: Data,
+        *,
+        max_error: float | None = None,
+        confidence: float = 0.95,
+        strange: float = 0.01,
+        split: str | None = None,
+        training_data: Data = None,
+        batch_size: int = 32,
+    ) -> Classifier:
+        """Returns the classifier that answers "unknown" when it is not sure, written to its folder.
 
-    def prediction(self, path: str, probabilities: np.ndarray, top: int = 5) -> Prediction:
-        """Returns the `Prediction` of an image from its row of `probabilities`."""
-        if not np.isfinite(probabilities).all():
-            return Prediction(path, [], "The model's probabilities are not finite numbers.")
-        if probabilities.min() < 0 or probabilities.max() > 1.001:  # As of a float16 softmax.
-            return Prediction(path, [], "The model's outputs are not probabilities, but logits.")
-        names, may_abstain, is_unknown = self.class_names, self.description.labels.abstains, False
-        if may_abstain:
-            (probabilities,), (is_unknown,) = split_answers(probabilities[np.newaxis])
-        order = highest(probabilities, top)
-        best = [(names[k], float(probabilities[k])) for k in order]
-        given = order[:1]
-        if self.thresholds is not None:
-            above = np.flatnonzero(probabilities > np.array(self.thresholds))
-            given = above[highest(probabilities[above], len(above))]
-        labels = (UNKNOWN,) if is_unknown else tuple(names[k] for k in given)
-        return Prediction(path, best, None, labels, labels[0] if may_abstain else None)
+        Args:
+            data: The data of the classifier's run, or others with its classes.
+            max_error: Largest share of wrong answers, such as 0.02; None bounds nothing, and only
+                strange photos are refused.
+            confidence: Probability with which the bound holds.
+            strange: Largest share of known photos that are refused as strange.
+            split: The calibration photos: a part of the run or of the data.
+            training_data: The data that the run trained on, by which strange photos are recognised;
+                by default the data.
+            batch_size: Photos that the model computes at once.
 
-    def _read(self, image):
-        """Returns an image as the model's input, or as `_held` does, or why it cannot be read."""
-        takes_pixels = getattr(self.model, "takes_pixels", False)
-        bit_depth = self.preprocessing.bit_depth
-        try:
-            is_path = isinstance(image, PATHS)
-            content = pathlib.Path(image).read_bytes() if is_path else as_image(image, bit_depth)
-            if not isinstance(content, bytes):
-                return content if takes_pixels else self.preprocess(content)[0]
-            if takes_pixels:
-                return with_pixels(content, self._held, bit_depth)
-            return self.input_of(content)
-        except (ValueError, OSError) as error:
-            return str(error)
-        except MemoryError:
-            return "The image needs more memory than there is."
+        Raises:
+            ValueError: If the classifier is not from a folder that can be written; if the photos
+                are too few, were trained on, or lack a class; or if no threshold is within the
+                bound.
+        """
+        from keras_vit.training.settings import DecisionSettings
+        from keras_vit.training.trust import calibrate
 
-    def _held(self, pixels):
-        """Pixels that wait for a batch; of a large image its row of probabilities instead."""
-        return pixels if pixels.size <= _MAX_HELD else self.probabilities([pixels])
-
-    def _predict_batch(self, paths, images, top):
-        arrays = [image for image in images if not isinstance(image, str) and image.ndim == 3]
-        rows = iter(self.probabilities(arrays) if arrays else ())
-        for path, image in zip(paths, images, strict=True):
-            if isinstance(image, str):
-                yield Prediction(path, [], image)
-            else:
-                yield self.prediction(path, next(rows) if image.ndim == 3 else image[0], top)
-
-
-def described_fully(description: Description, model: Any) -> Description:
-    """Returns the description of a classifier, with a threshold for each label.
-
-    Raises:
-        ValueError: If it does not fit the model, or lacks class names or a preprocessing.
-    """
-    labels, preprocessing = description.labels, description.preprocessing
-    if labels.names is None or preprocessing is None:
-        raise ValueError(
-            "The description of a classifier must have class names and a preprocessing. "
-            f"Received: {description}"
+        calibrated = calibrate(
+            self._predictor,
+            data,
+            DecisionSettings(max_error=max_error, confidence=confidence, strange=strange),
+            split=split,
+            training_data=training_data,
+            batch_size=batch_size,
         )
-    last = getattr((getattr(model, "layers", None) or [None])[-1], "activation", None)
-    if getattr(last, "__name__", "") == "linear":
-        raise ValueError(
-            "The model of a classifier must give probabilities: build it with "
-            f'classifier_activation="{labels.activation}". Received: {model.name}, whose last '
-            "layer gives logits"
-        )
-    labels = dataclasses.replace(labels, thresholds=labels.limits)
-    whole = completed(dataclasses.replace(description, labels=labels), held_description(model))
-    check_classifier(whole.labels, model, preprocessing)
-    return whole
+        return _holding(calibrated)
+
+    def export(
+        self, path: str | os.PathLike, format: str | None = None, **options: Any
+    ) -> ExportReport:
+        """Writes the classifier as an export, and compares its answers with the Keras model's.
+
+        Args:
+            path: The file, whose suffix gives the format (`.tflite`, `.onnx`, `.html`), or the
+                folder to write.
+            format: "tflite", "onnx", "html", "openvino" or "saved_model"; needed for a folder.
+            **options: The options of the format, such as `precision="int8"` or
+                `check_images="photos"`; the flags of `keras-vit export`.
+
+        Returns:
+            An `ExportReport`; `print` shows its table.
+
+        Raises:
+            ValueError: If the format is unknown or has no such option, the output exists, or the
+                check fails. Nothing is written then.
+            ImportError: If a package that the format needs is not installed.
+        """
+        from keras_vit import export
+        from keras_vit.export.publish import write_export
+
+        formats, aliases = export.formats.FORMATS, export.formats.ALIASES
+        suffix = pathlib.Path(path).suffix
+        by_suffix = {known.suffix: name for name, known in formats.items() if known.suffix}
+        name = by_suffix.get(suffix) if format is None else aliases.get(format, format)
+        if name not in formats:
+            raise ValueError(
+                f"The path must end in {', '.join(by_suffix)}, or format be one of "
+                f"{', '.join((*formats, *aliases))}. "
+                f"Received: {os.fspath(path)}, format={format!r}"
+            )
+        fields = [field.name for field in dataclasses.fields(formats[name])]
+        for option in options:
+            if option not in fields:
+                known_options = nearest_names(option, fields)
+                raise ValueError(f"{option} is no option of {name}. {known_options}")
+        return write_export(formats[name](**options), self._predictor, path)
+
+    def save(self, folder: str | os.PathLike, *, overwrite: bool = False) -> Classifier:
+        """Writes the classifier's folder, complete or not at all; returns the classifier in it.
+
+        Args:
+            folder: The folder to write.
+            overwrite: Whether to replace an older classifier.
+
+        Raises:
+            ValueError: If the folder is not empty and may not be replaced, or the classifier is an
+                export.
+            OSError: If there is no space, or no permission to write.
+        """
+        from keras_vit.classifier_folder import copy_classifier
+
+        self._check_keras_model("save")
+        return _holding(copy_classifier(folder, self._predictor, overwrite=overwrite))
+
+    def push(self, name: str, *, private: bool = False) -> None:
+        """Pushes the classifier to the Hugging Face Hub, with a model card, in one commit.
+
+        No photos, absolute paths or names of training photos are pushed. The files and their sizes
+        are printed.
+
+        Args:
+            name: The repository, "OWNER/NAME", which is made if it is missing.
+            private: Whether nobody else may see it.
+
+        Raises:
+            ValueError: If the name is no repository's, or the classifier is an export.
+            OSError: If the Hub cannot be reached, or refuses.
+        """
+        from keras_vit.pushing import push_folder
+
+        self._check_keras_model("push")
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = pathlib.Path(scratch, "classifier")
+            self.save(folder)
+            push_folder(folder, name, private=private)
+
+    def _check_keras_model(self, verb):
+        if self._predictor.is_export:
+            raise ValueError(
+                f"An export holds no Keras model to {verb}: load the classifier that it was made "
+                f"of, or copy the file. Received: {self._predictor.source}"
+            )
 
 
-def check_classifier(labels: Labels, model: keras.Model, preprocessing: Preprocessing) -> None:
-    """Checks what a classifier's folder needs, before there is one.
+def _holding(predictor):
+    classifier = Classifier.__new__(Classifier)
+    PredictorHolder.__init__(classifier, predictor)
+    return classifier
+
+
+def load_classifier(
+    anything: AnyClassifier,
+    *,
+    model: str | ViTConfig | BiTConfig | None = None,
+    image_size: tuple[int, int] | None = None,
+    num_heads: int | None = None,
+    gelu: str | None = None,
+    normalization: str | None = None,
+) -> Classifier:
+    """Returns a classifier of any origin.
+
+    A Keras model is read in safe mode: nothing in its file is run as code. An export is a program
+    that is run, so it must be from people you trust.
 
     Args:
-        labels: The classes.
-        model: The model, with or without its last activation.
-        preprocessing: The preprocessing of its images.
+        anything: A classifier's folder; an export of this package (a `.tflite`, `.onnx` or `.html`
+            file, a folder of OpenVINO or SavedModel); "cifar10" or another classifier of the
+            package; "imagenet", a ViT-B/16 that knows the 1,000 classes of ImageNet and is
+            downloaded at first use, or a key of `keras_vit.list_weights()` with these classes;
+            "hf:OWNER/NAME" with an optional "@REVISION"; the folder or file of another code base
+            that states its class names; or a `.keras` file of this package.
+        model: For "imagenet" another model than ViT-B/16, such as "ViT-L/16".
+        image_size: Pixels (height, width), if others than the weights'.
+        num_heads: Attention heads, where a file of weights does not show them.
+        gelu: The form of GELU, where a file of weights does not state it.
+        normalization: "half" for pixels in [-1, 1], "imagenet" for ImageNet's mean and standard
+            deviation, where a file of weights does not state it.
+
+    Returns:
+        The `Classifier`; one that is given, as it is.
 
     Raises:
-        ValueError: If a class name cannot be a line of text or there is one twice, or the model
-            does not fit the names and the preprocessing.
+        ValueError: If there is nothing of that name, its classes have no names, a file cannot be
+            read, or a fact about the weights is in no file and was not given.
+        OSError: If a file cannot be read or downloaded.
+        ImportError: If a package that it needs is not installed.
+
+    Example:
+    >>> load_classifier("cifar10")("frog.jpg").label
+    'frog'
     """
-    check_class_names(labels.output_names)
-    count, wanted = len(labels.output_names), (*preprocessing.image_size, 3)
-    inputs, outputs = tuple(model.input_shape), tuple(model.output_shape)
-    fits = [side in (None, size) for side, size in zip(inputs[1:], wanted, strict=False)]
-    if count > 1 and outputs[1:] == (1,):
-        raise ValueError(f"{ONE_UNIT}. Received: {count} names, outputs of shape {outputs}")
-    if len(inputs) != 4 or not all(fits) or len(outputs) != 2 or outputs[1] != count:
-        raise ValueError(
-            "The model of a classifier must take images of the preprocessing's size in 3 channels "
-            '(keras_vit.load_checkpoint(model, path, input_channels="adapt") adapts the first '
-            "kernel) and give one probability for each class name. Received: "
-            f"image_size={preprocessing.image_size}, {count} names, a model with inputs of shape "
-            f"{inputs} and outputs of shape {outputs}"
-        )
+    facts = {"model": model, "num_heads": num_heads, "gelu": gelu, "normalization": normalization}
+    facts = {name: value for name, value in facts.items() if value is not None}
+    if isinstance(anything, Classifier) and image_size is None and not facts:
+        return anything
+    return _holding(find_predictor(anything, image_size, facts))
 
 
-def _unpickled(read, arguments, *facts):
-    if is_forked():  # Its use is refused.
-        return Classifier.__new__(Classifier)
-    model = read(*arguments)
-    return Classifier.of(model, *facts) if facts else model
+def find_predictor(
+    anything: AnyClassifier,
+    image_size: tuple[int, int] | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Predictor:
+    """Returns the predictor of anything that `load_classifier` takes.
+
+    An export whose runtime is not TensorFlow is opened without TensorFlow and Keras.
+
+    Args:
+        anything: See `load_classifier`.
+        image_size: See `load_classifier`.
+        facts: The other arguments of `load_classifier` that are given.
+    """
+    is_alone = not image_size and not facts
+    if is_alone and isinstance(anything, (str, os.PathLike)) and runs_without_tensorflow(anything):
+        find_weights(anything)  # Raises for a file that has a name of weights.
+        return open_export(anything)
+    from keras_vit.opening import open_predictor
+
+    return open_predictor(anything, image_size, facts)
+
+
+def save_classifier(
+    folder: str | os.PathLike,
+    model: keras.Model,
+    class_names: Sequence[str],
+    preprocessing: Preprocessing | None = None,
+    *,
+    samples: Images = (),
+    recipe: Mapping[str, Any] | None = None,
+    history: Sequence[Mapping[str, Any]] = (),
+    model_card: str = "",
+    overwrite: bool = False,
+    task: str = MULTICLASS,
+    thresholds: Sequence[float] | None = None,
+) -> Classifier:
+    """Writes a Keras model as a classifier's folder, complete or not at all.
+
+    Args:
+        folder: The folder to write. It appears at the end, in one rename.
+        model: A model from images `(B, H, W, 3)` to probabilities, as for `Classifier`.
+        class_names: The K names, in the order of the model's outputs.
+        preprocessing: The preprocessing from an image to the model's input; by default the one
+            of the weights that the model was built with, if they state one.
+        samples: Photos that the folder holds, without metadata and at the model's size; exports
+            are checked on them, and hold a few: files, folders or images in memory as in
+            `Classifier.predict`.
+        recipe: Everything needed to repeat the training; types that JSON has.
+        history: Rows of `history.csv`, each a mapping from column to value.
+        model_card: The text of `README.md`; a short one by default.
+        overwrite: Whether to replace an older classifier.
+        task: See `Classifier`.
+        thresholds: See `Classifier`.
+
+    Returns:
+        The `Classifier`.
+
+    Raises:
+        ValueError: If the folder is not empty and may not be replaced, if the model, the names
+            and the preprocessing do not fit each other, if no preprocessing is known, or if a
+            sample cannot be read.
+        OSError: If there is no space, or no permission to write.
+    """
+    from keras_vit.classifier_folder import model_preprocessing, write_classifier
+    from keras_vit.description import check_one_output
+    from keras_vit.utils import files
+
+    files.check_folder(folder, marker=files.MODEL, overwrite=overwrite)
+    check_one_output(model)
+    known = preprocessing or model_preprocessing(model)
+    predictor = Predictor(
+        model, class_names, known, recipe, folder, task=task, thresholds=thresholds
+    )
+    written = write_classifier(
+        folder, predictor, history, model_card, samples=samples, overwrite=overwrite
+    )
+    return _holding(written)

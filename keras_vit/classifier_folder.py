@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,21 +15,19 @@ import numpy as np
 
 from keras_vit.checkpoints.code_bases.files_beside import read_json
 from keras_vit.checkpoints.hdf5 import check_keras_archive
-from keras_vit.classifier import ONE_UNIT, Classifier, described_fully
 from keras_vit.description import (
     Description,
-    check_one_output,
     description_layer,
     held_description,
     set_description,
 )
 from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS
 from keras_vit.description.description_texts import TEXTS, description_of_folder, texts_of
-from keras_vit.hub.repositories import classifier_folder
-from keras_vit.images.listing import as_images
+from keras_vit.images.listing import Images, as_images
 from keras_vit.images.samples import pixels_of, write_samples
 from keras_vit.keras_private import all_layers, load_keras_model
 from keras_vit.prediction import array_of
+from keras_vit.predictor import ONE_UNIT, Predictor, described_fully
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils import files
 from keras_vit.utils.quiet_tensorflow import check_not_forked
@@ -49,28 +48,12 @@ _FREE_NUMBERS = 2**20
 FILES = (files.MODEL, files.DESCRIPTION, files.CLASSES, files.RECIPE, files.HISTORY, files.CARD)
 
 
-def load_classifier(folder: str | os.PathLike) -> Classifier:
-    """Returns the classifier of a folder that `save_classifier` or a command wrote.
-
-    The model is read in Keras's safe mode: nothing in the file is run as code.
-
-    Args:
-        folder: The classifier's folder; the name of a classifier in the package, such as "cifar10"
-            (the best of three); or "hf:OWNER/NAME".
-
-    Raises:
-        ValueError: If the folder or one of its files is missing, cannot be read, or does
-            not fit the others.
-    """
-    folder = classifier_folder(folder)
-    return Classifier.of(*read_classifier(folder), folder)
-
-
 def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dict[str, Any]]:
     """Returns the model, description and recipe of a classifier's folder.
 
     Raises:
-        ValueError: As `load_classifier`.
+        ValueError: If the folder or one of its files is missing, cannot be read, or does
+            not fit the others.
     """
     keras_model = files.model_in(folder)
     missing = [] if keras_model else [files.MODEL]
@@ -121,50 +104,60 @@ def read_model(path: str | os.PathLike) -> keras.Model:
     return model
 
 
-def save_classifier(
+def write_classifier(
     folder: str | os.PathLike,
-    model: keras.Model,
-    class_names: Sequence[str],
-    preprocessing: Preprocessing | None = None,
-    *,
-    samples: object = (),
-    recipe: Mapping[str, Any] | None = None,
+    predictor: Predictor,
     history: Sequence[Mapping[str, Any]] = (),
     model_card: str = "",
+    *,
+    samples: Images = (),
     overwrite: bool = False,
-    task: str = MULTICLASS,
-    thresholds: Sequence[float] | None = None,
-) -> Classifier:
-    """Writes a classifier's folder, complete or not at all.
-
-    Args:
-        folder: The folder to write. It appears at the end, in one rename.
-        model: A model from images `(B, H, W, 3)` to probabilities, as for `Classifier`.
-        class_names: The K names, in the order of the model's outputs.
-        preprocessing: The preprocessing from an image to the model's input; by default the one
-            of the weights that the model was built with, if they state one.
-        samples: Photos that the folder holds, without metadata and at the model's size; exports
-            are checked on them, and hold a few: files, folders or images in memory as in
-            `Classifier.predict`.
-        recipe: Everything needed to repeat the training; types that JSON has.
-        history: Rows of `history.csv`, each a mapping from column to value.
-        model_card: The text of `README.md`; a short one by default.
-        overwrite: Whether to replace an older classifier.
-        task: See `Classifier`.
-        thresholds: See `Classifier`.
+) -> Predictor:
+    """Writes a classifier's folder, complete or not at all; see `keras_vit.save_classifier`.
 
     Returns:
-        The `Classifier`.
-
-    Raises:
-        ValueError: If the folder is not empty and may not be replaced, if the model, the names
-            and the preprocessing do not fit each other, if no preprocessing is known, or if a
-            sample cannot be read.
-        OSError: If there is no space, or no permission to write.
+        The predictor of the folder.
     """
     files.check_folder(folder, marker=files.MODEL, overwrite=overwrite)
-    check_one_output(model)
-    known = preprocessing or held_description(model).preprocessing
+    known = predictor.preprocessing
+    _check_scaled_once(predictor.model, known)
+    _check_probabilities(predictor.model, predictor.task)
+    photos = as_images(samples, known.bit_depth)
+    with files.atomic_folder(folder, marker=files.MODEL, overwrite=overwrite) as partial:
+        write_files(partial, predictor, history, model_card)
+        write_samples(partial, (pixels_of(photo, known.bit_depth) for photo in photos), known)
+    return Predictor.of(predictor.model, predictor.description, predictor.recipe, folder)
+
+
+def copy_classifier(
+    folder: str | os.PathLike, predictor: Predictor, *, overwrite: bool = False
+) -> Predictor:
+    """Writes a classifier's folder with the files that its own folder has; see `write_classifier`.
+
+    The history, the card, the samples and the record of the split are copied, the model and what
+    describes it are written.
+    """
+    source = predictor.folder
+    if source is None or not source.is_dir():
+        return write_classifier(folder, predictor, overwrite=overwrite)
+    files.check_folder(folder, marker=files.MODEL, overwrite=overwrite)
+    with files.atomic_folder(folder, marker=files.MODEL, overwrite=overwrite) as partial:
+        write_files(partial, predictor)
+        for name in (files.HISTORY, files.CARD, files.SPLIT, files.REPORT):
+            if (source / name).is_file():
+                shutil.copyfile(source / name, partial / name)
+        if (source / files.SAMPLES).is_dir():
+            shutil.copytree(source / files.SAMPLES, partial / files.SAMPLES)
+    return Predictor.of(predictor.model, predictor.description, predictor.recipe, folder)
+
+
+def model_preprocessing(model: keras.Model) -> Preprocessing:
+    """Returns the preprocessing that a model holds.
+
+    Raises:
+        ValueError: If it holds none.
+    """
+    known = held_description(model).preprocessing
     if known is None:
         raise ValueError(
             "The range of pixels that the model was fitted on is not known, and not guessed: pass "
@@ -172,16 +165,7 @@ def save_classifier(
             "keras_vit.preprocess_input, with value_range=(0, 1) for pixels / 255, or with "
             "value_range=(0, 255) for unchanged pixels."
         )
-    classifier = Classifier(
-        model, class_names, known, recipe, folder, task=task, thresholds=thresholds
-    )
-    _check_scaled_once(model, known)
-    _check_probabilities(model, task)
-    photos = as_images(samples, known.bit_depth)
-    with files.atomic_folder(folder, marker=files.MODEL, overwrite=overwrite) as partial:
-        write_files(partial, classifier, history, model_card)
-        write_samples(partial, (pixels_of(photo, known.bit_depth) for photo in photos), known)
-    return classifier
+    return known
 
 
 def _check_scaled_once(model, preprocessing):
@@ -205,32 +189,32 @@ _LEAST_RANGE = 0.1
 
 def write_files(
     folder: pathlib.Path,
-    classifier: Classifier,
+    predictor: Predictor,
     history: Sequence[Mapping[str, Any]] = (),
     model_card: str = "",
 ) -> None:
     """Writes a classifier's files into a folder that exists."""
-    write_model(folder, classifier)
+    write_model(folder, predictor)
     write_history(folder / files.HISTORY, history)
-    title = for_markdown(classifier.model.name)
+    title = for_markdown(predictor.model.name)
     loading = f'`keras_vit.load_classifier("{THIS_FOLDER}")` loads this image classifier. {LOADING}'
     files.write_text(folder / files.CARD, model_card or f"# {title}\n\n{loading}\n")
 
 
-def write_model(folder: pathlib.Path, classifier: Classifier) -> None:
+def write_model(folder: pathlib.Path, predictor: Predictor) -> None:
     """Writes a classifier's model, description and recipe into a folder that exists."""
-    layer = description_layer(classifier.model)
+    layer = description_layer(predictor.model)
     before = layer and layer.content
-    set_description(classifier.model, classifier.description)
+    set_description(predictor.model, predictor.description)
     try:
-        classifier.model.save(folder / files.MODEL)
+        predictor.model.save(folder / files.MODEL)
     finally:
         if layer:
             layer.content = before  # A user's model stays as it is.
-    texts = texts_of(classifier.description)
+    texts = texts_of(predictor.description)
     for name in TEXTS:
         files.write_text(folder / name, texts[name])
-    files.write_text(folder / files.RECIPE, json.dumps(classifier.recipe, indent=2) + "\n")
+    files.write_text(folder / files.RECIPE, json.dumps(predictor.recipe, indent=2) + "\n")
 
 
 def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> None:

@@ -9,6 +9,7 @@ from keras_vit import configs
 from keras_vit.checkpoints.catalogue import NAMES, list_weights
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import Description, check_one_output, describe_built, describe_config
+from keras_vit.predictor import predictor_in
 
 
 def describe(
@@ -23,9 +24,9 @@ def describe(
 
     Args:
         anything: A name of `keras_vit.list_models()`, or a config; or what has a description: a
-            model of `keras_vit.build`, also loaded from a file or cut out of one, a `Classifier`,
-            an `OpenedModel`, or anything that `keras_vit.open_model` takes. The other arguments
-            are for a name or a config; all else knows them.
+            model of `keras_vit.build`, also loaded from a file or cut out of one, or anything that
+            `keras_vit.load_classifier` takes, also without names of its classes. The other
+            arguments are for a name or a config; all else knows them.
         input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, also
             for a model of free image size.
         include_top: Whether the classification head counts.
@@ -59,8 +60,8 @@ def describe(
         from keras_vit.opening import open_model  # Imports Keras.
 
         return open_model(anything).description
-    if isinstance(held := getattr(anything, "description", None), Description):
-        return held
+    if (predictor := predictor_in(anything)) is not None:
+        return predictor.description
     from keras_vit.models.graph import check_described  # Imports Keras.
 
     check_one_output(anything)

@@ -10,15 +10,13 @@ from typing import Any
 
 import keras
 
-from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
 from keras_vit.checkpoints.find import DEFAULT_SIZE, Weights, find, weights_of
 from keras_vit.checkpoints.hdf5 import has_own_layers
 from keras_vit.checkpoints.load import LoadReport
-from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import read_classifier, read_model
-from keras_vit.configs import BiTConfig, ViTConfig
+from keras_vit.configs import MODELS, BiTConfig, ViTConfig, default_image_size
 from keras_vit.configs.model_table import check_agrees, paper_name, without_hidden_layer
 from keras_vit.description import (
     FACTS,
@@ -34,6 +32,7 @@ from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.models.build import build
 from keras_vit.models.graph import as_computed, check_described, difference
 from keras_vit.models.rebuild import feature_model, with_probabilities, without_unknown
+from keras_vit.predictor import AnyClassifier, Predictor, predictor_in
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.runtimes import is_export, open_export
 from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in
@@ -78,10 +77,11 @@ def open_model(
     ('beagle', 'boxer')
     """
     check_not_forked()
-    if not isinstance(anything, (str, os.PathLike)) or anything in configs.MODELS:
+    if not isinstance(anything, (str, os.PathLike)) or anything in MODELS:
         raise ValueError(
-            "A model's name needs weights (--weights; in Python open_model(weights, model=name)): "
-            "imagenet21k, imagenet, a key of the catalogue, a file, or random. "
+            "A model's name needs weights (--weights; in Python "
+            f'load_classifier("imagenet", model="ViT-B/16")): imagenet21k, imagenet, a key of the '
+            "catalogue, a file, or random. "
             f"Received: {anything!r} without weights"
         )
     given = {"num_heads": num_heads, "gelu": gelu}
@@ -106,25 +106,41 @@ def open_model(
     return opened if normalization is None else _with_normalization(opened, normalization)
 
 
-def open_classifier(model: Classifier | str | os.PathLike) -> Classifier:
-    """Returns a model of any origin as a classifier.
+def open_predictor(
+    anything: AnyClassifier,
+    image_size: tuple[int, int] | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Predictor:
+    """Returns a model of any origin as a predictor.
 
     Args:
-        model: Anything that `open_model` takes, whose classes have names; a `Classifier` is
-            returned.
+        anything: A classifier, or anything that `open_model` takes whose classes have names.
+        image_size: Pixels (height, width); the weights' by default.
+        facts: More arguments of `open_model`, None where they are not given.
 
     Raises:
-        ValueError: As `open_model`.
+        ValueError: As `open_model`; or if facts are given with a classifier, which has them.
+        TypeError: If it is neither a classifier nor a name or path.
         OSError: If a file cannot be read.
     """
-    if isinstance(model, Classifier):
-        return model
-    if not isinstance(model, (str, os.PathLike)):
+    given = {name: value for name, value in (facts or {}).items() if value is not None}
+    if image_size is not None:
+        given["image_size"] = image_size
+    predictor = predictor_in(anything)
+    if predictor is None and not isinstance(anything, (str, os.PathLike)):
         raise TypeError(
-            "A classifier is a Classifier or its folder, which keras_vit.save_classifier(folder, "
-            f"model, class_names) writes. Received: {type(model).__name__}"
+            "A classifier must be a keras_vit.Classifier or what keras_vit.load_classifier takes; "
+            "keras_vit.Classifier(model, class_names) makes one of a Keras model. "
+            f"Received: {type(anything).__name__}"
         )
-    return open_model(model).classifier()
+    if predictor is None:
+        return open_model(anything, **given).predictor(image_size)  # type: ignore[arg-type]
+    if given:
+        raise ValueError(
+            "A classifier has its model, image size and facts; give them with its name or folder. "
+            f"Received: {', '.join(given)}"
+        )
+    return predictor
 
 
 def features(
@@ -140,12 +156,13 @@ def features(
     from `keras_vit.build(..., include_top=False)`.
 
     Args:
-        model_or_name: A Keras model of the package, whose layers are shared; a `Classifier`; what
-            `open_model` takes; or a name of `keras_vit.list_models()`, which needs `weights`.
+        model_or_name: A Keras model of the package, whose layers are shared; what
+            `keras_vit.load_classifier` takes; or a name of `keras_vit.list_models()`, which needs
+            `weights`.
         feature: "pre_logits", what the head reads; "avg", the mean of the patch tokens; or "token",
             the class token.
-        weights: For a name: what `open_model` takes.
-        **facts: What the weights do not hold; see `open_model`.
+        weights: For a name: its weights, which are what `keras_vit.load_classifier` takes.
+        **facts: What the weights do not hold; see `keras_vit.load_classifier`.
 
     Raises:
         ValueError: If the feature is unknown, the model does not have it, or the model cannot be
@@ -169,7 +186,7 @@ def _random(model, given):
     """A model with random weights; a fact that is given is one of its config."""
     changes = {name: value for name, value in given.items() if value is not None}
     known = describe_config(model, include_top=False, changes=changes)
-    preprocessing = Preprocessing((configs.default_image_size(model),) * 2)
+    preprocessing = Preprocessing((default_image_size(model),) * 2)
     origins = dict.fromkeys(FACTS, "the settings")
     known = dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
     return OpenedModel(known.name, known)
@@ -283,8 +300,8 @@ class OpenedModel:
         is_converted = Recipe.from_json(self.recipe).converted
         return None if is_numbered and is_converted else names
 
-    def classifier(self, image_size: tuple[int, int] | None = None) -> Classifier:
-        """Returns the model as a classifier, which predicts image files.
+    def predictor(self, image_size: tuple[int, int] | None = None) -> Predictor:
+        """Returns the model as a predictor of image files.
 
         Args:
             image_size: Pixels (height, width); the weights' by default.
@@ -294,9 +311,10 @@ class OpenedModel:
         """
         if self.description.labels.names is None:
             raise ValueError(
-                "The classes of a classifier must have names: keras-vit convert writes a folder "
-                "with numbers, in its classes.txt; a model that was pre-trained without labels has "
-                f"none, fine-tune it first. Received: {self.source}, without names"
+                "The classes of a classifier must have names. keras-vit finetune --weights "
+                f"{self.source} makes a classifier of your photos; imagenet has the 1,000 names of "
+                "ImageNet; keras-vit convert writes a folder with numbers, in its classes.txt. "
+                f"Received: {self.source}, without names"
                 + "".join(f"; {note}" for note in self.description.notes)
             )
         size = image_size or self.image_size
@@ -305,7 +323,7 @@ class OpenedModel:
             opened = self.without_unknown()  # The bound is of the model that it was found with.
             model, _ = opened.to_model(size)
         description = dataclasses.replace(opened.description, preprocessing=preprocessing)
-        return Classifier.of(model, description, self.recipe, self.folder)
+        return Predictor.of(model, description, self.recipe, self.folder, self.source)
 
     def without_unknown(self) -> OpenedModel:
         """Returns the model without "unknown", as a changed model has it; an export keeps it."""

@@ -33,8 +33,8 @@ from read_results import read_result
 from tables import paper_table
 from vtab_tasks import GROUPS, TASKS, VtabTask, resolve
 
-from keras_vit import load_classifier
 from keras_vit.description.recipe import Recipe
+from keras_vit.opening import open_predictor
 from keras_vit.training import FineTuning, finetune, recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
@@ -135,7 +135,7 @@ class Vtab:
         if not (folder / "model.keras").exists():
             train = f"tfrecords:{images / 'train'}"
             finetune(train, folder, settings, holdout=0, command=self.command, log=self.log)
-        classifier = load_classifier(folder)
+        classifier = open_predictor(folder)
         report = evaluate_classifier(classifier, f"tfrecords:{images / 'test'}")
         model = {"name": classifier.recipe["model"], "config": classifier.recipe["config"]}
         model |= {

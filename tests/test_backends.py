@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from keras_vit.checkpoints.catalogue import RELEASED
-from keras_vit.classifier_folder import load_classifier
+from keras_vit.opening import open_predictor
 from keras_vit.training.evaluation.classification import evaluate_classifier
 
 # Most of the time is compilation; these programs run once.
@@ -54,7 +54,7 @@ def compare_predictions(folder):
     (predicted,) = folder.rglob("predicted.txt")
     classifier, printed = predicted.read_text().split("\n", 1)
     found = json.loads(printed)
-    expected = load_classifier(classifier).predict([there["path"] for there in found], top=3)
+    expected = open_predictor(classifier).predict([there["path"] for there in found], top=3)
     for here, there in zip(expected, found, strict=True):
         assert [entry["class"] for entry in there["top"]] == [name for name, _ in here.top]
         np.testing.assert_allclose(
@@ -85,7 +85,7 @@ def test_models_and_commands_give_the_same_numbers_on_torch(tmp_path):
     compare_predictions(tmp_path / "torch")
     (evaluated,) = (tmp_path / "torch").rglob("evaluated.txt")
     classifier, data, report = evaluated.read_text().split("\n", 2)
-    assert str(evaluate_classifier(load_classifier(classifier), data)) in report
+    assert str(evaluate_classifier(open_predictor(classifier), data)) in report
 
 
 @pytest.mark.slow
@@ -97,6 +97,7 @@ def test_layers_models_and_files_pass_their_tests_on_torch(tmp_path):
 WITHOUT_TENSORFLOW = """
 import sys
 import keras_vit
+from keras_vit.opening import open_predictor
 
 assert keras_vit.list_models() and keras_vit.ViTConfig
 assert not {"keras", "tensorflow", "jax", "PIL"} & set(sys.modules)

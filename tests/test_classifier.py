@@ -15,8 +15,10 @@ from PIL import Image
 
 import keras_vit
 from keras_vit import images as image_formats
-from keras_vit.classifier_folder import FILES, load_classifier, save_classifier
+from keras_vit.classifier import save_classifier
+from keras_vit.classifier_folder import FILES
 from keras_vit.images.listing import image_files, images_below
+from keras_vit.opening import open_predictor
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config, write_picture
 
@@ -81,7 +83,7 @@ def test_the_folder_has_its_files_and_nothing_is_left_beside_it(folder):
 
 
 def test_a_loaded_classifier_equals_the_saved_one(folder, model):
-    loaded = load_classifier(folder)
+    loaded = open_predictor(folder)
     assert loaded.class_names == NAMES
     assert loaded.preprocessing == PREPROCESSING
     assert loaded.recipe == {"seed": 3}
@@ -92,7 +94,7 @@ def test_a_loaded_classifier_equals_the_saved_one(folder, model):
 
 
 def test_predict_gives_the_models_probabilities_of_the_preprocessed_files(folder, images):
-    classifier = load_classifier(folder)
+    classifier = open_predictor(folder)
     paths = [images / f"{index}.PNG" for index in range(5)]
     predictions = classifier.predict(paths, top=3, batch_size=2)
     inputs = classifier.preprocess([np.asarray(Image.open(path)) for path in paths])
@@ -105,7 +107,7 @@ def test_predict_gives_the_models_probabilities_of_the_preprocessed_files(folder
 
 
 def test_preprocess_takes_one_image_a_batch_a_list_and_pil(folder, images):
-    classifier = load_classifier(folder)
+    classifier = open_predictor(folder)
     picture = Image.open(images / "0.PNG")
     array = np.asarray(picture)
     one = classifier.preprocess(array)
@@ -117,7 +119,7 @@ def test_preprocess_takes_one_image_a_batch_a_list_and_pil(folder, images):
 
 
 def test_predict_takes_images_of_the_program_with_files_in_any_order(folder, images):
-    classifier, path = load_classifier(folder), sorted(images.iterdir())[0]
+    classifier, path = open_predictor(folder), sorted(images.iterdir())[0]
     pixels = np.asarray(Image.open(path).convert("RGB"))
     content = path.read_bytes()
     given = [pixels, path, Image.open(path), content, bytearray(content), io.BytesIO(content)]
@@ -131,7 +133,7 @@ def test_predict_takes_images_of_the_program_with_files_in_any_order(folder, ima
 
 
 def test_a_pil_image_is_turned_and_scaled_as_its_file(folder, tmp_path):
-    classifier = load_classifier(folder)
+    classifier = open_predictor(folder)
     values = np.random.default_rng(0).integers(0, 2**16, (20, 30), dtype="uint16")
     Image.fromarray(values).save(tmp_path / "16_bits.png")
     exif = Image.Exif()
@@ -148,7 +150,7 @@ def test_a_pil_image_is_turned_and_scaled_as_its_file(folder, tmp_path):
     "wrong", [np.zeros((4, 4, 3)), np.zeros((4, 4), "uint8"), np.zeros((4, 4, 1), "uint8"), 7]
 )
 def test_an_image_of_the_program_of_another_type_is_an_error(folder, wrong):
-    classifier = load_classifier(folder)
+    classifier = open_predictor(folder)
     with pytest.raises(ValueError, match=r"An image must be a path, bytes.*Received: "):
         classifier.predict([wrong])
     with pytest.raises(ValueError, match="others is not known.*mode F"):
@@ -156,7 +158,7 @@ def test_an_image_of_the_program_of_another_type_is_an_error(folder, wrong):
 
 
 def test_pixels_divided_by_255_are_named_by_preprocess_and_by_predict(folder):
-    classifier = load_classifier(folder)
+    classifier = open_predictor(folder)
     pixels = np.linspace(0, 1, 16 * 24 * 3, dtype="float32").reshape(16, 24, 3)
     with pytest.warns(UserWarning, match="nearly black; multiply them by 255"):
         classifier.preprocess(pixels)
@@ -168,21 +170,21 @@ def test_a_corrupt_image_has_its_reason_and_the_others_are_predicted(folder, ima
     bad, empty = tmp_path / "bad.jpg", tmp_path / "empty.png"
     bad.write_bytes(b"not an image")
     empty.write_bytes(b"")
-    predictions = load_classifier(folder).predict([bad, images, empty])
+    predictions = open_predictor(folder).predict([bad, images, empty])
     assert [bool(p.error) for p in predictions] == [True, *[False] * 5, True]
     assert predictions[0].top == []
     assert "\n" not in predictions[0].error
 
 
 def test_probabilities_that_are_not_finite_are_an_error_of_their_image(folder):
-    classifier = load_classifier(folder)
+    classifier = open_predictor(folder)
     prediction = classifier.prediction("x.png", np.array([0.2, np.nan, 0.8]))
     assert (prediction.top, prediction.labels) == ([], ())
     assert "not finite" in prediction.error
 
 
 def test_logits_are_never_printed_as_probabilities(folder):
-    classifier = load_classifier(folder)
+    classifier = open_predictor(folder)
     answer = classifier.prediction("photo.jpg", np.array([3.6, 0.9, -0.2], "float32"))
     assert (answer.top, answer.error) == (
         [],
@@ -229,7 +231,7 @@ def test_images_are_read_a_batch_ahead_and_no_further(folder, images):
             taken.append(1)
             yield images / "1.PNG"
 
-    stream = load_classifier(folder).stream(endless(), batch_size=2)
+    stream = open_predictor(folder).stream(endless(), batch_size=2)
     for _ in range(5):
         next(stream)
     assert len(taken) <= 8
@@ -250,8 +252,7 @@ def test_image_files_lists_folders_and_refuses_what_does_not_exist(images, tmp_p
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": None}, "Missing in .*: model.keras"),
-        ({"classes": None, "description": None}, "description.json, classes.txt"),
+        ({"model": None}, "must hold one of .*model.keras"),
         ({"model": b"PK\x03\x04 no archive"}, "cannot be read as a Keras model"),
         ({"classes": b"ant\nbee\n"}, "do not belong together"),
         ({"classes": b"ant\n\nbee\n"}, "one class name a line"),
@@ -264,7 +265,7 @@ def test_image_files_lists_folders_and_refuses_what_does_not_exist(images, tmp_p
 )
 def test_a_folder_with_a_wrong_file_is_an_error_of_one_line(folder, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message) as error:
-        load_classifier(copy_of(folder, tmp_path, **changes))
+        open_predictor(copy_of(folder, tmp_path, **changes))
     assert len(str(error.value).splitlines()) == 1
 
 
@@ -274,7 +275,7 @@ def test_only_a_classifier_is_replaced_and_on_request(model, tmp_path):
     with pytest.raises(ValueError, match="new or empty"):
         save_classifier(output, model, NAMES, PREPROCESSING)
     save_classifier(output, model, ("x", "y", "z"), PREPROCESSING, overwrite=True)
-    assert load_classifier(output).class_names == ("x", "y", "z")
+    assert open_predictor(output).class_names == ("x", "y", "z")
     with pytest.raises(ValueError, match="Only a folder that has the file model.keras"):
         save_classifier(tmp_path, model, NAMES, PREPROCESSING, overwrite=True)
     assert os.listdir(tmp_path) == ["out"]
@@ -296,7 +297,7 @@ def test_names_and_outputs_that_do_not_fit_are_refused(model, tmp_path):
 
 
 def test_a_forked_process_is_refused_and_a_spawned_one_predicts(folder, images):
-    classifier = load_classifier(folder)
+    classifier = open_predictor(folder)
     refused = pytest.raises(RuntimeError, match=r'forked .*"spawn".* Received: process \d+')
     with multiprocessing.get_context("fork").Pool(1) as pool, refused:
         pool.apply(classifier.predict, (images,))
@@ -318,24 +319,25 @@ def test_too_little_memory_for_one_image_costs_its_answer_alone(error, folder, i
 
     monkeypatch.setattr(image_formats.decoding, "apply_preprocessing", fails_once)
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    found = load_classifier(folder).predict(images)
+    found = open_predictor(folder).predict(images)
     failed = [prediction.error for prediction in found if "more memory" in (prediction.error or "")]
     assert len(failed) == 1
     assert sum(prediction.error is None for prediction in found) > 1
 
 
-@pytest.mark.parametrize("name", ["load_classifier", "open_model"])
+@pytest.mark.parametrize("name", ["load_classifier", "describe"])
 def test_opening_in_a_fork_of_a_process_that_has_a_model_is_refused(name, folder):
-    load_classifier(folder)
+    open_predictor(folder)
     refused = pytest.raises(RuntimeError, match=r'neither opened .*"spawn".* Received: process \d+')
     with multiprocessing.get_context("fork").Pool(1) as pool, refused:
         pool.apply_async(getattr(keras_vit, name), (folder,)).get(60)
 
 
-def test_a_file_that_exists_is_not_said_to_be_missing(tmp_path):
+def test_a_damaged_export_is_one_line(tmp_path):
     (tmp_path / "base.onnx").write_text("")
-    with pytest.raises(ValueError, match=r"base.onnx, which is no folder: .*keras_vit.build"):
-        load_classifier(tmp_path / "base.onnx")
+    with pytest.raises(ValueError, match=r"base.onnx cannot be opened as an export\.") as error:
+        keras_vit.load_classifier(tmp_path / "base.onnx")
+    assert "\n" not in str(error.value)
 
 
 def test_a_new_process_that_only_imports_the_package_loads_it(folder, images):
@@ -354,7 +356,7 @@ def test_a_new_process_that_only_imports_the_package_loads_it(folder, images):
         cwd=folder,
         check=True,
     )
-    here = load_classifier(folder).predict(images / "2.PNG", top=1)[0].top[0]
+    here = open_predictor(folder).predict(images / "2.PNG", top=1)[0].top[0]
     name, probability = json.loads(done.stdout)[0]
     assert name == here[0]
     assert probability == pytest.approx(here[1], abs=1e-6)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.classifier_folder import save_classifier
+from keras_vit.classifier import save_classifier
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import Description, Labels, held_description, set_description
 from keras_vit.models.rebuild import float32_model, inference_model
+from keras_vit.opening import open_model, open_predictor
 from keras_vit.preprocessing import Preprocessing
 
 CONFIG = keras_vit.ViTConfig(
@@ -153,11 +154,11 @@ def test_weights_bring_their_facts_with_them(model, tmp_path):
         task="multilabel",
         thresholds=KNOWN.labels.thresholds,
     )
-    loaded = keras_vit.load_classifier(tmp_path / "pets").model
+    loaded = open_predictor(tmp_path / "pets").model
     assert keras_vit.describe(loaded).labels == KNOWN.labels
     alone = keras.saving.load_model(tmp_path / "pets" / "model.keras")
     assert keras_vit.describe(alone).preprocessing == KNOWN.preprocessing
-    opened = keras_vit.open_model(tmp_path / "pets" / "model.keras")
+    opened = open_model(tmp_path / "pets" / "model.keras")
     assert opened.description.labels == KNOWN.labels
     with pytest.warns(UserWarning, match="needs pixels of 0 to 1"):
         built = keras_vit.build(
@@ -192,7 +193,7 @@ def test_another_head_does_not_take_the_names_of_the_classes(model, tmp_path):
     assert keras_vit.describe(other).preprocessing == KNOWN.preprocessing
     other.save(tmp_path / "other.keras")
     with pytest.raises(ValueError, match="classes of a classifier must have names"):
-        keras_vit.open_model(tmp_path / "other.keras").classifier()
+        open_model(tmp_path / "other.keras").predictor()
 
 
 def test_two_descriptions_in_a_folder_must_agree(model, tmp_path):
@@ -203,7 +204,7 @@ def test_two_descriptions_in_a_folder_must_agree(model, tmp_path):
     content["config"]["gelu"] = "tanh"
     (tmp_path / "pets" / "description.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="The description must match the model"):
-        keras_vit.load_classifier(tmp_path / "pets")
+        open_predictor(tmp_path / "pets")
 
 
 def test_a_class_name_of_marks_that_would_be_sorted_for_hours_is_refused():

@@ -20,6 +20,7 @@ import requests
 from PIL import Image
 
 import keras_vit
+from keras_vit.opening import open_predictor
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 
@@ -141,10 +142,10 @@ def wait_until_it_answers(server, address):
 def test_the_server_answers_clients_as_predict_does_and_has_the_page(tmp_path):
     pytest.importorskip("litserve")
     write_given(tmp_path)
-    classifier = keras_vit.export.load_artefact(tmp_path / "model.onnx")
+    classifier = keras_vit.load_classifier(tmp_path / "model.onnx")
     (tmp_path / "photos.html").write_text("<p>The page</p>")
     (tmp_path / "notes.txt").write_text("no image")
-    samples = keras_vit.load_classifier("r14_vit_micro16_cifar10").folder / "samples"
+    samples = open_predictor("r14_vit_micro16_cifar10").folder / "samples"
     photos = [*sorted(samples.iterdir())[:6], tmp_path / "noise.png", tmp_path / "notes.txt"]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -188,7 +189,7 @@ def test_a_beam_pipeline_answers_each_photo_once_as_the_classifier_does(tmp_path
         python = tmp_path / "environment" / "bin" / "python"
         packages = ["apache-beam", "onnxruntime", "pillow"]
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
-    classifier = keras_vit.load_classifier("vit_mini4_cifar10")
+    classifier = open_predictor("vit_mini4_cifar10")
     keras_vit.export.onnx(classifier, tmp_path / "cifar10.onnx")
     shutil.copytree(classifier.folder / "samples", tmp_path / "photos")
     (tmp_path / "photos" / "notes.png").write_text("no photo")
@@ -199,7 +200,7 @@ def test_a_beam_pipeline_answers_each_photo_once_as_the_classifier_does(tmp_path
     expected = classifier.predict(
         [tmp_path / "photos" / pathlib.Path(r["path"]).name for r in rows]
     )
-    assert [row["answer"] for row in rows] == [prediction.answer for prediction in expected]
+    assert [row["answer"] for row in rows] == [prediction.label for prediction in expected]
     assert {pathlib.Path(row["path"]).name for row in rows} == {
         path.name for path in (classifier.folder / "samples").iterdir()
     }
@@ -327,12 +328,12 @@ def test_ray_answers_each_photo_as_predict_does_in_flat_memory(photos_for_ray, s
         time.sleep(0.1)
     assert program.returncode == 0
     answers = _assert_each_once(tmp_path)
-    classifier = keras_vit.export.load_artefact(photos_for_ray / "model.onnx")
+    classifier = keras_vit.load_classifier(photos_for_ray / "model.onnx")
     for expected in classifier.stream(sorted((photos_for_ray / "photos").iterdir()), 10):
         row = answers[pathlib.Path(expected.path).name]
         assert ("error" in row) == (expected.error is not None)
         if expected.error is None:
-            assert row["answer"] == expected.answer
+            assert row["answer"] == expected.label
             assert {entry["class"]: entry["probability"] for entry in row["top"]} == {
                 name: pytest.approx(value, abs=1e-6) for name, value in expected.top
             }

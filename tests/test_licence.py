@@ -18,6 +18,7 @@ from keras_vit.description.description_texts import (
 )
 from keras_vit.export import convert
 from keras_vit.export.artefacts import load_artefact
+from keras_vit.opening import open_model, open_predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
@@ -41,9 +42,9 @@ def folder_of(model, tmp_path, to):
 
 def test_a_folder_of_hugging_face_has_the_licence_of_its_card(model, tmp_path):
     folder = folder_of(model, tmp_path, "huggingface")
-    assert keras_vit.open_model(folder).description.licence == "unknown"
+    assert open_model(folder).description.licence == "unknown"
     (folder / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
-    assert keras_vit.open_model(folder).description.licence == "cc-by-nc-4.0"
+    assert open_model(folder).description.licence == "cc-by-nc-4.0"
     built = keras_vit.build(weights=folder)
     assert keras_vit.describe(built).licence == "cc-by-nc-4.0"
 
@@ -54,10 +55,7 @@ def test_a_folder_of_timm_has_the_licence_of_its_config(model, tmp_path):
     save_file(stored_arrays(model, TIMM), weights)
     config = {"architecture": "vit_tiny_patch16_224", "pretrained_cfg": {"license": "mit"}}
     (tmp_path / "timm" / "config.json").write_text(json.dumps(config))
-    assert (
-        keras_vit.open_model(tmp_path / "timm", num_heads=2, gelu="exact").description.licence
-        == "mit"
-    )
+    assert open_model(tmp_path / "timm", num_heads=2, gelu="exact").description.licence == "mit"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,7 @@ def test_the_licence_of_a_family_is_printed_once_and_kept(model, tmp_path, capsy
     (folder / "config.json").write_text(json.dumps(config))
     save_file(stored_arrays(model, HUGGING_FACE), folder / "model.safetensors")  # Without our note.
     for _ in range(2):
-        opened = keras_vit.open_model(folder)
+        opened = open_model(folder)
         assert opened.description.licence == "fair-noncommercial-research-license"
     line = "Licence of the weights: fair-noncommercial-research-license, which forbids commercial"
     assert capsys.readouterr().err.count(line) == 1
@@ -112,12 +110,12 @@ def test_a_converted_folder_has_the_licence_of_its_source(to, licence, model, tm
     source = folder_of(model, tmp_path, "huggingface")
     (source / "README.md").write_text(card_header(licence))
     convert(source, tmp_path / "again", to=to)
-    assert keras_vit.open_model(tmp_path / "again").description.licence == licence
+    assert open_model(tmp_path / "again").description.licence == licence
 
 
 def test_classifiers_of_the_package_and_official_weights_are_under_apache():
-    assert keras_vit.load_classifier("cifar10").description.licence == "apache-2.0"
-    opened = keras_vit.open_model("imagenet21k", model="ViT-B/16")
+    assert open_predictor("cifar10").description.licence == "apache-2.0"
+    opened = open_model("imagenet21k", model="ViT-B/16")
     assert opened.description.licence == "apache-2.0"
 
 

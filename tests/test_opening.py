@@ -18,7 +18,7 @@ from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
 from keras_vit.checkpoints.find import read_images, weights_of
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
-from keras_vit.classifier_folder import save_classifier
+from keras_vit.classifier import save_classifier
 from keras_vit.description import Labels, held_description
 from keras_vit.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
@@ -324,7 +324,7 @@ def test_weights_of_any_origin_are_evaluated_at_another_image_size(dinov2, model
         evaluated = build_evaluated(weights, image_size=12)
         assert evaluated.model.input_shape == (None, 12, 12, 3)
         assert evaluated.preprocessing.image_size == (12, 12)
-    classifier = open_model(tmp_path / "pets").classifier((12, 12))
+    classifier = open_model(tmp_path / "pets").predictor((12, 12))
     assert classifier.model.input_shape == (None, 12, 12, 3)
     expected = keras_vit.build(CONFIG, input_shape=(12, 12, 3), classes=3)
     weights_of(model).load_into(expected)
@@ -364,7 +364,7 @@ def test_layers_in_front_of_a_model_leave_its_images_unknown(front, tmp_path):
     built = described_model(input_tensor=FRONTS[front](keras.Input((size, size, 3))))
     built.save(tmp_path / "m.keras")
     opened = open_model(tmp_path / "m.keras")
-    for use in (opened.classifier, opened.preprocessing_for):
+    for use in (opened.predictor, opened.preprocessing_for):
         with pytest.raises(ValueError, match="range of the pixels must be known.*in front"):
             use()
     with pytest.raises(ValueError, match="The range of pixels .* is not known"):
@@ -381,7 +381,7 @@ def test_weights_behind_other_layers_are_those_of_the_model_alone(tmp_path):
     np.testing.assert_allclose(array(alone(pixels / 127.5 - 1)), array(built(pixels)), atol=1e-6)
     assert held_description(alone).preprocessing.value_range == (-1.0, 1.0)
     opened = open_model(tmp_path / "saved")
-    assert opened.classifier().preprocessing == preprocessing
+    assert opened.predictor().preprocessing == preprocessing
     with pytest.raises(ValueError, match="without layers in front of it"):
         opened.to_model((16, 16))
 
@@ -411,10 +411,10 @@ def test_a_classifier_whose_activation_was_taken_off_gives_its_probabilities(tmp
     built = described_model(input_shape=(8, 8, 3))
     built.save(tmp_path / "m.keras")
     photo = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
-    before = open_model(tmp_path / "m.keras").classifier().predict([photo])[0].top
+    before = open_model(tmp_path / "m.keras").predictor().predict([photo])[0].top
     built.layers[-1].activation = keras.activations.linear
     built.save(tmp_path / "logits.keras")
-    after = open_model(tmp_path / "logits.keras").classifier().predict([photo])[0].top
+    after = open_model(tmp_path / "logits.keras").predictor().predict([photo])[0].top
     assert [name for name, _ in after] == [name for name, _ in before]
     np.testing.assert_allclose([p for _, p in after], [p for _, p in before], atol=1e-6)
 

@@ -13,6 +13,7 @@ import pytest
 import keras_vit
 from keras_vit.configs.recognition import config_of
 from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.opening import open_predictor
 from keras_vit.training import FineTuning
 from keras_vit.training.data.split_record import SplitRecord
 
@@ -75,7 +76,7 @@ def test_saved_weights_give_what_they_gave(saved, expected, file, name):
 
 
 def test_a_saved_classifier_has_its_names_and_preprocessing(saved, expected):
-    classifier = keras_vit.load_classifier(saved / "pets")
+    classifier = open_predictor(saved / "pets")
     assert classifier.class_names == ("cat", "dog", "sea")
     assert classifier.preprocessing.value_range == (0, 1)
     check_outputs(classifier.model, "plain", expected)

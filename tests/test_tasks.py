@@ -8,8 +8,9 @@ import pytest
 from PIL import Image
 
 import keras_vit
-from keras_vit.classifier import Classifier
-from keras_vit.classifier_folder import load_classifier, save_classifier
+from keras_vit.classifier import save_classifier
+from keras_vit.opening import open_predictor
+from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.evaluation.classification import multilabel_report
 from makers import tiny_config
@@ -43,7 +44,7 @@ def folder(model, tmp_path):
 def test_task_and_thresholds_are_in_the_description(folder, model):
     labels = json.loads((folder / "description.json").read_text())["labels"]
     assert (labels["task"], labels["thresholds"]) == ("multilabel", [0.5, 0.1, 0.7])
-    classifier = load_classifier(folder)
+    classifier = open_predictor(folder)
     assert (classifier.task, classifier.thresholds) == ("multilabel", (0.5, 0.1, 0.7))
     assert keras_vit.describe(model).labels.task == "multilabel"
 
@@ -53,7 +54,7 @@ def test_the_labels_of_an_image_are_those_above_their_thresholds(folder, tmp_pat
     images.mkdir()
     Image.new("RGB", (9, 9)).save(images / "image.png")
     (images / "broken.png").write_bytes(b"no image")
-    broken, prediction = load_classifier(folder).predict(images, top=2)
+    broken, prediction = open_predictor(folder).predict(images, top=2)
     # Probabilities 0.88, 0.12 and 0.62.
     assert prediction.labels == ("cat", "dog")
     assert [name for name, _ in prediction.top] == ["cat", "sea"]
@@ -63,7 +64,7 @@ def test_the_labels_of_an_image_are_those_above_their_thresholds(folder, tmp_pat
 
 
 def test_the_label_of_a_multi_class_image_is_the_most_probable_class():
-    plain = Classifier(built("softmax"), NAMES, PREPROCESSING)
+    plain = Predictor(built("softmax"), NAMES, PREPROCESSING)
     assert (plain.task, plain.thresholds) == ("multiclass", None)
     (prediction,) = plain.predict(np.zeros((9, 9, 3), "uint8"))
     assert prediction.labels == (prediction.top[0][0],)
@@ -74,7 +75,7 @@ def test_a_probability_of_exactly_its_threshold_is_no_label(tmp_path):
     options = {"task": "multilabel", "thresholds": (0.5, 0.4999, 0.5)}
     save_classifier(tmp_path / "several", model, NAMES, PREPROCESSING, **options)
     image = np.zeros((8, 8, 3), "uint8")
-    (prediction,) = load_classifier(tmp_path / "several").predict(image)
+    (prediction,) = open_predictor(tmp_path / "several").predict(image)
     assert prediction.labels == ("dog",)
 
 
@@ -100,7 +101,7 @@ def test_a_damaged_file_is_one_line(folder, content, message):
     described["labels"] |= content
     path.write_text(json.dumps(described))
     with pytest.raises(ValueError, match=message):
-        load_classifier(folder)
+        open_predictor(folder)
 
 
 MULTILABEL = {"task": "multilabel"}

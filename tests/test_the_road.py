@@ -12,9 +12,9 @@ import sys
 import numpy as np
 import pytest
 
-from keras_vit.classifier_folder import load_classifier
 from keras_vit.command_line import main
 from keras_vit.export.artefacts import load_artefact
+from keras_vit.opening import open_predictor
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "the_road.py"
 
@@ -130,7 +130,7 @@ def test_a_fitted_classifier_is_exported_and_verified(name, road, tmp_path):
     assert not main(["verify", str(tmp_path / path)])
     if name != "html":
         images = sorted((road / "classifier" / "samples").iterdir())
-        keras, export = load_classifier(road / "classifier"), load_artefact(tmp_path / path)
+        keras, export = open_predictor(road / "classifier"), load_artefact(tmp_path / path)
         for here, there in zip(keras.predict(images), export.predict(images), strict=True):
             assert [n for n, _ in here.top] == [n for n, _ in there.top]
             np.testing.assert_allclose(

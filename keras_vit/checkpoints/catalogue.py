@@ -278,8 +278,8 @@ def find_weights(
     if not path.exists():
         raise ValueError(
             f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
-            f"file of weights, an export, {', '.join(RELEASED_NAMES)}, imagenet21k, a name of "
-            "keras_vit.list_weights(), or, except for keras_vit.build, hf:OWNER/NAME"
+            f"file of weights, an export, {', '.join(RELEASED_NAMES)}, imagenet, "
+            "imagenet21k, a name of keras_vit.list_weights(), or hf:OWNER/NAME"
         )
     check_holds_one_model(path)
     return path

@@ -16,7 +16,7 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import OfficialWeights, download, find_weights
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.code_bases.files_beside import found
+from keras_vit.checkpoints.code_bases.files_beside import found, read_class_names
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, NameRule, readable_files
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.formats import computed_array
@@ -49,7 +49,8 @@ from keras_vit.description.description_texts import (
     licence_name,
     licence_of_family,
 )
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, imagenet_classes
+from keras_vit.runtimes import is_export
 from keras_vit.utils.safe_text import for_line
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
@@ -141,6 +142,12 @@ def find(
     if isinstance(file, OfficialWeights):
         description = _describe_official(file, model, facts.get("is_given"))
         return Weights(description, lambda: open_checkpoint(download(file)))
+    if is_export(file):
+        raise ValueError(
+            "The weights of an export are in its own format: give the folder of the classifier "
+            "that was exported; keras_vit.load_classifier opens the export itself. "
+            f"Received: {file}"
+        )
     checkpoint = open_checkpoint(file)
     description = describe_checkpoint(checkpoint, model, image_size=image_size, **facts)
     if description.licence != UNKNOWN and not checkpoint.layout.numbered:
@@ -183,14 +190,19 @@ def weights_of(model: keras.Model) -> Weights:
 
 def _describe_official(row, model, is_given):
     size = (row.resolution, row.resolution)
+    imagenet_names = [name for _, name in imagenet_classes()]
+    has_names = row.classes == len(imagenet_names)
+    names, notes = read_class_names(imagenet_names if has_names else None, row.classes)
     return Description(
         name="" if is_given else row.model,
         config=None if is_given else configs.resolve(model or row.model),
         input_shape=(*size, 3),
         classes=row.classes,
         preprocessing=Preprocessing(size),
+        labels=Labels(names),
         origins=dict.fromkeys(FACTS, "the official code"),
         licence=APACHE,
+        notes=notes,
     )
 
 

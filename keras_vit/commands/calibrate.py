@@ -66,7 +66,7 @@ class Calibrate(Command):
             )
         if strangers:
             predictions = classifier.predict(strangers, batch_size=self.batch_size)
-            answers = [prediction.answer for prediction in predictions if not prediction.error]
+            answers = [prediction.label for prediction in predictions if not prediction.error]
             line = f"{answers.count(UNKNOWN)} of {len(answers)} images are answered with unknown"
             unread = len(predictions) - len(answers)
             print(

@@ -10,7 +10,7 @@ import pathlib
 import sys
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR
+from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, changed, setting
 from keras_vit.utils.files import SAMPLES, csv_row
@@ -47,7 +47,7 @@ def _write_json(predictions, column):
     """One array with a line for each image, so that lines can also be read one by one."""
     print("[", end="")
     for index, prediction in enumerate(predictions):
-        entry = prediction.to_json(MULTILABEL if column == LABELS else MULTICLASS)
+        entry = prediction.to_json()
         print(("," if index else "") + "\n" + json.dumps(entry, ensure_ascii=False), end="")
     print("\n]")
 
@@ -97,17 +97,6 @@ class Predict(Command):
 
         return not runs_without_tensorflow(self.model)
 
-    def _opened(self):
-        if not self.needs_tensorflow:
-            from keras_vit.checkpoints.catalogue import find_weights
-            from keras_vit.runtimes import open_export
-
-            find_weights(self.model)  # Raises for a file that has a name of weights.
-            return open_export(self.model)
-        from keras_vit.opening import open_classifier
-
-        return open_classifier(self.model)
-
     def _samples(self, folder):
         path = pathlib.Path(folder or "", SAMPLES)
         if not path.is_dir():
@@ -120,11 +109,12 @@ class Predict(Command):
 
     def run(self) -> int:
         """Predicts; returns 1 if an image could not be read."""
+        from keras_vit.classifier import find_predictor
         from keras_vit.images.listing import image_files
 
         takes_samples = self.images == (SAMPLES,) and not os.path.exists(SAMPLES)
         files = [] if takes_samples else image_files(self.images)
-        classifier = self._opened()
+        classifier = find_predictor(self.model)
         if takes_samples:
             files = image_files(self._samples(classifier.folder))
         predictions = classifier.stream(files, self.top, self.batch_size)

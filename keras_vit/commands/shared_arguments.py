@@ -18,11 +18,11 @@ from keras_vit.utils.files import named_disk_errors, output_place
 
 
 def classifier() -> Any:
-    """Returns the field of MODEL, which `open_classifier` opens."""
+    """Returns the field of MODEL, which `load_classifier` opens."""
     return setting(
         REQUIRED,
-        "a classifier's folder, or an export of one: a folder of SavedModel or OpenVINO, a "
-        ".tflite or an .onnx file",
+        "a classifier's folder or export, cifar10, imagenet (1,000 classes, downloaded at first "
+        "use), a key of keras-vit models with these classes, or hf:OWNER/NAME",
         unit="MODEL",
         positional=True,
     )
@@ -43,7 +43,7 @@ def feature() -> Any:
 
 
 def unknown_facts() -> Any:
-    """Returns the field of what a file of weights may not hold; see `keras_vit.open_model`."""
+    """Returns the field of what a file of weights may not hold; see `keras_vit.load_classifier`."""
     return part(FineTuning, make=dict, only=UNKNOWN_FACTS)
 
 

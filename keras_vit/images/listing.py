@@ -9,9 +9,10 @@ import os
 import pathlib
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
+import PIL.Image
 import PIL.ImageOps
 
 from keras_vit.images.transcoding import (
@@ -29,6 +30,13 @@ from keras_vit.utils.safe_text import for_line
 NO_FILE = "Not a regular file, but a pipe, a socket, a device or a link to nothing."
 
 PATHS = (str, os.PathLike)
+
+# An image: its path or its folder's path, the content of a file, an open binary file, a PIL image,
+# or an array `(H, W, 3)` of uint8. And one or several.
+Image: TypeAlias = (
+    str | os.PathLike | bytes | bytearray | memoryview | BinaryIO | PIL.Image.Image | np.ndarray
+)
+Images: TypeAlias = Image | Iterable[Image]
 
 
 def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
@@ -64,7 +72,7 @@ def image_files(paths: str | os.PathLike | Iterable) -> list[str]:
     return files
 
 
-def as_images(images: Any, bit_depth: int = FULL_DEPTH) -> list[str | bytes | np.ndarray]:
+def as_images(images: Images, bit_depth: int = FULL_DEPTH) -> list[str | bytes | np.ndarray]:
     """Returns the paths of image files, and images as `as_image` returns them, in order.
 
     Args:
@@ -75,9 +83,7 @@ def as_images(images: Any, bit_depth: int = FULL_DEPTH) -> list[str | bytes | np
         ValueError: If a path does not exist, a folder has no images, or an image in memory is of
             another type.
     """
-    one = (*PATHS, bytes, bytearray, memoryview)
-    is_one = isinstance(images, one) or hasattr(images, "getexif") or hasattr(images, "read")
-    several = [images] if is_one or getattr(images, "ndim", 0) == 3 else images
+    several: Any = [images] if isinstance(images, PATHS) or is_one_image(images) else images
     readable: list[str | bytes | np.ndarray] = []
     for image in several:
         if isinstance(image, PATHS):
@@ -85,6 +91,14 @@ def as_images(images: Any, bit_depth: int = FULL_DEPTH) -> list[str | bytes | np
         else:
             readable.append(as_image(image, bit_depth))
     return readable
+
+
+def is_one_image(images: Images) -> bool:
+    """Returns whether something is one image in memory or a path of one, and no folder."""
+    if isinstance(images, PATHS):
+        return not os.path.isdir(images)
+    in_memory = isinstance(images, (bytes, bytearray, memoryview)) or hasattr(images, "read")
+    return in_memory or hasattr(images, "getexif") or getattr(images, "ndim", 0) == 3
 
 
 def as_image(image: Any, bit_depth: int = FULL_DEPTH) -> bytes | np.ndarray:

@@ -14,9 +14,9 @@ from keras_vit.configs.recognition import config_of
 from keras_vit.layers import EncoderBlock, SplitLines
 
 if TYPE_CHECKING:
-    from keras_vit.classifier import Classifier
+    from keras_vit.predictor import Predictor
 
-    ModelLike: TypeAlias = keras.Model | Classifier
+    ModelLike: TypeAlias = keras.Model | Predictor
 
 
 def attention_by_layer(model: ModelLike, images: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -195,5 +195,15 @@ def token_layout(model: ModelLike, image_size: tuple[int, int] | None = None) ->
 
 
 def keras_model(model: ModelLike) -> keras.Model:
-    """Returns the `keras.Model` of a `Classifier`, or the model itself."""
-    return model if hasattr(model, "layers") else model.model
+    """Returns the `keras.Model` of a `Classifier`, or the model itself.
+
+    Raises:
+        ValueError: If it is an export, which has no layers to look into.
+    """
+    found = model if hasattr(model, "layers") else model.model
+    if not hasattr(found, "layers"):
+        raise ValueError(
+            "Inspection needs a Keras model, and an export holds none: give the classifier that it "
+            f"was made of. Received: {type(found).__name__}"
+        )
+    return found

@@ -40,7 +40,7 @@ from keras_vit.utils.plots import evenly_spread, new_figure
 if TYPE_CHECKING:
     import keras
 
-    from keras_vit.classifier import Classifier
+    from keras_vit.predictor import Predictor
 
 
 NUM_IMAGES = 128  # For the attention distance, as in the paper; evenly spread ones of more.
@@ -59,7 +59,7 @@ class InspectedModel:
         name: The heading of the page; by default the model's name.
     """
 
-    model: keras.Model | Classifier
+    model: keras.Model | Predictor
     preprocessing: Preprocessing
     class_names: Sequence[str] | None = None
     thresholds: Sequence[float] | None = None

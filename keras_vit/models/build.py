@@ -18,6 +18,7 @@ from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import argument_errors, paper_name
 from keras_vit.description import LAYER, Description, Labels
 from keras_vit.description.class_labels import task_of_activation
+from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.layers import ModelDescription
 from keras_vit.models.graph import check_file_described
 from keras_vit.models.resnet import build_resnet, resnet_head
@@ -45,8 +46,9 @@ def build(
             weights that state their model it may be left out.
         include_top: Whether to end with the classification head.
         weights: None for random values; "imagenet" (1000 classes), "imagenet21k", a key of
-            the catalogue, a classifier of the package, or a path: a classifier's folder, a
-            folder of another code base, `.keras`, `.npz`, `.weights.h5`, `.safetensors`. Except
+            the catalogue, a classifier of the package, a repository "hf:OWNER/NAME" with an
+            optional "@REVISION", or a path: a classifier's folder, a folder of another code
+            base, `.keras`, `.npz`, `.weights.h5`, `.safetensors`. Except
             for "imagenet", `classes` other than the file's gives a new head of zeros. Another
             image size resizes the position embeddings, by the rule of the weights' code base or
             by `position_resize`. The answer "unknown" of a calibrated classifier is left out:
@@ -131,6 +133,8 @@ def build(
 
 def _find(weights, name_or_config, input_tensor, input_shape, changes) -> Weights:
     """The weights, whose description has no config if a name or a config is given."""
+    repository = fixed_name(weights)
+    weights = repository_folder(repository) or weights
     if name_or_config is not None:
         size = _images_shape(name_or_config, input_tensor, input_shape)[:2]
         found = find(weights, name_or_config, size, is_given=True)
@@ -140,9 +144,11 @@ def _find(weights, name_or_config, input_tensor, input_shape, changes) -> Weight
     if found.shapes:  # An official file has none before it is downloaded to be loaded.
         checkpoint = found.open()
         check_file_described(checkpoint.config, checkpoint.path)
-    if not changes.get("position_resize"):
-        return found
-    origins = {**found.description.origins, "position_resize": "given"}
+    origins = dict(found.description.origins)
+    if repository is not None:
+        origins["weights"] = repository
+    if changes.get("position_resize"):
+        origins["position_resize"] = "given"
     description = dataclasses.replace(found.description, origins=origins)
     return dataclasses.replace(found, description=description)
 
@@ -190,12 +196,7 @@ def _model(description, input_tensor, usual_side, head, name):
 
 
 def _check_weights(include_top, weights, classes, classifier_activation):
-    """Raises ValueError for a repository, or arguments of the head that do not fit, as in Keras."""
-    if str(weights).startswith(("hf:", "kaggle:")):
-        raise ValueError(
-            "A repository is opened by keras_vit.open_model; here give its folder, such as weights="
-            f"huggingface_hub.snapshot_download('OWNER/NAME'). Received: weights={weights!r}"
-        )
+    """Raises ValueError for arguments of the head that do not fit, as in Keras."""
     activation = keras.activations.get(classifier_activation)
     known = (keras.activations.linear, keras.activations.softmax)
     if include_top and activation not in known:

@@ -301,7 +301,7 @@ def test_class_names_are_kept_or_the_reason_is_given(layout, labels, names, note
     assert any(note in text for text in (*opened.description.notes, ""))
     if note and names is None:
         with pytest.raises(ValueError, match=re.escape(note)):
-            opened.classifier()
+            opened.predictor()
 
 
 # Refusals

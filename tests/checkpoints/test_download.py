@@ -4,13 +4,20 @@ import contextlib
 import dataclasses
 import hashlib
 import http.server
+import json
 import threading
 import time
 
+import keras
 import numpy as np
+import PIL.Image
 import pytest
 
+import keras_vit
+from keras_vit import configs
 from keras_vit.checkpoints import catalogue
+from keras_vit.command_line import main
+from makers import tiny_config, write_classes
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -112,3 +119,93 @@ def test_a_known_hash_is_compared(server, row, tmp_path):
     for _ in range(2):
         with pytest.raises(OSError, match="file hash does not match the provided value"):
             catalogue.download(dataclasses.replace(row, key="other", sha256="0" * 64))
+
+
+PATCH = 32  # As the official file of 224 pixels has: 7x7 patches.
+
+
+@pytest.fixture(scope="module")
+def small_official_file(tmp_path_factory):
+    """An official file of a small ViT with the 1,000 classes, whose answers depend on the photo."""
+    keras.utils.set_random_seed(0)
+    model = keras_vit.build(tiny_config(patch_size=PATCH), classes=1000)
+    rng = np.random.default_rng(0)
+    model.get_layer("predictions").kernel.assign(rng.normal(size=(16, 1000)))
+    path = tmp_path_factory.mktemp("official") / "a.npz"
+    keras_vit.save_checkpoint(model, path)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def imagenet(server, small_official_file, monkeypatch):
+    """ViT-B/16 is that small model, and all of its official files are on this machine's server."""
+    server.content = small_official_file
+    url = f"http://127.0.0.1:{server.server_port}/a.npz"
+    rows = [dataclasses.replace(row, url=url, sha256="") for row in catalogue.rows()]
+    monkeypatch.setattr(catalogue, "rows", lambda: tuple(rows))
+    monkeypatch.setitem(configs.MODELS, "ViT-B/16", tiny_config(patch_size=PATCH))
+    return server
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Photos in folders of two classes, of any size."""
+    return write_classes(
+        tmp_path / "photos", 2, {"goldfish": (220, 120, 20), "crane (134)": (20, 60, 220)}, noise=60
+    )
+
+
+def decoded(photo):
+    """What the parts of the package answer, one by one: the rule for pixels, names and scores."""
+    model = keras_vit.ViTB16()
+    images = keras_vit.describe(model).preprocessing([PIL.Image.open(photo)])
+    return keras_vit.decode_predictions(model.predict(images, verbose=0), top=3)[0]
+
+
+def test_imagenet_answers_with_the_names_of_decode_predictions(imagenet, photos):
+    photo = photos / "goldfish" / "0.png"
+    classifier = keras_vit.load_classifier("imagenet")
+    assert "1000 classes (tench, goldfish, great_white_shark, ...)" in repr(classifier)
+    answer = classifier(photo, top=3)
+    expected = [(name, pytest.approx(score, abs=1e-6)) for _, name, score in decoded(photo)]
+    assert answer.top == expected
+    assert (answer.label, answer.probability) == answer.top[0]
+
+
+def test_imagenet_is_downloaded_at_its_first_use_and_once(imagenet):
+    keras_vit.describe("imagenet")  # Needs no weights.
+    assert imagenet.requests == 0
+    for _ in range(2):
+        keras_vit.load_classifier("imagenet")
+    assert imagenet.requests == 1
+
+
+def test_two_classes_of_one_name_have_their_numbers(imagenet):
+    names = keras_vit.load_classifier("vit_b16_augreg_imagenet21k_to_imagenet_224").class_names
+    assert (names[134], names[517], len(set(names))) == ("crane (134)", "crane (517)", 1000)
+    assert (names[264], names[474]) == ("Cardigan", "cardigan")
+
+
+@pytest.mark.parametrize(
+    "name", ["imagenet21k", "vit_b16_augreg_imagenet21k", "vit_l16_imagenet21k"]
+)
+def test_weights_without_names_are_refused_before_a_download(name, imagenet):
+    with pytest.raises(ValueError, match="must have names.*finetune --weights .*imagenet") as error:
+        keras_vit.load_classifier(name)
+    assert "\n" not in str(error.value)
+    assert imagenet.requests == 0
+
+
+def test_the_commands_take_imagenet(imagenet, photos, tmp_path, capsys):
+    photo = photos / "goldfish" / "0.png"
+    keras_vit.load_classifier("imagenet")  # The download prints its progress.
+    capsys.readouterr()
+    assert main(["predict", "imagenet", str(photo), "--format", "json", "--top", "3"]) == 0
+    (printed,) = json.loads(capsys.readouterr().out)
+    assert [entry["class"] for entry in printed["top"]] == [name for _, name, _ in decoded(photo)]
+    assert main(["evaluate", "imagenet", "--data", str(photos)]) == 0
+    assert "images  4 (each once)" in capsys.readouterr().out
+    export = tmp_path / "imagenet.onnx"
+    assert main(["export", "imagenet", "--to", "onnx", "--output", str(export)]) == 0
+    answers = [keras_vit.load_classifier(each)(photo).label for each in ("imagenet", export)]
+    assert answers[0] == answers[1]

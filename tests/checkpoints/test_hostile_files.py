@@ -11,8 +11,9 @@ import pytest
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.formats import read_torch, write_npz
-from keras_vit.classifier_folder import load_classifier, read_model, save_classifier
-from keras_vit.opening import open_model
+from keras_vit.classifier import save_classifier
+from keras_vit.classifier_folder import read_model
+from keras_vit.opening import open_model, open_predictor
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
 
@@ -109,7 +110,7 @@ def test_a_config_that_asks_for_more_than_the_archive_holds_is_refused(edited):
         return config
 
     with pytest.raises(ValueError, match="a model of 240,000,00[01],.* numbers or more, which"):
-        load_classifier(edited(many_classes))
+        open_predictor(edited(many_classes))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_a_config_with_a_wrong_number_is_refused(value, message, edited):
         return json.dumps(config).replace('"epsilon": 1e-06', f'"epsilon": {value}')
 
     with pytest.raises(ValueError, match=message):
-        load_classifier(edited(change))
+        open_predictor(edited(change))
 
 
 def test_a_classifier_with_weights_that_are_no_numbers_is_refused(tmp_path, model_of):

@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import RELEASED, name_of_folder, released_folder
 from keras_vit.models.rebuild import without_unknown
-from keras_vit.opening import open_model
+from keras_vit.opening import open_model, open_predictor
 from keras_vit.training.evaluation.predictions import build_evaluated
 
 BEST, PLAIN = RELEASED[0], RELEASED[-1]
@@ -59,7 +59,7 @@ def test_it_answers_the_share_of_its_samples_that_was_found(released, classifier
     )
     assert (decision["images"], decision["max_error"]) == (9500, 0.05)
     assert classifier.model.output_shape == (None, 11)
-    found = np.mean([p.answer != "unknown" for p in classifier.predict(samples)])
+    found = np.mean([p.label != "unknown" for p in classifier.predict(samples)])
     spread = 3 * np.sqrt(0.25 / len(samples))  # As above.
     assert abs(found - decision["answered"] / decision["images"]) < spread
 
@@ -77,7 +77,7 @@ def test_weights_by_name_are_those_of_the_classifier(released, classifier):
 
 
 def test_the_best_of_a_data_set_goes_first():
-    accuracies = [keras_vit.load_classifier(row.key).recipe["test"]["top_1"] for row in RELEASED]
+    accuracies = [open_predictor(row.key).recipe["test"]["top_1"] for row in RELEASED]
     assert accuracies == sorted(accuracies, reverse=True)
     assert {row.name for row in RELEASED} == {"cifar10"}
     assert released_folder("cifar10") == BEST.folder

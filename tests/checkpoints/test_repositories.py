@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from by_hand import array
 from keras_vit.hub.repositories import fixed_name
 from keras_vit.opening import open_model
@@ -52,6 +53,30 @@ def test_a_model_of_transformers_is_opened_by_its_name(hub, golden, of_transform
     # What is read was fetched once; no pickle, no other file.
     read = {"README.md", "config.json", "model.safetensors", "preprocessor_config.json"}
     assert hub.fetched() == dict.fromkeys(read, 1)
+
+
+def test_build_takes_a_repository_by_its_name(hub, golden, of_transformers):
+    commit = hub.add(NAME, of_transformers)
+    model = keras_vit.build(weights=f"hf:{NAME}")
+    known = golden("hf_vit").load()
+    expected = array(keras.ops.softmax(known["logits"]))
+    np.testing.assert_allclose(array(model(known["images"])), expected, atol=1e-5)
+    assert keras_vit.describe(model).origins["weights"] == f"hf:{NAME}@{commit}"
+    transferred = keras_vit.build(weights=f"hf:{NAME}@{commit}", classes=2)
+    assert transferred.output_shape == (None, 2)
+
+
+def test_a_classifier_of_transformers_is_loaded_by_its_name(hub, golden, of_transformers):
+    config = json.loads(of_transformers["config.json"])
+    names = [f"class {number}" for number in range(golden("hf_vit").load()["logits"].shape[1])]
+    config["id2label"] = dict(enumerate(names))
+    commit = hub.add(NAME, {**of_transformers, "config.json": json.dumps(config).encode()})
+    classifier = keras_vit.load_classifier(f"hf:{NAME}")
+    assert classifier.class_names == tuple(names)
+    assert repr(classifier).endswith(f"from hf:{NAME}@{commit}>")
+    photo = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
+    scores = array(classifier.model(classifier.preprocess(photo)))[0]
+    assert classifier(photo).label == names[scores.argmax()]
 
 
 def test_a_branch_that_moves_is_one_commit_for_a_process_and_a_commit_stays(hub, of_transformers):

@@ -10,6 +10,7 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import note_of, stored_arrays
+from keras_vit.opening import open_model
 from makers import tiny_config
 
 
@@ -41,7 +42,7 @@ def test_positions_that_all_blocks_share_are_kept(tmp_path):
     shared = tiny_config(depth=2, position_embedding_at="every_block_shared")
     model = keras_vit.build(shared, input_shape=(8, 8, 3), classes=2)
     keras_vit.save_checkpoint(model, tmp_path / "a.npz")
-    assert keras_vit.open_model(tmp_path / "a.npz").description.config == shared
+    assert open_model(tmp_path / "a.npz").description.config == shared
     other = keras_vit.build(tiny_config(depth=2), input_shape=(8, 8, 3), classes=2)
     with pytest.warns(UserWarning, match="position_embedding_at='every_block_shared'; the model"):
         keras_vit.load_checkpoint(other, tmp_path / "a.npz", skip="head/*")

@@ -10,6 +10,7 @@ import keras_vit
 from by_hand import array
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.find import describe_checkpoint
+from keras_vit.opening import open_model
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -103,7 +104,7 @@ def test_averages_are_taken_as_in_timm(average, golden, model_of, two_states):
 
 
 def test_a_line_says_that_averages_were_taken(two_states):
-    opened = keras_vit.open_model(two_states(), num_heads=3, gelu="exact")
+    opened = open_model(two_states(), num_heads=3, gelu="exact")
     assert opened.description.notes[0] == "the weights are state_dict_ema, not state_dict"
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.classifier_folder import load_classifier, save_classifier
+from keras_vit.classifier import save_classifier
+from keras_vit.opening import open_predictor
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.trust import compare_classifiers
@@ -25,14 +26,14 @@ def test_a_classifier_against_itself_has_no_flips_and_cannot_be_told_with_few_im
 
 
 def test_flips_are_listed_and_a_failed_gate_ends_with_1(command, tiny, colors, tmp_path):
-    better, output, classifier = tmp_path / "better", tmp_path / "flips.csv", load_classifier(tiny)
+    better, output, classifier = tmp_path / "better", tmp_path / "flips.csv", open_predictor(tiny)
     names = (classifier.class_names[2], *classifier.class_names[:2])  # In another order.
     save_classifier(better, classifier.model, names, classifier.preprocessing)
     words = ("compare", better, tiny, "--data", colors, "--output", output)
     outcome = command(*words, "--gate", "agreement > 60%")
     assert outcome.code == 1, outcome
     assert "agreement > 60%: fails, agreement is 0.00%" in outcome.out
-    old = load_classifier(better)
+    old = open_predictor(better)
     answers = {path: old.predict(path)[0].top[0][0] for path in sorted(colors.glob("test/*/*.png"))}
     negative = {str(path) for path, answer in answers.items() if answer == path.parent.name}
     flips = list(csv.DictReader(output.open()))
@@ -53,7 +54,7 @@ def test_an_export_agrees_with_its_model(tiny, colors, suffix, tmp_path):
 
 
 def test_held_out_and_new_images_are_compared_together(tiny, colors, tmp_path):
-    classifier = load_classifier(tiny)
+    classifier = open_predictor(tiny)
     folder = tmp_path / "run"
     save_classifier(folder, classifier.model, classifier.class_names, classifier.preprocessing)
     numbers = {part: file_fingerprints(sorted(map(str, colors.glob(f"{part}/*/*.png"))))
@@ -67,7 +68,7 @@ def test_held_out_and_new_images_are_compared_together(tiny, colors, tmp_path):
 
 
 def test_coverage_is_the_share_that_each_decision_answers(tmp_path):
-    classifier = load_classifier("cifar10")
+    classifier = open_predictor("cifar10")
     photos = tmp_path / "photos"
     rng = np.random.default_rng(0)
     for name in classifier.class_names[:2]:
@@ -89,7 +90,7 @@ def test_classifiers_of_other_classes_or_another_task_and_an_old_file_are_refuse
     refused, tiny, colors, tmp_path
 ):
     output = tmp_path / "flips.csv"
-    classifier = load_classifier(tiny)
+    classifier = open_predictor(tiny)
     other = tmp_path / "other"
     save_classifier(other, classifier.model, ("a", "b", "c"), classifier.preprocessing)
     words = ("compare", tiny, tiny, "--data", colors, "--output", output)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_vit.classifier_folder import load_classifier
 from keras_vit.models.rebuild import feature_model
+from keras_vit.opening import open_predictor
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def test_features_are_what_the_head_reads(embed, tiny, colors, tmp_path):
     assert "of each of 6 images" in done.out
     found = np.load(path)
     assert found["names"].tolist() == sorted(map(str, colors.glob("test/*/*.png")))
-    classifier = load_classifier(tiny)
+    classifier = open_predictor(tiny)
     images = classifier.preprocess([_read(name) for name in found["names"]])
     expected = np.asarray(feature_model(classifier.model)(images))
     np.testing.assert_allclose(found["features"], expected, atol=1e-5)

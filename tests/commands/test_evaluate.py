@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from keras_vit.classifier_folder import load_classifier
+from keras_vit.opening import open_predictor
 from keras_vit.training.data import open_source
 from keras_vit.training.data.tfrecords import write_records
 from keras_vit.training.evaluation.classification import evaluate_classifier
@@ -13,7 +13,7 @@ from keras_vit.training.evaluation.classification import evaluate_classifier
 
 def test_the_report_is_printed_and_written(command, tiny, colors, tmp_path):
     outcome = command("evaluate", tiny, "--data", colors, "--output", tmp_path / "report")
-    expected = evaluate_classifier(load_classifier(tiny), colors)
+    expected = evaluate_classifier(open_predictor(tiny), colors)
     assert outcome.code == 0
     assert str(expected) in outcome.out
     metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())

@@ -11,7 +11,7 @@ import types
 import numpy as np
 import pytest
 
-from keras_vit.classifier_folder import load_classifier
+from keras_vit.opening import open_predictor
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.job import Job
 from keras_vit.training.settings import FineTuning, RunOptions
@@ -77,7 +77,7 @@ def test_an_existing_classifier_is_replaced_on_request_alone(run):
     assert "new or empty" in run.refused
     assert run.runs_when_stopped == ["out", "out.partial"]
     assert runs(run.folder) == ["out"]
-    assert load_classifier(run.output).preprocessing.image_size == (12, 12)
+    assert open_predictor(run.output).preprocessing.image_size == (12, 12)
 
 
 def test_the_printed_command_resumes(run):

@@ -4,8 +4,8 @@ import sys
 import numpy as np
 
 from keras_vit import inspection
-from keras_vit.classifier_folder import load_classifier
 from keras_vit.images.listing import image_files
+from keras_vit.opening import open_predictor
 
 NAMES = ("filters", "position_similarity", "attention_distance", "rollout")
 
@@ -24,7 +24,7 @@ def test_pictures_numbers_and_one_page_are_written(command, tiny, colors, tmp_pa
     # Nothing is from elsewhere: pictures are in the page, and links lead to the files beside it.
     assert set(re.findall(r'(?:src|href)="(?!data:|#)([^"]*)', page)) <= expected
 
-    classifier = load_classifier(tiny)
+    classifier = open_predictor(tiny)
     files = image_files(colors / "test")
     shown = classifier.preprocess([_pixels(file) for file in (files[0], files[-1])])
     with np.load(output / "rollout.npz") as arrays:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from keras_vit.checkpoints.catalogue import RELEASED
-from keras_vit.classifier_folder import load_classifier
 from keras_vit.command_line import main
+from keras_vit.opening import open_predictor
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def predicted(command, tiny, images):
         assert outcome.code == 0, outcome.err
         return outcome.out
 
-    return load_classifier(tiny).predict(images, top=2), printed
+    return open_predictor(tiny).predict(images, top=2), printed
 
 
 def test_json_has_the_predictions(predicted):

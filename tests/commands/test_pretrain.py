@@ -9,7 +9,7 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit.classifier_folder import load_classifier
+from keras_vit.opening import open_predictor
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config
 
@@ -70,7 +70,7 @@ def test_a_body_is_fine_tuned_by_lora(body, command, colors, tmp_path):
         *LORA.split(),
     )  # fmt: skip
     assert tuned.code == 0, tuned.err
-    kept = load_classifier(output).model
+    kept = open_predictor(output).model
     plain = keras.saving.load_model(body / "model.keras", compile=False)
     kernel = kept.get_layer("encoder_block_1").attention.query.kernel
     assert (kernel.numpy() != plain.get_layer("encoder_block_1").attention.query.kernel).any()

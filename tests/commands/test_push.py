@@ -10,7 +10,7 @@ import pytest
 from fake_hub import READ_TOKEN
 
 import keras_vit
-from keras_vit.classifier_folder import load_classifier
+from keras_vit.opening import open_predictor
 from makers import write_picture
 
 NAME = "owner/pets"
@@ -70,7 +70,7 @@ def test_a_push_writes_the_files_of_the_folder_and_names_its_commit(hub, command
 
 def test_a_pushed_folder_is_read_by_its_name(hub, command, pets):
     assert command("push", pets, NAME).code == 0
-    expected = load_classifier(pets).model(IMAGES)
+    expected = open_predictor(pets).model(IMAGES)
     classifier = keras_vit.load_classifier(f"hf:{NAME}")
     np.testing.assert_array_equal(classifier.model(IMAGES), expected)
     assert classifier.class_names == ("blue", "green", "red")

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from keras_vit.classifier_folder import load_classifier
+from keras_vit.opening import open_predictor
 
 RECIPE = (
     "--image-size 12 --batch-size 8 --accumulate 2 --steps 4000 --warmup-steps 10 --dropout 0.1 "
@@ -78,6 +78,6 @@ def test_the_same_command_after_sigterm_ends_bit_for_bit_the_same(start, folder)
     code, message = ended(start("killed", STEPS))
     assert code == 0, message
     assert "resumed" in message
-    whole, killed = (load_classifier(folder / name) for name in ("whole", "killed"))
+    whole, killed = (open_predictor(folder / name) for name in ("whole", "killed"))
     for first, second in zip(whole.model.weights, killed.model.weights, strict=True):
         np.testing.assert_array_equal(first.numpy(), second.numpy())

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.classifier_folder import load_classifier
+from keras_vit.opening import open_predictor
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer, strategy
 from keras_vit.utils.progress import ProgressBar
 
@@ -53,7 +53,7 @@ def test_a_run_is_stopped_continued_and_evaluated_and_predicts(command, finetune
     assert "after step 3" in again.out
 
     evaluated = command("evaluate", folder, "--data", colors)
-    classifier = load_classifier(folder)
+    classifier = open_predictor(folder)
     top_1 = classifier.recipe["test"]["top_1"]
     assert f"top-1   {100 * top_1:.1f}%" in evaluated.out, evaluated.err
     assert "jax" in classifier.recipe["versions"]
@@ -80,7 +80,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(command, finetune, tmp_path):
     again = command(*shlex.split(stopped.err.rpartition("Go on with: keras-vit ")[2]))
     assert again.code == 0, again.err
     finetune(tmp_path / "whole", *everything)
-    one, other = (load_classifier(tmp_path / name).model for name in ("whole", "stopped"))
+    one, other = (open_predictor(tmp_path / name).model for name in ("whole", "stopped"))
     for weight, expected in zip(one.weights, other.weights, strict=True):
         np.testing.assert_array_equal(weight.numpy(), expected.numpy())
 

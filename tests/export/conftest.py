@@ -49,7 +49,9 @@ def classifier(model, once):
         draw_images(path / "samples")
         return path
 
-    return keras_vit.load_classifier(once("classifier", make))
+    from keras_vit.opening import open_predictor
+
+    return open_predictor(once("classifier", make))
 
 
 @pytest.fixture(scope="session")

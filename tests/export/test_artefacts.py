@@ -14,10 +14,10 @@ from PIL import Image
 import keras_vit
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.classifier import Classifier
 from keras_vit.configs.recognition import config_of
 from keras_vit.export.artefacts import RuntimeModel, load_artefact
 from keras_vit.export.formats import FORMATS, Signature
+from keras_vit.predictor import Predictor
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.utils.files import EXPORT_MARKERS
 
@@ -65,7 +65,7 @@ def test_a_multi_label_export_has_its_thresholds(model, classifier, files, tmp_p
     )
     multilabel.set_weights(model.get_weights())
     facts = {"task": "multilabel", "thresholds": (0.2, 0.5, 0.9)}
-    folder = Classifier(multilabel, classifier.class_names, classifier.preprocessing, **facts)
+    folder = Predictor(multilabel, classifier.class_names, classifier.preprocessing, **facts)
     path = tmp_path / "labels.onnx"
     keras_vit.export.onnx(folder, path, check_images=files)
     artefact = load_artefact(path)

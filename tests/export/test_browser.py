@@ -14,8 +14,6 @@ from page_flaws import flaws_of
 
 import keras_vit
 from keras_vit import command_line
-from keras_vit.classifier import Classifier
-from keras_vit.classifier_folder import load_classifier
 from keras_vit.export.artefacts import load_artefact
 from keras_vit.export.html import (
     HTML,
@@ -27,6 +25,8 @@ from keras_vit.export.html import (
 )
 from keras_vit.images.samples import own_samples
 from keras_vit.inspection.html_report import seen_region
+from keras_vit.opening import open_predictor
+from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from makers import smooth_picture, turned
 
@@ -294,7 +294,7 @@ def test_a_multi_label_page_applies_the_thresholds(model, files, runtime, chromi
     head = keras.layers.Dense(3, "sigmoid", name="labels")
     model = keras.Model(model.inputs[0], head(model.get_layer("predictions").input))
     facts = {"task": "multilabel", "thresholds": (0.2, 0, 0.9)}
-    classifier = Classifier(model, ("a", "b", "c"), Preprocessing((32, 24)), **facts)
+    classifier = Predictor(model, ("a", "b", "c"), Preprocessing((32, 24)), **facts)
     path = tmp_path / "labels.html"
     keras_vit.export.html(classifier, path, runtime=runtime, check_images=files)
     tab = open_page(chromium, path, files[6:7])
@@ -339,13 +339,13 @@ def test_a_page_reaches_no_other_address(tmp_path):
 
 @pytest.mark.slow
 def test_a_page_answers_unknown_as_the_classifier_does(runtime, chromium, tmp_path):
-    deciding = load_classifier("vit_mini4_cifar10")
+    deciding = open_predictor("vit_mini4_cifar10")
     samples = own_samples(deciding.folder)
-    photo = next(p.path for p in deciding.predict(samples) if p.answer != "unknown")
+    photo = next(p.path for p in deciding.predict(samples) if p.label != "unknown")
     noise = np.random.default_rng(0).integers(0, 256, (32, 32, 3), "uint8")
     PIL.Image.fromarray(noise).save(tmp_path / "noise.png")
     photos = [photo, str(tmp_path / "noise.png")]
-    expected = [prediction.answer for prediction in deciding.predict(photos)]
+    expected = [prediction.label for prediction in deciding.predict(photos)]
     assert [answer == "unknown" for answer in expected] == [False, True]
     path = tmp_path / "page.html"
     report = keras_vit.export.html(deciding, path, runtime=runtime, check_images=photos)

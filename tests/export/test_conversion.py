@@ -15,6 +15,7 @@ from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.command_line import main
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
+from keras_vit.opening import open_predictor
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
 
@@ -150,7 +151,7 @@ def test_a_file_of_a_library_has_its_range_and_resize(
     path = hub if library == "keras_hub" else source(library)
     facts = {} if library == "keras_hub" else {"num_heads": 3}
     convert(path, tmp_path / "pets", **facts)
-    found = keras_vit.load_classifier(tmp_path / "pets").preprocessing
+    found = open_predictor(tmp_path / "pets").preprocessing
     np.testing.assert_allclose(found.value_range, IMAGENET_RANGE)
     assert (found.evaluation, found.resize_size) == (evaluation, resize_size)
 
@@ -306,7 +307,7 @@ def test_weights_alone_are_converted_without_a_range_and_note_that_it_is_unknown
         convert(tmp_path / "out.npz", tmp_path / "out", num_heads=3)
     convert(path, tmp_path / "known.npz", num_heads=3, gelu="exact", normalization="imagenet")
     convert(tmp_path / "known.npz", tmp_path / "out", num_heads=3)
-    values = keras_vit.load_classifier(tmp_path / "out").preprocessing.value_range
+    values = open_predictor(tmp_path / "out").preprocessing.value_range
     np.testing.assert_allclose(values, IMAGENET_RANGE)
 
 

@@ -13,7 +13,6 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.classifier import Classifier
 from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
 from keras_vit.configs.blocks import Gelu
 from keras_vit.configs.vit_configs import FinalNorm, HeadInput, PositionKind
@@ -23,6 +22,7 @@ from keras_vit.export.onnx import keep_padding, onnx_content
 from keras_vit.export.openvino import openvino_core
 from keras_vit.export.saved_model import SavedModel
 from keras_vit.export.tflite import convert, finished, quantize
+from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 
 SIZE = (16, 24)
@@ -84,7 +84,7 @@ def classifier():
         parts.append(part(images))
     model = keras.Model(images, keras.layers.Concatenate()(parts))
     names = tuple(f"class {index}" for index in range(CLASSES * len(CONFIGS)))
-    return Classifier(model, names, Preprocessing(SIZE))
+    return Predictor(model, names, Preprocessing(SIZE))
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_an_axial_vit_gives_the_answers_of_keras_in_litert(images, tmp_path):
     model = keras_vit.build(config, input_shape=(*SIZE, 3), classes=CLASSES)
     for weight in model.trainable_weights:
         weight.assign_add(keras.random.normal(weight.shape, seed=len(weight.shape)) / 4)
-    (received,) = in_tflite(Classifier(model, tuple("abc"), Preprocessing(SIZE)), images, tmp_path)
+    (received,) = in_tflite(Predictor(model, tuple("abc"), Preprocessing(SIZE)), images, tmp_path)
     np.testing.assert_allclose(received, model.predict(images, verbose=0), rtol=0, atol=ATOL)
 
 

@@ -7,9 +7,9 @@ import onnxruntime
 import pytest
 
 import keras_vit.export
-from keras_vit.classifier import Classifier
 from keras_vit.configs import BiTConfig
 from keras_vit.export.onnx import onnx_content, quantize
+from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
 
@@ -49,7 +49,7 @@ def fused(path):
 )
 def test_the_pairs_of_int8_are_those_that_onnx_runtime_fuses(tmp_path, config, integer):
     model = keras_vit.build(config, input_shape=(32, 32, 3), classes=3)
-    small = Classifier(model, ("a", "b", "c"), Preprocessing((32, 32)))
+    small = Predictor(model, ("a", "b", "c"), Preprocessing((32, 32)))
     images = np.random.default_rng(0).uniform(-1, 1, (3, 32, 32, 3)).astype("float32")
     path = str(tmp_path / "int8.onnx")
     onnx.save(quantize(onnx_content(small, "float"), images), path)

@@ -162,7 +162,7 @@ def test_large_images_of_an_export_that_takes_pixels_wait_for_no_batch_and_have_
 ):
     export = load_artefact(exports[name].path)
     expected = export.predict(photos)
-    monkeypatch.setattr(keras_vit.classifier, "_MAX_HELD", 0)
+    monkeypatch.setattr(keras_vit.predictor, "_MAX_HELD", 0)
     held = []
     monkeypatch.setattr(type(export), "_held", held_in(held, type(export)._held))
     found = export.predict(photos)

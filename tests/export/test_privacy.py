@@ -15,7 +15,7 @@ import pytest
 
 import keras_vit
 from keras_vit import command_line
-from keras_vit.classifier_folder import save_classifier
+from keras_vit.classifier import save_classifier
 from keras_vit.description.recipe import Recipe
 from keras_vit.export import convert
 from keras_vit.export.artefacts import open_export

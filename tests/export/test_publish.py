@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import keras_vit.export
-from keras_vit.classifier import Classifier
 from keras_vit.export import check, check_images, publish
 from keras_vit.export.artefacts import open_export
 from keras_vit.export.check import ExportReport, SignatureCheck
 from keras_vit.export.formats import FORMATS, INTEGER_PRECISIONS
+from keras_vit.predictor import Predictor
 
 
 def compare(expected, received, thresholds=None):
@@ -117,7 +117,7 @@ def export(path, classifier, files, content):
 
 def test_an_export_that_disagrees_leaves_nothing(tflite, classifier, files, tmp_path):
     # A classifier that differs from the exported one in the order of its classes.
-    turned = Classifier(classifier.model, classifier.class_names[::-1], classifier.preprocessing)
+    turned = Predictor(classifier.model, classifier.class_names[::-1], classifier.preprocessing)
     turned.model = types.SimpleNamespace(
         predict_on_batch=lambda images: classifier.model.predict_on_batch(images)[:, ::-1],
         count_params=classifier.model.count_params,
@@ -149,7 +149,7 @@ def test_verify_names_the_formats(tmp_path):
 def test_without_samples_an_export_is_checked_on_synthetic_images_which_do_not_calibrate(
     model, classifier, tmp_path
 ):
-    bare = Classifier(model, classifier.class_names, classifier.preprocessing)
+    bare = Predictor(model, classifier.class_names, classifier.preprocessing)
     with check_images.images_of_export(FORMATS["onnx"](), bare) as images:
         read = check_images.load_images(bare, images.files)
     assert read.shape == (3, *bare.preprocessing.image_size, 3)
@@ -175,7 +175,7 @@ def test_an_older_export_is_replaced_only_on_request_and_nothing_else_is(kind, t
 
 
 def test_a_model_above_two_gib_is_refused_before_work_starts(classifier, tmp_path):
-    huge = Classifier(classifier.model, classifier.class_names, classifier.preprocessing)
+    huge = Predictor(classifier.model, classifier.class_names, classifier.preprocessing)
     huge.model = types.SimpleNamespace(count_params=lambda: 2**29)
     with pytest.raises(ValueError, match="saved_model instead. Received: a model of 2.00 GiB"):
         keras_vit.export.onnx(huge, tmp_path / "x.onnx")

@@ -8,10 +8,10 @@ import keras_vit
 import keras_vit.export
 from keras_vit.checkpoints.find import weights_of
 from keras_vit.checkpoints.resize import resize_positions
-from keras_vit.classifier import Classifier
 from keras_vit.configs.position_resize import RULES
 from keras_vit.configs.recognition import config_of
 from keras_vit.export.artefacts import open_export
+from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config
 
@@ -52,7 +52,7 @@ def models(request):
 
 
 def classifier_of(model, size):
-    return Classifier(model, ("a", "b", "c"), Preprocessing(size))
+    return Predictor(model, ("a", "b", "c"), Preprocessing(size))
 
 
 @pytest.mark.parametrize("kind", [*NAMES, pytest.param("html", marks=pytest.mark.slow)])

@@ -10,7 +10,6 @@ from ai_edge_litert.interpreter import Interpreter
 from ai_edge_quantizer.quantizer import Quantizer
 
 import keras_vit.export
-from keras_vit.classifier import Classifier
 from keras_vit.configs.recognition import config_of
 from keras_vit.export.exported_model import exported_model
 from keras_vit.export.formats import INTEGER_PRECISIONS
@@ -20,6 +19,7 @@ from keras_vit.export.tflite import (
     convert,
     image_classifier_metadata,
 )
+from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 
 # SHA-256 of the metadata of a model that takes values from 0 to 1.
@@ -107,7 +107,7 @@ def test_a_mixed_precision_model_is_exported_in_float32(classifier, model, tmp_p
     finally:
         keras.config.set_dtype_policy("float32")
     mixed.set_weights(model.get_weights())
-    mixed = Classifier(mixed, classifier.class_names, classifier.preprocessing)
+    mixed = Predictor(mixed, classifier.class_names, classifier.preprocessing)
     options = {"input": "float", "minimum_agreement": 0.6}  # There are three synthetic images.
     report = keras_vit.export.tflite(mixed, tmp_path / "x.tflite", **options)
     assert "float32 copy" in str(report)
@@ -144,7 +144,7 @@ def test_a_model_that_keras_quantised_is_refused_in_one_line(classifier, model, 
     quantised = keras.models.clone_model(model)
     quantised.set_weights(model.get_weights())
     quantised.get_layer("predictions").quantize("int8")
-    quantised = Classifier(quantised, classifier.class_names, classifier.preprocessing)
+    quantised = Predictor(quantised, classifier.class_names, classifier.preprocessing)
     with pytest.raises(ValueError, match="a model before model.quantize.*predictions is int8") as e:
         keras_vit.export.tflite(quantised, tmp_path / "x.tflite")
     assert "\n" not in str(e.value)

@@ -21,10 +21,10 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import export
 from keras_vit.checkpoints.formats import read_values
-from keras_vit.classifier_folder import load_classifier, save_classifier
+from keras_vit.classifier import save_classifier
 from keras_vit.images.decoding import reading_error
 from keras_vit.images.transcoding import read_image
-from keras_vit.opening import open_model
+from keras_vit.opening import open_model, open_predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
 from keras_vit.training.data.tfrecords import write_records
@@ -187,7 +187,7 @@ READERS = {
     "keras_hub_folder": Reader(keras_hub_folder, read_weights),
     "safetensors": Reader(bare_safetensors, lambda folder: read_weights(folder / "a.safetensors")),
     "hugging_face": converted(to="huggingface"),
-    "classifier": Reader(classifier, lambda folder: load_classifier(folder).predict(
+    "classifier": Reader(classifier, lambda folder: open_predictor(folder).predict(
         folder / "samples")),
     "classifier_weights": Reader(classifier, read_weights),
     "images": Reader(_image_files, _read_images),

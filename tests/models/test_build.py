@@ -108,7 +108,7 @@ def test_input_tensor_keeps_the_layers_before_it():
         ({"pooling": "mean"}, "pooling must be one of"),
         ({"pooling": "avg"}, "all of them include_top=False"),
         ({"weights": "imagenet"}, "`classes` should be 1000"),
-        ({"weights": "hf:owner/name"}, "open_model; here give its folder.*snapshot_download"),
+        ({"weights": "hf:owner"}, "must be hf:OWNER/NAME"),
         ({"input_shape": 224}, r"\(height, width, channels\), .* Received: 224$"),
         ({"wings": 3}, "Only fields of ViTConfig can be changed"),
         ({"num_classes": 3}, "^num_classes is called classes here. Received: num_classes$"),

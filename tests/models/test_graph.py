@@ -15,6 +15,7 @@ from keras_vit.description import held_description
 from keras_vit.layers import EncoderBlock
 from keras_vit.models.graph import difference
 from keras_vit.models.rebuild import inference_model, with_unknown
+from keras_vit.opening import open_model, open_predictor
 
 SIZES = {"patch_size": 4, "width": 16, "depth": 2, "mlp_dim": 16, "num_heads": 2}
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 12, 12, 3)).astype("float32")
@@ -127,7 +128,7 @@ def test_another_model_is_saved_and_opened_whole(other):
     model, folder, _ = other
     if any(isinstance(layer, layers.Dropout) and layer.rate for layer in model.layers):
         pytest.skip("Random in each call.")
-    read = keras_vit.load_classifier(folder)
+    read = open_predictor(folder)
     np.testing.assert_allclose(array(read.model(IMAGES)), array(model(IMAGES)), atol=1e-6)
     assert read.description.config is None
 
@@ -152,7 +153,7 @@ def test_another_model_is_not_read_as_the_described_one(other):
     for arguments in ({}, {"include_top": False}):
         with pytest.raises(ValueError, match=text):
             keras_vit.build(weights=folder, **arguments)
-    opened = keras_vit.open_model(folder)
+    opened = open_model(folder)
     with pytest.raises(ValueError, match=f"Another image size.*{text}"):
         opened.to_model((24, 24))
     with pytest.raises(ValueError, match=text):
@@ -307,11 +308,11 @@ def test_the_comparison_draws_no_random_numbers():
 
 
 def test_a_model_is_described_by_what_opens_it():
-    classifier = keras_vit.load_classifier("vit_mini4_cifar10")
+    classifier = open_predictor("vit_mini4_cifar10")
     described = keras_vit.describe("vit_mini4_cifar10")
     assert described.parameters == keras_vit.describe(classifier.model).parameters
     assert keras_vit.describe(classifier) == classifier.description
-    assert keras_vit.describe(keras_vit.open_model("vit_mini4_cifar10")) == described
+    assert keras_vit.describe(open_model("vit_mini4_cifar10")) == described
     assert held_description(classifier.model).config == described.config
     with pytest.raises(ValueError, match="Nearest: ViT-B/16"):
         keras_vit.describe("ViT-B/61")

@@ -10,10 +10,10 @@ import pytest
 
 import keras_vit
 from keras_vit.checkpoints.find import weights_of
-from keras_vit.classifier_folder import load_classifier, save_classifier
+from keras_vit.classifier import save_classifier
 from keras_vit.description import Labels, abstains, held_description
 from keras_vit.models.rebuild import inference_model, with_unknown, without_unknown
-from keras_vit.opening import open_model
+from keras_vit.opening import open_model, open_predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec
 from keras_vit.training.run.distillation import open_teacher
@@ -86,7 +86,7 @@ def test_weights_of_a_calibrated_model_are_those_of_the_model_within_it(
 
 
 def test_a_folder_says_that_its_model_abstains(calibrated, folder):
-    loaded = load_classifier(folder)
+    loaded = open_predictor(folder)
     assert loaded.class_names == NAMES
     assert loaded.description.labels.abstains
     assert loaded.description.classes == 3
@@ -95,21 +95,21 @@ def test_a_folder_says_that_its_model_abstains(calibrated, folder):
 
 
 def test_a_loaded_classifier_gives_the_same_answers_when_it_is_saved_again(folder, tmp_path):
-    loaded = load_classifier(folder)
+    loaded = open_predictor(folder)
     again = save_classifier(
         tmp_path / "again", loaded.model, loaded.class_names, loaded.preprocessing
     )
-    assert load_classifier(tmp_path / "again").predict(PIXELS) == again.predict(PIXELS)
+    assert open_predictor(tmp_path / "again").predict(PIXELS) == again.predict(PIXELS)
     assert loaded.predict(PIXELS) == again.predict(PIXELS)
     if keras.backend.backend() != "torch":  # Where other weights are drawn.
-        assert {"unknown"} < {prediction.answer for prediction in again.predict(PIXELS)}
+        assert {"unknown"} < {prediction.label for prediction in again.predict(PIXELS)}
 
 
 def test_answers_are_recognised_by_the_layer_and_not_by_the_name(plain, tmp_path):
     names = ("blue", "green", "unknown")
     found = save_classifier(tmp_path / "plain", plain, names, Preprocessing((8, 8)))
-    assert not load_classifier(tmp_path / "plain").description.labels.abstains
-    assert {prediction.answer for prediction in found.predict(PIXELS)} == {None}
+    assert not open_predictor(tmp_path / "plain").description.labels.abstains
+    assert {prediction.may_be_unknown for prediction in found.predict(PIXELS)} == {False}
     with pytest.raises(ValueError, match="differ from each other.*Received: .'unknown'"):
         save_classifier(
             tmp_path / "twice", with_unknown(plain, 1.0, 0.5), names, Preprocessing((8, 8))
@@ -122,7 +122,7 @@ def test_the_model_of_an_opened_folder_is_plain_and_its_classifier_is_not(plain,
         opened = open_model(path)
         np.testing.assert_array_equal(answers(opened.to_model()[0]), answers(plain))
         assert opened.class_names == NAMES
-        assert opened.classifier().predict(PIXELS) == load_classifier(folder).predict(PIXELS)
+        assert opened.predictor().predict(PIXELS) == open_predictor(folder).predict(PIXELS)
     built = keras_vit.build(tiny_config(), weights=folder, classes=3, input_shape=(8, 8, 3))
     np.testing.assert_array_equal(answers(built), answers(plain))
     assert not held_description(built).labels.abstains
@@ -134,18 +134,18 @@ def test_names_without_the_fact_do_not_fit_the_model(folder, tmp_path):
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "labels": {"names": [*NAMES, "unknown"]}}))
     with pytest.raises(ValueError, match="do not belong together.*differ from each other"):
-        load_classifier(tmp_path / "copy")
+        open_predictor(tmp_path / "copy")
 
 
 @pytest.mark.parametrize("change", [{"image_size": (12, 8)}, {"normalization": "imagenet"}])
 def test_a_changed_model_has_no_bound(folder, change):
     if "normalization" in change:
-        classifier = open_model(folder, **change).classifier()
+        classifier = open_model(folder, **change).predictor()
     else:
-        classifier = open_model(folder).classifier(**change)
+        classifier = open_model(folder).predictor(**change)
     assert classifier.model.output_shape == (None, 3)
     assert not classifier.description.labels.abstains
-    assert {prediction.answer for prediction in classifier.predict(PIXELS)} == {None}
+    assert {prediction.may_be_unknown for prediction in classifier.predict(PIXELS)} == {False}
 
 
 def test_a_teacher_gives_the_classes_alone(plain, folder):

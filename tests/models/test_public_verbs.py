@@ -11,6 +11,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.layers import LayerNorm
 from keras_vit.models.rebuild import with_unknown
+from keras_vit.opening import open_predictor
 
 SIZES = {"patch_size": 8, "width": 16, "depth": 2, "mlp_dim": 16, "num_heads": 2}
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
@@ -83,7 +84,7 @@ def test_a_new_head_shares_the_body_and_what_is_frozen():
 
 
 def test_a_new_head_leaves_the_first_model_and_its_description():
-    model = keras_vit.load_classifier("vit_mini4_cifar10").model
+    model = open_predictor("vit_mini4_cifar10").model
     held = keras_vit.describe(model)
     changed = keras_vit.with_new_head(model, 4)
     assert keras_vit.describe(model) == held

@@ -16,6 +16,7 @@ from keras_vit.configs import (
     ResNetStem,
     ViTConfig,
 )
+from keras_vit.opening import open_model
 
 HYBRID = ViTConfig(1, 32, 2, 48, 2, resnet=ResNetStem((1, 2, 1), width_factor=0.5))
 ROTATED = {"position_embedding": "none", "rotary": 100.0}
@@ -110,7 +111,7 @@ def test_a_pooling_stem_keeps_the_resolution_of_small_images(tmp_path):
     assert model.get_layer("root_relu").output.shape == (None, 29, 32, 32)
     assert model.get_layer("patch_embedding").output.shape[1:3] == config.grid((29, 32)) == (8, 8)
     keras_vit.save_checkpoint(model, tmp_path / "weights.npz")
-    assert keras_vit.open_model(tmp_path / "weights.npz").description.config == config
+    assert open_model(tmp_path / "weights.npz").description.config == config
 
 
 @pytest.mark.parametrize("name", VARIANTS)

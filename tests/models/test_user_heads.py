@@ -8,6 +8,7 @@ from keras import layers
 import keras_vit
 from by_hand import array
 from keras_vit.models.rebuild import class_layer
+from keras_vit.opening import open_model
 
 CONFIG = keras_vit.ViTConfig(4, 16, 2, 16, 2)
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 12, 12, 3)).astype("float32")
@@ -140,7 +141,7 @@ def test_several_outputs_or_inputs_are_refused_by_every_verb(name, tmp_path):
         lambda: keras_vit.save_checkpoint(model, tmp_path / "m.npz"),
         lambda: keras_vit.save_classifier(tmp_path / "c", model, ("a", "b", "c"), KNOWN),
         lambda: keras_vit.Classifier(model, ("a", "b", "c"), KNOWN),
-        lambda: keras_vit.open_model(file),
+        lambda: open_model(file),
         lambda: keras_vit.describe(file),
         lambda: keras_vit.features(file),
         lambda: keras_vit.export.convert(file, tmp_path / "hf", to="huggingface"),
@@ -186,6 +187,6 @@ def test_a_whole_model_in_h5_is_one_line(own, tmp_path):
     other = [keras.Input((12, 12, 3)), layers.Flatten(), layers.Dense(2)]
     model = body() if own else keras.Sequential(other)
     model.save(tmp_path / "m.h5")
-    for verb in (keras_vit.open_model, lambda path: keras_vit.build(weights=path)):
+    for verb in (keras_vit.load_classifier, lambda path: keras_vit.build(weights=path)):
         with pytest.raises(ValueError, match="save it as .keras"):
             verb(tmp_path / "m.h5")

@@ -14,7 +14,7 @@ from tables import paper_table
 from vtab_tasks import TASKS, Part
 
 import keras_vit
-from keras_vit.classifier_folder import save_classifier
+from keras_vit.classifier import save_classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation.results import Result

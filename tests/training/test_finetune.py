@@ -11,8 +11,8 @@ from runs import job_of, plan_of, silent, tiny_settings
 
 import keras_vit
 from keras_vit import configs
-from keras_vit.classifier_folder import load_classifier
 from keras_vit.models.rebuild import inference_model
+from keras_vit.opening import open_predictor
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
 from keras_vit.training.run.finetune import build_model, finetune, pretrain
@@ -44,7 +44,7 @@ def test_a_classifier_that_learned_is_written(done, data):
     finished, output, _ = done
     assert finished.report.top_1 == 1.0
     assert finished.report.count == 12
-    classifier = load_classifier(output)
+    classifier = open_predictor(output)
     assert classifier.class_names == tuple(COLORS)
     prediction = classifier.predict(data / "test" / "red" / "0.png", top=1)[0]
     assert prediction.top[0][0] == "red"

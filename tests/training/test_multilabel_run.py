@@ -11,13 +11,12 @@ import tensorflow as tf
 from runs import tiny_settings
 
 import keras_vit.export
-from keras_vit.classifier import Classifier
-from keras_vit.classifier_folder import load_classifier
 from keras_vit.command_line import main
 from keras_vit.description.recipe import Recipe
 from keras_vit.export import convert
 from keras_vit.models.rebuild import inference_model
-from keras_vit.opening import open_model
+from keras_vit.opening import open_model, open_predictor
+from keras_vit.predictor import Predictor
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run
 from keras_vit.training.evaluation.classification import evaluate_classifier
@@ -65,7 +64,7 @@ def test_a_classifier_learns_labels(done):
 
 def test_the_written_classifier_gives_each_image_its_labels(done, data):
     _, output, _ = done
-    classifier = load_classifier(output)
+    classifier = open_predictor(output)
     assert classifier.task == "multilabel"
     assert classifier.class_names == ("blue", "green", "red")
     (both,) = classifier.predict(data.parent / "5.png")  # Bits 0 and 2.
@@ -103,7 +102,7 @@ def test_thresholds_are_those_of_the_validation_images(done, data):
     recipe = Recipe.from_json(finished.classifier.recipe)
     validation = open_source(spec_of_run(recipe, DataSpec(data)), 0.25)
     examples = validation.splits["validation"]
-    classifier = load_classifier(output)
+    classifier = open_predictor(output)
     found = classifier.predict(examples.names, top=3)
     f1_score = pytest.importorskip("sklearn.metrics").f1_score
     for number, name in enumerate(classifier.class_names):
@@ -134,7 +133,7 @@ def test_a_classifier_of_one_class_does_not_take_several_labels(done, data, tmp_
     plain = inference_model(finished.classifier.model)
     names, preprocessing = finished.classifier.class_names, finished.classifier.preprocessing
     with pytest.raises(ValueError, match="--task multilabel"):
-        evaluate_classifier(Classifier(plain, names, preprocessing), data)
+        evaluate_classifier(Predictor(plain, names, preprocessing), data)
 
 
 @pytest.mark.slow
@@ -206,7 +205,7 @@ def test_converters_keep_several_labels(done, tmp_path, to):
     assert "multi-label and has no thresholds; each is 0.5" in " ".join(
         convert(place, tmp_path / "back")
     )
-    back = load_classifier(tmp_path / "back")
+    back = open_predictor(tmp_path / "back")
     assert (back.task, back.thresholds) == ("multilabel", (0.5, 0.5, 0.5))
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
     np.testing.assert_allclose(back.model(images), finished.classifier.model(images), atol=1e-6)

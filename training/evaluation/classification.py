@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_vit.classifier import Classifier
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD, Labels
 from keras_vit.description.recipe import Recipe, Reference
+from keras_vit.opening import open_predictor
 from keras_vit.prediction import split_answers
+from keras_vit.predictor import AnyClassifier, Predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import IGNORED, Data, data_spec
@@ -169,7 +171,7 @@ def multilabel_report(
 
 
 def evaluate_examples(
-    classifier: Classifier, examples: Examples, class_names: Sequence[str], **options: Any
+    classifier: Predictor, examples: Examples, class_names: Sequence[str], **options: Any
 ) -> EvaluationReport:
     """Evaluates a classifier on examples; classes are matched by their names.
 
@@ -195,13 +197,15 @@ def evaluate_examples(
 
 
 def evaluate_classifier(
-    classifier: Classifier,
+    classifier: AnyClassifier,
     data: Data,
     *,
     split: str | None = None,
     batch_size: int = 32,
     progress: bool = False,
-    **data_options: object,
+    data_dir: str | os.PathLike | None = None,
+    strict: bool = False,
+    follow_symlinks: bool = False,
 ) -> EvaluationReport:
     """Evaluates a classifier on a data set; classes are matched by their names.
 
@@ -211,14 +215,16 @@ def evaluate_classifier(
     was left out. Record files and exports have no such record: there the data are split anew.
 
     Args:
-        classifier: The classifier.
+        classifier: A `Classifier`, or anything that `keras_vit.load_classifier` takes.
         data: A folder, a CSV file, "tfds:NAME", arrays and so on; see `open_source`. Class
             numbers in arrays follow the classifier. Or a `DataSpec`.
         split: "train", "validation", "calibration" or "test", in the run where it recorded its
             split; by default "test" if the run or the data have it, else all images.
         batch_size: Images in a batch; does not change the results.
         progress: Whether to show a line with the rate and the time left.
-        **data_options: `data_dir`, `strict` and `follow_symlinks`; see `DataSpec`.
+        data_dir: The folder of TensorFlow Datasets, or of the relative paths in a CSV file.
+        strict: Whether an image that cannot be read is an error.
+        follow_symlinks: Whether links in folders are followed.
 
     Returns:
         The report of the classifier's task.
@@ -227,7 +233,9 @@ def evaluate_classifier(
         ValueError: If the data cannot be opened, lack the split, have a class that the
             classifier does not know, or are multi-label where it gives one class.
     """
-    images = choose_images(classifier, data_spec(data, **data_options), split)
+    classifier = open_predictor(classifier)
+    spec = data_spec(data, data_dir=data_dir, strict=strict, follow_symlinks=follow_symlinks)
+    images = choose_images(classifier, spec, split)
 
     class_names, new = images.source.class_names, None
     options = {"batch_size": batch_size, "skip_unreadable": True, "progress": progress}

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.classifier import Classifier
 from keras_vit.description.class_labels import look_alikes
 from keras_vit.description.recipe import Recipe, Reference
+from keras_vit.predictor import Predictor
 from keras_vit.runtimes import is_export
 from keras_vit.training.data import Examples, Source, open_source
 from keras_vit.training.data.image_files import FileExamples, verify_files
@@ -60,7 +60,7 @@ class EvaluatedImages:
 
 
 def choose_images(
-    classifier: Classifier,
+    classifier: Predictor,
     given: DataSpec,
     split: str | None = None,
     class_names: Sequence[str] | None = None,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import name_of_folder
-from keras_vit.classifier import Classifier
 from keras_vit.description import Description, input_dtype
 from keras_vit.description.recipe import Recipe
 from keras_vit.prediction import array_of, mesh_of, predict_batch
+from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.examples import Examples
@@ -274,14 +274,14 @@ def build_evaluated(
     """Returns the model to evaluate, from its weights or by its name.
 
     Args:
-        model: Anything that `keras_vit.open_model` takes.
+        model: Anything that `keras_vit.load_classifier` takes, also without names of classes.
         weights: For a name: its weights, or "random".
         image_size: Pixels; by default the weights', or 224.
         evaluation: How images are resized; by default as for the weights.
         classes: For a name: the head's classes, to be read from the weights. None makes a
             new head of zeros, for features.
         **facts: What the weights may not hold: `num_heads`, `gelu` and
-            `normalization`; see `keras_vit.open_model`.
+            `normalization`; see `keras_vit.load_classifier`.
 
     Raises:
         ValueError: If it is neither, arguments are missing or do not fit, or a fact about the
@@ -320,7 +320,7 @@ def build_evaluated(
     )
 
 
-def evaluated_classifier(classifier: Classifier, task: str | None = None) -> EvaluatedModel:
+def evaluated_classifier(classifier: Predictor, task: str | None = None) -> EvaluatedModel:
     """Returns the model of a loaded classifier with its origin.
 
     Args:

@@ -13,14 +13,14 @@ import keras
 import numpy as np
 
 from keras_vit import configs
-from keras_vit.classifier import Classifier, check_classifier
-from keras_vit.classifier_folder import load_classifier, write_files, write_history
+from keras_vit.classifier_folder import read_classifier, write_files, write_history
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import description_text, set_description
 from keras_vit.description.class_labels import ACTIVATIONS, SCORES
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
+from keras_vit.predictor import Predictor, check_classifier
 from keras_vit.training.data.spec import Data
 from keras_vit.training.data.things import shown_before
 from keras_vit.training.evaluation.reports import EvaluationReport
@@ -153,7 +153,7 @@ class Finished:
     folder: pathlib.Path
     history: list[dict[str, str]]
     model: keras.Model
-    classifier: Classifier | None = None
+    classifier: Predictor | None = None
     report: EvaluationReport | None = None
 
 
@@ -357,7 +357,7 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
         plan, test=tested, description=described.to_json(), decision=outcome.decision
     )
     card = model_card(recipe, source.class_names, report) + "".join(outcome.sections)
-    classifier = Classifier.of(kept, described, recipe.to_json(), folder.path)
+    classifier = Predictor.of(kept, described, recipe.to_json(), folder.path)
     write_files(folder.path, classifier, history, card)
     write_samples(folder.path, plan.samples.images(), plan.preprocessing)
     if folder.writes:
@@ -365,7 +365,7 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
     job.publish(source)
     if folder.writes:
         log(describe_end(report, folder.output))
-        classifier = load_classifier(folder.output)
+        classifier = Predictor.of(*read_classifier(folder.output), folder.output)
     return Finished(folder.output, history, classifier.model, classifier, report)
 
 

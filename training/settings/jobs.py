@@ -26,7 +26,7 @@ from .declared import MODEL_GROUP
 from .shared import DecisionSettings, Settings
 
 TRAINED = ("all", "head", "lora")
-# What a file of weights may not hold; see `keras_vit.open_model`.
+# What a file of weights may not hold; see `keras_vit.load_classifier`.
 UNKNOWN_FACTS = ("num_heads", "gelu", "normalization")
 HEADS = ("keep", "extend", "new")
 DISTILLATIONS = ("soft", "hard")
@@ -262,7 +262,7 @@ class FineTuning(Settings):
 
     @property
     def unknown_facts(self) -> dict[str, Any]:
-        """What the weights may not hold, as arguments of `keras_vit.open_model`."""
+        """What the weights may not hold, as arguments of `keras_vit.load_classifier`."""
         return {name: getattr(self, name) for name in UNKNOWN_FACTS}
 
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import name_of_folder
-from keras_vit.classifier import Classifier
 from keras_vit.classifier_folder import write_model
 from keras_vit.description.recipe import Recipe
 from keras_vit.models.rebuild import without_unknown
-from keras_vit.opening import open_classifier
+from keras_vit.opening import open_predictor
+from keras_vit.predictor import AnyClassifier, Predictor
 from keras_vit.training.data import open_source
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.image_files import FileExamples
@@ -53,7 +53,7 @@ class CalibrationImages(NamedTuple):
 
 
 def calibrate(
-    model: Classifier | str | os.PathLike,
+    model: AnyClassifier,
     data: Data,
     settings: DecisionSettings | None = None,
     *,
@@ -63,11 +63,11 @@ def calibrate(
     progress: bool = False,
     log: Callable[[str], object] = print,
     **data_options,
-) -> Classifier:
+) -> Predictor:
     """Finds when a classifier answers, and writes its model with "unknown" into its folder.
 
     Args:
-        model: A classifier's folder.
+        model: A classifier's folder, or a `Classifier` that was loaded from one.
         data: The data of its run, or others with its classes; see `evaluate_classifier`.
         settings: The bounds.
         split: The calibration images: a part of the run or of the data; by default
@@ -114,7 +114,7 @@ def calibrate(
     description = dataclasses.replace(
         classifier.description, labels=dataclasses.replace(labels, abstains=True)
     )
-    calibrated = Classifier.of(
+    calibrated = Predictor.of(
         decision.calibrated(plain), description, recipe.to_json(), classifier.folder
     )
     if backend_devices().is_chief():
@@ -124,14 +124,14 @@ def calibrate(
 
 def _open_to_write(model):
     """Returns a classifier whose folder can be written."""
-    classifier = open_classifier(model)
+    classifier = open_predictor(model)
     folder = classifier.folder
     is_packaged = folder is not None and name_of_folder(folder) != os.fspath(folder)
     if folder is None or is_packaged or not (folder / MODEL).is_file():
         raise ValueError(
             f"A classifier to calibrate must be a folder with {MODEL}, not an export, and not the "
-            "package's own but a copy of it. "
-            f"Received: {name_of_folder(folder) or classifier.model}"
+            "package's own but a copy of it, which classifier.save(folder) writes in Python. "
+            f"Received: {name_of_folder(folder) or classifier.source or 'a classifier in memory'}"
         )
     for exchanged in (folder, folder.resolve().parent):  # It is exchanged as a whole.
         check_writable(exchanged)
@@ -152,7 +152,7 @@ def _write(calibrated, decision):
 
 
 def calibration_images(
-    classifier: Classifier,
+    classifier: Predictor,
     spec: DataSpec,
     split: str | None = None,
     log: Callable[[str], object] = print,

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import name_of_folder
-from keras_vit.classifier import Classifier
 from keras_vit.description.class_labels import MULTICLASS
-from keras_vit.opening import open_classifier
+from keras_vit.opening import open_predictor
+from keras_vit.predictor import AnyClassifier
 from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
@@ -76,8 +76,8 @@ class Comparison:
 
 
 def compare_classifiers(
-    old: Classifier | str | os.PathLike,
-    new: Classifier | str | os.PathLike,
+    old: AnyClassifier,
+    new: AnyClassifier,
     data: Data,
     *,
     gate: str | None = None,
@@ -90,7 +90,7 @@ def compare_classifiers(
     """Compares two classifiers on the same images; classes are matched by their names.
 
     Args:
-        old: A classifier's folder, an export of any format, or what else `open_model` opens.
+        old: A `Classifier`, or anything that `keras_vit.load_classifier` takes.
         new: The same.
         data: The images, as for `evaluate_classifier`. Class numbers in arrays follow OLD, then
             the classes that only NEW has.
@@ -114,7 +114,7 @@ def compare_classifiers(
     gates, spec = parse_gates(gate), data_spec(data, **options)
     if output is not None:
         check_file(output, ".csv")
-    classifiers = [open_classifier(old), open_classifier(new)]
+    classifiers = [open_predictor(old), open_predictor(new)]
     _check_pair(classifiers, gates)
     images = _common_images(classifiers, spec, split)
     reports = [

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.classifier import Classifier
 from keras_vit.description.class_labels import Labels
+from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source, sources
 from keras_vit.training.evaluation import classification, measures, reports
@@ -58,7 +58,7 @@ def scores(model, data):
 
 @pytest.fixture(scope="module")
 def report(model, data):
-    return evaluate_classifier(Classifier(model, NAMES, PREPROCESSING), data, batch_size=6)
+    return evaluate_classifier(Predictor(model, NAMES, PREPROCESSING), data, batch_size=6)
 
 
 def test_the_numbers_equal_keras_metrics(report, scores):
@@ -129,7 +129,7 @@ def test_classes_are_matched_by_name_not_by_place(report, model, data):
     images = keras.Input((8, 8, 3))
     shuffled = keras.Model(images, keras.ops.take(model(images), np.array(order), axis=1))
     names = [NAMES[k] for k in order]
-    again = evaluate_classifier(Classifier(shuffled, names, PREPROCESSING), data)
+    again = evaluate_classifier(Predictor(shuffled, names, PREPROCESSING), data)
     assert again.top_1 == report.top_1
     np.testing.assert_array_equal(again.counts.images, np.array(COUNTS)[order])
 
@@ -146,7 +146,7 @@ def with_damage(data, tmp_path):
 
 def test_damaged_files_are_noticed_when_they_are_evaluated(report, model, with_damage, monkeypatch):
     folder, cut = with_damage
-    classifier = Classifier(model, NAMES, PREPROCESSING)
+    classifier = Predictor(model, NAMES, PREPROCESSING)
     verified = evaluate_classifier(trained_on(folder, model), folder)
     monkeypatch.setattr(sources, "verify_files", None)  # Nothing is decoded twice.
     found = evaluate_classifier(classifier, folder, batch_size=6)
@@ -163,7 +163,7 @@ def trained_on(folder, model):
     """A classifier whose run skipped a file, so that what it held out depends on the files."""
     data = {"data": str(folder), "holdout": 0.0}
     recipe = {"settings": {}, "data": data, "images": {"skipped": 1}}
-    return Classifier(model, NAMES, PREPROCESSING, recipe)
+    return Predictor(model, NAMES, PREPROCESSING, recipe)
 
 
 def test_equal_scores_are_no_better_than_chance(examples):
@@ -274,4 +274,4 @@ def test_every_answer_is_a_row_and_the_most_confident_errors_are_shown(
 def test_a_class_that_the_classifier_does_not_know_is_named(model, data):
     names = ("cat", *NAMES[1:])
     with pytest.raises(ValueError, match="Received: .* with ant"):
-        evaluate_classifier(Classifier(model, names, PREPROCESSING), data)
+        evaluate_classifier(Predictor(model, names, PREPROCESSING), data)

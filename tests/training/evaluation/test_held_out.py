@@ -8,8 +8,8 @@ import keras
 import PIL.Image
 import pytest
 
-from keras_vit.classifier import Classifier
 from keras_vit.description.without_paths import without_paths
+from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import (
@@ -50,13 +50,13 @@ def classifier_of(spec, model, tmp_path):
     SplitRecord.of(*prints).write(folder)
     counts = {name: len(part) for name, part in source.splits.items()}
     recipe = {"data": spec.to_json(), "images": {**counts, "skipped": 0}}
-    return source, Classifier(model, NAMES, Preprocessing((8, 8)), recipe, folder)
+    return source, Predictor(model, NAMES, Preprocessing((8, 8)), recipe, folder)
 
 
 def without_record(classifier, tmp_path):
     """The same classifier, of a version without records."""
     (tmp_path / "older").mkdir()
-    return Classifier(
+    return Predictor(
         classifier.model,
         NAMES,
         Preprocessing((8, 8)),
@@ -80,7 +80,7 @@ def test_data_without_images_of_some_classes_are_evaluated(model, tmp_path):
     one_class = write_classes(tmp_path / "one", 3, {NAMES[0]: COLORS[NAMES[0]]})
     parts = write_classes(tmp_path / "parts", {"train": 2, "test": 2})
     shutil.rmtree(parts / "test" / NAMES[1])
-    classifier = Classifier(model, NAMES, Preprocessing((8, 8)))
+    classifier = Predictor(model, NAMES, Preprocessing((8, 8)))
     assert len(evaluate_classifier(classifier, one_class).examples) == 3
     assert len(evaluate_classifier(classifier, parts).examples) == 4
 
@@ -220,7 +220,7 @@ def test_a_line_says_if_data_without_a_record_have_other_images_now(run, tmp_pat
 def test_without_any_record_all_images_are_taken_as_new(run, tmp_path):
     data, source, classifier = run
     write_records(source, tmp_path / "records")
-    plain = Classifier(classifier.model, NAMES, Preprocessing((8, 8)))
+    plain = Predictor(classifier.model, NAMES, Preprocessing((8, 8)))
     for given in ((classifier, tmp_path / "records"), (plain, data)):
         report = evaluate_classifier(*given)
         assert report.split_lines[0] == (
@@ -274,7 +274,7 @@ def recorded(classifier, **options):
     """The classifier, with options of its data, as a finished run records them."""
     recipe = {**classifier.recipe, "data": {**classifier.recipe["data"], **options}}
     recipe = without_paths(json.loads(json.dumps(recipe)))
-    return Classifier(classifier.model, NAMES, Preprocessing((8, 8)), recipe, classifier.folder)
+    return Predictor(classifier.model, NAMES, Preprocessing((8, 8)), recipe, classifier.folder)
 
 
 def test_photos_of_the_same_name_in_another_folder_are_not_the_run_s(run, tmp_path, monkeypatch):

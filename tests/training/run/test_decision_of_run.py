@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from keras_vit.classifier_folder import load_classifier
+from keras_vit.opening import open_predictor
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.run.finetune import finetune
@@ -45,7 +45,7 @@ def done(data, tmp_path_factory):
 
 def test_the_decision_is_found_on_the_calibration_part(done):
     finished, output, lines = done
-    decision = load_classifier(output).recipe["decision"]
+    decision = open_predictor(output).recipe["decision"]
     assert len(SplitRecord.read(output).parts["calibration"]) == 36
     assert decision["images"] == 29  # A fifth of 36 chose the temperature.
     assert decision["max_error"] == 0.3
@@ -58,7 +58,7 @@ def test_the_test_images_are_answered_by_it(done):
     assert finished.report.count == 12
     recorded = json.loads((output / RECIPE).read_text())["test"]
     assert recorded["decision"]["answered"] == finished.report.decision["answered"]
-    assert load_classifier(output).model.output_shape == (None, 4)
+    assert open_predictor(output).model.output_shape == (None, 4)
 
 
 def test_a_bound_sets_a_tenth_of_the_training_images_aside(data, tmp_path):
@@ -81,7 +81,7 @@ def test_the_plan_and_the_card_say_that_the_bound_of_the_weights_was_dropped(don
     plan = Job(DataSpec(data), RunOptions(output=tmp_path / "again"), settings=again).dry_run()
     assert "does not hold for other weights; a new one of 90.0% is looked for" in plan
     assert "--max-error finds" not in plan
-    assert not load_classifier(tmp_path / "run").description.labels.abstains
+    assert not open_predictor(tmp_path / "run").description.labels.abstains
 
 
 def test_calibration_images_with_a_copy_that_was_trained_on_are_left_out(tmp_path):
@@ -106,7 +106,7 @@ def test_a_bound_that_cannot_hold_leaves_a_run_without_a_decision(tmp_path):
     settings = dataclasses.replace(SETTINGS, steps=1, learning_rate=1e-6, max_error=0.2)
     lines = []
     finetune(DataSpec(data, calibration=0.5), tmp_path / "run", settings, log=lines.append)
-    assert not load_classifier(tmp_path / "run").description.labels.abstains
+    assert not open_predictor(tmp_path / "run").description.labels.abstains
     (line,) = (line for line in lines if line.startswith("no decision: The threshold 0."))
     assert re.search(r"These are \d+\.\d%, by which up to \d+\.\d% of as many new answers", line)
     card = (tmp_path / "run" / CARD).read_text()

@@ -10,8 +10,9 @@ from PIL import Image
 from runs import tiny_settings
 
 import keras_vit
-from keras_vit.classifier_folder import load_classifier, save_classifier
+from keras_vit.classifier import save_classifier
 from keras_vit.command_line import main
+from keras_vit.opening import open_predictor
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
 from keras_vit.training.data import DataSpec
@@ -183,7 +184,7 @@ def test_the_teacher_sees_the_students_images_as_its_own(teacher):
     resized = [np.array(c.resize((4, 4), Image.Resampling.BILINEAR)) for c in channels]
     mean, std = (np.array(values) for values in NORMALIZATIONS["imagenet"])
     inputs = ((np.stack(resized, -1) / 255 - mean) / std).astype("float32")
-    light, _, dark, grey = np.array(load_classifier(teacher).model(inputs[None]))[0]
+    light, _, dark, grey = np.array(open_predictor(teacher).model(inputs[None]))[0]
     expected = np.array([dark, grey, light]) / (dark + grey + light)
     np.testing.assert_allclose(scipy.special.softmax(logits), expected, atol=1e-5)
 
@@ -223,7 +224,7 @@ def test_a_student_agrees_with_its_teacher(teacher, data, tmp_path):
     for name, changes in (("alone", {}), ("taught", {"teacher": str(teacher)})):
         given = settings(**changes, distillation_weight=0.9)
         done = finetune(data, tmp_path / name, given, test=False, log=lines.append)
-        agreements.append(agreement(done.classifier, load_classifier(teacher), data))
+        agreements.append(agreement(done.classifier, open_predictor(teacher), data))
     assert agreements[1] > max(0.8, agreements[0] + 0.2), agreements
     plan = "\n".join(lines)
     for line in ("distillation_weight  0.9", "temperature  3.0"):
@@ -249,7 +250,7 @@ def test_a_run_is_resumed_with_its_own_teacher_alone(teacher, data, tmp_path):
     options = RunOptions(tmp_path / "run", resume=True)
     assert Job(DataSpec(), options, FineTuning()).settle().stages[-1].rows == (2, 3, 0)
     shutil.rmtree(folder)
-    model = load_classifier(teacher).model
+    model = open_predictor(teacher).model
     model.layers[-1].bias.assign(np.zeros(4))
     names = ("light", "other", "dark", "grey")
     save_classifier(folder, model, names, Preprocessing((4, 4), value_range=IMAGENET))

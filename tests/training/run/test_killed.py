@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from keras_vit.classifier_folder import load_classifier
+from keras_vit.opening import open_predictor
 from keras_vit.utils.files import UNFINISHED, check_folder
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "killed.py"
@@ -99,7 +99,7 @@ class Command:
 def load_folder(output):
     """The classifier in an output, at any moment of a run that overwrites it."""
     check_folder(output, marker="model.keras", overwrite=True)  # As each command that writes to it.
-    return load_classifier(output)
+    return open_predictor(output)
 
 
 @pytest.mark.parametrize(

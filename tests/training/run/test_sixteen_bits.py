@@ -10,6 +10,7 @@ from PIL import Image
 import keras_vit
 from keras_vit import command_line
 from keras_vit.export.artefacts import load_artefact
+from keras_vit.opening import open_predictor
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.data import DataSpec, open_source, write_records
 from keras_vit.training.evaluation.classification import evaluate_classifier
@@ -69,7 +70,7 @@ def test_samples_and_pictures_are_not_black(run):
 
 def test_evaluation_reads_files_as_the_run_did(run, tmp_path):
     later = write_photos(tmp_path / "later", 6)
-    report = evaluate_classifier(keras_vit.load_classifier(run[0].folder), later)
+    report = evaluate_classifier(open_predictor(run[0].folder), later)
     assert report.top_1 == 1
 
 
@@ -82,7 +83,7 @@ def test_an_evaluation_says_that_larger_values_are_white(run, tmp_path):
 
 @pytest.mark.parametrize("name", ["saved_model", "onnx"])
 def test_an_export_answers_files_as_the_classifier(run, photos, name, tmp_path):
-    classifier = keras_vit.load_classifier(run[0].folder)
+    classifier = open_predictor(run[0].folder)
     path = tmp_path / ("model.onnx" if name == "onnx" else "model")
     getattr(keras_vit.export, name)(classifier, path, check_images=photos)
     files = sorted(map(str, photos.rglob("*.*")))[::7]
@@ -138,7 +139,7 @@ def test_check_reads_the_bits_that_the_data_need(photos):
 
 
 def test_a_folder_without_bits_reads_the_high_byte(run):
-    fields = keras_vit.load_classifier(run[0].folder).preprocessing.to_fields()
+    fields = open_predictor(run[0].folder).preprocessing.to_fields()
     del fields["bit_depth"]
     assert keras_vit.Preprocessing.from_fields(fields).bit_depth == 16
     assert dataclasses.asdict(keras_vit.Preprocessing((8, 8)))["bit_depth"] == 16

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from runs import SignalAt, silent, tiny_settings
 
-from keras_vit.classifier_folder import load_classifier
+from keras_vit.opening import open_predictor
 from keras_vit.training import finetune
 from keras_vit.training.data import batches
 from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
@@ -102,7 +102,7 @@ def test_a_run_goes_on_without_a_photo_that_vanished(vanished):
 
 def test_a_run_that_went_on_without_a_photo_is_evaluated_on_what_it_held_out(vanished):
     report, done = (
-        evaluate_classifier(load_classifier(vanished.output), vanished.photos),
+        evaluate_classifier(open_predictor(vanished.output), vanished.photos),
         vanished.done,
     )
     assert report.to_json()["top_1"] == done.report.to_json()["top_1"]

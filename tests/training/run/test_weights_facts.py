@@ -14,7 +14,7 @@ from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
-from keras_vit.classifier_folder import save_classifier
+from keras_vit.classifier import save_classifier
 from keras_vit.command_line import main
 from keras_vit.configs import IMAGE_SIZES
 from keras_vit.opening import open_model

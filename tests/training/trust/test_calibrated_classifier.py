@@ -10,9 +10,10 @@ import pytest
 
 import keras_vit
 from keras_vit import command_line
-from keras_vit.classifier_folder import load_classifier, save_classifier
+from keras_vit.classifier import save_classifier
 from keras_vit.description import Labels
 from keras_vit.models.rebuild import without_unknown
+from keras_vit.opening import open_model, open_predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
@@ -76,7 +77,7 @@ def folder(photos, tmp_path):
 def calibrated(photos, tmp_path_factory):
     folder, lines = write_classifier(tmp_path_factory.mktemp("found") / "colors", photos), []
     calibrate(folder, photos, BOUND, log=lines.append)
-    return load_classifier(folder), lines
+    return open_predictor(folder), lines
 
 
 def files_of(folder):
@@ -109,13 +110,13 @@ def test_an_answer_is_given_above_the_threshold_and_unknown_below(calibrated, ph
     for prediction in found:
         name, probability = prediction.top[0]
         if probability < threshold:
-            assert prediction.answer == "unknown"
+            assert prediction.label == "unknown"
             assert prediction.text == f"unknown ({probability:.2f} {name})"
         else:
-            assert prediction.answer in (name, "unknown")
-    assert {prediction.answer for prediction in found} == {*NAMES, "unknown"}
+            assert prediction.label in (name, "unknown")
+    assert {prediction.label for prediction in found} == {*NAMES, "unknown"}
     # Strangers are refused whatever their probability.
-    assert {p.answer for p in classifier.predict(strangers)} == {"unknown"}
+    assert {p.label for p in classifier.predict(strangers)} == {"unknown"}
 
 
 def test_an_evaluation_counts_answers_and_errors(calibrated, photos):
@@ -123,7 +124,7 @@ def test_an_evaluation_counts_answers_and_errors(calibrated, photos):
     report = evaluate_classifier(classifier, photos)
     answers = classifier.predict(photos / "test")
     true = [p.path.split("/")[-2] for p in answers]
-    pairs = [(p.answer, t) for p, t in zip(answers, true, strict=True) if p.answer != "unknown"]
+    pairs = [(p.label, t) for p, t in zip(answers, true, strict=True) if p.label != "unknown"]
     decision = report.to_json()["decision"]
     assert decision["answered"] == len(pairs)
     assert decision["wrong"] == sum(answer != name for answer, name in pairs)
@@ -144,14 +145,14 @@ def test_an_export_has_one_more_class_and_the_same_answers(calibrated, photos, k
     classifier, _ = calibrated
     path = tmp_path / {"tflite": "c.tflite", "onnx": "c.onnx"}.get(kind, "c")
     getattr(keras_vit.export, kind)(classifier, path, check_images=photos / "test")
-    opened = keras_vit.open_model(path).classifier()
+    opened = open_model(path).predictor()
     assert opened.class_names == NAMES
     assert opened.description.labels.output_names == (*NAMES, "unknown")
     assert opened.description.classes == 3
     ours, theirs = (c.predict(photos / "test") for c in (classifier, opened))
-    assert [p.answer for p in ours] == [p.answer for p in theirs]
+    assert [p.label for p in ours] == [p.label for p in theirs]
     assert evaluate_classifier(opened, photos, split="test").is_answered.sum() == sum(
-        p.answer != "unknown" for p in ours
+        p.label != "unknown" for p in ours
     )
 
 
@@ -248,7 +249,7 @@ def test_a_second_calibration_replaces_its_section_of_the_card_alone(folder, pho
 def test_images_that_were_trained_on_are_refused(folder, photos):
     with pytest.raises(ValueError, match="neither trained on nor chose.*Received: 90 that"):
         calibrate(folder, photos / "train", BOUND, log=str)
-    assert not load_classifier(folder).description.labels.abstains
+    assert not open_predictor(folder).description.labels.abstains
 
 
 def test_copies_of_images_that_were_trained_on_are_left_out(folder, photos, tmp_path):
@@ -258,7 +259,7 @@ def test_copies_of_images_that_were_trained_on_are_left_out(folder, photos, tmp_
         shutil.copy(photos / "train" / "red" / f"{number}.png", data / "red" / f"copy{number}.png")
     lines = []
     calibrate(folder, data, DecisionSettings(), log=lines.append)
-    assert load_classifier(folder).recipe["decision"]["images"] == 144
+    assert open_predictor(folder).recipe["decision"]["images"] == 144
     assert any(line.startswith("split   180 images") for line in lines)
 
 
@@ -271,7 +272,7 @@ def test_an_image_counts_once_whatever_the_number_of_its_copies_and_of_its_group
                 path = tmp_path / "copies" / name / f"{number % 30}-{number}-{copy}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(photos / "test" / name / f"{number}.png", path)
-    classifier, lines = load_classifier(folder), []
+    classifier, lines = open_predictor(folder), []
     known, *_ = calibration_images(classifier, DataSpec(tmp_path / "copies"), log=lines.append)
     assert len({*known.fingerprints()}) == len(known) == 120
     assert "split   240 of the 360 calibration images do not count: copies" in lines[-1]
@@ -331,4 +332,4 @@ def test_a_second_calibration_is_that_of_the_model_within(calibrated, photos, tm
     after = files_of(folder)
     assert {name for name in before if before[name] != after[name]} <= {"model.keras"}  # Its date.
     images = np.random.default_rng(0).uniform(-1, 1, (20, 8, 8, 3))
-    np.testing.assert_array_equal(load_classifier(folder).model(images), classifier.model(images))
+    np.testing.assert_array_equal(open_predictor(folder).model(images), classifier.model(images))

@@ -1,0 +1,121 @@
+"""A classifier's folder as a repository of the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import zipfile
+
+from keras_vit.checkpoints.hdf5 import check_keras_archive
+from keras_vit.description.description_texts import (
+    TEXTS,
+    describe_licence,
+    description_of_folder,
+    licence_in_card,
+)
+from keras_vit.description.without_paths import without_paths
+from keras_vit.hub.repositories import (
+    LIBRARY,
+    NAME,
+    READ_FILES,
+    classifier_folder,
+    import_hugging_face,
+    one_line_errors,
+)
+from keras_vit.training.run.card import hub_card
+from keras_vit.utils import files
+from keras_vit.utils.json_files import read_json
+from keras_vit.utils.report import align_columns
+
+
+def push_folder(
+    folder: str | os.PathLike, repository: str, *, private: bool = False, dry_run: bool = False
+) -> None:
+    """Pushes a classifier with its card in one commit; prints every file and its size.
+
+    Args:
+        folder: The classifier's folder.
+        repository: "OWNER/NAME", which is made if it is missing.
+        private: Whether nobody else may see it.
+        dry_run: Whether to push nothing, and to ask the Hub nothing.
+
+    Raises:
+        ValueError: If the repository's name is wrong or it is public, or there is no classifier in
+            the folder.
+        OSError: If it cannot be pushed.
+    """
+    if not re.fullmatch(NAME, repository):
+        raise ValueError(f"The repository must be OWNER/NAME. Received: {repository}")
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = pathlib.Path(scratch)
+        _write(copy, folder, repository)
+        sizes = {path.name: path.stat().st_size for path in sorted(copy.iterdir())}
+        print(f"{repository} ({'private' if private else 'public'})")
+        rows = [*sizes.items(), (f"{len(sizes)} files", sum(sizes.values()))]
+        print(align_columns([(name, f"{size:,} bytes") for name, size in rows]))
+        if licence := licence_in_card(copy):
+            print(describe_licence(licence))
+        if dry_run:
+            print("Nothing was pushed (--dry-run).")
+            return
+        print(f"pushed {_upload(copy, repository, private)}")
+
+
+def _write(folder, given, repository):
+    """Writes the classifier with its card; Keras reads `model.keras` from the Hub unpacked.
+
+    Left out are the photos, names and hashes of the data and the page of the run, which belong
+    to the folder.
+    """
+    classifier = classifier_folder(given)
+    model = classifier / files.MODEL
+    if not (model.is_file() and (classifier / files.CLASSES).is_file()):
+        raise ValueError(f"A classifier's folder must be pushed. Received: {os.fspath(given)}")
+    files.check_own_files(classifier)
+    check_keras_archive(model)
+    with zipfile.ZipFile(model) as archive:
+        for name in files.UNPACKED_MODEL:
+            (folder / name).write_bytes(archive.read(name))
+    for name in (*TEXTS, files.HISTORY):
+        if (classifier / name).is_file():
+            shutil.copyfile(classifier / name, folder / name)
+    if (classifier / files.RECIPE).is_file():
+        recipe = without_paths(read_json(classifier / files.RECIPE))
+        text = json.dumps(recipe, indent=2) + "\n"
+        (folder / files.RECIPE).write_text(text, encoding="utf-8")
+    card = classifier / files.CARD
+    text = hub_card(
+        description_of_folder(classifier),
+        card.read_text(encoding="utf-8") if card.is_file() else "",
+        repository=repository,
+    )
+    (folder / files.CARD).write_text(text, encoding="utf-8")
+
+
+def _upload(folder, repository, private):
+    """Pushes the files of a folder in one commit and returns its address.
+
+    Until the commit nothing changes. Files of the names `READ_FILES` that the folder does not
+    have are removed; what a call that broke off uploaded is not uploaded again.
+    """
+    api = import_hugging_face().HfApi(library_name=LIBRARY)
+    with one_line_errors(f"{repository} cannot be pushed"):
+        api.create_repo(repository, private=private or None, exist_ok=True)
+        found = api.repo_info(repository)
+        if private and not found.private:
+            raise ValueError(
+                "The repository must be private: change it in its settings, or push without "
+                f"--private. Received: {repository}, which everybody may see"
+            )
+        commit = api.upload_folder(
+            repo_id=repository,
+            folder_path=folder,
+            delete_patterns=list(READ_FILES),
+            commit_message="Push of keras-vit",
+            parent_commit=found.sha,
+        )
+    return commit.commit_url
