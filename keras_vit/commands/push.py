@@ -16,6 +16,35 @@ from keras_vit.utils.fields import REQUIRED, setting
 from keras_vit.utils.report import align_columns
 
 
+@dataclasses.dataclass(frozen=True)
+class Pushed:
+    """A repository that was pushed.
+
+    Args:
+        repository: OWNER/NAME.
+        private: Whether nobody else sees it.
+        sizes: Bytes by the name of the file.
+        license: The license in words; "" if none is known.
+        url: The address of the commit; None of a dry run, which pushes nothing.
+    """
+
+    repository: str
+    private: bool
+    sizes: dict[str, int]
+    license: str = ""
+    url: str | None = None
+
+    @property
+    def files(self) -> str:
+        """The repository, its files with their sizes and its license, a line each."""
+        rows = [*self.sizes.items(), (f"{len(self.sizes)} files", sum(self.sizes.values()))]
+        lines = [
+            f"{self.repository} ({'private' if self.private else 'public'})",
+            align_columns([(name, f"{size:,} bytes") for name, size in rows]),
+        ]
+        return "\n".join([*lines, *filter(None, [self.license])])
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Push(Command):
     """Push a classifier to the Hugging Face Hub, with a model card, in one commit.
@@ -37,8 +66,8 @@ class Push(Command):
     private: bool = setting(False, "let nobody else see it")
     dry_run: bool = setting(False, "print every file and its size, and push nothing")
 
-    def run(self) -> None:
-        """Writes the files to a temporary folder, prints them, and pushes them."""
+    def result(self) -> Pushed:
+        """Writes the files to a temporary folder and pushes them."""
         from keras_vit.description.description_texts import describe_licence, licence_in_card
         from keras_vit.hub.repositories import NAME, READ_FILES
 
@@ -47,16 +76,22 @@ class Push(Command):
         with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch)
             self._write(folder)
-            sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
-            print(f"{self.repository} ({'private' if self.private else 'public'})")
-            rows = [*sizes.items(), (f"{len(sizes)} files", sum(sizes.values()))]
-            print(align_columns([(name, f"{size:,} bytes") for name, size in rows]))
-            if licence := licence_in_card(folder):
-                print(describe_licence(licence))
+            licence = licence_in_card(folder)
+            found = Pushed(
+                repository=self.repository,
+                private=self.private,
+                sizes={path.name: path.stat().st_size for path in sorted(folder.iterdir())},
+                license=describe_licence(licence) if licence else "",
+            )
+            self.note(found.files)
             if self.dry_run:
-                print("Nothing was pushed (--dry-run).")
-                return
-            print(f"pushed {self._upload(folder, READ_FILES)}")
+                return found
+            return dataclasses.replace(found, url=self._upload(folder, READ_FILES))
+
+    def run(self) -> None:
+        """Prints the files, and pushes them."""
+        url = self.result().url
+        print(f"pushed {url}" if url else "Nothing was pushed (--dry-run).")
 
     def _write(self, folder):
         """Writes the classifier with its card; Keras reads `model.keras` from the Hub unpacked.

@@ -168,7 +168,23 @@ FLAGS = _table(
     ("--pretrained", TIMM, "here --weights, a model or a file"),
     ("--checkpoint", TIMM, "--weights"),
     ("--topk", TIMM, "--top"),
+    ("--num-epochs", "others", "--epochs"),
+    ("--num-train-epochs", HF, "--epochs"),
+    ("--max-steps", HF, "--steps"),
+    ("--batch", "ultralytics", "--batch-size"),
+    ("--per-device-train-batch-size", HF, "--batch-size"),
+    ("--optim", HF, "--optimizer"),
+    ("--output-dir", HF, "--output"),
+    ("--random-state", "scikit-learn", "--seed"),
+    ("--validation-split", KERAS, "--validation"),
+    ("--device", "ultralytics", "--strategy"),
 )  # fmt: skip
+
+# Arguments of the functions that are commands too, and that are no flags.
+CALLS = _table(
+    ("verbose", KERAS, "here log, a function that receives the lines, and None for silence"),
+    ("progress", "others", "here log, a function that receives the lines, and None for silence"),
+)
 
 _SAVED = "here keras_vit.save_classifier(folder, model, class_names), or keras-vit convert"
 
@@ -198,16 +214,14 @@ FUNCTIONS = _table(
     ("ImageClassifier", HUB, "here keras_vit.load_classifier(folder)"),
     ("VisionTransformer", TIMM, "here keras_vit.build(keras_vit.ViTConfig(...))"),
     ("pipeline", HF, "here keras_vit.load_classifier(folder).predict(paths)"),
-    ("push_to_hub", HF, "here keras-vit push, a command"),
-    ("push_to_hf_hub", TIMM, "here keras-vit push, a command"),
+    ("push_to_hub", HF, "here keras_vit.push(folder, repository)"),
+    ("push_to_hf_hub", TIMM, "here keras_vit.push(folder, repository)"),
     ("Trainer", HF, "here keras_vit.training.Trainer"),
     ("TrainingArguments", HF, "here keras_vit.training.FineTuning"),
     ("SGD", KERAS, "here keras_vit.training.SGD"),
     ("Adam", KERAS, "here keras_vit.training.Adam"),
-    ("finetune", "others", "here keras_vit.training.finetune(data, output)"),
-    ("fit", KERAS, "here keras_vit.training.finetune(data, output), or model.fit"),
-    ("train", "others", "here keras_vit.training.finetune(data, output)"),
-    ("pretrain", "others", "here keras_vit.training.pretrain"),
+    ("fit", KERAS, "here keras_vit.finetune(data, output), or model.fit"),
+    ("train", "others", "here keras_vit.finetune(data, output)"),
     ("predict", KERAS, "here keras_vit.load_classifier(folder).predict(paths)"),
 )  # fmt: skip
 
