@@ -82,7 +82,7 @@ class Command:
         if self.log is not None:
             self.log(line)
 
-    def result(self) -> Any:
+    def result(self):
         """Does the work and returns what the function of the same name returns."""
         raise NotImplementedError
 

@@ -95,7 +95,7 @@ _PATHS = ("DATA", "DEST", "DIR", "EXPORT", "FILE", "FOLDER", "MODEL", "NEW", "OL
           "TABLE", "WEIGHTS")  # fmt: skip
 
 
-def function_of(name: str) -> Callable[..., Any]:
+def function_of(name: str) -> Callable:
     """Returns the function of a command.
 
     Args:
@@ -104,7 +104,7 @@ def function_of(name: str) -> Callable[..., Any]:
     verb, fields = VERBS[name], arguments_of(name)
     known = signature_of(name)
 
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args, **kwargs):
         if unknown := [argument for argument in kwargs if argument not in fields]:
             answers = "; ".join(_answer(argument, fields) for argument in unknown)
             raise TypeError(f"keras_vit.{name} has no argument {', '.join(unknown)}. {answers}")
@@ -262,7 +262,8 @@ def _kinds(fields):
         (known, field.type if field_info(field).flag != "" else "object")
         for known, field in fields.items()
     ]
-    kinds = get_type_hints(dataclasses.make_dataclass("Arguments", plain), globals())
+    names = {"Any": Any, "os": os}  # Of the annotations.
+    kinds = get_type_hints(dataclasses.make_dataclass("Arguments", plain), names)
     wide = {known for known, field in fields.items() if field_info(field).python}
     return {known: object if known in wide else kind for known, kind in kinds.items()}
 

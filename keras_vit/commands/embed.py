@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments
@@ -34,7 +33,7 @@ class Embed(Command):
     bit_depth: int | None = bit_depth_setting("as the model's")
     output: str = setting(REQUIRED, "the file of names and features to write, an .npz", unit="FILE")
 
-    def result(self) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    def result(self) -> tuple[dict, list[tuple[str, str]]]:
         """Computes and writes features; also returns the images that could not be read."""
         from keras_vit.images.listing import image_files
         from keras_vit.opening import features

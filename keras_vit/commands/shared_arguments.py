@@ -165,7 +165,7 @@ def dry_run() -> Any:
 
 
 def result_of_job(
-    data: DataSpec, options: RunOptions, settings: Settings, *, log: Callable[[str], object]
+    data: DataSpec, options: RunOptions, settings: Settings, *, log: Callable[[str], None]
 ) -> Finished:
     """Returns the finished run of a job.
 

@@ -160,7 +160,7 @@ class Place:
         ValueError: If the device is not found.
     """
 
-    def __init__(self, name: str | None = None, log: Callable[[str], object] = print):
+    def __init__(self, name: str | None = None, log: Callable[[str], None] = print):
         devices = backend_devices()
         is_alone = devices.worker_of(None)[1] == 1
         self.strategy = None
