@@ -32,6 +32,7 @@ MAY_IMPORT = {
         "configs.position_resize",
         "configs.resnet_configs",
         "keras_private",
+        "preprocessing",
         "utils.json_files",
     },
     "utils": {"utils", "_installation"},
@@ -287,6 +288,8 @@ NUM_OPEN_TYPES = 401  # `Any` and `object` in annotations of any form.
 # Signatures that users call, with a parameter for each thing that a user may choose.
 CONTRACT = (
     "keras_vit/models/build.py: build",  # As a Keras application.
+    "keras_vit/applications.py: application",  # As keras.applications has them.
+    "keras_vit/applications.py: __call__",
     "keras_vit/classifier_folder.py: save_classifier",
     "training/trainer/trainer.py: fit",  # As Keras's own.
 )

@@ -81,7 +81,7 @@ ARGUMENTS = _table(
     ("final_activation", "others", "classifier_activation"),
     ("head_dtype", HUB, "here the head always computes in float32"),
     ("preprocessor", HUB, "here keras_vit.describe(model).preprocessing"),
-    ("include_rescaling", KERAS, "here keras_vit.preprocess_input before the model"),
+    ("include_rescaling", KERAS, "include_preprocessing"),
     # The encoder.
     ("embed_dim", TIMM, "width"),
     ("hidden_size", HF, "width"),
