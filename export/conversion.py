@@ -131,6 +131,9 @@ def convert(
         files = sample_files(samples, converted.weights.folder)
         photos = read_images(files, converted.preprocessing.bit_depth)
         converted = dataclasses.replace(converted, photos=tuple(photos))
+    if name != "classifier" and converted.description.included is not None:
+        weights = converted.weights.as_weights()  # Other code bases have no place for the layer.
+        converted = dataclasses.replace(converted, weights=weights, model=weights.to_model()[0])
     notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
     if converted.class_names and converted.description.labels.is_multilabel:
         if name != "classifier":

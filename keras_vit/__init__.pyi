@@ -89,5 +89,19 @@ from .preprocessing import (
 from .training.run.image_datasets import (
     image_datasets as image_datasets,
 )
+from .verbs import (
+    calibrate as calibrate,
+    check as check,
+    compare as compare,
+    convert as convert,
+    embed as embed,
+    evaluate as evaluate,
+    few_shot as few_shot,
+    finetune as finetune,
+    pretrain as pretrain,
+    push as push,
+    sweep as sweep,
+    verify as verify,
+)
 
 __version__: str

@@ -1,8 +1,8 @@
 """The installation: this package, optional packages, and the classes registered with Keras.
 
-The project `keras-vit` of the package index also installs a package `keras_vit`. If both have a
-file of the same name, the one that was installed last remains, and removing one project removes
-files of the other.
+The project `keras-vit` of the package index also installs a package `keras_vit`. In one folder the
+file of a name that was installed last remains, and removing one project removes files of the other.
+In two folders the first of `sys.path` is imported.
 
 `keras.saving.load_model` finds the layers, the optimizer, the loss and the trainer of a file only
 if they were registered before, and `import keras_vit` must be enough for that. If Keras is loaded,
@@ -21,6 +21,7 @@ import importlib.util
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 DISTRIBUTION = "keras-vit-applications"
@@ -42,29 +43,58 @@ def folders_of_package() -> list[str]:
     return [_PACKAGE, _PARENT] if IN_CHECKOUT else [_PACKAGE]
 
 
-@functools.cache  # A warning is given once.
-def check_installation(folder: str = _PARENT) -> None:
-    """Warns if the project `keras-vit` is in the same folder.
+def other_projects(folders: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns the installations of the project `keras-vit`: (its name with version, its folder).
 
     Args:
-        folder: The folder with the packages and their metadata.
+        folders: Folders of packages with their metadata, such as `sys.path`.
+    """
+    found = []
+    for folder in dict.fromkeys(os.path.abspath(folder) for folder in folders):
+        try:
+            names = os.listdir(folder)
+        except OSError:  # An archive, or a folder that is not there.
+            continue
+        for name in sorted(names):
+            project, suffix = os.path.splitext(name)
+            if name.startswith("keras_vit-") and suffix in (".dist-info", ".egg-info"):
+                version = project.removeprefix("keras_vit-").partition("-py")[0]
+                found.append((f"keras-vit {version}", folder))
+    return found
+
+
+@functools.cache  # A warning is given once.
+def check_installation(folders: tuple[str, ...] | None = None) -> None:
+    """Warns if the project `keras-vit`, whose package is called keras_vit too, is installed.
+
+    Args:
+        folders: The folders with packages and their metadata; `sys.path` by default.
 
     Raises:
         ImportError: If that project has replaced `keras_vit/__init__.py`.
     """
-    installed = [name for name in os.listdir(folder) if name.endswith(".dist-info")]
-    others = [name for name in installed if name.startswith("keras_vit-")]
+    others = other_projects(folders or (_PARENT, *sys.path))
     if not others:
         return
-    message = (
-        f"Another project, {others[0].removesuffix('.dist-info').replace('_', '-')}, is "
-        f"installed in the same folder keras_vit as {DISTRIBUTION}, and each overwrites files of "
-        f"the other. Remove both, pip uninstall -y keras-vit {DISTRIBUTION}, and install "
-        f"{DISTRIBUTION} again"
-    )
-    if not hasattr(sys.modules["keras_vit"], "when_imported"):
+    project, folder = others[0]
+    is_replaced = not hasattr(sys.modules["keras_vit"], "when_imported")
+    what = f"{project} in {folder} is another project whose package is also called keras_vit"
+    if is_replaced or folder == _PARENT:
+        message = (
+            f"{what}, and it and {DISTRIBUTION} (Vision Transformers) have overwritten files of "
+            f"each other: pip uninstall -y keras-vit {DISTRIBUTION}, then install {DISTRIBUTION} "
+            "again"
+        )
+    else:
+        message = (
+            f"{what}; this one is {DISTRIBUTION} (Vision Transformers) in {_PARENT}, and which of "
+            "them is imported depends on the order of sys.path. To remove the other: "
+            "pip uninstall -y keras-vit"
+        )
+    if is_replaced:
         raise ImportError(message)
-    warnings.warn(message, stacklevel=2)
+    # In one line: with the place of a file, its line of code would follow.
+    warnings.warn_explicit(message, UserWarning, "keras_vit", 1)
 
 
 def when_imported(names: tuple[str, ...], module: str) -> None:

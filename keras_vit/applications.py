@@ -11,6 +11,7 @@ import keras
 from keras_vit import configs
 from keras_vit.models.build import build
 from keras_vit.preprocessing import (
+    Preprocessing as Preprocessing,
     decode_predictions as decode_predictions,
     preprocess_input as preprocess_input,
 )
@@ -47,6 +48,7 @@ class Application(Protocol):
         classes: int | None = ...,
         classifier_activation: Any | None = "softmax",
         name: str | None = ...,
+        include_preprocessing: bool | Preprocessing = False,
     ) -> keras.Model: ...
 
 
@@ -64,6 +66,7 @@ def _application(
         classes: int | None = default_classes,
         classifier_activation: Any | None = "softmax",
         name: str | None = default_name,
+        include_preprocessing: bool | Preprocessing = False,
     ) -> keras.Model:
         return build(
             model,
@@ -75,6 +78,7 @@ def _application(
             classes=classes,
             classifier_activation=classifier_activation,
             name=name,
+            include_preprocessing=include_preprocessing,
         )
 
     application.__name__ = application.__qualname__ = function_name(model)

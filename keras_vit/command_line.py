@@ -169,7 +169,8 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
             command.check_data()
             if command.needs_tensorflow:
                 import_tensorflow_quietly()
-                check_backend(name, command)
+                command.check_backend(f"keras-vit {name}")
+                hide_gpus_of_readers()
             output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
             if output:
                 check_writable(output)  # Before the work.
@@ -215,18 +216,8 @@ def error_line(error: Exception) -> str | None:
     return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."  # It may quote files.
 
 
-def check_backend(name: str, command: Command) -> None:
-    """Hides the GPUs from TensorFlow where it only reads data: it would take all their memory.
-
-    Raises:
-        ValueError: If the command does not run on Keras's backend.
-    """
+def hide_gpus_of_readers() -> None:
+    """Hides the GPUs from TensorFlow where it only reads data: it would take all their memory."""
     keras, tensorflow = map(importlib.import_module, ("keras", "tensorflow"))
-    backend, known = keras.backend.backend(), command.backends
-    if backend not in known:
-        raise ValueError(
-            f"keras-vit {name} must run on Keras's backend {' or '.join(known)} (KERAS_BACKEND="
-            f"{known[0]}), which takes what was trained on any other. Received: {backend}"
-        )
-    if backend != "tensorflow":
+    if keras.backend.backend() != "tensorflow":
         tensorflow.config.set_visible_devices([], "GPU")

@@ -25,6 +25,7 @@ from keras_vit.description import (
     check_one_output,
     completed,
     describe_config,
+    fitted_to,
     held_description,
 )
 from keras_vit.description.recipe import Recipe
@@ -282,6 +283,12 @@ class OpenedModel:
         description = dataclasses.replace(self.description, **changes)
         return dataclasses.replace(self, description=description)
 
+    def as_weights(self) -> OpenedModel:
+        """Returns it for a model that is built anew, which includes no preprocessing."""
+        if self.description.included is None:
+            return self
+        return dataclasses.replace(self, description=fitted_to(self.description, None), model=None)
+
     @property
     def is_random(self) -> bool:
         """Whether there are no weights."""
@@ -437,10 +444,12 @@ class OpenedModel:
                     f"{self.source}, with {classes} outputs"
                 )
         head: dict[str, Any] = {"include_top": False, "pooling": config.pooling}
+        included = known.included or False
         if classes:
             head = {"classes": classes, "classifier_activation": known.labels.activation}
         size = image_size or known.image_size or DEFAULT_SIZE
-        built = build(config, input_shape=(*size, known.channels), **head)
+        shape = (*size, known.channels)
+        built = build(config, input_shape=shape, include_preprocessing=included, **head)
         report = self.load_into(built, "new" if new_head or not classes else "keep")
         notes = report.notes if report else ()
         return built, tuple(note for note in notes if note not in known.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -9,13 +10,14 @@ import re
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Callable
 
 from keras_vit.checkpoints.hdf5 import check_keras_archive
 from keras_vit.description.description_texts import (
     TEXTS,
-    describe_licence,
+    describe_license,
     description_of_folder,
-    licence_in_card,
+    license_in_card,
 )
 from keras_vit.description.without_paths import without_paths
 from keras_vit.hub.repositories import (
@@ -32,16 +34,51 @@ from keras_vit.utils.json_files import read_json
 from keras_vit.utils.report import align_columns
 
 
+@dataclasses.dataclass(frozen=True)
+class Pushed:
+    """A repository that was pushed.
+
+    Args:
+        repository: OWNER/NAME.
+        private: Whether nobody else sees it.
+        sizes: Bytes by the name of the file.
+        license: The license in words; "" if none is known.
+        url: The address of the commit; None of a dry run, which pushes nothing.
+    """
+
+    repository: str
+    private: bool
+    sizes: dict[str, int]
+    license: str = ""
+    url: str | None = None
+
+    @property
+    def files(self) -> str:
+        """The repository, its files with their sizes and its license, a line each."""
+        rows = [*self.sizes.items(), (f"{len(self.sizes)} files", sum(self.sizes.values()))]
+        lines = [
+            f"{self.repository} ({'private' if self.private else 'public'})",
+            align_columns([(name, f"{size:,} bytes") for name, size in rows]),
+        ]
+        return "\n".join([*lines, *filter(None, [self.license])])
+
+
 def push_folder(
-    folder: str | os.PathLike, repository: str, *, private: bool = False, dry_run: bool = False
-) -> None:
-    """Pushes a classifier with its card in one commit; prints every file and its size.
+    folder: str | os.PathLike,
+    repository: str,
+    *,
+    private: bool = False,
+    dry_run: bool = False,
+    log: Callable[[str], object] | None = print,
+) -> Pushed:
+    """Pushes a classifier with its card in one commit.
 
     Args:
         folder: The classifier's folder.
         repository: "OWNER/NAME", which is made if it is missing.
         private: Whether nobody else may see it.
         dry_run: Whether to push nothing, and to ask the Hub nothing.
+        log: Receives every file and its size before they are pushed; None for no lines.
 
     Raises:
         ValueError: If the repository's name is wrong or it is public, or there is no classifier in
@@ -53,16 +90,18 @@ def push_folder(
     with tempfile.TemporaryDirectory() as scratch:
         copy = pathlib.Path(scratch)
         _write(copy, folder, repository)
-        sizes = {path.name: path.stat().st_size for path in sorted(copy.iterdir())}
-        print(f"{repository} ({'private' if private else 'public'})")
-        rows = [*sizes.items(), (f"{len(sizes)} files", sum(sizes.values()))]
-        print(align_columns([(name, f"{size:,} bytes") for name, size in rows]))
-        if licence := licence_in_card(copy):
-            print(describe_licence(licence))
+        license = license_in_card(copy)
+        found = Pushed(
+            repository=repository,
+            private=private,
+            sizes={path.name: path.stat().st_size for path in sorted(copy.iterdir())},
+            license=describe_license(license) if license else "",
+        )
+        if log is not None:
+            log(found.files)
         if dry_run:
-            print("Nothing was pushed (--dry-run).")
-            return
-        print(f"pushed {_upload(copy, repository, private)}")
+            return found
+        return dataclasses.replace(found, url=_upload(copy, repository, private))
 
 
 def _write(folder, given, repository):

@@ -209,7 +209,7 @@ for name in sys.argv[1:]:
 
 def test_the_python_names_on_the_pages_need_no_more_than_import_keras_vit():
     names = attributes()
-    assert {"keras_vit.training.finetune", "keras_vit.Preprocessing"} <= {*names}
+    assert {"keras_vit.finetune", "keras_vit.Preprocessing"} <= {*names}
     done = subprocess.run(
         [sys.executable, "-P", "-c", AS_FRESH, *names], capture_output=True, text=True
     )

@@ -11,36 +11,100 @@ import venv
 
 import pytest
 
-import keras_vit
 from keras_vit import command_line
 from keras_vit._installation import (
     DISTRIBUTION,
-    check_installation,
     import_optional,
     install_command,
+    other_projects,
 )
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture
-def other_project(tmp_path):
-    """A folder of packages with the metadata of keras-vit 1.0.1 and of this project."""
-    for name in ("keras_vit-1.0.1.dist-info", "keras_vit_applications-0.1.0.dist-info"):
+@pytest.fixture(scope="module")
+def other_project(tmp_path_factory):
+    """A folder with a stand-in for keras-vit 1.0.1 of the package index, as pip installs it."""
+    folder = tmp_path_factory.mktemp("other")
+    (folder / "source" / "keras_vit").mkdir(parents=True)
+    (folder / "source" / "keras_vit" / "__init__.py").write_text("from keras_vit import vit\n")
+    (folder / "source" / "keras_vit" / "vit.py").write_text("")
+    (folder / "source" / "setup.py").write_text(
+        "import setuptools\n"
+        "setuptools.setup(name='keras-vit', version='1.0.1', packages=['keras_vit'])\n"
+    )
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
+    target = ["--no-index", "--target", folder / "packages"]
+    subprocess.run([*install, *target, folder / "source"], check=True, capture_output=True)
+    return folder / "packages"
+
+
+def both_installed(folder, other_project, last):
+    """Copies this project and the other one into one folder, `last` over the first."""
+    (folder / "keras_vit_applications-0.1.0.dist-info").mkdir()
+    ignored = shutil.ignore_patterns("weights", "__pycache__")
+    for project in ("ours", "theirs") if last == "theirs" else ("theirs", "ours"):
+        if project == "theirs":
+            shutil.copytree(other_project, folder, dirs_exist_ok=True)
+            continue
+        for name, target in (("keras_vit", ""), ("training", "training"), ("export", "export")):
+            place = folder / "keras_vit" / target
+            shutil.copytree(ROOT / name, place, dirs_exist_ok=True, ignore=ignored)
+
+
+def run_in(folders, program):
+    """Runs a program whose first folders of packages are the given ones."""
+    return subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env={"PYTHONPATH": ":".join(map(str, folders)), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+
+
+COMMAND = "import sys; from keras_vit.command_line import main; sys.exit(main(['models']))"
+
+
+@pytest.mark.parametrize("program", ["import keras_vit; print(keras_vit.ViTConfig)", COMMAND])
+def test_another_project_in_another_folder_is_named_in_one_line(other_project, program):
+    done = run_in([ROOT, other_project], program)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert f"keras-vit 1.0.1 in {other_project} is another project whose package is also" in line
+    assert f"this one is keras-vit-applications (Vision Transformers) in {ROOT}, and" in line
+    assert line.endswith("To remove the other: pip uninstall -y keras-vit")
+
+
+@pytest.mark.parametrize("program", ["import keras_vit; print(keras_vit.ViTConfig)", COMMAND])
+def test_another_project_in_the_same_folder_is_named_in_one_line(other_project, program, tmp_path):
+    both_installed(tmp_path, other_project, last="ours")
+    done = run_in([tmp_path], program)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert f"keras-vit 1.0.1 in {tmp_path} is another project" in line
+    assert "pip uninstall -y keras-vit keras-vit-applications, then install keras-vit-appl" in line
+
+
+def test_another_project_that_replaced_the_package_is_an_error(other_project, tmp_path):
+    both_installed(tmp_path, other_project, last="theirs")
+    done = run_in([tmp_path], "import keras_vit.training")
+    assert done.stderr.splitlines()[-1].startswith("ImportError: keras-vit 1.0.1 in ")
+    done = run_in([tmp_path], COMMAND)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("keras-vit: keras-vit 1.0.1 in ")
+
+
+def test_without_another_project_nothing_is_said(tmp_path):
+    (tmp_path / "keras_vit_applications-0.1.0.dist-info").mkdir()
+    assert other_projects([str(tmp_path), str(tmp_path / "missing")]) == []
+    done = run_in([ROOT, tmp_path], "import keras_vit")
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_other_forms_of_its_metadata_are_found(tmp_path):
+    for name in ("keras_vit-1.0.1-py3.12.egg-info", "keras_vit_applications-0.1.0.egg-info"):
         (tmp_path / name).mkdir()
-    check_installation.cache_clear()
-    return str(tmp_path)
-
-
-def test_another_project_in_the_same_folder_is_named(other_project):
-    with pytest.warns(UserWarning, match=r"keras-vit-1\.0\.1.*pip uninstall -y keras-vit keras-"):
-        check_installation(other_project)
-
-
-def test_another_project_that_replaced_the_package_is_an_error(other_project, monkeypatch):
-    monkeypatch.delattr(keras_vit, "when_imported")
-    with pytest.raises(ImportError, match="Another project, keras-vit-1.0.1, is installed"):
-        check_installation(other_project)
+    assert other_projects([str(tmp_path)]) == [("keras-vit 1.0.1", str(tmp_path))]
 
 
 def test_the_command_prints_that_error_in_one_line(monkeypatch, capsys):

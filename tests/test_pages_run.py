@@ -64,10 +64,11 @@ STAND_INS = [
     (r"0, 200\), (.*), 200, 300\), (.*), 300, 500\)", r"0, 30), \1, 30, 60), \2, 60, 66)"),
     (r'calibrate\("pets", max_error=0.02\)', 'calibrate("pets", max_error=0.95)'),
     (
-        r'keras_vit.training.finetune\("photos", "runs/photos"\)',
-        f'keras_vit.training.finetune("photos", "runs/photos", '
-        f"keras_vit.training.FineTuning({TRAINED}))",
+        r'keras_vit.finetune\("photos", "runs/photos"\)',
+        f'keras_vit.finetune("photos", "runs/photos", {TRAINED})',
     ),
+    (r'"runs/lora", train="lora"\)', f'"runs/lora", train="lora", {TRAINED})'),
+    (r"\(3, 7, 11\)", "(1, 2, 4)"),
     (r"training_batches\(\.\.\.", "training_batches(examples, **options"),
     (r"--shots 1 5 10 25", "--shots 1 5"),
     (r"--model ViT-S/16 --image-size 224", "--model ViT-Mini/4 --image-size 32"),
@@ -138,6 +139,7 @@ LANGUAGES_NOT_RUN = ("kotlin", "py")
 
 # Python blocks that do not run here: a line of each, and the reason.
 BLOCKS_NOT_RUN = {
+    "decode_predictions(scores, top=5)": "needs ImageNet's classes; tests/test_first_tasks.py",
     "datasets.load_dataset(": "downloads data; tests/training/data/test_source.py",
     "# training/settings/declared.py": "parts of two files",
     "class Count(Command)": "a part of a file",

@@ -38,6 +38,7 @@ from keras_vit.description import (
     Description,
     Labels,
     description_for,
+    fitted_to,
     has_layers_in_front,
     held_description,
     set_description,
@@ -184,7 +185,7 @@ def weights_of(model: keras.Model) -> Weights:
             stated=Description(position_grid=description.position_grid),
         )
 
-    description = held_description(model)
+    description = fitted_to(held_description(model), None)  # The weights need the whole of it.
     return Weights(description, checkpoint)
 
 
@@ -298,7 +299,7 @@ def read_images(
     is_prepared = stated.preprocessing is not None or "pixels" in stated.origins
     is_beside = checkpoint.layout.numbered and beside.preprocessing is not None
     # What is beside is then the whole model's, not the weights'.
-    is_beside = is_beside and stated.origins.get("pixels") != IN_FRONT
+    is_beside = is_beside and stated.origins.get("pixels") != IN_FRONT and not stated.included
     if is_prepared and not is_beside:
         return _noted(checkpoint, classes)
     if stated.labels.is_multilabel:
@@ -333,6 +334,7 @@ def _noted(checkpoint, classes):
     if labels.names is not None and len(labels.names) != classes:  # Names for another head.
         labels = Labels(task=labels.task)
     origins = found(f"noted in {checkpoint.path.name}").origins
+    stated = fitted_to(stated, None)  # The weights need the whole of it.
     return dataclasses.replace(stated, labels=labels, origins=origins, notes=())
 
 

@@ -1,12 +1,13 @@
 """The commands of `keras-vit`, one file each.
 
 A file has a dataclass of settings with `run`, and imports TensorFlow and Keras only inside `run`,
-so that `--help` answers at once.
+so that `--help` answers at once. Those with `result` are also functions; see `as_functions.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from keras_vit.utils.fields import check_fields, setting
@@ -22,6 +23,11 @@ class Command:
     """
 
     called_as: str = setting("", "the whole command, for the files that a run writes", flag="")
+    log: Callable[[str], object] | None = setting(
+        print,
+        "receives each line about the work while it goes on; None shows neither lines nor progress",
+        flag="",
+    )
 
     # Whether it starts at once: it needs no TensorFlow, or starts processes that import it.
     without_tensorflow: ClassVar[bool] = False
@@ -54,6 +60,31 @@ class Command:
     def needs_tensorflow(self) -> bool:
         """Whether TensorFlow is imported before it runs; it may depend on the arguments."""
         return not self.without_tensorflow
+
+    def check_backend(self, called: str) -> None:
+        """Raises ValueError if it does not run on Keras's backend.
+
+        Args:
+            called: The command or the function, for the message.
+        """
+        import keras
+
+        backend = keras.backend.backend()
+        if backend not in self.backends:
+            raise ValueError(
+                f"{called} must run on Keras's backend {' or '.join(self.backends)} "
+                f"(KERAS_BACKEND={self.backends[0]}), which takes what was trained on any other. "
+                f"Received: {backend}"
+            )
+
+    def note(self, line: str) -> None:
+        """Reports a line about the work."""
+        if self.log is not None:
+            self.log(line)
+
+    def result(self):
+        """Does the work and returns what the function of the same name returns."""
+        raise NotImplementedError
 
     def run(self) -> int | None:
         """Runs the command; returns the exit code, None for 0."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import Processes, on_all_devices
@@ -10,6 +11,9 @@ from keras_vit.description.class_labels import UNKNOWN
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.utils.fields import REQUIRED, part, setting
+
+if TYPE_CHECKING:
+    from keras_vit.classifier import Classifier
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +41,7 @@ class Calibrate(Command):
         None,
         "the data that the run trained on, by which strange images are recognised",
         unit="DATA",
+        python="Labelled | DataSpec | None",
         absent="the data",
     )
     unknown: str | None = setting(
@@ -47,8 +52,8 @@ class Calibrate(Command):
 
     takes_data_of_run = True
 
-    def run(self) -> int:
-        """Calibrates and prints what holds."""
+    def result(self) -> Classifier:
+        """Calibrates, and reports what holds."""
         self.data.check_given()
         from keras_vit.images.listing import image_files
         from keras_vit.training.trust.calibrated_classifier import calibrate
@@ -63,14 +68,19 @@ class Calibrate(Command):
                 training_data=self.training_data,
                 batch_size=self.batch_size,
                 progress=True,
+                log=self.note,
             )
         if strangers:
             predictions = classifier.predict(strangers, batch_size=self.batch_size)
             answers = [prediction.label for prediction in predictions if not prediction.error]
             line = f"{answers.count(UNKNOWN)} of {len(answers)} images are answered with unknown"
             unread = len(predictions) - len(answers)
-            print(
+            self.note(
                 f"strangers {line}; {unread} could not be read" if unread else f"strangers {line}"
             )
-        print(f"written {self.model}")
-        return 0
+        self.note(f"written {self.model}")
+        return classifier
+
+    def run(self) -> None:
+        """Calibrates and prints what holds."""
+        self.result()

@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import shlex
+from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.utils.fields import REQUIRED, flag_of, part, setting
+
+if TYPE_CHECKING:
+    from keras_vit.training.trust import CheckReport
 
 _DATA = (
     "data_dir", "exclude", "follow_symlinks", "task", "split", "labels", "group_by", "path_column",
@@ -29,9 +33,10 @@ class Check(Command):
 
     It changes and deletes nothing. check.html shows the findings and saves labels.csv and
     exclude.txt; findings.csv has them for programs; split.csv keeps copies and groups together, and
-    groups.csv names the group of each photo. With --strict the exit code is 1 if a file cannot be
-    read, copies lie in different parts of the data or have different labels, or there is a
-    shortcut.
+    groups.csv names the group of each photo.
+
+    With --strict the exit code is 1 if a file cannot be read, copies lie in different parts of the
+    data or have different labels, or there is a shortcut.
     """
 
     photos: str = setting(
@@ -39,6 +44,7 @@ class Check(Command):
         "a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
         "tfrecords:FOLDER or tfds:NAME",
         unit="PHOTOS",
+        python="Labelled | DataSpec",
         positional=True,
     )
     data: DataSpec = part(DataSpec, only=_DATA, group="data")
@@ -64,12 +70,12 @@ class Check(Command):
     output: str = setting("check", "the folder of the files", unit="DIR")
     strict: bool = setting(False, "end with exit code 1 if there are findings above the levels")
 
-    def run(self) -> int:
-        """Checks the photos, prints the summary and writes the files."""
+    def result(self) -> CheckReport:
+        """Checks the photos and writes the files."""
         from keras_vit.training.trust import check_photos
 
         check_output(self.output, self.photos)
-        report = check_photos(
+        return check_photos(
             dataclasses.replace(self.data, data=self.photos),
             weights=self.weights,
             model=self.model,
@@ -78,6 +84,10 @@ class Check(Command):
             output=self.output,
             progress=True,
         )
+
+    def run(self) -> int:
+        """Checks the photos, prints the summary and the files."""
+        report = self.result()
         print(report)
         for path in report.written:
             print(f"written {path}")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.evaluate import Evaluate
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.utils.fields import REQUIRED, changed, part, setting
+
+if TYPE_CHECKING:
+    from keras_vit.training.trust import Comparison
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,12 +50,12 @@ class Compare(Command):
 
     takes_data_of_run = True
 
-    def run(self) -> int:
-        """Compares, prints the summary and writes the file."""
+    def result(self) -> Comparison:
+        """Compares, and writes the file."""
         self.data.check_given()
         from keras_vit.training.trust import compare_classifiers
 
-        found = compare_classifiers(
+        return compare_classifiers(
             self.old,
             self.new,
             self.data,
@@ -61,6 +65,10 @@ class Compare(Command):
             output=self.output,
             progress=True,
         )
+
+    def run(self) -> int:
+        """Compares, and prints the summary."""
+        found = self.result()
         print(found)
         if self.output:
             print(f"written {self.output}")

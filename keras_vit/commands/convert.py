@@ -47,11 +47,11 @@ class Convert(Command):
     )
     overwrite: bool = setting(False, "replace an existing DEST")
 
-    def run(self) -> None:
-        """Converts, and prints a note for each assumption and each part that was left out."""
+    def result(self) -> list[str]:
+        """Converts; returns a note for each assumption and each part that was left out."""
         from keras_vit.export import convert
 
-        notes = convert(
+        return convert(
             self.source,
             self.destination,
             to=self.to,
@@ -60,6 +60,9 @@ class Convert(Command):
             samples=self.samples,
             overwrite=self.overwrite,
         )
-        for note in notes:
+
+    def run(self) -> None:
+        """Converts, and prints the notes."""
+        for note in self.result():
             print(f"note: {note}")
         print(self.destination)

@@ -25,6 +25,7 @@ class Embed(Command):
         REQUIRED,
         "image files and folders of images",
         unit="IMAGE",
+        python="str | os.PathLike[str] | Sequence[str | os.PathLike[str]]",
         positional=True,
     )
     batch_size: int = shared_arguments.batch_size()
@@ -32,8 +33,8 @@ class Embed(Command):
     bit_depth: int | None = bit_depth_setting("as the model's")
     output: str = setting(REQUIRED, "the file of names and features to write, an .npz", unit="FILE")
 
-    def run(self) -> int:
-        """Computes and writes features; returns 1 if an image could not be read."""
+    def result(self) -> tuple[dict, list[tuple[str, str]]]:
+        """Computes and writes features; also returns the images that could not be read."""
         from keras_vit.images.listing import image_files
         from keras_vit.opening import features
         from keras_vit.training.evaluation.embeddings import check_suffix, embed, write_features
@@ -41,14 +42,19 @@ class Embed(Command):
         check_suffix(self.output)
         files = image_files(self.images)
         model = self.model.open().at_bit_depth(self.bit_depth)
-        print(model.description.facts)
+        self.note(str(model.description.facts))
         features(model.model, self.feature)  # An error here comes before images are read.
         arrays, skipped = embed(
             model, files, feature=self.feature, batch_size=self.batch_size, progress=True
         )
         write_features(self.output, arrays)
         number, size = arrays["features"].shape
-        print(f"written {self.output}: {size} features of each of {number} images")
+        self.note(f"written {self.output}: {size} features of each of {number} images")
+        return arrays, skipped
+
+    def run(self) -> int:
+        """Computes and writes features; returns 1 if an image could not be read."""
+        _, skipped = self.result()
         for path, reason in skipped:
             print(for_line(f"keras-vit: {path}: {reason}"), file=sys.stderr)
         return 1 if skipped else 0

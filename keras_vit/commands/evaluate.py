@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import shlex
+from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments, Processes, on_all_devices
@@ -18,6 +19,10 @@ from keras_vit.training.evaluation.results import (
 )
 from keras_vit.utils.fields import part, setting
 from keras_vit.utils.files import REPORT
+
+if TYPE_CHECKING:
+    from keras_vit.training.evaluation.imagenet import ImageNetAccuracy
+    from keras_vit.training.evaluation.reports import EvaluationReport
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,15 +54,18 @@ class Evaluate(Command):
 
     takes_data_of_run = True
 
-    def run(self) -> None:
-        """Evaluates, writes the files of --output, and prints the report."""
+    def result(self) -> EvaluationReport | ImageNetAccuracy:
+        """Evaluates, and writes the files of --output."""
         check_output(self.output, self.data.data)
         with on_all_devices(self.processes):
             report, model = self._by_protocol() if self.protocol else self._of_classifier()
-        written = self._write(report, model) if self.output else []
-        for path in written:
-            print(f"written {path}")
-        print(report)
+        for path in self._write(report, model) if self.output else []:
+            self.note(f"written {path}")
+        return report
+
+    def run(self) -> None:
+        """Evaluates, and prints the report."""
+        print(self.result())
         if not self.output:
             print(f"next    {self.called_as} --output evaluation")
         elif not self.protocol:
@@ -78,13 +86,13 @@ class Evaluate(Command):
         report = evaluate_classifier(
             classifier, self.data, split=self.split, batch_size=self.batch_size, progress=True
         )
-        return report, evaluated_classifier(classifier, task_of(self.data.data))
+        return report, evaluated_classifier(classifier, task_of(self.data.name))
 
     def _by_protocol(self):
         from keras_vit.training.evaluation import imagenet
 
         model = self.model.open(classes=imagenet.NUM_CLASSES)
-        print(model.description.facts)
+        self.note(str(model.description.facts))
         report = imagenet.evaluate(
             model.model,
             self.protocol,
@@ -103,10 +111,10 @@ class Evaluate(Command):
         written = [] if self.protocol else report.write(self.output)
         Result(
             protocol=self.protocol or protocol_of(report.to_json()),
-            task=report.title if self.protocol else task_of(self.data.data),
+            task=report.title if self.protocol else task_of(self.data.name),
             model=model.to_json(),
             data={
-                "data": self.data.data,
+                "data": self.data.name,
                 "split": self.split,
                 "images": {"evaluated": report.count},
                 "skipped": len(report.skipped),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments, Processes, on_all_devices
@@ -10,6 +11,9 @@ from keras_vit.preprocessing import EVALUATIONS
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, check_output
 from keras_vit.training.evaluation.results import FEW_SHOT_RESIZE, L2, SEEDS, SHOTS, Result, task_of
 from keras_vit.utils.fields import SEED, part, setting
+
+if TYPE_CHECKING:
+    from keras_vit.training.evaluation.few_shot import FewShotReport
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,8 +36,8 @@ class FewShot(Command):
     )
     output: str | None = setting(None, "write result files", unit="DIR")
 
-    def run(self) -> None:
-        """Evaluates and prints the accuracies; writes result files with --output."""
+    def result(self) -> FewShotReport:
+        """Evaluates; writes result files with --output."""
         from keras_vit.opening import features
         from keras_vit.training.data import open_source
         from keras_vit.training.evaluation import few_shot
@@ -42,11 +46,11 @@ class FewShot(Command):
         check_output(self.output, self.data.data)
         with on_all_devices(self.processes):
             model = self.model.open(evaluation=self.evaluation)
-            print(model.description.facts)
+            self.note(str(model.description.facts))
             features(model.model, self.feature)  # An error here comes before the data are read.
             source = open_source(self.data)
             for note in source.notes:
-                print(f"data    {note}")
+                self.note(f"data    {note}")
             report = few_shot.evaluate(
                 model.at_bit_depth(source.bit_depth),
                 source,
@@ -59,7 +63,11 @@ class FewShot(Command):
             )
         if self.output:
             self._write(report, model.to_json())
-        print(report)
+        return report
+
+    def run(self) -> None:
+        """Evaluates and prints the accuracies."""
+        print(self.result())
         if self.output:
             print(f"written {self.output}")
 
@@ -69,10 +77,10 @@ class FewShot(Command):
             for seed, top_1 in by_seed.items():
                 Result(
                     protocol="few-shot",
-                    task=task_of(self.data.data),
+                    task=task_of(self.data.name),
                     model=described,
                     data={
-                        "data": self.data.data,
+                        "data": self.data.name,
                         "images": {"train": report.num_train, "test": report.num_test},
                         "skipped": len(report.skipped),
                     },

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from keras_vit.commands import TRAINING_BACKENDS, Command
-from keras_vit.commands.shared_arguments import Processes, dry_run, run_job
+from keras_vit.commands.shared_arguments import Processes, dry_run, result_of_job, run_job
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning, RunOptions
 from keras_vit.utils.fields import part
+
+if TYPE_CHECKING:
+    from keras_vit.training.run.finetune import Finished
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,12 +20,16 @@ class Finetune(Command):
     """Fine-tune a pre-trained model on your own images."""
 
     data: DataSpec = part(DataSpec, group="data")
-    options: RunOptions = part(RunOptions, group="output")
+    options: RunOptions = part(RunOptions, group="output", without=("log",))
     dry_run: bool = dry_run()
     processes: Processes = part(Processes, group="processes")
     settings: FineTuning = part(FineTuning, make=FineTuning.from_options)
 
     backends = TRAINING_BACKENDS
+
+    def result(self) -> Finished:
+        """Fine-tunes and writes the folder."""
+        return result_of_job(self.data, self.options, self.settings, log=self.note)
 
     def run(self) -> int:
         """Fine-tunes; returns 130 or 143 if a signal stopped it."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command
 from keras_vit.utils.fields import REQUIRED, setting
+
+if TYPE_CHECKING:
+    from keras_vit.pushing import Pushed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,8 +33,15 @@ class Push(Command):
     private: bool = setting(False, "let nobody else see it")
     dry_run: bool = setting(False, "print every file and its size, and push nothing")
 
-    def run(self) -> None:
+    def result(self) -> Pushed:
         """Prints the files and pushes them."""
         from keras_vit.pushing import push_folder
 
-        push_folder(self.folder, self.repository, private=self.private, dry_run=self.dry_run)
+        return push_folder(
+            self.folder, self.repository, private=self.private, dry_run=self.dry_run, log=self.log
+        )
+
+    def run(self) -> None:
+        """Prints the files, and pushes them."""
+        url = self.result().url
+        print(f"pushed {url}" if url else "Nothing was pushed (--dry-run).")

@@ -8,13 +8,16 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_vit.configs import FEATURES
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import UNKNOWN_FACTS, FineTuning, RunOptions, Settings
 from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
 from keras_vit.utils.files import named_disk_errors, output_place
+
+if TYPE_CHECKING:
+    from keras_vit.training.run.finetune import Finished
 
 
 def classifier() -> Any:
@@ -159,6 +162,23 @@ def dry_run() -> Any:
         "nothing, write nothing",
         group="output",
     )
+
+
+def result_of_job(
+    data: DataSpec, options: RunOptions, settings: Settings, *, log: Callable[[str], None]
+) -> Finished:
+    """Returns the finished run of a job.
+
+    Args:
+        data: The `DataSpec`.
+        options: The `RunOptions`.
+        settings: The settings, whose class says what is trained.
+        log: Receives the lines about the work.
+    """
+    from keras_vit.training.run.finetune import run
+    from keras_vit.training.run.job import Job
+
+    return run(Job(data, dataclasses.replace(options, log=log), settings))
 
 
 def run_job(data: DataSpec, options: RunOptions, settings: Settings, *, dry_run: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from keras_vit.commands import TRAINING_BACKENDS, Command
 from keras_vit.commands.shared_arguments import run_advised
@@ -10,6 +11,9 @@ from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.recipes import SWEEP_RATES, SWEEP_SEEDS
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.fields import REQUIRED, SEED, part, setting
+
+if TYPE_CHECKING:
+    from keras_vit.training.run.sweep import SweepResult
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,19 +43,25 @@ class Sweep(Command):
 
     backends = TRAINING_BACKENDS
 
-    def run(self) -> int:
-        """Sweeps and prints the tables; returns 130 or 143 if a signal stopped it."""
+    def result(self) -> SweepResult:
+        """Sweeps."""
         from keras_vit.training.run.sweep import sweep
 
+        return sweep(
+            self.data,
+            self.output,
+            self.settings,
+            learning_rates=self.learning_rates,
+            seeds=self.seeds,
+            command=self.called_as,
+            log=self.note,
+        )
+
+    def run(self) -> int:
+        """Sweeps and prints the tables; returns 130 or 143 if a signal stopped it."""
+
         def sweep_and_print():
-            done = sweep(
-                self.data,
-                self.output,
-                self.settings,
-                learning_rates=self.learning_rates,
-                seeds=self.seeds,
-                command=self.called_as,
-            )
+            done = self.result()
             print(f"\n{done}\n\nwritten {done.folder}")
 
         return run_advised(self.output, self.called_as, sweep_and_print)

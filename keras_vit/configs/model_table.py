@@ -112,7 +112,7 @@ def default_image_size(name_or_config: str | ViTConfig | BiTConfig) -> int:
 _BUILD_ARGUMENTS = {
     "name_or_config",
     "include_top", "weights", "input_tensor", "input_shape", "pooling", "classes", "name",
-    "classifier_activation",
+    "classifier_activation", "include_preprocessing",
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from keras_vit.description.class_labels import (
 from keras_vit.description.description import (
     FACTS as FACTS,
     IN_FRONT as IN_FRONT,
+    INCLUDED as INCLUDED,
     LAYER as LAYER,
     Description as Description,
     abstains as abstains,
@@ -18,8 +19,10 @@ from keras_vit.description.description import (
     description_for as description_for,
     description_layer as description_layer,
     description_text as description_text,
+    fitted_to as fitted_to,
     has_layers_in_front as has_layers_in_front,
     held_description as held_description,
+    included_preprocessing as included_preprocessing,
     input_dtype as input_dtype,
     set_description as set_description,
 )

@@ -43,6 +43,8 @@ class Description:
         classes: Outputs of its head, without "unknown"; None without a head, 0 if the output is
             the head's input.
         preprocessing: How an image becomes the model's input; None if that is unknown.
+        included: The preprocessing that the model itself computes, whose images are then pixels in
+            [0, 255]; None for a model that takes preprocessed images.
         labels: The names of the classes and the task.
         origins: Where "pixels" (their range), "evaluation" (the resize), "gelu",
             "norm_epsilon" and "position_resize" are from, human-readable; and "weights", the
@@ -52,8 +54,8 @@ class Description:
         notes: A sentence for each assumption and each difference from the source.
 
     Raises:
-        ValueError: If a size is not a positive number, or the range of the pixels does not have
-            the channels of the images.
+        ValueError: If a size is not a positive number, the range of the pixels does not have the
+            channels of the images, or they would be scaled in front of a model that scales them.
 
     Example:
     >>> keras_vit.describe("ViT-B/16").parameters
@@ -66,6 +68,7 @@ class Description:
     position_grid: tuple[int, int] | None = None
     classes: int | None = None
     preprocessing: Preprocessing | None = None
+    included: Preprocessing | None = None
     labels: Labels = Labels()
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
     licence: str = UNKNOWN
@@ -86,6 +89,14 @@ class Description:
                 "The range of the pixels must have the model's channels. Received: "
                 f"{wanted} channels ({self.origin_of('pixels')}), a model of {channels} channels, "
                 f"{self.name}"
+            )
+
+        known = self.preprocessing
+        if self.included and known and known.value_range != PIXELS:
+            raise ValueError(
+                f"Pixels must be scaled once, and {self.name or 'the model'} includes its "
+                "preprocessing: leave the preprocessing out, or give value_range=(0, 255). "
+                f"Received: value_range={known.value_range}"
             )
 
     @property
@@ -178,6 +189,8 @@ class Description:
         known = self.preprocessing
         pixels = "unknown" if known is None else describe_range(known.value_range)
         parts = [f"pixels {pixels} ({self.origin_of('pixels')})"]
+        if self.included is not None:
+            parts.append(f"made {describe_range(self.included.value_range)} by the model")
         if known is not None:
             parts.append(f"evaluation {describe_resize(known)} ({self.origin_of('evaluation')})")
         if isinstance(self.config, ViTConfig):
@@ -232,11 +245,12 @@ _FIELDS = {
     "classes": int,
     **dict.fromkeys(("name", "licence"), str),
     **dict.fromkeys(("input_shape", "position_grid", "notes"), list),
-    **dict.fromkeys(("config", "preprocessing", "labels", "origins"), dict),
+    **dict.fromkeys(("config", "preprocessing", "included", "labels", "origins"), dict),
 }
 _READERS: dict[str, Callable[[Any], Any]] = {
     "config": config_of_json,
     "preprocessing": Preprocessing.from_fields,
+    "included": Preprocessing.from_fields,
     "labels": Labels.from_json,
 }
 
@@ -258,6 +272,8 @@ def description_text(description: Description) -> str:
 
 
 LAYER = "description"  # Name of the layer that holds the description of a model.
+INCLUDED = "image_preprocessing"  # Name of the layer with the preprocessing that it includes.
+PIXELS = (0.0, 255.0)  # The range of images in front of it.
 # What `origins` has a text for: of the images, then of the model.
 FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 # Where the range of the pixels would be from, of a model with `has_layers_in_front`.
@@ -343,11 +359,11 @@ def held_description(model: Any) -> Description:
     has_one_output = len(getattr(model, "outputs", ("scores",))) == 1
     outputs = tuple(model.output_shape) if is_whole and has_one_output else ()
     labels = _labels(model, described.labels if is_whole else Labels(), head)
-    preprocessing = described.preprocessing
     shape, grid = _images_shape(model, layer), described.position_grid
     if grid is None and isinstance(described.config, ViTConfig) and shape and None not in shape:
         grid = described.config.grid(shape[:2])
-    origins = described.origins
+    described = fitted_to(described, included_preprocessing(model))
+    preprocessing, origins = described.preprocessing, described.origins
     if has_layers_in_front(model):
         preprocessing, origins = None, {**origins, "pixels": IN_FRONT}
     elif preprocessing and shape and None not in shape:
@@ -362,6 +378,42 @@ def held_description(model: Any) -> Description:
         labels=labels,
         origins=origins,
     )
+
+
+def included_preprocessing(model: object) -> Preprocessing | None:
+    """Returns the preprocessing that a Keras model computes by its layer; None without one."""
+    for layer in getattr(model, "layers", ()):
+        if layer.name == INCLUDED and hasattr(layer, "preprocessing"):
+            return layer.preprocessing
+    return None
+
+
+def fitted_to(description: Description, included: Preprocessing | None) -> Description:
+    """Returns a description with the images that a model takes which includes a preprocessing.
+
+    Args:
+        description: The same weights' in a model that includes one, or none.
+        included: What the model includes, or None.
+
+    Raises:
+        ValueError: If the weights need another range of the pixels.
+    """
+    before, known = description.included, description.preprocessing
+    if included is None:
+        if before is None:
+            return description
+        return dataclasses.replace(description, preprocessing=before, included=None)
+    whole = before or known
+    if whole is not None and whole.value_range not in (included.value_range, PIXELS):
+        raise ValueError(
+            "The weights must be for the range of the pixels that the model includes, "
+            f"{describe_range(included.value_range)}: build it with these weights. "
+            f"Received: {describe_range(whole.value_range)} ({description.origin_of('pixels')})"
+        )
+    in_front = dataclasses.replace(included, value_range=PIXELS)
+    if known is not None:
+        in_front = dataclasses.replace(in_front, bit_depth=known.bit_depth)
+    return dataclasses.replace(description, preprocessing=in_front, included=included)
 
 
 def _labels(model, labels, head):
@@ -410,7 +462,7 @@ def has_layers_in_front(model: Any) -> bool:
 def input_dtype(model: object) -> str:
     """Returns the type to which a model casts its images before it computes with them."""
     layer = description_layer(model)
-    if layer is None or has_layers_in_front(model):
+    if layer is None or has_layers_in_front(model) or included_preprocessing(model):
         return "float32"
     return layer.compute_dtype
 
@@ -430,6 +482,7 @@ def set_description(model: object, description: Description) -> None:
     if layer is not None:
         labels = dataclasses.replace(description.labels, abstains=False)
         own = Description.from_json(layer.content)
+        description = fitted_to(description, included_preprocessing(model))
         # A model that computes something else still shows which config its layers are from.
         description = dataclasses.replace(description, config=description.config or own.config)
         if has_layers_in_front(model):
@@ -447,7 +500,9 @@ def description_for(model: object, known: Description) -> Description:
         model: The model, whose own description has its config and shapes.
         known: The description of the weights.
     """
-    held, preprocessing = held_description(model), known.preprocessing
+    held = held_description(model)
+    known = fitted_to(known, held.included)
+    preprocessing = known.preprocessing
     if preprocessing is not None and held.image_size is not None:
         preprocessing = preprocessing.with_image_size(held.image_size)
     labels = known.labels if held.classes == known.classes else held.labels
@@ -471,6 +526,8 @@ def completed(description: Description, held: Description) -> Description:
             "The description must match the model. "
             f"Received: a description of {description.config}, a model of {held.config}"
         )
+    if held.config is not None:  # An export computes what its model did.
+        description = fitted_to(description, held.included)
     classes, labels = held.classes, description.labels
     if held.labels.abstains:
         labels = dataclasses.replace(labels, abstains=True)

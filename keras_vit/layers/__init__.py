@@ -29,6 +29,7 @@ from keras_vit.layers.heads import (
     UnknownClass as UnknownClass,
     class_scores as class_scores,
 )
+from keras_vit.layers.image_preprocessing import ImagePreprocessing as ImagePreprocessing
 from keras_vit.layers.norms import GroupNorm as GroupNorm, LayerNorm as LayerNorm
 from keras_vit.layers.positions import (
     PositionEmbedding as PositionEmbedding,

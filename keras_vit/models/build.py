@@ -16,14 +16,14 @@ from keras_vit.checkpoints.catalogue import find_released
 from keras_vit.checkpoints.find import Weights, find
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import argument_errors, paper_name
-from keras_vit.description import LAYER, Description, Labels
+from keras_vit.description import INCLUDED, LAYER, Description, Labels, fitted_to
 from keras_vit.description.class_labels import task_of_activation
 from keras_vit.hub.repositories import fixed_name, repository_folder
-from keras_vit.layers import ModelDescription
+from keras_vit.layers import ImagePreprocessing, ModelDescription
 from keras_vit.models.graph import check_file_described
 from keras_vit.models.resnet import build_resnet, resnet_head
 from keras_vit.models.vit import build_vit, vit_head
-from keras_vit.preprocessing import describe_range
+from keras_vit.preprocessing import FULL_DEPTH, Preprocessing, describe_range
 
 
 def build(
@@ -37,6 +37,7 @@ def build(
     classes: int | None = None,
     classifier_activation: Any | None = "softmax",
     name: str | None = None,
+    include_preprocessing: bool | Preprocessing = False,
     **changes: Any,
 ) -> keras.Model:
     """Returns a model of the paper as a functional `keras.Model`.
@@ -68,6 +69,10 @@ def build(
             be "softmax" or None, as in Keras; "softmax" is the sigmoid for the head of
             multi-label weights.
         name: Name of the Keras model; such as "vit_b16" by default.
+        include_preprocessing: Whether the model takes pixels in [0, 255] and scales them itself, by
+            `keras_vit.layers.ImagePreprocessing`, as its weights need it; without weights to
+            [-1, 1]. Or the `Preprocessing` to include. An `input_tensor` may then have images of
+            any size, which the model resizes.
         **changes: Fields of the config and their new values.
 
     Returns:
@@ -98,7 +103,7 @@ def build(
         if input_tensor is None and input_shape is None:
             size = of_weights.usual_size
             input_shape = (*size, of_weights.channels) if size else of_weights.input_shape
-    shape = _images_shape(model_of, input_tensor, input_shape)
+    shape = _images_shape(model_of, input_tensor, input_shape, include_preprocessing)
     if of_weights.channels not in (None, shape[-1]):
         raise ValueError(
             f"The weights {weights} are for images with {of_weights.channels} channels; build "
@@ -119,6 +124,8 @@ def build(
         position_grid=_position_grid(config, shape, usual_side, found),
         labels=Labels(task=task_of_activation(classifier_activation)),
     )
+    included = _included(include_preprocessing, weights, of_weights, shape)
+    description = fitted_to(description, included)
     head = (include_top, pooling, int(classes), classifier_activation)  # Not a number of NumPy.
     name = name or configs.layer_name(model_of)
     model = _model(description, input_tensor, usual_side, head, name)
@@ -127,8 +134,33 @@ def build(
         kept = "keep" if include_top and weights == "imagenet" else "fitting"
         report = found.load_into(model, kept, changes.get("position_resize"))
         logging.getLogger("keras_vit").info("%s", report)
-        _warn_of_range(weights, found)
+        _warn_of_range(weights, found, included)
     return model
+
+
+def _included(wanted, weights, of_weights, shape):
+    """The preprocessing that a model includes, at its image size; None for none."""
+    if not wanted:
+        return None
+    if None in shape[:2]:
+        raise ValueError(
+            "A model that includes its preprocessing must have an image size. Received: "
+            f"input_shape={shape}, include_preprocessing={wanted!r}"
+        )
+    if isinstance(wanted, Preprocessing):
+        known = wanted
+    elif weights is None:
+        known = Preprocessing(shape[:2])
+    else:
+        known = of_weights.preprocessing
+    if known is None:
+        raise ValueError(
+            "The preprocessing to include must be known: give include_preprocessing="
+            f"keras_vit.Preprocessing({tuple(shape[:2])}, value_range=...). Received: "
+            f"{os.fspath(weights)} ({of_weights.origin_of('pixels')})"
+        )
+    # The high bits of a 16-bit image are chosen where it is read.
+    return dataclasses.replace(known.with_image_size(shape[:2]), bit_depth=FULL_DEPTH)
 
 
 def _find(weights, name_or_config, input_tensor, input_shape, changes) -> Weights:
@@ -184,6 +216,14 @@ def _model(description, input_tensor, usual_side, head, name):
     if images is None:
         images = keras.Input(description.input_shape, name="images")
     x = ModelDescription(description.to_json(), name=LAYER)(images)
+    if (included := description.included) is not None:
+        x = ImagePreprocessing(
+            included.image_size,
+            included.evaluation,
+            included.value_range,
+            included.interpolation,
+            name=INCLUDED,
+        )(x)
     if grid is None:  # A ResNet, also an Axial-ResNet.
         outputs = resnet_head(config, build_resnet(config, x, usual_side), *head)
     else:
@@ -213,8 +253,10 @@ def _check_weights(include_top, weights, classes, classifier_activation):
         )
 
 
-def _warn_of_range(weights, found):
+def _warn_of_range(weights, found, included):
     """Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them."""
+    if included is not None:
+        return
     origin, images = found.description.origin_of("pixels"), found.description.preprocessing
     if images is None:
         if found.layout.numbered:  # Weights that were saved by hand, without a folder.
@@ -231,12 +273,17 @@ def _warn_of_range(weights, found):
     )
 
 
-def _images_shape(name_or_config, input_tensor, input_shape):
-    """Returns `(height, width, channels)` of the images that a model is built for."""
+def _images_shape(name_or_config, input_tensor, input_shape, is_resized=False):
+    """Returns `(height, width, channels)` of the images that a model is built for.
+
+    A model that resizes its images (`is_resized`) takes a tensor of any size.
+    """
     side = configs.default_image_size(name_or_config)
     received: Any = input_shape or (side, side, 3)
     shape = () if isinstance(received, int | float | str) else tuple(received)
     of_tensor = shape if input_tensor is None else tuple(input_tensor.shape[1:])
+    if is_resized:
+        of_tensor = (*shape[:2], *of_tensor[2:])
     if input_shape is None:
         shape = of_tensor
     if len(shape) != 3 or shape[2] is None or shape != of_tensor:

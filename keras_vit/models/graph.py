@@ -20,6 +20,7 @@ from keras_vit import configs
 from keras_vit.configs import CLASSIFIER_LAYERS, ViTConfig
 from keras_vit.configs.blocks import TRAINING_FIELDS
 from keras_vit.description import (
+    INCLUDED,
     LAYER,
     Description,
     abstains,
@@ -42,8 +43,10 @@ _NOT_COUNTED = {
 }
 _NOT_COUNTED_KINDS = ("_initializer", "_regularizer", "_constraint")
 
-# Layers that return their input in inference.
+# Layers that return their input in inference, and the preprocessing that a model includes, which
+# `included` of the description is read from.
 _IDENTITIES = {
+    "keras_vit>ImagePreprocessing",
     *("keras_vit>Dropout", "Identity", "ActivityRegularization"),
     *("Dropout", "AlphaDropout", "GaussianDropout", "GaussianNoise"),
     *("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D"),
@@ -330,8 +333,11 @@ class _Graph:
 
     @property
     def image_shape(self) -> list[int | None]:
-        """The shape of the images that the layer with the description gets."""
-        return self.layers[LAYER]["inbound_nodes"][0]["args"][0]["config"]["shape"][1:]
+        """The shape of the images that the patches are cut from."""
+        shape = self.layers[LAYER]["inbound_nodes"][0]["args"][0]["config"]["shape"][1:]
+        if INCLUDED in self.layers:
+            return [*self.layers[INCLUDED]["config"]["image_size"], shape[2]]
+        return shape
 
     @property
     def scores(self) -> tuple[Place, tuple[str, ...]]:

@@ -62,6 +62,7 @@ def inference_model(
             classes=model.output_shape[-1] if include_top else 1,
             classifier_activation=activation,
             name=name or model.name,
+            include_preprocessing=held_description(model).included or False,
         )
     values = merged_weights(model)
     rebuilt.set_weights([values[weight.path] for weight in rebuilt.weights])

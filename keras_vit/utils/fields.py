@@ -93,6 +93,7 @@ class FieldInfo:
         off: The values that switch it off; the printed plan leaves it out then.
         line: The line of the printed plan that contains the value; None: its own.
         column: The heading in the table of `keras-vit recipes`; None: no column.
+        python: The annotation in Python, where it takes more than the flag; "" for the field's.
     """
 
     help: str
@@ -113,6 +114,7 @@ class FieldInfo:
     off: tuple = ()
     line: str | None = None
     column: str | None = None
+    python: str = ""
 
     def is_off(self, settings: DataclassInstance, value: object) -> bool:
         """Returns whether the setting changes nothing: it is not read, or is switched off."""
@@ -190,20 +192,23 @@ def field_info(field: dataclasses.Field) -> FieldInfo:
 
 def documented(settings_type: Class) -> Class:
     """Lists the fields of a dataclass of settings in its docstring; a decorator."""
-    lines = []
-    for field in dataclasses.fields(settings_type):
-        info = field_info(field)
-        default = info.absent if field.default is None and info.absent else repr(field.default)
-        default = getattr(field.default, "__name__", default)  # A function.
-        text = f"{field.name}: {info.help}"
-        if field.default is not REQUIRED:
-            text += f" (default: {default})"
-        lines += textwrap.wrap(text, 90, initial_indent=" " * 8, subsequent_indent=" " * 12)
+    lines = [line for field in dataclasses.fields(settings_type) for line in argument_lines(field)]
     text = (settings_type.__doc__ or "").rstrip()
     rules = [f"        {rule.text}." for rule in getattr(settings_type, "RULES", ())]
     rules = ["", "    Rules:", *rules] if rules else []
     settings_type.__doc__ = "\n".join([text, "", "    Args:", *lines, *rules, "    "])
     return settings_type
+
+
+def argument_lines(field: dataclasses.Field) -> list[str]:
+    """Returns the lines of a setting in the part `Args` of a docstring."""
+    info = field_info(field)
+    default = info.absent if field.default is None and info.absent else repr(field.default)
+    default = getattr(field.default, "__name__", default)  # A function.
+    text = f"{field.name}: {info.help}"
+    if field.default is not REQUIRED:
+        text += f" (default: {default})"
+    return textwrap.wrap(text, 90, initial_indent=" " * 8, subsequent_indent=" " * 12)
 
 
 def check_fields(settings: DataclassInstance) -> None:
@@ -315,11 +320,12 @@ def given_fields(
             given[field.name] = field.metadata["make"](**fields)
         elif hasattr(arguments, field.name):
             value, info = getattr(arguments, field.name), field_info(field)
-            if info.from_file:
+            if info.from_file and isinstance(value, str):
                 value = tuple(read_lines(value))
             elif isinstance(value, list):
                 value = tuple(value)
-            given[field.name] = None if value == info.none else value
+            is_none = info.none is not None and value == info.none
+            given[field.name] = None if is_none else value
     return given
 
 
@@ -328,6 +334,8 @@ def flat_fields(
     only: Collection[str] | None = None,
     without: Collection[str] = (),
     group: str | None = None,
+    *,
+    in_python: bool = False,
 ) -> Iterator[tuple[dataclasses.Field, str | None, list[Rule]]]:
     """Yields each field with an argument, its group and the rules that its help has, of a
     dataclass of settings and of its parts.
@@ -337,13 +345,14 @@ def flat_fields(
         only: See `part`.
         without: See `part`.
         group: See `part`; it is yielded with the fields before the first that names a group.
+        in_python: Whether fields without a flag are yielded too.
     """
     for field in _fields(settings_type, only, without):
         if inner := field.metadata.get("part"):
-            yield from flat_fields(inner, **field.metadata["options"])
+            yield from flat_fields(inner, **field.metadata["options"], in_python=in_python)
             continue
         group = field_info(field).group or group
-        if field_info(field).flag != "":
+        if in_python or field_info(field).flag != "":
             rules = getattr(settings_type, "RULES", ())
             yield field, group, [rule for rule in rules if rule.fields[0] == field.name]
 

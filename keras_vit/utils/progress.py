@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from tqdm import tqdm
 
 LOG_INTERVAL = 30.0  # Seconds between two lines in a log.
 COUNTS = "{n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
+
+_IS_SILENT = contextvars.ContextVar("is_silent", default=False)
+
+
+@contextlib.contextmanager
+def without_progress() -> Iterator[None]:
+    """Shows no progress bar within its block, whatever is called there."""
+    before = _IS_SILENT.set(True)
+    try:
+        yield
+    finally:
+        _IS_SILENT.reset(before)
 
 
 class ProgressBar(tqdm):
@@ -62,7 +77,7 @@ def progress_bar(
         "desc": description,
         "unit": f" {unit}",
         "initial": initial,
-        "disable": disable,
+        "disable": disable or _IS_SILENT.get(),
         "miniters": 1,
         "smoothing": 0,  # The mean rate: a validation now and then does not change it much.
     }

@@ -81,7 +81,7 @@ ARGUMENTS = _table(
     ("final_activation", "others", "classifier_activation"),
     ("head_dtype", HUB, "here the head always computes in float32"),
     ("preprocessor", HUB, "here keras_vit.describe(model).preprocessing"),
-    ("include_rescaling", KERAS, "here keras_vit.preprocess_input before the model"),
+    ("include_rescaling", KERAS, "include_preprocessing"),
     # The encoder.
     ("embed_dim", TIMM, "width"),
     ("hidden_size", HF, "width"),
@@ -168,7 +168,23 @@ FLAGS = _table(
     ("--pretrained", TIMM, "here --weights, a model or a file"),
     ("--checkpoint", TIMM, "--weights"),
     ("--topk", TIMM, "--top"),
+    ("--num-epochs", "others", "--epochs"),
+    ("--num-train-epochs", HF, "--epochs"),
+    ("--max-steps", HF, "--steps"),
+    ("--batch", "ultralytics", "--batch-size"),
+    ("--per-device-train-batch-size", HF, "--batch-size"),
+    ("--optim", HF, "--optimizer"),
+    ("--output-dir", HF, "--output"),
+    ("--random-state", "scikit-learn", "--seed"),
+    ("--validation-split", KERAS, "--validation"),
+    ("--device", "ultralytics", "--strategy"),
 )  # fmt: skip
+
+# Arguments of the functions that are commands too, and that are no flags.
+CALLS = _table(
+    ("verbose", KERAS, "here log, a function that receives the lines, and None for silence"),
+    ("progress", "others", "here log, a function that receives the lines, and None for silence"),
+)
 
 _SAVED = "here keras_vit.save_classifier(folder, model, class_names), or keras-vit convert"
 
@@ -204,10 +220,8 @@ FUNCTIONS = _table(
     ("TrainingArguments", HF, "here keras_vit.training.FineTuning"),
     ("SGD", KERAS, "here keras_vit.training.SGD"),
     ("Adam", KERAS, "here keras_vit.training.Adam"),
-    ("finetune", "others", "here keras_vit.training.finetune(data, output)"),
-    ("fit", KERAS, "here keras_vit.training.finetune(data, output), or model.fit"),
-    ("train", "others", "here keras_vit.training.finetune(data, output)"),
-    ("pretrain", "others", "here keras_vit.training.pretrain"),
+    ("fit", KERAS, "here keras_vit.finetune(data, output), or model.fit"),
+    ("train", "others", "here keras_vit.finetune(data, output)"),
     ("predict", KERAS, "here keras_vit.load_classifier(name).predict(paths)"),
 )  # fmt: skip
 

@@ -89,6 +89,7 @@ class DataSpec:
         "a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels, "
         "tfrecords:FOLDER or tfds:NAME; the flag itself may be left out",
         unit="DATA",
+        python="Labelled | DataSpec | None",
     )
     data_dir: str | os.PathLike | None = setting(
         None, "the folder of tfds, or of the relative paths in a CSV file", unit="DIR"

@@ -173,7 +173,8 @@ def run(job: Job) -> Finished:
     """
     with job.running(), attention_as_it_began(job.begun):
         # Open the data and find the weights.
-        place = Place(job.settings.strategy)  # Before TensorFlow's first use: workers meet here.
+        # Before TensorFlow's first use: workers meet here.
+        place = Place(job.settings.strategy, job.options.log)
         plan = settled_at_best_size(job, place)
         settings = plan.settings
         job.recipe = plan.recipe

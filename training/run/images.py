@@ -82,7 +82,7 @@ def find_start(settings: Settings) -> OpenedModel:
             f"Received: {weights}, another Keras model"
         )
     opened.preprocessing_for()  # An unknown range is an error before the data are read.
-    return opened
+    return opened.as_weights()
 
 
 def extends_head(settings: FineTuning) -> bool:

@@ -54,6 +54,7 @@ class DeclaredSettings:
         "a model's name, see keras-vit models; in Python also a config",
         unit="NAME",
         absent="the model of the weights, or ViT-B/16",
+        python="str | ViTConfig | BiTConfig | None",
     )
     image_size: tuple[int, int] | None = setting(
         (HIGHER_RESOLUTION, HIGHER_RESOLUTION),

@@ -47,14 +47,20 @@ def strategy(
     ...     trainer = Trainer(keras_vit.build("ViT-B/16"))
     ...     trainer.compile(SGD(0.03), "sparse_categorical_crossentropy")
     """
+    made, line = _chosen_strategy(name, tpu)
+    if verbose:
+        print(line)
+    return made
+
+
+def _chosen_strategy(name, tpu=None):
+    """The strategy, and a line about it."""
     if name not in STRATEGIES:
         raise ValueError(f"The strategy must be one of {STRATEGIES}. Received: {name!r}")
     chosen, made, devices = backend_devices().choose(name, tpu)
-    if verbose:
-        policy = keras.config.dtype_policy().name
-        replicas = backend_devices().replicas_of(made)
-        print(f"strategy: {chosen}, {devices}; replicas: {replicas}; precision: {policy}")
-    return made
+    policy = keras.config.dtype_policy().name
+    replicas = backend_devices().replicas_of(made)
+    return made, f"strategy: {chosen}, {devices}; replicas: {replicas}; precision: {policy}"
 
 
 def backend_devices() -> Any:
@@ -148,15 +154,19 @@ class Place:
 
     Args:
         name: A name for `strategy`, or None for the default device.
+        log: Receives a line about the strategy.
 
     Raises:
         ValueError: If the device is not found.
     """
 
-    def __init__(self, name: str | None = None):
+    def __init__(self, name: str | None = None, log: Callable[[str], None] = print):
         devices = backend_devices()
         is_alone = devices.worker_of(None)[1] == 1
-        self.strategy = None if name is None and is_alone else strategy(name or "auto")
+        self.strategy = None
+        if name is not None or not is_alone:
+            self.strategy, line = _chosen_strategy(name or "auto")
+            log(line)
         self.replicas = 1 if self.strategy is None else devices.replicas_of(self.strategy)
         self.worker, self.workers = devices.worker_of(self.strategy)
 
