@@ -112,6 +112,7 @@ def open_source(
     drawing = parts.Drawing(class_names, spec.split_seed or 0, groups, things)
     splits = _divided(splits, validation, drawing, reading, trained=trained)
     if things is not None:
+        things = things.placed(splits)
         reading.notes += crossings(splits, things)
     return Source(
         class_names,

@@ -25,7 +25,7 @@ from keras_vit.preprocessing import FULL_DEPTH
 
 from .copies import ALIKE, EXACT, Copy, Fingerprint, find_copies, joined_groups, photo_print
 from .examples import Examples, Source, task_of
-from .spec import IGNORED
+from .spec import IGNORED, NOT_LOOKED_FOR, DataSpec
 from .split_record import (
     PARTS,
     SplitRecord,
@@ -57,18 +57,43 @@ class Things(NamedTuple):
 
     Args:
         numbers: The number of the thing of each image by its name.
-        line: How many things they are, human-readable.
-        notes: Lines about things that were split, and about what was not looked for.
+        shown: How many things they are, human-readable.
+        place: Whether each is in one part, human-readable; "" before there are parts, and where
+            each image shows another.
+        limits: What was not looked for, human-readable; "" for nothing.
+        notes: Lines about things that were split.
     """
 
     numbers: Mapping[str, int]
-    line: str
+    shown: str
+    place: str = ""
+    limits: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """How many things they are, where they are, and what was not looked for."""
+        return self.shown + self.place + self.limits
 
     @property
     def are_single(self) -> bool:
         """Whether each photo shows another thing."""
         return len({*self.numbers.values()}) == len(self.numbers)
+
+    def placed(self, splits: Mapping[str, Examples]) -> Things:
+        """Returns these things with a text on whether each is in one part.
+
+        Args:
+            splits: The images by the name of their part.
+        """
+        if self.are_single:
+            return self
+        parts = [np.unique(self.of(examples)) for examples in splits.values()]
+        several = int((np.unique(np.concatenate(parts), return_counts=True)[1] > 1).sum())
+        place = ", kept together"
+        if several:
+            place = f", {several:,} of them in several parts: given parts and groups are not moved"
+        return self._replace(place=place)
 
     def with_others(self, names: Iterable[str], others: Things | None) -> Things:
         """Returns these things and the things of other images, such as replayed ones.
@@ -131,12 +156,14 @@ def find_things(
             f"{separated} chains of bursts of more than {LARGEST_SHARE:.0%} of the photos, or of "
             "all photos of a class, are separated: only their copies are kept together"
         )
-    line = f"{len(names):,} photos show {count:,} things, kept together"
+    shown, limits = f"{count:,} things", ""
     if count == len(names):
-        line = f"{len(names):,} photos show as many things"
+        shown = "as many things"
     if not is_searched:
-        line += "; only equal files and equal pixels are looked for, no changed copies or bursts"
-    return Things(dict(zip(names, things, strict=True)), line, tuple(notes))
+        limits = "; only equal files and equal pixels are looked for, no changed copies or bursts"
+    numbers_by_name = dict(zip(names, things, strict=True))
+    line = f"{len(names):,} photos show {shown}"
+    return Things(numbers_by_name, line, limits=limits, notes=tuple(notes))
 
 
 def fingerprints(images: Iterable[bytes], bit_depth: int = FULL_DEPTH) -> list[Fingerprint]:
@@ -274,7 +301,7 @@ def shown_in_training(splits: Mapping[str, Examples], things: Things, part: str)
     """
     before = ("train",) if part == "validation" else ("train", "validation")
     chosen = [things.of(splits[name]) for name in before if name in splits]
-    return np.isin(things.of(splits[part]), np.concatenate(chosen))
+    return np.isin(things.of(splits[part]), [number for each in chosen for number in each])
 
 
 def shown_before(
@@ -322,6 +349,18 @@ def record_of(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> 
         if source.things is not None and numbers is not None:
             found.append(numbers[shown_in_training(source.splits, source.things, part)])
     return dataclasses.replace(record, shown=np.unique(np.concatenate(found)))
+
+
+def lines_of_things(source: Source, spec: DataSpec) -> list[str]:
+    """Returns the line on photos that show one thing; none of data without parts.
+
+    Args:
+        source: The images in parts.
+        spec: Their data.
+    """
+    if source.things is not None:
+        return [f"things  {source.things.line}"]
+    return [f"things  {NOT_LOOKED_FOR}"] if spec.copies == IGNORED else []
 
 
 def crossings(splits: Mapping[str, Examples], things: Things) -> list[str]:

@@ -8,13 +8,13 @@ import os
 import pathlib
 import shutil
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.description.recipe import Recipe
 from keras_vit.training import recipes
-from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.spec import IGNORED, NOT_LOOKED_FOR, Data, data_spec
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
@@ -46,6 +46,9 @@ class SweepResult:
         metric: Name in result files of what is called accuracy here: "top_1", or "mAP" of
             multi-label data.
         images: Images of the development split, and test images.
+        num_new: Test images of things that were not trained on; None where it is not known.
+        on_new_things: Share of right answers to these by seed; {} where they are none or all.
+        ignores_copies: Whether copies were not looked for when the parts were drawn.
     """
 
     learning_rate: float
@@ -54,6 +57,9 @@ class SweepResult:
     folder: pathlib.Path
     metric: str
     images: tuple[int, int]
+    num_new: int | None = None
+    on_new_things: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    ignores_copies: bool = False
 
     @property
     def mean(self) -> float:
@@ -66,7 +72,7 @@ class SweepResult:
         return statistics.stdev(self.test.values()) if len(self.test) > 1 else None
 
     def __str__(self) -> str:
-        """The table, in Markdown."""
+        """The table, in Markdown, and a line on photos that show one thing."""
         metric, (development, tested) = self.metric.replace("_", "-"), self.images
         rows = [("run", metric)]
         for rate, value in self.development.items():
@@ -78,7 +84,19 @@ class SweepResult:
             rows.append((name, self._score_text(value, tested)))
         deviation = "" if self.deviation is None else f", ± {100 * self.deviation:.2f} over seeds"
         rows.append(("mean", self._score_text(self.mean, tested) + deviation))
-        return markdown_table(rows)
+        if self.on_new_things:
+            new = statistics.fmean(self.on_new_things.values())
+            name = f"right of the {self.num_new} test images of things that were not trained on"
+            rows.append((f"{name}, mean", accuracy_text(new, self.num_new or 0)))
+        lines = [markdown_table(rows)]
+        if self.num_new == 0:
+            lines.append(
+                "things  none of the test images shows a thing that was not trained on: this test "
+                "says nothing about new things"
+            )
+        if self.ignores_copies:
+            lines.append(f"things  {NOT_LOOKED_FOR}")
+        return "\n\n".join(lines)
 
     def _score_text(self, value, images):
         """An accuracy with its interval; an mAP, which is no share of images, has none."""
@@ -168,7 +186,7 @@ def sweep(
             log(f"learning rate {rate:g} diverged; the others go on")
     best = _best_rate(scores) if scores else rates[0]
 
-    test = {}
+    test, on_new_things = {}, {}
     for seed in seeds:
         log(f"seed {seed}, learning rate {best:g}")
         run = folder / "seeds" / str(seed)
@@ -176,10 +194,23 @@ def sweep(
         recipe = _finetune_once(spec, run, final, command, log)
         tested = recipe.test or {}
         test[seed] = tested[_metric(recipe)]
+        new_things = tested.get("new_things", {})
+        if new_things.get("right") is not None:
+            on_new_things[seed] = new_things["right"]
 
     development = {rate: score and score[0] for rate, score in scores.items()}
     images = developed, tested.get("independent_images", tested["images"])
-    result = SweepResult(best, development, test, folder, _metric(recipe), images)
+    result = SweepResult(
+        best,
+        development,
+        test,
+        folder,
+        _metric(recipe),
+        images,
+        new_things.get("images"),
+        on_new_things,
+        spec.copies == IGNORED,
+    )
     write_result(result, command)
     return result
 
@@ -199,6 +230,9 @@ def write_result(result: SweepResult, command: str) -> None:
         f"development_{metric}": {f"{rate:g}": v for rate, v in result.development.items()},
         "learning_rate": result.learning_rate,
     }
+    if result.num_new is not None:
+        right = {str(seed): value for seed, value in result.on_new_things.items()}
+        metrics["new_things"] = {"images": result.num_new, f"{metric}_by_seed": right}
     final = Result.of_run(result.folder / "seeds" / first)
     swept = dataclasses.replace(
         final, protocol="sweep", metrics=metrics, seed=None, command=command
