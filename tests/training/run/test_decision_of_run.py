@@ -143,7 +143,7 @@ def test_after_the_test_a_line_says_how_many_groups_would_do(grouped):
 def test_too_few_groups_are_refused_as_groups(grouped, tmp_path):
     spec, *_ = grouped
     settings = dataclasses.replace(SETTINGS, max_error=0.02)
-    with pytest.raises(ValueError, match=r"250 groups of calibration photos\. Received: \d+"):
+    with pytest.raises(ValueError, match=r"249 groups of calibration photos\. Received: \d+"):
         finetune(spec, tmp_path / "run", settings)
 
 
