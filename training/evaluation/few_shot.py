@@ -209,7 +209,7 @@ class FewShotReport:
     num_new: int | None = None
     on_new_things: Mapping[int, Mapping[int, float]] = dataclasses.field(default_factory=dict)
 
-    def facts_of_new_things(self, shots: int, seed: int) -> dict[str, Any]:
+    def facts_of_new_things(self, shots: int, seed: int) -> dict[str, dict[str, float | None]]:
         """Returns the accuracy on images of new things for a result file; {} if not known."""
         if self.num_new is None:
             return {}
