@@ -70,7 +70,7 @@ def pixel_fingerprint(pixels: np.ndarray) -> int:
 def pixel_digest(pixels: np.ndarray) -> bytes:
     """Returns a hash of upright pixels, equal only for equal ones; see `pixel_fingerprint`."""
     digest = hashlib.sha256(repr(pixels.shape).encode())
-    digest.update(np.ascontiguousarray(pixels))
+    digest.update(np.ascontiguousarray(pixels).data)
     return digest.digest()
 
 

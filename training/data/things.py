@@ -157,7 +157,7 @@ def find_things(
         is_long = log is not None and _announce(seconds, len(names), is_searched, log)
         read_photos.extend(reading)
         if is_searched:
-            found = [photo.found for photo in read_photos]
+            found = [required(photo.found, "found") for photo in read_photos]
             return things_of(find_copies(found, progress=is_long).pairs, len(names), labels)
         return _equal(photo.digest for photo in read_photos)
 
