@@ -14,7 +14,7 @@ from read_results import find_results, read_result
 from keras_vit.training.data import open_source, sources
 from keras_vit.training.run import sweep as module
 from keras_vit.training.run.loop import Interrupted
-from keras_vit.training.run.sweep import SweepResult, sweep, write_result
+from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.trainer.trainer import NonFiniteError
 from keras_vit.utils.progress import ProgressBar
@@ -191,18 +191,6 @@ def test_a_seed_that_diverges_is_a_row_and_the_others_go_on(data, tmp_path, pret
     assert "| seed 1, 0.1, on test | diverged |" in str(done)
     assert "| mean of the 2 of 3 seeds that did not diverge | 70.0% (30.1 to 95.4), ±" in str(done)
     assert [seed for _, seed, *_ in tried(runs)] == [0, 1, 2]  # None is tried again.
-
-
-def test_a_sweep_whose_first_seed_diverges_writes_its_result(data, tmp_path):
-    result = SweepResult(0.1, {}, {0: None, 1: 0.5}, tmp_path, "top_1", (0, 4))
-    run = tmp_path / "seeds" / "1"
-    run.mkdir(parents=True)
-    tested = {"top_1": 0.5, "images": 4}
-    (run / "recipe.json").write_text(json.dumps({"job": "finetune", "test": tested}))
-    write_result(result, "keras-vit sweep ...")
-    metrics = json.loads((tmp_path / "result.json").read_text())["metrics"]
-    assert metrics["top_1"] == 0.5
-    assert metrics["top_1_by_seed"] == {"0": None, "1": 0.5}
 
 
 def test_a_sweep_of_seeds_that_all_diverge_names_them(data, tmp_path, pretended):
