@@ -15,13 +15,16 @@ from keras_vit.utils.fields import SEED, part, setting
 if TYPE_CHECKING:
     from keras_vit.training.evaluation.few_shot import FewShotReport
 
+# No run drew the parts: shots are of the training part, queries of the test part.
+_DATA = (*EVALUATED_DATA, "split", "copies", "bit_depth")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FewShot(Command):
     """Evaluate frozen features with a few images per class."""
 
     model: ModelArguments = part(ModelArguments)
-    data: DataSpec = part(DataSpec, only=(*EVALUATED_DATA, "bit_depth"), group="data")
+    data: DataSpec = part(DataSpec, only=_DATA, group="data")
     batch_size: int = shared_arguments.batch_size()
     processes: Processes = part(Processes, group="processes")
     shots: tuple[int, ...] = setting(SHOTS, "training images per class", unit="N")
@@ -40,6 +43,7 @@ class FewShot(Command):
         """Evaluates; writes result files with --output."""
         from keras_vit.opening import features
         from keras_vit.training.data import open_source
+        from keras_vit.training.data.things import lines_of_things
         from keras_vit.training.evaluation import few_shot
 
         self.data.check_given()
@@ -51,6 +55,8 @@ class FewShot(Command):
             source = open_source(self.data)
             for note in source.notes:
                 self.note(f"data    {note}")
+            for line in lines_of_things(source, self.data):
+                self.note(line)
             report = few_shot.evaluate(
                 model.at_bit_depth(source.bit_depth),
                 source,
@@ -84,7 +90,7 @@ class FewShot(Command):
                         "images": {"train": report.num_train, "test": report.num_test},
                         "skipped": len(report.skipped),
                     },
-                    metrics={"top_1": top_1},
+                    metrics={"top_1": top_1, **report.facts_of_new_things(shots, seed)},
                     images=report.num_test,
                     recipe={"shots": shots, "l2": report.l2, "feature": report.feature},
                     seed=seed,

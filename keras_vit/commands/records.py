@@ -23,10 +23,13 @@ class RecordsCommand(Command):
         """Writes the files, reads them back, and prints how many there are."""
         from keras_vit.training.data import open_source, write_records
         from keras_vit.training.data.sources import describe_skipped
+        from keras_vit.training.data.things import lines_of_things
 
         check_output(self.output, self.data.data)
         source = open_source(dataclasses.replace(self.data, split_seed=self.seed))
-        for line in (*source.class_notes, *source.notes, *describe_skipped(source.skipped)):
+        things = lines_of_things(source, self.data)
+        notes = (*source.class_notes, *source.notes, *things, *describe_skipped(source.skipped))
+        for line in notes:
             print(line)
         written = write_records(source, self.output, seed=self.seed, progress=True)
         if source.skipped:

@@ -31,7 +31,7 @@ class Fact:
         value: The value, as JSON can hold it.
         origin: Where it is from; "from" in the file.
         sha256: The hash of a teacher's weights.
-        reference: The better simple reference: its name, accuracy and images.
+        reference: The accuracy that it found: of the better simple reference, or of the probe.
     """
 
     value: Any

@@ -59,6 +59,26 @@ def write_picture(path, pixels):
     return path
 
 
+def write_exposures(folder, things, exposures):
+    """Writes photos of surfaces, each at several exposures, and returns their names in the folder.
+
+    Args:
+        folder: The folder to write to; things are "good" and "bad" by turns.
+        things: Surfaces.
+        exposures: Photos of each; `good/4_2.png` is the third photo of the fifth surface.
+    """
+    rng, names = np.random.default_rng(0), []
+    surfaces = [
+        np.asarray(smooth_picture(rng, (100, 100), (12, 12)), "float64") for _ in range(things)
+    ]
+    for thing, surface in enumerate(surfaces):
+        for exposure in range(exposures):
+            names.append(f"{('good', 'bad')[thing % 2]}/{thing}_{exposure}.png")
+            pixels = surface * (0.6 + 0.15 * exposure) + rng.normal(0, 2, (100, 100, 3))
+            write_picture(folder / names[-1], pixels)
+    return names
+
+
 def write_classes(folder, counts, colors=COLORS, *, size=(10, 12), noise=25, rng=0, suffix=".png"):
     """Writes noisy pictures of some colours, `folder/{part}/{class}/{number}.png`.
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from makers import write_classes
+from makers import write_exposures
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "job_places.py"
 FILES = {"classes.txt", "history.csv", "model.keras", "recipe.json"}
@@ -18,9 +18,10 @@ FILES = {"classes.txt", "history.csv", "model.keras", "recipe.json"}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shades")
-    shades = {"bright": 200, "dark": 60}
-    return write_classes(folder, {"train": 8, "test": 3}, shades, size=(8, 8), noise=30)
+    """Ten surfaces, each at three exposures; no parts are given."""
+    folder = tmp_path_factory.mktemp("exposures")
+    write_exposures(folder, 10, 3)
+    return folder
 
 
 def start(data, output, *strategies, **environment):
@@ -53,6 +54,14 @@ def assert_same_numbers(one, other):
             assert float(row[column]) == pytest.approx(float(expected[column]), abs=2e-6), column
     np.testing.assert_allclose(other["weights"], one["weights"], atol=1e-6)
     assert other["test"] == pytest.approx(one["test"], abs=1e-6)
+
+
+def assert_same_parts(one, found):
+    """Checks that all processes have the parts of one, of which the first alone searched."""
+    assert one["things"] == "30 photos show 10 things, kept together"
+    assert [each["things"] for each in found] == [one["things"]] * len(found)
+    assert [each["parts"] for each in found] == [one["parts"]] * len(found)
+    assert [each["searches"] for each in found] == [1] + [0] * (len(found) - 1)
 
 
 @pytest.mark.slow
@@ -89,8 +98,10 @@ def test_processes_of_jax_give_the_numbers_of_one_and_the_first_writes(data, tmp
         start(data, tmp_path, "auto", PROCESS=f"{address} {count} {index}", **environment)
         for index in range(count)
     ]
-    for found in map(outcome, processes):
-        assert_same_numbers(one, found["auto"])
+    found = [outcome(process)["auto"] for process in processes]
+    assert_same_parts(one, found)
+    for each in found:
+        assert_same_numbers(one, each)
     assert {path.name for path in tmp_path.iterdir()} == {"one", "auto"}
     assert {path.name for path in (tmp_path / "auto").iterdir()} >= FILES
 
@@ -110,7 +121,9 @@ def outcomes_of_two_workers(data, output, **environment):
 
 @pytest.mark.slow
 def test_workers_give_the_numbers_of_one_device_and_the_first_writes(outcomes, data, tmp_path):
-    for found in outcomes_of_two_workers(data, tmp_path):
-        assert_same_numbers(outcomes["none"], found)
+    found = outcomes_of_two_workers(data, tmp_path)
+    assert_same_parts(outcomes["none"], found)
+    for each in found:
+        assert_same_numbers(outcomes["none"], each)
     assert [path.name for path in tmp_path.iterdir()] == ["multiworker"]
     assert {path.name for path in (tmp_path / "multiworker").iterdir()} >= FILES

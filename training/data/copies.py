@@ -12,7 +12,6 @@ listed that differ by no more than JPEG and resizing change a photo.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -28,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 from keras_vit.utils.progress import progress_bar
 
-from .split_record import usable_cores
+from .split_record import pixel_digest, usable_cores
 
 EXACT, NEAR, ALIKE = "exact", "near", "alike"
 
@@ -128,12 +127,17 @@ def grey_photo(image: Image.Image) -> Image.Image:
     return image.convert("L").resize((GREY, GREY), Image.Resampling.LANCZOS)
 
 
-def photo_print(image: Image.Image) -> Fingerprint:
-    """Returns the fingerprint of an upright image in RGB."""
-    digest = hashlib.blake2b(repr(image.size).encode() + image.tobytes(), digest_size=16)
+def photo_print(image: Image.Image, digest: bytes | None = None) -> Fingerprint:
+    """Returns the fingerprint of an upright image in RGB.
+
+    Args:
+        image: The image.
+        digest: Its `pixel_digest`, where it is known.
+    """
+    digest = digest or pixel_digest(np.asarray(image))
     grey = grey_photo(image)
     small = grey.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR)
-    return Fingerprint(digest.digest(), np.asarray(small), np.asarray(grey), min(image.size))
+    return Fingerprint(digest, np.asarray(small), np.asarray(grey), min(image.size))
 
 
 class Copy(NamedTuple):

@@ -112,6 +112,7 @@ def open_source(
     drawing = parts.Drawing(class_names, spec.split_seed or 0, groups, things)
     splits = _divided(splits, validation, drawing, reading, trained=trained)
     if things is not None:
+        things = things.placed(splits)
         reading.notes += crossings(splits, things)
     return Source(
         class_names,
@@ -130,6 +131,11 @@ def _things(splits, reading, bit_depth):
     spec = reading.spec
     if reading.recorded or spec.copies != TOGETHER:
         return None
+    if reading.things is not None:
+        names = [name for examples in splits.values() for name in examples.names]
+        if names == [*reading.things.numbers]:
+            reading.notes += reading.things.notes
+            return reading.things
     things = find_things(
         splits,
         by_pixels=kind_of_data(spec.data) in _WITH_PIXELS,

@@ -38,6 +38,7 @@ CHECKED = {
     "exclude": "exclude.txt",
 }
 TOGETHER, IGNORED = COPIES = ("together", "ignore")  # Photos that show one thing.
+NOT_LOOKED_FOR = f"copies were not looked for (--copies {IGNORED})"
 INNERMOST = "innermost"  # The folder that an image lies in is its class.
 FOLDERS = ("classes", "parts", INNERMOST)  # What the folders in the data may be.
 

@@ -41,11 +41,16 @@ def usable_cores() -> int:
         return os.cpu_count() or 1
 
 
+def at_once() -> int:
+    """Returns how many image files `on_all_cores` reads at once."""
+    return 8 * usable_cores()
+
+
 def on_all_cores(function: Callable[[bytes], Result], images: Iterable[bytes]) -> Iterator[Result]:
     """Yields what a function makes of each image file, in order, on all cores."""
     waiting = iter(images)
     with ThreadPoolExecutor(usable_cores()) as pool:  # Pillow decodes without Python's lock.
-        while some := list(itertools.islice(waiting, 8 * usable_cores())):
+        while some := list(itertools.islice(waiting, at_once())):
             yield from pool.map(function, some)
 
 
@@ -59,11 +64,21 @@ def pixel_fingerprint(pixels: np.ndarray) -> int:
 
     It is `UNKNOWN` for an image of one color.
     """
-    if (pixels == pixels[0, 0]).all():
-        return UNKNOWN
+    return number_of_digest(pixels, pixel_digest(pixels))
+
+
+def pixel_digest(pixels: np.ndarray) -> bytes:
+    """Returns a hash of upright pixels, equal only for equal ones; see `pixel_fingerprint`."""
     digest = hashlib.sha256(repr(pixels.shape).encode())
-    digest.update(pixels.tobytes())
-    return int.from_bytes(digest.digest()[:8], "little") or 1
+    digest.update(np.ascontiguousarray(pixels).data)
+    return digest.digest()
+
+
+def number_of_digest(pixels: np.ndarray, digest: bytes) -> int:
+    """Returns the `pixel_fingerprint` of pixels with this `pixel_digest`."""
+    if (pixels[0] == pixels[0, 0]).all() and (pixels == pixels[0, 0]).all():
+        return UNKNOWN
+    return int.from_bytes(digest[:8], "little") or 1
 
 
 def encoded_pixel_fingerprint(encoded: bytes) -> int:

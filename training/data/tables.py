@@ -26,7 +26,7 @@ from .examples import first_names, sorted_classes
 from .parts import SPLITS, shared_parts, words_for_parts
 from .spec import DataSpec, normal_path, path_forms
 from .split_record import PARTS
-from .things import InFirst
+from .things import InFirst, Things
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")
 OTHER_LISTS = "examples/labels_to_csv.py makes a table of other lists"
@@ -82,6 +82,7 @@ class Reading:
         group_texts: The text that names the group of each image file, from a table; "" for none.
         log: See `find_things`.
         in_first: See `find_things`.
+        things: The things of these images, where they are known; else they are looked for.
     """
 
     spec: DataSpec
@@ -99,6 +100,7 @@ class Reading:
     group_texts: dict[str, str] = dataclasses.field(default_factory=dict)
     log: Callable[[str], None] | None = None
     in_first: InFirst | None = None
+    things: Things | None = None
 
     def found_bit_depth(self) -> int | None:
         """Returns the bits of 16-bit images, and notes a line on them; None if they are unknown.
@@ -121,7 +123,9 @@ class Reading:
         return bit_depth
 
 
-OPTIONS_OF_READING = {"verify", "min_classes", "labelled", "download", "log", "in_first"}
+OPTIONS_OF_READING = {
+    *("verify", "min_classes", "labelled", "download", "log", "in_first", "things"),
+}
 
 
 class LabelTable(NamedTuple):

@@ -22,14 +22,19 @@ from tqdm import tqdm
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.images.transcoding import with_pixels
 from keras_vit.preprocessing import FULL_DEPTH
+from keras_vit.utils.fields import required
 
 from .copies import ALIKE, EXACT, Copy, Fingerprint, find_copies, joined_groups, photo_print
 from .examples import Examples, Source, task_of
-from .spec import IGNORED
+from .spec import IGNORED, NOT_LOOKED_FOR, DataSpec
 from .split_record import (
     PARTS,
+    UNKNOWN,
     SplitRecord,
+    at_once,
+    number_of_digest,
     on_all_cores,
+    pixel_digest,
     read_pixel_fingerprints,
     usable_cores,
 )
@@ -43,7 +48,6 @@ FOUND_BY = (
     "--group-by, --groups"
 )
 
-_TIMED = 16  # Photos whose decoding is timed.
 _SECONDS_A_PAIR = 3e-7  # One core of 2024, with the few pairs that are compared in full.
 _WORTH_A_LINE = 10  # Seconds.
 
@@ -57,18 +61,46 @@ class Things(NamedTuple):
 
     Args:
         numbers: The number of the thing of each image by its name.
-        line: How many things they are, human-readable.
-        notes: Lines about things that were split, and about what was not looked for.
+        shown: How many things they are, human-readable.
+        place: Whether each is in one part, human-readable; "" before there are parts, and where
+            each image shows another.
+        limits: What was not looked for, human-readable; "" for nothing.
+        notes: Lines about things that were split.
+        pixels: The `pixel_fingerprint` of each image, uint64 `(N,)`, as the search has read it;
+            None where another process searched.
     """
 
     numbers: Mapping[str, int]
-    line: str
+    shown: str
+    place: str = ""
+    limits: str = ""
     notes: tuple[str, ...] = ()
+    pixels: np.ndarray | None = None
+
+    @property
+    def line(self) -> str:
+        """How many things they are, where they are, and what was not looked for."""
+        return self.shown + self.place + self.limits
 
     @property
     def are_single(self) -> bool:
         """Whether each photo shows another thing."""
         return len({*self.numbers.values()}) == len(self.numbers)
+
+    def placed(self, splits: Mapping[str, Examples]) -> Things:
+        """Returns these things with a text on whether each is in one part.
+
+        Args:
+            splits: The images by the name of their part.
+        """
+        if self.are_single:
+            return self
+        parts = [np.unique(self.of(examples)) for examples in splits.values()]
+        several = int((np.unique(np.concatenate(parts), return_counts=True)[1] > 1).sum())
+        place = ", kept together"
+        if several:
+            place = f", {several:,} of them in several parts: given parts and groups are not moved"
+        return self._replace(place=place)
 
     def with_others(self, names: Iterable[str], others: Things | None) -> Things:
         """Returns these things and the things of other images, such as replayed ones.
@@ -113,13 +145,21 @@ def find_things(
     if task_of(parts[0].labels) == MULTICLASS:
         labels = np.concatenate([part.labels for part in parts])
 
+    read_photos: list[_ReadPhoto] = []
+
     def search():
-        is_long = log is not None and _announce(parts, len(names), is_searched, log)
         images = (encoded for part in parts for encoded, _ in part.encoded())
+        depth = bit_depth or FULL_DEPTH
+        reading = on_all_cores(functools.partial(_read_photo, depth, is_searched), images)
+        began = time.perf_counter()
+        read_photos.extend(itertools.islice(reading, at_once()))
+        seconds = (time.perf_counter() - began) / len(read_photos)
+        is_long = log is not None and _announce(seconds, len(names), is_searched, log)
+        read_photos.extend(reading)
         if is_searched:
-            copies = find_copies(fingerprints(images, bit_depth or FULL_DEPTH), progress=is_long)
-            return things_of(copies.pairs, len(names), labels)
-        return _equal(on_all_cores(_digest, images))
+            found = [required(photo.found, "found") for photo in read_photos]
+            return things_of(find_copies(found, progress=is_long).pairs, len(names), labels)
+        return _equal(photo.digest for photo in read_photos)
 
     # The number of things whose bursts were separated is behind the numbers.
     numbers = search() if in_first is None else in_first(search, len(names) + 1)
@@ -131,12 +171,31 @@ def find_things(
             f"{separated} chains of bursts of more than {LARGEST_SHARE:.0%} of the photos, or of "
             "all photos of a class, are separated: only their copies are kept together"
         )
-    line = f"{len(names):,} photos show {count:,} things, kept together"
+    shown, limits = f"{count:,} things", ""
     if count == len(names):
-        line = f"{len(names):,} photos show as many things"
+        shown = "as many things"
     if not is_searched:
-        line += "; only equal files and equal pixels are looked for, no changed copies or bursts"
-    return Things(dict(zip(names, things, strict=True)), line, tuple(notes))
+        limits = "; only equal files and equal pixels are looked for, no changed copies or bursts"
+    numbers_by_name = dict(zip(names, things, strict=True))
+    line = f"{len(names):,} photos show {shown}"
+    pixels = None
+    if len(read_photos) == len(numbers_by_name):
+        pixels = np.array([photo.pixels for photo in read_photos], "uint64")
+    return Things(numbers_by_name, line, limits=limits, notes=tuple(notes), pixels=pixels)
+
+
+class _ReadPhoto(NamedTuple):
+    """What is read of an image file.
+
+    Args:
+        digest: A hash of the pixels, or of a file that cannot be decoded.
+        pixels: The `pixel_fingerprint`.
+        found: What copies are found by; None if they are not looked for.
+    """
+
+    digest: bytes
+    pixels: int
+    found: Fingerprint | None
 
 
 def fingerprints(images: Iterable[bytes], bit_depth: int = FULL_DEPTH) -> list[Fingerprint]:
@@ -146,28 +205,32 @@ def fingerprints(images: Iterable[bytes], bit_depth: int = FULL_DEPTH) -> list[F
         images: Their contents. One that cannot be decoded is a copy of its equals alone.
         bit_depth: Bits of the values of 16-bit images.
     """
-    return list(on_all_cores(functools.partial(_fingerprint, bit_depth), images))
+    read = on_all_cores(functools.partial(_read_photo, bit_depth, True), images)
+    return [required(photo.found, "found") for photo in read]
 
 
-def _fingerprint(bit_depth, encoded):
+def _read_photo(bit_depth, is_searched, encoded):
+    """What is read of an image file, which is decoded once; of 16 bits twice."""
+
+    def read(pixels):
+        digest, found = pixel_digest(pixels), None
+        if is_searched and pixels.dtype == np.uint8:
+            found = _print_of(pixels, digest)
+        return _ReadPhoto(digest, number_of_digest(pixels, digest), found)
+
     try:
-        return with_pixels(encoded, lambda pixels: photo_print(Image.fromarray(pixels)), bit_depth)
+        photo = with_pixels(encoded, read, None)
+        if is_searched and photo.found is None:
+            found = with_pixels(encoded, lambda pixels: _print_of(pixels, photo.digest), bit_depth)
+            photo = photo._replace(found=found)
+        return photo
     except ValueError:
-        return photo_print(Image.new("RGB", (1, 1)))._replace(digest=_hash(encoded))
+        digest = hashlib.sha256(encoded).digest()
+        return _ReadPhoto(digest, UNKNOWN, photo_print(Image.new("RGB", (1, 1)), digest))
 
 
-def _digest(encoded):
-    try:
-        return with_pixels(encoded, lambda pixels: _hash(repr(pixels.shape).encode(), pixels), None)
-    except ValueError:
-        return _hash(encoded)
-
-
-def _hash(*contents):
-    digest = hashlib.blake2b(digest_size=16)
-    for content in contents:
-        digest.update(content)
-    return digest.digest()
+def _print_of(pixels, digest):
+    return photo_print(Image.fromarray(pixels), digest)
 
 
 def _equal(digests):
@@ -205,14 +268,10 @@ def things_of(pairs: Sequence[Copy], count: int, labels: np.ndarray | None = Non
     return np.append(np.unique(things, return_inverse=True)[1], has_parts.sum()).astype("int64")
 
 
-def _announce(parts, count, is_searched, log):
+def _announce(seconds_a_photo, count, is_searched, log):
     """Logs how long the search will take, if that is long; returns whether it is."""
-    some = list(itertools.islice(parts[0].encoded(), _TIMED))
-    began = time.perf_counter()
-    for encoded, _ in some:
-        _fingerprint(FULL_DEPTH, encoded)
-    seconds = (time.perf_counter() - began) / len(some) * count
-    seconds = (seconds + is_searched * _SECONDS_A_PAIR * count**2) / usable_cores()
+    seconds = seconds_a_photo * count
+    seconds += is_searched * _SECONDS_A_PAIR * count**2 / usable_cores()
     is_long = seconds > _WORTH_A_LINE
     if is_long:
         log(
@@ -274,7 +333,7 @@ def shown_in_training(splits: Mapping[str, Examples], things: Things, part: str)
     """
     before = ("train",) if part == "validation" else ("train", "validation")
     chosen = [things.of(splits[name]) for name in before if name in splits]
-    return np.isin(things.of(splits[part]), np.concatenate(chosen))
+    return np.isin(things.of(splits[part]), [number for each in chosen for number in each])
 
 
 def shown_before(
@@ -313,7 +372,7 @@ def record_of(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> 
         source: The images.
         fingerprints: The fingerprints of each part; see `read_fingerprints`.
     """
-    record = SplitRecord.of(fingerprints, read_pixel_fingerprints(source.splits))
+    record = SplitRecord.of(fingerprints, _pixel_fingerprints(source))
     if record is None:
         return None
     found = [np.array([], "uint64")]
@@ -322,6 +381,34 @@ def record_of(source: Source, fingerprints: Mapping[str, np.ndarray | None]) -> 
         if source.things is not None and numbers is not None:
             found.append(numbers[shown_in_training(source.splits, source.things, part)])
     return dataclasses.replace(record, shown=np.unique(np.concatenate(found)))
+
+
+def _pixel_fingerprints(source):
+    """The pixel fingerprints of each part, as the search for things has read them, or read now."""
+    if source.things is None or source.things.pixels is None:
+        return read_pixel_fingerprints(source.splits)
+    pixels = source.things.pixels
+    places = {name: place for place, name in enumerate(source.things.numbers)}
+    numbers: dict[str, np.ndarray | None] = {}
+    for part, examples in source.splits.items():
+        own = [places.get(name, len(pixels)) for name in examples.names]
+        if max(own, default=0) < len(pixels):
+            numbers[part] = pixels[np.array(own, "int64")]
+        else:  # With images of other data, which are replayed.
+            numbers[part] = examples.pixel_fingerprints()
+    return numbers
+
+
+def lines_of_things(source: Source, spec: DataSpec) -> list[str]:
+    """Returns the line on photos that show one thing; none of data without parts.
+
+    Args:
+        source: The images in parts.
+        spec: Their data.
+    """
+    if source.things is not None:
+        return [f"things  {source.things.line}"]
+    return [f"things  {NOT_LOOKED_FOR}"] if spec.copies == IGNORED else []
 
 
 def crossings(splits: Mapping[str, Examples], things: Things) -> list[str]:

@@ -250,14 +250,14 @@ def evaluate_classifier(
     if images.is_new and "top_1" in tested:
         counted = tested.get("independent_images", tested["images"])
         run_test = Reference("the test images of the run", tested["top_1"], counted)
-    is_used = images.seen is not None and images.seen.all()  # The split line says it.
     return dataclasses.replace(
         report,
         skipped=skipped,
         split_lines=images.lines,
         new=new,
         simple=images.simple,
-        is_shown_before=None if is_used or report.skipped else images.seen,
+        # Of images that were trained on the split line says it.
+        is_shown_before=None if images.is_used or report.skipped else images.seen,
         ignores_copies=not images.is_new and recipe.data.get("copies") == IGNORED,
         run_test=run_test,
         units=unit_numbers(report.examples, images.source),

@@ -145,6 +145,21 @@ def accuracy(
         ValueError: If a class of the test set is missing in the training set, or if shapes do
             not fit.
     """
+    arrays = train_features, train_labels, test_features, test_labels
+    return float(np.mean(right_answers(*arrays, shots=shots, seed=seed, l2=l2)))
+
+
+def right_answers(
+    train_features: npt.ArrayLike,
+    train_labels: npt.ArrayLike,
+    test_features: npt.ArrayLike,
+    test_labels: npt.ArrayLike,
+    *,
+    shots: int | None = None,
+    seed: int = 0,
+    l2: float = L2,
+) -> np.ndarray:
+    """Returns whether each test image is answered rightly, bool `(M,)`; as `accuracy`."""
     train, train_classes = _checked(train_features, train_labels)
     test, test_classes = _checked(test_features, test_labels)
     if train.shape[1] != test.shape[1]:
@@ -162,7 +177,7 @@ def accuracy(
         chosen = choose(train_classes, shots=shots, seed=seed)
         train, train_classes = train[chosen], train_classes[chosen]
     predicted = LinearMap(train.astype("float32"), train_classes, l2=l2).predict(test)
-    return float(np.mean(predicted == test_classes))
+    return predicted == test_classes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +193,9 @@ class FewShotReport:
         dim: Size of the feature, D.
         l2: Regularisation.
         skipped: `(path, reason)` of images that could not be read.
+        num_new: Test images of things that no image to choose from shows; None where it is not
+            known.
+        on_new_things: The accuracies on these images alone; {} where they are none or all.
     """
 
     accuracies: dict[int, dict[int, float]]
@@ -188,6 +206,31 @@ class FewShotReport:
     dim: int
     l2: float
     skipped: tuple[tuple[str, str], ...] = ()
+    num_new: int | None = None
+    on_new_things: Mapping[int, Mapping[int, float]] = dataclasses.field(default_factory=dict)
+
+    def facts_of_new_things(self, shots: int, seed: int) -> dict[str, dict[str, float | None]]:
+        """Returns the accuracy on images of new things for a result file; {} if not known."""
+        if self.num_new is None:
+            return {}
+        right = self.on_new_things.get(shots, self.accuracies[shots])[seed]
+        return {"new_things": {"images": self.num_new, "right": right if self.num_new else None}}
+
+    def _about_new_things(self):
+        """A line on the images of new things, where others are tested too."""
+        if self.num_new == 0:
+            return [
+                "things   none of the test images shows a thing that is not among the images to "
+                "choose from: this says nothing about new things"
+            ]
+        means = {k: statistics.fmean(each.values()) for k, each in self.on_new_things.items()}
+        if not means:
+            return []
+        right = [f"{accuracy_text(mean, self.num_new or 0)} for {k}" for k, mean in means.items()]
+        return [
+            f"things   {self.num_new} of the test images show things that are not among the images "
+            f"to choose from; right of these, by shots: {', '.join(right)}"
+        ]
 
     def __str__(self) -> str:
         rows = []
@@ -206,7 +249,7 @@ class FewShotReport:
             for name, count in self.poor.items()
         ]
         table = Table(("shots", "mean (95% interval)", "by seed"), rows)
-        notes += describe_skipped(self.skipped)
+        notes += [*describe_skipped(self.skipped), *self._about_new_things()]
         return str(Report(lines, tables={"few_shot": table}, shown="few_shot", notes=notes))
 
 
@@ -252,13 +295,17 @@ def evaluate(
         )
     fitted, tested = (model.features(part, **options) for part in (train, test))
     arrays = fitted.values, fitted.labels, tested.values, tested.labels
-    accuracies = {
-        count: {seed: accuracy(*arrays, shots=count, seed=seed, l2=l2) for seed in seeds}
+    right = {
+        count: {seed: right_answers(*arrays, shots=count, seed=seed, l2=l2) for seed in seeds}
         for count in shots
     }
+    is_new, num_new = np.ones(len(test), bool), None
+    if source.things is not None:
+        is_new = ~np.isin(source.things.of(test), source.things.of(train))
+        num_new = int(is_new.sum())
     counts = zip(*np.unique(fitted.labels, return_counts=True), strict=True)
     return FewShotReport(
-        accuracies,
+        _shares(right, np.ones(len(test), bool)),
         len(train),
         len(test),
         {names[k]: int(count) for k, count in counts if count < max(shots)},
@@ -266,7 +313,17 @@ def evaluate(
         fitted.values.shape[1],
         l2,
         tuple(source.skipped),
+        num_new,
+        _shares(right, is_new) if num_new and num_new < len(test) else {},
     )
+
+
+def _shares(right, chosen):
+    """The share of right answers to chosen test images, by shots and by seed."""
+    return {
+        shots: {seed: float(np.mean(answers[chosen])) for seed, answers in by_seed.items()}
+        for shots, by_seed in right.items()
+    }
 
 
 def _checked(features: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:

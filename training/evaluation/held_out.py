@@ -17,6 +17,7 @@ from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.parts import groups_of
 from keras_vit.training.data.spec import EVALUATED_DATA, OF_THE_RUN, DataSpec, spec_of_run
 from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
+from keras_vit.training.data.things import shown_in_training
 
 from .predictions import without
 
@@ -47,6 +48,7 @@ class EvaluatedImages:
         record: What the run recorded of its images; None without.
         simple: What simple numbers of the run's photos reach; None of other photos.
         is_new: Whether `examples` are other images than the run's.
+        is_used: Whether `examples` are images that the run trained on or chose its weights by.
     """
 
     source: Source
@@ -57,6 +59,7 @@ class EvaluatedImages:
     record: SplitRecord | None = None
     simple: Reference | None = None
     is_new: bool = False
+    is_used: bool = False
 
 
 def choose_images(
@@ -206,7 +209,7 @@ def _by_record(source, record, split, simple):
         by_bytes = "; known by their bytes, so that a photo that was saved again counts as new"
     if evaluated is None:
         line = f"split   none of the {len(pool)} images is new or was held out: {_texts(counts)}"
-        return EvaluatedImages(source, pool, (line, *rest), seen=is_seen)
+        return EvaluatedImages(source, pool, (line, *rest), seen=is_seen, is_used=True)
     line, new = f"split   {counts.pop(evaluated)} images {_WORDS[evaluated]}", None
     if NEW in counts:
         line += f"; {counts.pop(NEW)} {_WORDS[NEW]} are reported apart"
@@ -227,6 +230,7 @@ def _by_record(source, record, split, simple):
         seen,
         simple=None if evaluated == NEW else simple,
         is_new=evaluated == NEW,
+        is_used=evaluated not in (*_HELD_OUT, NEW),
     )
 
 
@@ -238,15 +242,21 @@ def _drawn_again(classifier, source, split, is_of_run, simple):
     """Returns the images of a part of the data, where what they were in the run is not recorded."""
     _check_split(split, source.splits)
     line = _without_record(classifier, source, split, is_of_run)
-    examples = source.splits[split]
+    examples, things, seen = source.splits[split], [], None
+    if is_of_run and source.things is not None:
+        things = [f"things  {source.things.line}"]
+        seen = shown_in_training(source.splits, source.things, split)
     is_used = is_of_run and split not in _HELD_OUT
+    if is_used:
+        seen = np.ones(len(examples), bool)
     return EvaluatedImages(
         source,
         examples,
-        (line, *_other_parts(source, split), *_notes(source)),
-        seen=np.ones(len(examples), bool) if is_used else None,
+        (line, *things, *_other_parts(source, split), *_notes(source)),
+        seen=seen,
         simple=simple if is_of_run else None,
         is_new=not is_of_run,
+        is_used=is_used,
     )
 
 

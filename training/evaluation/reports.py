@@ -36,6 +36,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
 from keras_vit.training.data.examples import first_names
 from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.spec import NOT_LOOKED_FOR
 from keras_vit.utils.files import REPORT, SKIPPED
 from keras_vit.utils.json_files import number_or_none
 from keras_vit.utils.report import METRICS_JSON, Report, Table
@@ -156,7 +157,7 @@ class EvaluationReport(abc.ABC):
                 "new things"
             )
         if self.ignores_copies:
-            texts.append("copies were not looked for (--copies ignore)")
+            texts.append(NOT_LOOKED_FOR)
         return "; ".join(texts)
 
     @property

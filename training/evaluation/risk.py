@@ -12,6 +12,7 @@ exceeded there about twice as often as stated, as the new images vary as much as
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 
@@ -19,6 +20,9 @@ import numpy as np
 import scipy.stats
 
 from keras_vit.utils.fields import required
+
+ENOUGH = 0.8  # The share of draws in which as many answers as are enough are within their bound.
+MOST_ANSWERS = 100_000
 
 _EXACT = 1e-9  # 1 / 103 * 103 is 0.9999999999999999.
 
@@ -78,6 +82,31 @@ def is_bounded(wrong: int, answered: int, max_error: float, confidence: float) -
     more = count_within(max_error, answered) + 1  # The least number above the bound.
     tail = scipy.stats.hypergeom.cdf(wrong, 2 * answered, wrong + more, answered)
     return bool(tail <= 1 - confidence)
+
+
+def enough_answers(error: float, max_error: float, confidence: float) -> int | None:
+    """Returns how many answers are within a bound in `ENOUGH` of all draws.
+
+    It is the least number of a grid with steps of a fiftieth. A draw has a binomial number of wrong
+    answers, and each number is tested by `is_bounded`, as the bound itself.
+
+    Args:
+        error: The probability that an answer is wrong, independently of the others.
+        max_error: The bound on the share of wrong answers.
+        confidence: The probability with which it holds.
+
+    Returns:
+        The number; None if not even `MOST_ANSWERS` would do.
+    """
+    count = least_answered(max_error, confidence)
+    while error < max_error and count <= MOST_ANSWERS:
+        passing = bisect.bisect_left(
+            range(count), True, key=lambda n: not is_bounded(n, count, max_error, confidence)
+        )
+        if scipy.stats.binom.cdf(passing - 1, count, error) >= ENOUGH:
+            return count
+        count += max(count // 50, 1)
+    return None
 
 
 def what_would_pass(wrong: int, answered: int, max_error: float, confidence: float) -> str:

@@ -10,12 +10,14 @@ import numpy as np
 
 from keras_vit.description import Labels
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD, MULTILABEL
+from keras_vit.description.recipe import Fact
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.data.things import shown_in_training, units_of
 from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibration_bound import (
     HEADING,
+    about_size,
     check_counts,
     find_decision,
     with_section,
@@ -78,20 +80,38 @@ class Answering(Stage):
 
     Args:
         bounds: The bounds.
+        held_out: Calibration images that count.
+        grouped: Whether one of each group or thing counts.
     """
 
-    def __init__(self, bounds: DecisionSettings):
-        self.bounds = bounds
+    def __init__(self, bounds: DecisionSettings, held_out: int, grouped: bool):
+        self.bounds, self.held_out, self.grouped = bounds, held_out, grouped
 
     @classmethod
     def prepare(cls, weights, images, settings, begun):
         if settings.decision is None:
             return None
         source = images.source
-        held_out, _ = counted(source.splits["calibration"], source.groups, lambda line: None)
+        held_out, grouped = _that_count(source, lambda line: None)
         labels = Labels(source.class_names or None, source.task)
-        check_counts(held_out.labels, labels, settings.decision)
-        return cls(settings.decision)
+        check_counts(held_out.labels, labels, settings.decision, grouped=grouped)
+        return cls(settings.decision, len(held_out), grouped)
+
+    def before(self, plan, model, facts, *, progress):
+        """Says how many images would do, if the probe of the head start is right as often."""
+        probed = facts["head_start"].reference if "head_start" in facts else None
+        if probed is None or self.bounds.max_error is None:
+            return {}
+        return {"bound": self._about_size(probed.accuracy, probed.name)}
+
+    def tested(self, plan, report, log):
+        if self.bounds.max_error is not None:
+            fact = self._about_size(float(report.right.mean()), "on the test images")
+            log(f"bound   {fact.value}")
+
+    def _about_size(self, accuracy, of):
+        line = about_size(accuracy, of, self.held_out, self.bounds, grouped=self.grouped)
+        return Fact(line, "by the test of the bound")
 
     def after(self, plan, outcome):
         decision = self._decision(plan, outcome)
@@ -108,20 +128,14 @@ class Answering(Stage):
     def _decision(self, plan, outcome):
         """When the classifier answers; None without a threshold, as the run is finished anyway."""
         source, log = plan.source, outcome.log
-        examples, record = source.splits["calibration"], SplitRecord.of(outcome.fingerprints)
-        contents = outcome.fingerprints.get("calibration")
+        record = SplitRecord.of(outcome.fingerprints)
+        contents, seen = outcome.fingerprints.get("calibration"), None
         if record is not None and contents is not None:
             seen = record.has_seen(contents)
-            if source.things is not None:
-                seen |= shown_in_training(source.splits, source.things, "calibration")
-            if seen.any():
-                shown = f"{seen.sum()} calibration images of things that were trained on"
-                log(f"split   {shown} are left out")
-                examples = examples.take(np.flatnonzero(~seen))
-        examples, grouped = counted(examples, units_of(source.groups, source.things), log)
+        examples, grouped = _that_count(source, log, seen)
         batch_size = plan.settings.micro_batch_size
         try:
-            check_counts(examples.labels, outcome.labels, self.bounds)
+            check_counts(examples.labels, outcome.labels, self.bounds, grouped=grouped)
             scores, trained = (
                 compute_scores(outcome.model, part, plan.preprocessing, batch_size=batch_size)
                 for part in (examples, spaced(source.splits["train"]))
@@ -135,3 +149,22 @@ class Answering(Stage):
         for line in decision.lines:
             log(line)
         return decision
+
+
+def _that_count(source, log, seen=None):
+    """The calibration images that count, one of each group or thing; and whether there are such.
+
+    Args:
+        source: The images.
+        log: Receives what is left out.
+        seen: Whether each calibration image is a copy of one that is trained on; None: not known.
+    """
+    examples = source.splits["calibration"]
+    if seen is None:
+        seen = np.zeros(len(examples), bool)
+    if source.things is not None:
+        seen = seen | shown_in_training(source.splits, source.things, "calibration")
+    if seen.any():
+        log(f"split   {seen.sum()} calibration images of things that were trained on are left out")
+        examples = examples.take(np.flatnonzero(~seen))
+    return counted(examples, units_of(source.groups, source.things), log)

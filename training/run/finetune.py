@@ -351,6 +351,8 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
             is_shown_before=is_shown_before,
             ignores_copies=plan.images.ignores_copies,
         )
+        for stage in plan.stages:
+            stage.tested(plan, report, log)
         seen = 0 if is_shown_before is None else int(is_shown_before.sum())
         tested = {**report.to_json(), "seen": seen, "start_is_known": is_known}
     described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)

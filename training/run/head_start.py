@@ -14,7 +14,7 @@ import scipy.optimize
 import scipy.special
 
 from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.description.recipe import Fact
+from keras_vit.description.recipe import Fact, Reference
 from keras_vit.models.rebuild import head_of
 from keras_vit.training.data.things import unit_numbers
 from keras_vit.training.evaluation.references import (
@@ -130,19 +130,22 @@ def start_head(
         f"cross-entropy of {len(examples)} training images, each left out: {losses.mean():.3g}, "
         f"with {head} {own_losses.mean():.3g}"
     )
-    if simple is not None and simple.reference is not None:
+    probed = None
+    if not several:
         right = ridge.left_out_predictions.argmax(axis=1) == scores.labels
         accuracy, low, _ = expected_accuracy(right.astype("float64"), groups)
+        probed = Reference("by a linear probe of left-out training images", accuracy)
+    if simple is not None and simple.reference is not None:
         references = [most_frequent(scores.labels, plan.source.class_names), simple.reference]
         reason += f"; {accuracy:.1%} of them right; {beside_references(accuracy, low, references)}"
     if gains.mean() <= CLEARLY * gains.std() / math.sqrt(len(gains)):
-        return Fact(head, reason.replace(": ", ", by a linear probe: ", 1))
+        return Fact(head, reason.replace(": ", ", by a linear probe: ", 1), reference=probed)
     if not several:
         scale *= SHARE_OF_LOGITS
     kernel, bias = head_of(model).weights
     kernel.assign(scale * ridge.weights)
     bias.assign(scale * ridge.constant + shift)
-    return Fact("linear probe", reason)
+    return Fact("linear probe", reason, reference=probed)
 
 
 def _some_images(plan, most):

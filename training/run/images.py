@@ -18,7 +18,7 @@ from keras_vit.training.data.parts import Drawing, with_validation
 from keras_vit.training.data.spec import IGNORED, spec_of_run
 from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord, fingerprint, notes_of_seen
 from keras_vit.training.data.tfrecords import NotPrepared
-from keras_vit.training.data.things import InFirst
+from keras_vit.training.data.things import InFirst, Things
 from keras_vit.training.evaluation.measures import UNEQUAL
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, MaskedPatches, Settings
 
@@ -117,6 +117,7 @@ def open_images(
     download: bool = True,
     log: Callable[[str], None] | None = None,
     in_first: InFirst | None = None,
+    things: Things | None = None,
 ) -> RunImages:
     """Returns the images of a run, with the classes and images of its weights to extend.
 
@@ -129,12 +130,13 @@ def open_images(
         download: Whether missing data are downloaded.
         log: See `find_things`.
         in_first: See `find_things`.
+        things: See `Reading`.
 
     Raises:
         ValueError: If the data do not fit.
     """
     share = settings.validation_share
-    how: dict[str, Any] = {"download": download, "log": log, "in_first": in_first}
+    how: dict[str, Any] = {"download": download, "log": log, "in_first": in_first, "things": things}
     if isinstance(settings, MaskedPatches):
         how["labelled"] = False
     elif isinstance(settings, FineTuning) and extends_head(settings):

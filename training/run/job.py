@@ -58,14 +58,22 @@ class Job:
         options: Where it writes, and whether it starts or continues.
         settings: The recipe, whose class says what is trained: `FineTuning`, `PreTraining` or
             `MaskedPatches`. With `resume` the unfinished run's settings are used instead.
+        images_before: Images of a run of the same photos, whose things are not looked for again.
 
     Raises:
         ValueError: If the output cannot be written, there is no run to resume or it began with
             other settings or data.
     """
 
-    def __init__(self, data: DataSpec, options: RunOptions, settings: Settings):
+    def __init__(
+        self,
+        data: DataSpec,
+        options: RunOptions,
+        settings: Settings,
+        images_before: RunImages | None = None,
+    ):
         self.data = data
+        self.images_before = images_before
         self.options = options
         self.settings = settings
         self.begun = Recipe()  # The recipe of the unfinished run.
@@ -293,6 +301,7 @@ class Job:
                 download=download,
                 log=self.options.log,
                 in_first=in_first,
+                things=self.images_before and self.images_before.source.things,
             )
             prepared = [kind.prepare(weights, self.images, given, self.begun) for kind in STAGES]
             self.stages = [stage for stage in prepared if stage is not None]

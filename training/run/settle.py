@@ -27,6 +27,7 @@ from keras_vit.training.data.spec import IGNORED
 from keras_vit.training.data.things import FOUND_BY, unit_numbers
 from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.references import describe_seen
+from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, Settings
 from keras_vit.utils.files import RECIPE
@@ -116,6 +117,9 @@ class Stage:
 
     def after(self, plan: Settled, outcome: Outcome) -> None:
         """Changes the trained model before it is tested and written."""
+
+    def tested(self, plan: Settled, report: EvaluationReport, log: Callable[[str], object]) -> None:
+        """Logs what it has to say of the report on the test images."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,13 +8,13 @@ import os
 import pathlib
 import shutil
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.description.recipe import Recipe
 from keras_vit.training import recipes
-from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.spec import IGNORED, NOT_LOOKED_FOR, Data, DataSpec, data_spec
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
@@ -24,8 +24,9 @@ from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.report import markdown_table
 
-from .finetune import finetune
+from .finetune import run
 from .folder import clear_finished, partial_of, unfinished_recipe
+from .images import RunImages
 from .job import Job
 from .loop import read_history
 
@@ -41,32 +42,43 @@ class SweepResult:
         learning_rate: The best learning rate.
         development: Accuracy on the development split by learning rate, None of a rate that
             diverged; empty for a single rate, which needs no choice.
-        test: Accuracy on the test images by seed.
+        test: Accuracy on the test images by seed, None of a seed that diverged.
         folder: The folder of all runs.
         metric: Name in result files of what is called accuracy here: "top_1", or "mAP" of
             multi-label data.
         images: Images of the development split, and test images.
+        num_new: Test images of things that were not trained on; None where it is not known.
+        on_new_things: Share of right answers to these by seed; {} where they are none or all.
+        ignores_copies: Whether copies were not looked for when the parts were drawn.
     """
 
     learning_rate: float
     development: dict[float, float | None]
-    test: dict[int, float]
+    test: dict[int, float | None]
     folder: pathlib.Path
     metric: str
     images: tuple[int, int]
+    num_new: int | None = None
+    on_new_things: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    ignores_copies: bool = False
+
+    @property
+    def finished(self) -> dict[int, float]:
+        """Accuracy on the test images by seed, without those that diverged."""
+        return {seed: value for seed, value in self.test.items() if value is not None}
 
     @property
     def mean(self) -> float:
-        """Mean of the test accuracy over the seeds."""
-        return statistics.fmean(self.test.values())
+        """Mean of the test accuracy over the seeds that did not diverge."""
+        return statistics.fmean(self.finished.values())
 
     @property
     def deviation(self) -> float | None:
         """Sample standard deviation of the test accuracy; None for a single seed."""
-        return statistics.stdev(self.test.values()) if len(self.test) > 1 else None
+        return statistics.stdev(self.finished.values()) if len(self.finished) > 1 else None
 
     def __str__(self) -> str:
-        """The table, in Markdown."""
+        """The table, in Markdown, and a line on photos that show one thing."""
         metric, (development, tested) = self.metric.replace("_", "-"), self.images
         rows = [("run", metric)]
         for rate, value in self.development.items():
@@ -75,10 +87,26 @@ class SweepResult:
             rows.append((f"{rate:g}{best}, on the development split", text))
         for seed, value in self.test.items():
             name = f"seed {seed}, {self.learning_rate:g}, on test"
-            rows.append((name, self._score_text(value, tested)))
+            text = "diverged" if value is None else self._score_text(value, tested)
+            rows.append((name, text))
         deviation = "" if self.deviation is None else f", ± {100 * self.deviation:.2f} over seeds"
-        rows.append(("mean", self._score_text(self.mean, tested) + deviation))
-        return markdown_table(rows)
+        of = ""
+        if len(self.finished) < len(self.test):
+            of = f" of the {len(self.finished)} of {len(self.test)} seeds that did not diverge"
+        rows.append((f"mean{of}", self._score_text(self.mean, tested) + deviation))
+        if self.on_new_things:
+            new = statistics.fmean(self.on_new_things.values())
+            name = f"right of the {self.num_new} test images of things that were not trained on"
+            rows.append((f"{name}, mean", accuracy_text(new, self.num_new or 0)))
+        lines = [markdown_table(rows)]
+        if self.num_new == 0:
+            lines.append(
+                "things  none of the test images shows a thing that was not trained on: this test "
+                "says nothing about new things"
+            )
+        if self.ignores_copies:
+            lines.append(f"things  {NOT_LOOKED_FOR}")
+        return "\n\n".join(lines)
 
     def _score_text(self, value, images):
         """An accuracy with its interval; an mAP, which is no share of images, has none."""
@@ -106,8 +134,8 @@ def sweep(
 
     Each run has a folder: `learning_rates/RATE`, without weights, and `seeds/SEED`, a
     classifier. The same call continues a stopped sweep: finished runs are kept, and an
-    unfinished run resumes from its last checkpoint. A rate whose loss or scores become NaN or
-    infinite has diverged and is not tried again; `RATE/diverged.txt` has the error.
+    unfinished run resumes from its last checkpoint. A rate or a seed whose loss or scores become
+    NaN or infinite has diverged and is not tried again; `diverged.txt` in its folder has the error.
     `result.json` has the result.
 
     Args:
@@ -127,8 +155,8 @@ def sweep(
         A `SweepResult`.
 
     Raises:
-        ValueError: If something does not fit, there are no test images, every rate diverges, or
-            the output has runs of other settings.
+        ValueError: If something does not fit, there are no test images, every rate or every seed
+            diverges, or the output has runs of other settings.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
 
     Example:
@@ -150,38 +178,62 @@ def sweep(
     if spec.split_seed is None:
         spec = dataclasses.replace(spec, split_seed=seeds[0])
     begun = {**settings.to_json(), **spec.to_json(), "learning_rate": None, "seed": None}
-    _begin(folder / SWEEP, begun, spec, settings, validated=len(rates) > 1)
+    runs = _Runs(command, log)
+    runs.images = _begin(folder / SWEEP, begun, spec, settings, validated=len(rates) > 1)
 
     scores: dict[float, tuple[float, float] | None] = {}
     developed = 0  # Images kept out of training.
     for rate in rates if len(rates) > 1 else ():
         log(f"learning rate {rate:g}")
-        run = folder / "learning_rates" / f"{rate:g}"
+        place = folder / "learning_rates" / f"{rate:g}"
         trial = dataclasses.replace(settings, learning_rate=rate, seed=seeds[0])
-        recipe = _try_rate(dataclasses.replace(spec, test=False), run, trial, command, log)
+        recipe = runs.run(dataclasses.replace(spec, test=False), place, trial)
         scores[rate] = None
         if recipe is not None:
             developed = recipe.images["validation"]
-            scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
-            (run / MODEL).unlink(missing_ok=True)
+            scores[rate] = _last_score(place, "averaged" if settings.averaging else "validation")
+            (place / MODEL).unlink(missing_ok=True)
         if scores[rate] is None:
             log(f"learning rate {rate:g} diverged; the others go on")
     best = _best_rate(scores) if scores else rates[0]
 
-    test = {}
+    tested: dict[int, Recipe | None] = {}
     for seed in seeds:
         log(f"seed {seed}, learning rate {best:g}")
-        run = folder / "seeds" / str(seed)
         final = dataclasses.replace(settings, learning_rate=best, seed=seed, validation=0.0)
-        recipe = _finetune_once(spec, run, final, command, log)
-        tested = recipe.test or {}
-        test[seed] = tested[_metric(recipe)]
+        tested[seed] = runs.run(spec, folder / "seeds" / str(seed), final)
+        if tested[seed] is None:
+            log(f"seed {seed} diverged; the others go on")
 
     development = {rate: score and score[0] for rate, score in scores.items()}
-    images = developed, tested.get("independent_images", tested["images"])
-    result = SweepResult(best, development, test, folder, _metric(recipe), images)
+    result = _result_of(tested, best, development, developed, folder)
+    result = dataclasses.replace(result, ignores_copies=spec.copies == IGNORED)
     write_result(result, command)
     return result
+
+
+def _result_of(tested, best, development, developed, folder):
+    """The result of the recipes of final runs by seed, None of one that diverged."""
+    finished = {seed: recipe for seed, recipe in tested.items() if recipe is not None}
+    if not finished:
+        raise ValueError(
+            f"A seed must give finite scores: try a lower rate than {best:g} (--learning-rates) in "
+            f"another folder. Received: {', '.join(map(str, tested))}, which all diverged"
+        )
+    last = next(reversed(finished.values()))
+    metric = _metric(last)
+    new_things = {seed: recipe.test.get("new_things", {}) for seed, recipe in finished.items()}
+    right = {seed: new.get("right") for seed, new in new_things.items()}
+    return SweepResult(
+        best,
+        development,
+        {seed: recipe and recipe.test[metric] for seed, recipe in tested.items()},
+        folder,
+        metric,
+        (developed, last.test.get("independent_images", last.test["images"])),
+        last.test.get("new_things", {}).get("images"),
+        {seed: value for seed, value in right.items() if value is not None},
+    )
 
 
 def write_result(result: SweepResult, command: str) -> None:
@@ -191,7 +243,7 @@ def write_result(result: SweepResult, command: str) -> None:
         result: The result.
         command: The command to record.
     """
-    metric, first = result.metric, str(next(iter(result.test)))
+    metric, first = result.metric, str(next(iter(result.finished)))
     metrics: dict[str, Any] = {
         metric: result.mean,
         f"{metric}_deviation": result.deviation,
@@ -199,6 +251,9 @@ def write_result(result: SweepResult, command: str) -> None:
         f"development_{metric}": {f"{rate:g}": v for rate, v in result.development.items()},
         "learning_rate": result.learning_rate,
     }
+    if result.num_new is not None:
+        right = {str(seed): value for seed, value in result.on_new_things.items()}
+        metrics["new_things"] = {"images": result.num_new, f"{metric}_by_seed": right}
     final = Result.of_run(result.folder / "seeds" / first)
     swept = dataclasses.replace(
         final, protocol="sweep", metrics=metrics, seed=None, command=command
@@ -207,16 +262,20 @@ def write_result(result: SweepResult, command: str) -> None:
 
 
 def _begin(path, fields, data, settings, *, validated=False):
-    """Makes the folder of several new runs, or checks that it is of the same runs."""
+    """Makes the folder of several new runs, or checks that it is of the same runs.
+
+    Returns the images of new runs.
+    """
     if path.exists():
         check_same_settings(path, read_json(path), fields)
-        return
+        return None
     folder = path.parent
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(
             f"The output folder must be new, empty or of the same {path.stem}. Received: {folder}"
         )
-    plan = Job(data, RunOptions(folder / "plan"), settings).settle()
+    job = Job(data, RunOptions(folder / "plan"), settings)
+    plan = job.settle()
     images = plan.recipe.images
     if not images["test"]:
         raise ValueError(f"There must be test images to report on. Received: {data.data}")
@@ -227,6 +286,7 @@ def _begin(path, fields, data, settings, *, validated=False):
         )
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(fields, indent=2) + "\n")
+    return job.images
 
 
 def _best_rate(scores):
@@ -240,27 +300,35 @@ def _best_rate(scores):
     return max(ranked, key=lambda rate: ranked[rate])
 
 
-def _try_rate(data, run, settings, command, log):
-    """Runs a learning rate as `_finetune_once`; returns None if it diverges or did before."""
-    if (run / DIVERGED).exists():
-        return None
-    try:
-        return _finetune_once(data, run, settings, command, log)
-    except (NonFiniteError, NonFiniteScores) as error:
-        run.mkdir(parents=True, exist_ok=True)
-        write_text(run / DIVERGED, f"{error}\n")
-        shutil.rmtree(partial_of(run), ignore_errors=True)
-        return None
+class _Runs:
+    """The runs of a sweep, of which the first looks for the things that the photos show."""
 
+    def __init__(self, command: str, log: Callable[[str], object]):
+        self.command, self.log = command, log
+        self.images: RunImages | None = None
 
-def _finetune_once(data, folder, settings, command, log):
-    """Starts, resumes or skips a run; returns its recipe."""
-    clear_finished(folder)
-    if not (folder / RECIPE).exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        resume = bool(unfinished_recipe(folder).job)
-        finetune(data, folder, settings, resume=resume, command=command, log=log)
-    return Recipe.from_json(read_json(folder / RECIPE))
+    def run(self, data: DataSpec, folder: pathlib.Path, settings: FineTuning) -> Recipe | None:
+        """Starts, resumes or skips a run; returns its recipe, None if it diverges or did before."""
+        if (folder / DIVERGED).exists():
+            return None
+        try:
+            return self._run_once(data, folder, settings)
+        except (NonFiniteError, NonFiniteScores) as error:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(folder / DIVERGED, f"{error}\n")
+            shutil.rmtree(partial_of(folder), ignore_errors=True)
+            return None
+
+    def _run_once(self, data, folder, settings):
+        clear_finished(folder)
+        if not (folder / RECIPE).exists():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            resume = bool(unfinished_recipe(folder).job)
+            options = RunOptions(folder, resume=resume, command=self.command, log=self.log)
+            job = Job(data, options, settings, self.images)
+            run(job)
+            self.images = job.images
+        return Recipe.from_json(read_json(folder / RECIPE))
 
 
 def _metric(recipe):

@@ -35,7 +35,7 @@ from keras_vit.utils.files import (
     write_text,
 )
 
-from .calibration_bound import check_counts, find_decision, with_section
+from .calibration_bound import about_size, check_counts, find_decision, with_section
 
 
 class CalibrationImages(NamedTuple):
@@ -93,7 +93,12 @@ def calibrate(
     settings.check(labels)
     spec = data_spec(data, **data_options)
     images = calibration_images(classifier, spec, split, log, training_data)
-    check_counts(images.examples.labels, labels, settings)
+    check_counts(images.examples.labels, labels, settings, grouped=images.grouped)
+    recipe = Recipe.from_json(classifier.recipe)
+    tested = (recipe.test or {}).get("top_1")
+    if settings.max_error is not None and tested is not None:
+        count, of = len(images.examples), "on the test images of the run"
+        log("bound   " + about_size(tested, of, count, settings, grouped=images.grouped))
 
     options = {"batch_size": batch_size, "progress": progress}
     preprocessing, training_features = classifier.preprocessing, None
@@ -109,7 +114,6 @@ def calibrate(
     decision = find_decision(labels, scores, training_features, settings, grouped=images.grouped)
     for line in decision.lines:
         log(line)
-    recipe = Recipe.from_json(classifier.recipe)
     recipe = dataclasses.replace(recipe, decision=decision.to_json())
     description = dataclasses.replace(
         classifier.description, labels=dataclasses.replace(labels, abstains=True)

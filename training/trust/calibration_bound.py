@@ -20,14 +20,17 @@ from keras_vit.training.evaluation.measures import (
     scaled_probabilities,
 )
 from keras_vit.training.evaluation.risk import (
+    ENOUGH,
     Bound,
     count_within,
+    enough_answers,
     find_threshold,
     least_answered,
     what_would_pass,
 )
 from keras_vit.training.evaluation.scores import Scores
 from keras_vit.training.settings import DecisionSettings
+from keras_vit.utils.fields import required
 
 HEADING = "## Unknown images"  # In the model card.
 
@@ -164,7 +167,7 @@ def find_decision(
         ValueError: If there are too few images, a class without one, or no threshold within the
             bound.
     """
-    check_counts(scores.labels, labels, settings)
+    check_counts(scores.labels, labels, settings, grouped=grouped)
     order = np.random.default_rng(0).permutation(len(scores))
     choosing, testing = map(np.sort, np.split(order, [_num_choosing(len(scores))]))
     temperature = fit_temperature(scores.logits[choosing], scores.labels[choosing])
@@ -225,13 +228,60 @@ def _with_choosing(count):
     return next(n for n in itertools.count(count) if n - _num_choosing(n) >= count)
 
 
-def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) -> None:
+def enough_images(accuracy: float, settings: DecisionSettings) -> int | None:
+    """Returns how many calibration images would do where all of them are answered.
+
+    With as many, `find_decision` finds a threshold in `risk.ENOUGH` of all draws or more.
+
+    Args:
+        accuracy: The probability of a right answer.
+        settings: The bounds.
+
+    Returns:
+        The images, those that choose the candidates too; None where no number would do.
+    """
+    max_error = required(settings.max_error, "max_error")
+    answered = enough_answers(1 - accuracy, max_error, settings.confidence)
+    if answered is None:
+        return None
+    return _with_choosing(math.ceil(answered / (1 - settings.strange)))
+
+
+def about_size(
+    accuracy: float, of: str, held_out: int, settings: DecisionSettings, *, grouped: bool
+) -> str:
+    """Returns how many photos or groups are held out, and how many would do, human-readable.
+
+    Args:
+        accuracy: The share of right answers, and
+        of: what it is of, human-readable.
+        held_out: The calibration images, one of each group.
+        settings: The bounds.
+        grouped: See `Decision`.
+    """
+    unit = "groups" if grouped else "photos"
+    max_error = required(settings.max_error, "max_error")
+    given = f"{held_out:,} {unit} to calibrate; {accuracy:.1%} right {of}"
+    aim = f"to answer all with at most {max_error:.1%} of errors"
+    enough = enough_images(accuracy, settings)
+    if enough is not None:
+        return f"{given}: {enough:,} {unit} would do {aim}, in {ENOUGH:.0%} of draws"
+    # At best all wrong answers are refused, and no right one.
+    least = least_answered(max_error, settings.confidence)
+    least = _with_choosing(math.ceil(least / max(accuracy, 1e-9)))
+    return f"{given}: no number of {unit} would do {aim}; to answer some, {least:,} or more"
+
+
+def check_counts(
+    given: np.ndarray, labels: Labels, settings: DecisionSettings, *, grouped: bool = False
+) -> None:
     """Raises ValueError unless there are enough images for a decision, before anything is computed.
 
     Args:
         given: The labels of the calibration images, `(N,)`.
         labels: The classes.
         settings: The bounds.
+        grouped: See `Decision`.
     """
     settings.check(labels)
     names = labels.names or ()
@@ -251,7 +301,8 @@ def check_counts(given: np.ndarray, labels: Labels, settings: DecisionSettings) 
         )
     least = max(_with_choosing(needed), math.ceil(1 / CHOOSING_SHARE))
     if len(given) < least:
-        raise ValueError(f"{what} {least} calibration photos. Received: {len(given)}")
+        unit = "groups of calibration photos" if grouped else "calibration photos"
+        raise ValueError(f"{what} {least} {unit}. Received: {len(given)}")
 
 
 def largest_leverage(leverages: np.ndarray, share: float) -> float | None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.training.data import open_source
+from keras_vit.training.data import open_source, split_record, things
 from keras_vit.training.data.copies import ALIKE, EXACT, NEAR, Copy
 from keras_vit.training.data.things import joined, shown_in_training, things_of
 from makers import smooth_picture
@@ -100,6 +100,55 @@ def test_a_search_in_the_first_process_alone_is_that_of_all(exposures, source):
     again = open_source(str(exposures), 0.1, calibration=0.1, in_first=in_first)
     assert calls == [121]
     assert again.splits["test"].names == source.splits["test"].names
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Receives an item for each image that the search or the record of a split decodes."""
+    decoded, with_pixels = [], split_record.with_pixels
+
+    def counted(*arguments):
+        decoded.append(1)
+        return with_pixels(*arguments)
+
+    for module in (split_record, things):
+        monkeypatch.setattr(module, "with_pixels", counted)
+    return decoded
+
+
+@pytest.mark.parametrize("searched", [20_000, 10])
+def test_search_and_record_decode_each_photo_once(exposures, decoded, monkeypatch, searched):
+    monkeypatch.setattr(things, "SEARCHED", searched)
+    source = open_source(str(exposures), 0.1, log=lambda line: None)
+    record = things.record_of(source, split_record.read_fingerprints(source.splits))
+    assert len(decoded) == THINGS * EXPOSURES
+    pixels = split_record.read_pixel_fingerprints(source.splits)
+    assert record.pixels.keys() >= pixels.keys()
+    assert all((record.pixels[part] == np.sort(pixels[part])).all() for part in pixels)
+
+
+def test_an_estimate_of_the_time_stands_before_a_long_search(exposures, decoded, monkeypatch):
+    monkeypatch.setattr(things, "_WORTH_A_LINE", 0)
+    lines = []
+    open_source(str(exposures), 0.1, log=lambda line: lines.append((line, len(decoded))))
+    ((line, count),) = lines
+    assert line.startswith("things  120 photos are compared with each other, which takes about")
+    assert count < THINGS * EXPOSURES or split_record.at_once() >= THINGS * EXPOSURES
+
+
+def test_things_of_a_former_search_are_taken_for_the_same_photos(exposures, source, decoded):
+    again = open_source(str(exposures), 0.1, calibration=0.1, things=source.things)
+    assert not decoded
+    assert again.splits["test"].names == source.splits["test"].names
+    assert again.things.line == source.things.line
+
+
+def test_things_of_a_former_search_are_not_taken_for_other_photos(exposures, source, tmp_path):
+    for file in exposures.glob("*/1*.jpg"):
+        (tmp_path / file.parent.name).mkdir(exist_ok=True)
+        (tmp_path / file.parent.name / file.name).write_bytes(file.read_bytes())
+    others = open_source(str(tmp_path), 0.1, things=source.things)
+    assert others.things.line == "44 photos show 11 things, kept together"
 
 
 def test_a_chain_of_bursts_is_separated_into_its_copies():

@@ -3,6 +3,7 @@ import pytest
 import scipy.stats
 
 from keras_vit.training.evaluation.risk import (
+    enough_answers,
     find_threshold,
     is_bounded,
     least_answered,
@@ -26,6 +27,18 @@ def test_the_least_number_of_answers_is_the_first_within_the_bound(max_error, ne
     assert least_answered(max_error, 0.95) == needed
     assert is_bounded(0, needed, max_error, 0.95)
     assert not is_bounded(0, needed - 1, max_error, 0.95)
+
+
+@pytest.mark.parametrize(("error", "max_error"), [(0.005, 0.02), (0.02, 0.05), (0.08, 0.1)])
+def test_enough_answers_are_within_the_bound_in_four_of_five_draws(error, max_error):
+    count = enough_answers(error, max_error, 0.95)
+    wrong = np.random.default_rng(0).binomial(count, error, 1000)
+    held = np.mean([is_bounded(int(number), count, max_error, 0.95) for number in wrong])
+    assert held == pytest.approx(0.8, abs=0.05)  # 4 standard errors of 1,000 draws.
+
+
+def test_no_answers_are_enough_where_more_are_wrong_than_the_bound():
+    assert enough_answers(0.05, 0.05, 0.95) is None
 
 
 def test_the_bound_is_the_exact_test_of_fisher():

@@ -22,6 +22,8 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.training.data import things
+from keras_vit.training.run import job
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
 
@@ -32,8 +34,27 @@ if keras.backend.backend() == "tensorflow" and "TF_CONFIG" not in os.environ:
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
 
 
+searches, sources = [], []
+find_copies, open_images = things.find_copies, job.open_images
+
+
+def counted_search(*arguments, **options):
+    searches.append(1)
+    return find_copies(*arguments, **options)
+
+
+def recorded_images(*arguments, **options):
+    images = open_images(*arguments, **options)
+    sources.append(images.source)
+    return images
+
+
+things.find_copies, job.open_images = counted_search, recorded_images
+
+
 def outcome(strategy):
-    """Runs the job and returns its numbers."""
+    """Runs the job and returns its numbers, and the parts of its images."""
+    searches.clear()
     settings = FineTuning(
         model=keras_vit.ViTConfig(4, 16, 1, 16, 2),
         weights=None,
@@ -57,6 +78,9 @@ def outcome(strategy):
         "history": finished.history,
         "weights": np.concatenate([np.ravel(weight) for weight in weights]).tolist(),
         "test": [finished.report.top_1, finished.report.loss],
+        "parts": {part: list(each.names) for part, each in sources[-1].splits.items()},
+        "things": sources[-1].things.line,
+        "searches": len(searches),
         "files": sorted(os.listdir(output)) if output.exists() else [],
     }
 

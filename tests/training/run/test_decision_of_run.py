@@ -1,5 +1,6 @@
 """A run that finds at its end when its classifier answers."""
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -12,7 +13,9 @@ from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.run.job import Job
-from keras_vit.training.settings import FineTuning, RunOptions
+from keras_vit.training.settings import DecisionSettings, FineTuning, RunOptions
+from keras_vit.training.trust import calibrate
+from keras_vit.training.trust.calibration_bound import enough_images
 from keras_vit.utils.files import CARD, RECIPE
 from makers import tiny_config, write_classes
 
@@ -92,6 +95,67 @@ def test_calibration_images_with_a_copy_that_was_trained_on_are_left_out(tmp_pat
     lines, settings = [], dataclasses.replace(SETTINGS, steps=1, max_error=0.9)
     finetune(data, tmp_path / "run", settings, log=lines.append)
     assert "split   1 calibration images of things that were trained on are left out" in lines
+
+
+@pytest.fixture(scope="module")
+def grouped(tiny, tmp_path_factory):
+    """A run with a linear probe, on groups of two photos, and its lines."""
+    data = write_classes(tmp_path_factory.mktemp("groups"), {"train": 24, "test": 4})
+    table = [
+        f"{path.relative_to(data)},{path.parent}{number // 2}"
+        for folder in sorted(data.glob("*/*"))
+        for number, path in enumerate(sorted(folder.iterdir()))
+    ]
+    groups, lines = data.parent / "groups.csv", []
+    groups.write_text("\n".join(["path,group", *table]))
+    spec = DataSpec(data, calibration=0.5, groups=str(groups))
+    settings = FineTuning(
+        weights=str(tiny), image_size=(8, 8), steps=1, batch_size=6, max_error=0.3, samples="none"
+    )
+    output = data.parent / "run"
+    finetune(spec, output, settings, log=lines.append)
+    return spec, output, lines
+
+
+def test_the_plan_says_by_the_probe_how_many_groups_would_do(grouped):
+    _, output, lines = grouped
+    plan = " ".join("\n".join(map(str, lines)).split())
+    found = re.search(
+        r"bound (\d+) groups to calibrate; ([\d.]+)% right by a linear probe of", plan
+    )
+    facts = json.loads((output / RECIPE).read_text())["facts"]
+    assert found is not None
+    assert facts["bound"]["value"].startswith(f"{found[1]} groups to calibrate")
+    accuracy = facts["head_start"]["reference"][1]
+    enough = enough_images(accuracy, DecisionSettings(max_error=0.3))
+    would_do = "no number of groups" if enough is None else f"{enough:,} groups would do"
+    assert f"{100 * accuracy:.1f}% right by a linear probe" in plan
+    assert would_do in plan
+
+
+def test_after_the_test_a_line_says_how_many_groups_would_do(grouped):
+    _, output, lines = grouped
+    (line,) = (line for line in lines if str(line).startswith("bound   "))
+    right = json.loads((output / RECIPE).read_text())["test"]["top_1"]
+    assert f"{right:.1%} right on the test images" in line
+
+
+def test_too_few_groups_are_refused_as_groups(grouped, tmp_path):
+    spec, *_ = grouped
+    settings = dataclasses.replace(SETTINGS, max_error=0.02)
+    with pytest.raises(ValueError, match=r"249 groups of calibration photos\. Received: \d+"):
+        finetune(spec, tmp_path / "run", settings)
+
+
+def test_calibrate_says_by_the_test_of_the_run_how_many_groups_would_do(grouped, tmp_path):
+    spec, output, _ = grouped
+    lines, run = [], shutil.copytree(output, tmp_path / "run")
+    calibrate(run, spec.data, DecisionSettings(), groups=spec.groups, log=lines.append)
+    assert not any(line.startswith("bound") for line in lines)  # Nothing was asked for.
+    with contextlib.suppress(ValueError):  # This test is not about whether the bound holds.
+        bounds = DecisionSettings(max_error=0.3)
+        calibrate(run, spec.data, bounds, groups=spec.groups, log=lines.append)
+    assert any(re.match(r"bound   \d+ groups .* on the test images of the run", x) for x in lines)
 
 
 def test_too_few_calibration_images_are_refused_before_the_first_step(data, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from read_results import find_results, read_result
 
-from keras_vit.training.data import open_source
+from keras_vit.training.data import open_source, sources
 from keras_vit.training.run import sweep as module
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import sweep
@@ -112,11 +112,14 @@ def pretended(monkeypatch):
     scores, runs = {}, []
     metric = {"name": "top_1", "task": "multiclass"}
 
-    def finetune(data, output, settings, **options):
+    def run(job):
+        data, output, settings = job.data, job.options.output, job.settings
         parts = open_source(data, settings.validation).splits
         images = {part: set(examples.names) for part, examples in parts.items()}
-        runs.append((settings, data, images, options["resume"]))
+        runs.append((settings, data, images, job.options.resume))
         score, loss = scores.get(settings.learning_rate, (0.75, 1.0))
+        if data.test:
+            score, loss = scores.get(f"seed {settings.seed}", (score, loss))
         if loss == "diverges":
             raise NonFiniteError(1, settings.learning_rate)
         output.mkdir(parents=True)
@@ -135,7 +138,7 @@ def pretended(monkeypatch):
         (output / "model.keras").touch()
         (output / "recipe.json").write_text(json.dumps(recipe))
 
-    monkeypatch.setattr(module, "finetune", finetune)
+    monkeypatch.setattr(module, "run", run)
     monkeypatch.setattr(module, "write_result", lambda result, command: None)
     return scores, runs, metric
 
@@ -177,6 +180,41 @@ def test_a_rate_that_diverges_is_a_row_and_the_others_go_on(at_the_end, data, tm
     assert done.development == {9.0: None, 0.1: 0.8}
     assert "| 9, on the development split | diverged |" in str(done)
     assert [rate for rate, *_ in tried(runs)] == [9.0, *[0.1] * 4]  # None is tried again.
+
+
+def test_a_seed_that_diverges_is_a_row_and_the_others_go_on(data, tmp_path, pretended):
+    scores, runs, _ = pretended
+    scores["seed 1"] = DIVERGES
+    for _ in range(2):
+        done = sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1,), log=len)
+    assert done.test == {0: 0.7, 1: None, 2: 0.7}
+    assert "| seed 1, 0.1, on test | diverged |" in str(done)
+    assert "| mean of the 2 of 3 seeds that did not diverge | 70.0% (30.1 to 95.4), ±" in str(done)
+    assert [seed for _, seed, *_ in tried(runs)] == [0, 1, 2]  # None is tried again.
+
+
+def test_a_sweep_of_seeds_that_all_diverge_names_them(data, tmp_path, pretended):
+    pretended[0].update({"seed 0": DIVERGES, "seed 1": DIVERGES})
+    with pytest.raises(
+        ValueError, match="lower rate than 0.1 .*Received: 0, 1, which all diverged"
+    ):
+        sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1,), seeds=(0, 1), log=len)
+
+
+def test_a_sweep_looks_for_things_once(data, tmp_path, pretended, monkeypatch):
+    searched, searches, find = [], [], sources.find_things
+    monkeypatch.setattr(sources, "find_things", lambda *a, **o: searches.append(1) or find(*a, **o))
+
+    def run(job):
+        before = len(searches)
+        job.settle()
+        searched.append(len(searches) - before)
+        pretended_run(job)
+
+    pretended_run = module.run
+    monkeypatch.setattr(module, "run", run)
+    sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1, 0.2), seeds=(0,), log=len)
+    assert searched == [0, 0, 0]  # The sweep has looked before its first run.
 
 
 def test_a_sweep_of_rates_that_all_diverge_names_them(data, tmp_path, pretended):

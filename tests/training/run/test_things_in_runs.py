@@ -9,7 +9,7 @@ from PIL import Image
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
-from makers import smooth_picture
+from makers import write_exposures
 
 THINGS, EXPOSURES = 20, 3
 NAMES = [
@@ -30,15 +30,8 @@ RUNS = {
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """Photos of 20 surfaces, each at three exposures; classes by lot."""
-    folder, rng = tmp_path_factory.mktemp("exposures") / "photos", np.random.default_rng(0)
-    surfaces = [
-        np.asarray(smooth_picture(rng, (100, 100), (12, 12)), "float64") for _ in range(THINGS)
-    ]
-    for name in NAMES:
-        thing, exposure = map(int, name.partition("/")[2].removesuffix(".png").split("_"))
-        pixels = surfaces[thing] * (0.6 + 0.15 * exposure) + rng.normal(0, 2, (100, 100, 3))
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.clip(pixels, 0, 255).astype("uint8")).save(folder / name)
+    folder = tmp_path_factory.mktemp("exposures") / "photos"
+    assert write_exposures(folder, THINGS, EXPOSURES) == NAMES
     return folder
 
 

@@ -12,6 +12,8 @@ from keras_vit.training.evaluation.scores import Scores, distinct
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibration_bound import (
     Decision,
+    about_size,
+    enough_images,
     find_decision,
     largest_leverage,
     with_section,
@@ -75,6 +77,45 @@ def test_the_bound_is_for_one_photo_of_each_group_and_not_for_all():
     of_groups, of_all = draws_above(POPULATIONS["harder bursts"], 20)
     assert of_groups <= 3
     assert of_all >= 10
+
+
+def passes(groups, population, seed):
+    """Whether a bound is found on one photo of each of some groups."""
+    known, group = drawn(np.random.default_rng(seed), groups, population)
+    labels = Labels(tuple(map(str, range(population[0]))))
+    settings = DecisionSettings(max_error=population[-1])
+    try:
+        find_decision(labels, known.at(distinct(group.tolist())), None, settings, grouped=True)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("bound", [0.04, 0.06])
+def test_the_stated_number_of_groups_is_enough_in_most_draws(bound):
+    population = (10, None, (4.5, 3.5), (5, 0.1), False, bound)
+    everything, group = drawn(np.random.default_rng(10**6), 20_000, population)
+    right = everything.logits.argmax(axis=1) == everything.labels
+    accuracy = np.average(right, weights=1 / np.bincount(group)[group])
+    enough = enough_images(accuracy, DecisionSettings(max_error=bound))
+    assert sum(passes(enough, population, seed) for seed in range(40)) >= 28  # 80% of 40 are 32.
+
+
+def test_the_line_says_how_many_groups_would_do():
+    settings = DecisionSettings(max_error=0.05)
+    line = about_size(0.98, "on the test images", 40, settings, grouped=True)
+    assert line == (
+        "40 groups to calibrate; 98.0% right on the test images: 461 groups would do to answer all "
+        "with at most 5.0% of errors, in 80% of draws"
+    )
+
+
+def test_no_number_of_groups_makes_up_for_more_errors_than_the_bound():
+    settings = DecisionSettings(max_error=0.05)
+    line = about_size(0.8, "on the test images", 40, settings, grouped=True)
+    # 80 answers without an error of 100 tested groups, and a fifth to choose by.
+    assert "no number of groups would do to answer all" in line
+    assert line.endswith("to answer some, 124 or more")
 
 
 def test_line_card_and_record_name_the_photos_that_the_bound_is_for():
