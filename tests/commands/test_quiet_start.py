@@ -10,6 +10,9 @@ def run(code):
 
 @pytest.mark.slow
 def test_wrong_input_is_one_line_though_tensorflow_was_loaded(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.png").write_bytes(b"")
     code = (
         "import sys\n"
         "from keras_vit.command_line import main\n"
@@ -20,7 +23,7 @@ def test_wrong_input_is_one_line_though_tensorflow_was_loaded(tmp_path):
     done = run(code)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert done.stderr.startswith("keras-vit: A data folder must hold")
+    assert done.stderr.startswith("keras-vit: There must be images in the data")
 
 
 COMMANDS = {
@@ -61,7 +64,7 @@ def test_a_table_is_read_before_tensorflow_is_started(errors_without_tensorflow,
 @pytest.mark.parametrize(
     ("text", "words", "match"),
     [
-        ("path,breed\nx.jpg,cat\n", ["--label-column", "race"], "must be one of"),
+        ("path,breed\nx.jpg,cat\n", ["--label-column", "race"], "must have the columns path,race"),
         ("path,label\nx.jpg,cat\n", [], "no such file"),
         (None, [], "there is no such folder or file"),
     ],
@@ -79,6 +82,49 @@ def test_columns_and_files_are_looked_at_before_tensorflow_is_started(tmp_path, 
     )
     assert done.returncode == 0, done.stderr
     assert match in done.stderr
+
+
+def folders_of(*names):
+    return [f"{name}/{label}" for name in names for label in ("cat", "dog")]
+
+
+FOLDERS = {
+    "a folder around the data": (folders_of("archive/pets"), "--data {data}/archive/pets reads"),
+    "parts of other names": (folders_of("Training", "Testing"), "--folders parts reads these"),
+    "a part of another name": (folders_of("Test", "more"), "--folders parts reads these"),
+    "a folder beside the parts": (folders_of("train", "extra"), "no other folder: extra must be"),
+    "two names of one part": (folders_of("train", "val", "valid"), "which are both validation"),
+    "classes at two depths": (folders_of("north", "south"), "give --folders classes; if they are"),
+    "photos without folders": (["."], "--label-by REGEX reads classes"),
+}
+
+
+@pytest.fixture(scope="module")
+def errors_of_folders(tmp_path_factory):
+    """The error of `finetune` for each of `FOLDERS`, in one process without TensorFlow."""
+    root = tmp_path_factory.mktemp("folders")
+    places = [root / str(number) for number in range(len(FOLDERS))]
+    for place, (folders, _) in zip(places, FOLDERS.values(), strict=True):
+        for folder in folders:
+            (place / folder).mkdir(parents=True, exist_ok=True)
+            (place / folder / "0.png").write_bytes(b"")
+    code = (
+        "import sys\n"
+        "from keras_vit.command_line import main\n"
+        f"for data in {[*map(str, places)]!r}:\n"
+        "    assert main(['finetune', '--output', 'x', '--data', data]) == 2\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    lines = zip(places, done.stderr.splitlines(), strict=True)
+    return dict(zip(FOLDERS, lines, strict=True))
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_folders_are_looked_at_before_tensorflow_is_started(errors_of_folders, kind):
+    data, line = errors_of_folders[kind]
+    assert FOLDERS[kind][1].format(data=data) in line
 
 
 def test_what_tensorflow_prints_is_seen_only_if_it_cannot_be_imported(tmp_path):

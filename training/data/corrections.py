@@ -36,20 +36,19 @@ def read_table(names: Sequence[str], lines: Sequence[str], flag: str) -> dict[st
     """
     column, title = COLUMNS[flag], f"The table of --{flag} ({flag}=)"
     columns, rows, first_row = csv_table("\n".join(lines), title)
-    in_any_case = {name.lower(): name for name in reversed(columns)}
-    if not {"path", column} <= in_any_case.keys():
+    if not {"path", column} <= {*columns}:
         raise ValueError(f"{title} must have the columns path,{column}. Received: {columns}")
     values: dict[str, str] = {}
     images = {*names}
     for number, row in enumerate(rows, first_row):
-        path = str(row[in_any_case["path"]])
+        path = str(row["path"])
         name = find_name(path, images) or normal_path(path.strip())
         if name == "." or name in values:
             raise ValueError(
                 f"{title} must have a path in each row, each once. "
                 f"Received in row {number}: {path!r}"
             )
-        values[name] = composed(str(row[in_any_case[column]]).strip())
+        values[name] = composed(str(row[column]).strip())
     others = sorted(values.keys() - images)
     if others and flag != "groups":  # These may be of images that are excluded or unreadable.
         raise ValueError(
@@ -103,8 +102,8 @@ def corrected_files(
             corrected.append(file)  # A name that is not UTF-8 is left out later, with a line.
         elif word is None:
             wrong.append(f"no row of {name}")
-        elif word.lower() in SPLITS:
-            corrected.append(file._replace(split=SPLITS[word.lower()]))
+        elif word in SPLITS:
+            corrected.append(file._replace(split=SPLITS[word]))
         elif word:
             wrong.append(f"{word!r} of {name}")
         else:

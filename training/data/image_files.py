@@ -15,7 +15,14 @@ import numpy as np
 
 from keras_vit import images as image_formats
 from keras_vit.description.class_labels import composed
-from keras_vit.images.listing import NO_FILE, images_below, is_hidden, is_no_file, leads_back
+from keras_vit.images.listing import (
+    NO_FILE,
+    has_image_suffix,
+    images_below,
+    is_hidden,
+    is_no_file,
+    leads_back,
+)
 from keras_vit.images.transcoding import IN_GRAPHS, LARGE, kind_of, with_pixels
 
 from .by_path import labelled_by_folder, labelled_by_path, only_matching
@@ -27,7 +34,7 @@ from .examples import (
     tf,
     without_autotune,
 )
-from .parts import SPLITS, folder_parts, shared_parts
+from .parts import SPLITS, folder_parts
 from .spec import INNERMOST
 from .split_record import file_fingerprints, file_pixel_fingerprints, usable_cores
 from .tables import (
@@ -101,23 +108,19 @@ def folder_files(
     """Returns the images of a folder and its class names.
 
     The folder holds either a folder for each class, or folders named after parts that hold these;
-    see `folder_parts`. A folder that is alone in it is entered. Folders inside a class belong to
-    it. See `images_below` for what an image is. A line in `notes` says each choice. Without labels,
-    all images of the folder, or of its folders of parts, are in one class.
+    see `folder_parts`. Folders inside a class belong to it, and a line in `notes` says so. See
+    `images_below` for what an image is. Without labels, all images of the folder, or of its
+    folders of parts, are in one class.
 
     Args:
         folder: The folder.
-        reading: Its `DataSpec` says what the folders are. It receives a note for what is read
-            otherwise than the words of a table or folder say, and each file that is left out by
-            its name.
+        reading: Its `DataSpec` says what the folders are. It receives notes on them, and each
+            file that is left out by its name.
 
     Raises:
         ValueError: If it contains no folders of classes, or it is not sure which folders these are.
     """
-    data = folder
-    spec = reading.spec
-    if spec.folders is None and spec.label_by is None and reading.labelled:
-        folder = _entered(folder, reading)
+    _check_not_around(folder, reading)
     parts = _parts_of(folder, reading)
     roots = [folder / name for name in sorted(parts)] or [folder]
     if parts:
@@ -136,47 +139,60 @@ def folder_files(
     elif reading.spec.folders == INNERMOST:
         files = labelled_by_folder(files, reading)
     else:
-        _note_depth(files, folder, roots, reading)
+        _note_depth(files, roots, reading)
     classes = {str(file.label) for file in files} or {*names}
-    _check_classes(classes, data, folder, reading)
+    _check_classes(classes, folder, reading)
     return files, sorted_classes(classes)
 
 
-def check_flat_folder(reading: Reading) -> None:
-    """Raises ValueError for a folder without folders, whose images have no classes; cheap."""
+def check_folders(reading: Reading) -> None:
+    """Raises ValueError for folders whose names do not say what they are.
+
+    Folders of classes are looked into only where one of them has no image directly in it.
+    """
     folder = pathlib.Path(reading.spec.data)
-    if reading.labelled and not _folders(folder):
+    _check_not_around(folder, reading)
+    parts = _parts_of(folder, reading)
+    roots = [folder / name for name in parts] or [folder]
+    classes = [path for root in roots for path in _folders(root)]
+    if not classes or not all(map(_has_images, classes)):
         folder_files(folder, reading)
 
 
-def _note_depth(files, folder, roots, reading):
+def _has_images(folder):
+    with os.scandir(folder) as entries:  # Ends at the first.
+        return any(has_image_suffix(entry.name) for entry in entries)
+
+
+def _note_depth(files, roots, reading):
     """Notes at which depth below the data, or a part, the classes are, if images lie deeper."""
     folders = {os.path.dirname(file.path) for file in files}
     if all(pathlib.Path(folder).parent in roots for folder in folders):
         return
-    depth = len(folder.relative_to(reading.spec.data).parts) + 1
     count = len({file.label for file in files})
-    line = f"{count} classes at depth {depth}; {len(folders)} folders hold photos"
+    line = f"{count} classes at depth 1; {len(folders)} folders hold photos"
     if count < len({os.path.basename(path) for path in folders}):  # Else they are no classes.
         line += f": --folders {INNERMOST} makes these the classes"
     reading.class_notes.append(line)
 
 
-def _entered(folder, reading):
-    """The folder, or the only one in it that holds folders alone, and so on."""
-    start = folder
-    while len(inside := _folders(folder)) == 1 and _holds_folders(inside[0]):
-        _leave_out_images(folder, reading)
-        folder = inside[0]
-    if folder != start:
-        reading.notes.append(
-            f"classes are looked for in {printable(folder)}, the only folder in {start.name}"
+def _check_not_around(folder, reading):
+    """Raises ValueError if the only folder in a folder holds folders alone, and no photos."""
+    spec, inner = reading.spec, folder
+    if spec.folders is not None or spec.label_by is not None or not reading.labelled:
+        return
+    while len(inside := _folders(inner)) == 1 and _holds_folders(inside[0]):
+        inner = inside[0]
+    if inner != folder:
+        raise ValueError(
+            "A data folder must hold the folders of classes or parts, not one folder around them: "
+            f"--data {printable(inner)} reads those in it, --folders classes makes "
+            f"{printable(_folders(folder)[0].name)} a class. Received: {printable(folder)}"
         )
-    return folder
 
 
 def _holds_folders(folder):
-    is_part = folder.name.lower() in SPLITS
+    is_part = folder.name in SPLITS
     return not is_part and _folders(folder) and not images_below(folder, deep=False)[0]
 
 
@@ -185,18 +201,21 @@ def _parts_of(folder, reading):
     if reading.spec.folders == "classes":
         return {}
     names = [path.name for path in _folders(folder)]
-    parts = folder_parts(names)
+    are_parts = reading.spec.folders == "parts"
+    parts = folder_parts(names, are_parts=are_parts)
     unknown = [name for name in names if name not in parts]
     is_strict = reading.labelled and reading.spec.label_by is None
-    if unknown and is_strict and (parts or reading.spec.folders == "parts"):
+    if unknown and is_strict and (parts or are_parts):
         raise ValueError(
             f"Next to train and test there must be no other folder: {unknown[0]} must be "
-            "named after a part, moved away, or be a class as all others (--folders classes). "
+            "named after a part (--folders parts reads names such as Testing and val2017), moved "
+            "away, or be a class as all others (--folders classes). "
             f"Received: {printable(folder / unknown[0])}"
         )
     if unknown and parts:
         reading.notes.append(f"left out {first_names(unknown, 3)}: not named after a part")
-    reading.notes += shared_parts(name.lower() for name in parts)
+    if renamed := [f"{name} is {part}" for name, part in parts.items() if name not in SPLITS]:
+        reading.notes.append(f"parts by --folders parts: {', '.join(renamed)}")
     return parts
 
 
@@ -242,12 +261,12 @@ def _check_levels(folder, images, parts, notes):
         notes.append(f"folders in a class belong to it: {first_names(deeper, 3)}")
 
 
-def _check_classes(classes, data, folder, reading):
+def _check_classes(classes, folder, reading):
     """Raises ValueError if classes are missing and a file in the data may be what was meant."""
     if len(classes) >= max(1, reading.min_classes):
         return
     ways = []
-    for path in images_below(data)[1]:
+    for path in images_below(folder)[1]:
         if path.lower().endswith(TABLE_SUFFIXES):
             ways.append(f"--data {path} reads a table")
         elif path.lower().endswith(_ARCHIVES):

@@ -39,7 +39,7 @@ class InMemory:
     def __init__(self, data: object):
         self._parts: dict[str | None, tuple[list[np.ndarray], np.ndarray]] = {}
         for key, part in (data if isinstance(data, Mapping) else {None: data}).items():
-            split = None if key is None else SPLITS.get(str(key).lower())
+            split = None if key is None else SPLITS.get(str(key))
             if key is not None and (split is None or split in self._parts):
                 raise ValueError(
                     "Splits must be train, validation, calibration or test, each once. "

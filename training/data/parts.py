@@ -18,54 +18,75 @@ from .split_record import PARTS
 if TYPE_CHECKING:
     from .things import Things
 
-_WORDS = {
-    "train": ("train", "training"),
-    "validation": ("val", "valid", "validation", "dev", "eval", "evaluation"),
-    "calibration": ("calibration",),
-    "test": ("test", "testing", "holdout"),
+# The names of parts, of folders and in tables.
+SPLITS = {
+    "train": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "calibration": "calibration",
+    "test": "test",
 }
-SPLITS = {word: part for part, words in _WORDS.items() for word in words}
+# Other words for parts, which are read only where `--folders parts` says that they are.
+_OTHER_WORDS = {
+    "training": "train",
+    "dev": "validation",
+    "eval": "validation",
+    "evaluation": "validation",
+    "testing": "test",
+    "holdout": "test",
+}
+_ALL_WORDS = SPLITS | _OTHER_WORDS
 
 
-def folder_parts(names: Iterable[str]) -> dict[str, str]:
+def folder_parts(names: Iterable[str], *, are_parts: bool) -> dict[str, str]:
     """Returns the part that each folder of the data is; {} if the folders are no parts.
 
     A folder "calibration" is a part next to others only: a class may have that name.
 
     Args:
         names: Names of the folders.
+        are_parts: Whether they are known to be parts, so that names such as Training count.
 
     Raises:
-        ValueError: If folders without the name of a part have words for "train" and for another.
+        ValueError: If a folder is another word for a part, or folders have words for "train" and
+            for another part in their names, or two folders are one part.
     """
     names = [*names]
-    parts = {name: SPLITS[name.lower()] for name in names if name.lower() in SPLITS}
     named = {name: words[0] for name in names if len(words := words_for_parts(name)) == 1}
-    if not parts and len({*named.values()}) > 1 and "train" in named.values():
+    parts = named if are_parts else {name: SPLITS[name] for name in names if name in SPLITS}
+    is_unclear = len({*named.values()}) > 1 and "train" in named.values()
+    if not parts and (is_unclear or any(name.lower() in _ALL_WORDS for name in names)):
         raise ValueError(
-            f"Folders of parts must be called {', '.join(PARTS)}: rename them, or give --folders "
-            f"classes if they are classes. Received: {first_names([*named], 3)}"
+            f"Folders of parts must be called {', '.join(PARTS)}: --folders parts reads these as "
+            f"{first_names([*named.values()], 3)}, --folders classes as classes. Received: "
+            f"{first_names([*named], 3)}"
         )
+    check_one_word(parts, "The folders")
     return {} if {*parts.values()} == {"calibration"} else parts
 
 
 def words_for_parts(name: str) -> list[str]:
     """Returns the parts whose words a name has, as training_set, TestImages and val2017 have."""
     words = re.split(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])", name)
-    parts = (SPLITS.get(word.lower().removesuffix("set")) for word in words)
+    parts = (_ALL_WORDS.get(word.lower().removesuffix("set")) for word in words)
     return [*filter(None, dict.fromkeys(parts))]
 
 
-def shared_parts(words: Iterable[str]) -> list[str]:
-    """Returns a line for each part that two of the different words stand for."""
-    by_part: dict[str, list[str]] = {}
-    for word in sorted({*words} & SPLITS.keys()):
-        by_part.setdefault(SPLITS[word], []).append(word)
-    return [
-        f"{' and '.join(same)} are one part: {part}"
-        for part, same in by_part.items()
-        if len(same) > 1
-    ]
+def check_one_word(parts: Mapping[str, str], title: str) -> None:
+    """Raises ValueError if two of the words stand for one part, as val and valid do.
+
+    Args:
+        parts: The part by its word.
+        title: What has the words, for the error.
+    """
+    words: dict[str, str] = {}
+    for word, part in parts.items():
+        if words.setdefault(part, word) != word:
+            raise ValueError(
+                f"{title} must have one name for each part. Received: {words[part]} and {word}, "
+                f"which are both {part}"
+            )
 
 
 class Drawing(NamedTuple):

@@ -26,7 +26,7 @@ from .examples import Examples, Source, class_counts, first_names, multi_hot, ta
 from .image_files import (
     NOT_UTF_8,
     FileExamples,
-    check_flat_folder,
+    check_folders,
     check_links,
     folder_files,
     is_utf_8,
@@ -68,8 +68,7 @@ def open_source(
             a folder with `train` and `test` (or `val`, `valid`, `validation`) in it, and
             `calibration` if there is such a part, each with a folder of images for each class;
             a folder with a folder of images for each class; see `folder_files`;
-            a CSV file whose first line is `path,label` or `path,label,split`, or `path` and
-            the names of the classes, or a table of another tool; see `listed_files`;
+            a CSV file whose first line is `path,label` or `path,label,split`; see `listed_files`;
             a folder of TFRecord files, also as `tfrecords:FOLDER`; see `open_tfrecords`;
             `tfds:NAME` or `tfds:NAME:version`, a TensorFlow Datasets name;
             arrays; see `InMemory`.
@@ -220,7 +219,7 @@ def has_paths(data: str) -> bool:
 def check_table(spec: DataSpec, *, columns: bool) -> None:
     """Raises ValueError for data that cannot be read, without TensorFlow.
 
-    That is a table, a folder without folders, or a path to nothing.
+    That is a table, a folder whose folders do not say what they are, or a path to nothing.
 
     Args:
         spec: A `DataSpec` whose data are a text.
@@ -230,7 +229,7 @@ def check_table(spec: DataSpec, *, columns: bool) -> None:
     if kind == "table" and columns:
         _listed(Reading(spec))
     elif kind == "folder" and os.path.isdir(spec.data) and columns:
-        check_flat_folder(Reading(spec))
+        check_folders(Reading(spec, min_classes=1))
     elif kind in _FILES and not os.path.isdir(spec.data):
         read_label_table(pathlib.Path(spec.data))
 

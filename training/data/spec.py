@@ -158,13 +158,13 @@ class DataSpec:
         None,
         "the column of paths in a CSV file",
         unit="COLUMN",
-        absent="path, or as labelling tools name it",
+        absent="path",
     )
     label_column: str | None = setting(
         None,
         "the column of labels, or the columns of 0 and 1 that are the classes, with commas between",
         unit="COLUMN",
-        absent="label, or as labelling tools name it",
+        absent="label",
     )
     label_separator: str | None = setting(
         None,
@@ -175,8 +175,9 @@ class DataSpec:
     bit_depth: int | None = bit_depth_setting("8, 10, 12, 14 or 16, as the largest value needs")
     folders: str | None = setting(
         None,
-        "what the folders in the data folder are: classes, even one called train; parts; or "
-        "innermost, where the folder that an image lies in is its class, at whatever depth",
+        "what the folders in the data folder are: classes, even one called train; parts, also "
+        "with names such as Training; or innermost, where the folder that an image lies in is its "
+        "class, at whatever depth",
         choices=FOLDERS,
         absent="as their names show it",
     )

@@ -1,9 +1,8 @@
-"""Tables of labelled images, ours and other tools'."""
+"""Tables of labelled images."""
 
 from __future__ import annotations
 
 import collections
-import contextlib
 import csv
 import dataclasses
 import functools
@@ -13,6 +12,7 @@ import itertools
 import os
 import pathlib
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -23,26 +23,22 @@ from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.text_files import read_text
 
 from .examples import first_names, sorted_classes
-from .parts import SPLITS, shared_parts, words_for_parts
+from .parts import SPLITS, check_one_word, words_for_parts
 from .spec import DataSpec, normal_path, path_forms
 from .split_record import PARTS
 from .things import InFirst, Things
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")
-OTHER_LISTS = "examples/labels_to_csv.py makes a table of other lists"
-# Columns with the path of an image and with its label, the clearest name first.
-_PATHS = (
-    *("path", "file_name", "filename", "filepath", "file_path", "image_path"),
-    *("file", "image", "image_name", "image_id", "img", "id"),
-)
-_LABELS = ("label", "labels", "class", "class_name", "category", "choice")
-_UNNAMED = re.compile(r"|Unnamed: \d+")  # The index that pandas writes, and reads again.
+# What other tools write becomes a table of ours.
+CONVERT = "python examples/labels_to_csv.py table.csv"
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
-# The beginning of a list or an object; of parentheses one with a text in it.
+# The beginning of the text of a list or an object; of parentheses one with a text in it.
 _BRACKETS = ("[", "{", "('", '("')
 _MOST_PARTS = 10  # Values of a column that may be parts.
+_MOST_FLAGS = 10  # Columns of 0 and 1 that a refusal names.
+_FIRST_ROW = 2  # Number of the row after the names of the columns.
 
-Cell = str | tuple[str, ...]  # A tuple of the items of a list.
+Cell = str | tuple[str, ...]  # A tuple of the items of a list in JSON.
 
 
 class LabelledFile(NamedTuple):
@@ -129,7 +125,7 @@ OPTIONS_OF_READING = {
 
 
 class LabelTable(NamedTuple):
-    """A table as another program wrote it, or ours.
+    """The cells of a table.
 
     Args:
         columns: Names of the columns.
@@ -144,8 +140,6 @@ class LabelTable(NamedTuple):
 
 def cell_of(value: object) -> Cell:
     """Returns the text of a value in JSON, or the texts in a list of values."""
-    if isinstance(value, dict) and [*value] == ["choices"]:  # Label Studio's.
-        value = value["choices"]
     if isinstance(value, list):
         return tuple(str(cell_of(item)) for item in value)
     if isinstance(value, bool):
@@ -154,11 +148,10 @@ def cell_of(value: object) -> Cell:
 
 
 def csv_table(text: str, title: str) -> LabelTable:
-    """Returns the table in a text with commas, semicolons, tabs or bars between the cells.
+    """Returns the table in a text with commas, semicolons or tabs between the cells.
 
     Args:
-        text: The text; its first line has the names of the columns. Excel's line `sep=;` may be
-            before it.
+        text: The text; its first line has the names of the columns.
         title: Name of the table, for errors.
 
     Raises:
@@ -167,28 +160,25 @@ def csv_table(text: str, title: str) -> LabelTable:
     """
     lines = io.StringIO(text, newline="").readlines()
     first = lines[0] if lines else ""
-    # What the first line has most of; a comma in a tie.
-    delimiter = max(",;\t|", key=first.count)
-    if separator := re.fullmatch(r'"?sep=(.)"?\s*', first, re.IGNORECASE):
-        delimiter, lines = separator[1], lines[1:]
-    first_row = 3 if separator else 2
-    header, *rows = _rows(lines, delimiter, title, first_row - 1) or [[]]
+    # What the first line has most of; with another there is no column of the names that are read.
+    header, *rows = _rows(lines, max(",;\t", key=first.count), title) or [[]]
     columns = [name.strip() for name in header]
     if any(map(has_image_suffix, columns)):
         raise ValueError(
             f"The first line of {title} must name the columns, such as path,label. Received: "
-            f"{', '.join(columns)}, which is a row; {OTHER_LISTS}"
+            f"{', '.join(columns)}, which is a row; {CONVERT} FILE --columns path,label reads a "
+            "file without names"
         )
-    for number, cells in enumerate(rows, first_row):
+    for number, cells in enumerate(rows, _FIRST_ROW):
         if any(more := cells[len(columns) :]):
             raise ValueError(
                 f"{title}, row {number}: cells with a separator must be in quotes. Received: {more}"
             )
     named = [itertools.zip_longest(columns, cells[: len(columns)], fillvalue="") for cells in rows]
-    return LabelTable(columns, [*map(dict, named)], first_row)
+    return LabelTable(columns, [*map(dict, named)], _FIRST_ROW)
 
 
-def _rows(lines, delimiter, title, number):
+def _rows(lines, delimiter, title):
     """The cells of each line of CSV; lines without any, as spreadsheets write, are left out."""
     rows: list[list[str]] = []
     try:
@@ -200,7 +190,7 @@ def _rows(lines, delimiter, title, number):
                 rows.append(cells)
     except csv.Error as error:
         raise ValueError(
-            f"{title}, row {number + len(rows)}: quotation marks must be around a whole cell, on "
+            f"{title}, row {1 + len(rows)}: quotation marks must be around a whole cell, on "
             "one line, and doubled inside it; a cell has up to "
             f"{csv.field_size_limit():,} letters. Received: {error}"
         ) from error
@@ -222,7 +212,7 @@ def read_label_table(path: pathlib.Path) -> LabelTable:
     if suffix not in TABLE_SUFFIXES:
         raise ValueError(
             f"Data in a file must be a table ({', '.join(TABLE_SUFFIXES)}), and an archive be "
-            f"unpacked; {OTHER_LISTS}. Received: {path}"
+            f"unpacked; {CONVERT} {path} reads lists and JSON. Received: {path}"
         )
     text = read_text(path)
     if suffix != ".jsonl":
@@ -242,49 +232,46 @@ def listed_files(
     """Returns the images listed in the rows of a table, and its class names.
 
     Args:
-        table: The table. Its columns are, in any order and case, `path`, `label`, and if there
-            are splits `split`; or as other tools name them. The labels of a multi-label image are
-            a list, or a `;` separates them; an image without labels has an empty cell. Or `path`, a
-            column with 0 or 1 for each class instead of `label`, and `split`. A path may be without
-            the suffix of its file.
+        table: The table. Its columns are, in any order, `path`, `label`, and if there are splits
+            `split`. A `;` separates the labels of a multi-label image, or they are a list in JSON;
+            an image without labels has an empty cell.
         title: Name of the table, for errors.
         root: Folder of relative paths.
         reading: Its `DataSpec` has the columns to take, the separator, and the task "multilabel"
-            for multi-label data in which every image has exactly one label. It receives a note for
-            each guess, and the text of each image in the column of groups.
+            for multi-label data in which every image has exactly one label. It receives notes,
+            and the text of each image in the column of groups.
 
     Raises:
         ValueError: If a column, value or file is missing, a split unknown, or a path listed twice.
     """
     spec = reading.spec
-    names = [name for name in table.columns if not _UNNAMED.fullmatch(name)]
+    names = [name for name in table.columns if name]  # A column without a name is not read.
     if len({*names}) != len(names):
         raise ValueError(f"{title} must have each column once. Received: columns {names}")
-    columns = _columns_of(names, table.rows, title, reading)
-    if columns.label is None:
-        labels = _labels_by_column(table, title, columns.classes, reading.notes)
+    path_column, label_columns, split_column = _columns_of(names, table.rows, title, spec)
+    if len(label_columns) > 1:
+        labels = _labels_by_column(table, title, label_columns, reading.notes)
     else:
-        labels = _labels_of(table, title, columns.label, reading)
+        labels = _labels_of(table, title, label_columns[0], reading)
     class_names = sorted_classes(all_names(labels))
-    words = [str(row.get(columns.split, "")).strip().lower() for row in table.rows]
-    reading.notes += shared_parts(words)
+    words = [str(row.get(split_column, "")).strip() for row in table.rows]
+    check_one_word({word: SPLITS[word] for word in words if word in SPLITS}, f"{title}, split,")
     excluded = {normal_path(form) for line in spec.exclude for form in path_forms(line)}
-    images_in = functools.cache(_images_by_name)
     files: dict[str, LabelledFile] = {}
     rows = zip(table.rows, labels, words, strict=True)
     for number, (row, label, word) in enumerate(rows, table.first_row):
-        paths, part = path_forms(str(row[columns.path])), SPLITS.get(word)
+        paths, part = path_forms(str(row[path_column])), SPLITS.get(word)
         texts = [paths[-1], *all_names([label])]
-        if any(len(text.splitlines()) != 1 for text in texts) or (columns.split and part is None):
+        if any(len(text.splitlines()) != 1 for text in texts) or (split_column and part is None):
             raise ValueError(
                 f"Each row of {title} must have a path, a label (--task multilabel allows none), "
-                f"and a split ({', '.join(PARTS)}) if there are any, each in one line. Received in "
-                f"row {number}: {dict(row)}"
+                f"and a split ({', '.join(PARTS)}; {CONVERT} {title} reads other words) if there "
+                f"are any, each in one line. Received in row {number}: {dict(row)}"
             )
         images = [str(root / path) for path in paths]
         image, forms = images[-1], map(normal_path, (*paths, *images))
         if not excluded or excluded.isdisjoint(forms):  # Else it may be gone.
-            image = _existing(images, images_in, f"{title}, row {number}")
+            image = _existing(images, f"{title}, row {number}", title)
         if image in files:
             raise ValueError(
                 f"{title} must list each file once, all its labels in a list or with "
@@ -317,77 +304,31 @@ def check_listed_once(files: Iterable[LabelledFile], title: str) -> None:
         listed[real] = file.path
 
 
-class Columns(NamedTuple):
-    """What the columns of a table are.
-
-    Args:
-        path: The column of paths.
-        label: The column of labels; None where there is a column for each class.
-        split: The column of parts; None without one.
-        classes: The columns of the classes, where there is no column of labels.
-    """
-
-    path: str
-    label: str | None
-    split: str | None
-    classes: list[str]
-
-
-def _columns_of(columns, rows, title, reading):
-    """The columns that the flags name, or that have the names of other tools."""
-    spec = reading.spec
-    label_columns = _named_labels(columns, title, spec)
-    path = spec.path_column or _first_column(_PATHS, columns)
-    split = _first_column(["split"], [name for name in columns if name not in label_columns])
-    label = _first_column(_LABELS, [name for name in columns if name != path])
-    if label_columns:
-        label = label_columns[0] if len(label_columns) == 1 else None
-    used = (path, label, split, spec.group_by, *label_columns)
-    others = [name for name in columns if name not in used]
-    if split is None and not spec.split:
-        _check_no_parts(rows, others, title)
-    classes = label_columns or others
-    is_single = label is None and not label_columns and len(others) == 1
-    if is_single and spec.task != MULTILABEL and _are_flags(rows, others[0]):
-        raise ValueError(
-            f"{title} must have a column label, or columns of 0 and 1 for several classes: "
-            f"--label-column {others[0]} (label_column=) reads the 0 and 1 of the only other "
-            f"column as two classes. Received: {columns}"
-        )
-    if path is None or not (label or classes) or not rows:
-        raise ValueError(
-            f"{title} must have the columns path,label or path and a column of 0 and 1 for each "
-            "class, named in its first line, and rows; --path-column and --label-column name "
-            f"others. Received: {columns}"
-        )
-    return Columns(path, label, split, classes)
-
-
-def _are_flags(rows, column):
-    return all(str(row[column]).strip() in _FLAGS for row in rows)
-
-
-def _named_labels(columns, title, spec):
-    """The columns of --label-column; raises ValueError if a flag names a missing column."""
-    labels = [name.strip() for name in (spec.label_column or "").split(",") if name]
+def _columns_of(columns, rows, title, spec):
+    """The columns of paths, of labels (or of 0 and 1 for each class), and of parts or None."""
+    path, labels = spec.path_column or "path", ["label"]
     if spec.label_column in columns:  # A name may have a comma.
         labels = [spec.label_column]
-    paths = [] if spec.path_column is None else [spec.path_column]
-    for flag, names in (("label", labels), ("path", paths)):
-        for name in names:
-            if name not in columns:
-                raise ValueError(
-                    f"--{flag}-column must be one of {title}: {', '.join(columns)}. "
-                    f"Received: {name}"
-                )
-    return labels
-
-
-def _first_column(names, columns):
-    """The first column that has one of the names, in any case as in spreadsheets; else None."""
-    by_name = {column.lower(): column for column in reversed(columns)}
-    by_name |= {column: column for column in columns}
-    return next((by_name[name] for name in names if name in by_name), None)
+    elif spec.label_column:
+        labels = [name.strip() for name in spec.label_column.split(",")]
+    split = "split" if "split" in columns and "split" not in labels else None
+    others = [name for name in columns if name not in (path, *labels, split, spec.group_by)]
+    if split is None and not spec.split:
+        _check_no_parts(rows, others, title)
+    if rows and {path, *labels} <= {*columns}:
+        return path, labels, split
+    flags = [name for name in others if all(str(row[name]).strip() in _FLAGS for row in rows)]
+    of_path = "" if path in columns else "--path-column COLUMN reads another column of paths; "
+    of_label = "--label-column COLUMN reads another of labels; "
+    if {*labels} <= {*columns}:
+        of_label = ""
+    elif flags and len(flags) <= _MOST_FLAGS:
+        of_label = f"--label-column {','.join(flags)} reads columns of 0 and 1; "
+    raise ValueError(
+        f"{title} must have the columns {','.join([path, *labels])} in its first line, and rows; "
+        f"{of_path}{of_label}{CONVERT} {title} reads tables of other tools. Received: "
+        f"{', '.join(columns) or 'no columns'}, and {len(rows)} rows"
+    )
 
 
 def _check_no_parts(rows, columns, title):
@@ -399,28 +340,25 @@ def _check_no_parts(rows, columns, title):
         if is_flag or has_words:
             raise ValueError(
                 f"The column of {title} that has the part of each row ({', '.join(PARTS)}) must be "
-                f"named split; --split TABLE gives other parts. Received: {name}, with "
-                f"{first_names(values, 3)}"
+                f"named split; --split TABLE gives other parts, {CONVERT} {title} --split "
+                f"{name} reads this. Received: {name}, with {first_names(values, 3)}"
             )
 
 
 def _labels_of(table, title, column, reading):
     """The label of each row: a name, or a tuple of names in all rows of multi-label data."""
     spec = reading.spec
-    cells = [
-        _names_in(row[column], f"{title}, row {number}")
-        for number, row in enumerate(table.rows, table.first_row)
-    ]
     separator = spec.label_separator
     if not separator:
         separator = "\n" if spec.task == MULTICLASS else SEPARATOR  # A text is one line.
+    cells = [row[column] for row in table.rows]
+    for number, cell in enumerate(cells, table.first_row):
+        _check_names(cell, separator, f"{title}, row {number}", title)
     rows_of_several = [
-        index
-        for index, cell in enumerate(cells)
-        if isinstance(cell, list) or separator in html.unescape(cell)  # Not cats &amp; dogs.
+        index for index, cell in enumerate(cells) if isinstance(cell, tuple) or separator in cell
     ]
     if not (rows_of_several or spec.task == MULTILABEL or spec.label_separator):
-        return [composed(cell) for cell in cells]
+        return [composed(str(cell).strip()) for cell in cells]
     if not (spec.task or spec.label_separator) and len(rows_of_several) < len(cells):
         first = rows_of_several[0]
         reading.notes.append(
@@ -430,47 +368,42 @@ def _labels_of(table, title, column, reading):
             "one name"
         )
     return [
-        distinct_labels(html.unescape(cell).split(separator) if isinstance(cell, str) else cell)
-        for cell in cells
+        distinct_labels(cell.split(separator) if isinstance(cell, str) else cell) for cell in cells
     ]
 
 
 def _labels_by_column(table, title, classes, notes):
-    """The classes whose column has a 1 in each row; a line names the columns."""
+    """The classes whose column has a 1 in each row; a line names those without any."""
     labels = []
     for number, row in enumerate(table.rows, table.first_row):
         flags = {name: _FLAGS.get(str(row[name]).strip()) for name in classes}
         wrong = [f"{row[name]!r} in {name}" for name in classes if flags[name] is None]
         if wrong:
             raise ValueError(
-                f"{title} must have a column label, or 0 or 1 in a column for each class; "
-                "--label-column names these columns, with commas between. Received in row "
-                f"{number}: {first_names(wrong)}"
+                f"Each column of --label-column must have 0 or 1 in each row of {title}. Received "
+                f"in row {number}: {first_names(wrong)}"
             )
         labels.append(distinct_labels(name for name in classes if flags[name]))
     counts = collections.Counter(all_names(labels))
-    line = f"a class for each column of 0 and 1: {first_names(classes)}"
     if empty := [name for name in classes if not counts[composed(name)]]:
-        line += f"; left out {', '.join(empty)}: 0 in every row"
-    notes.append(line)
+        notes.append(f"left out {', '.join(empty)}: 0 in every row")
     return labels
 
 
-def _names_in(cell, row_title):
-    """The text of a cell, or the names of a list, also of one that a program wrote as text."""
-    if isinstance(cell, str):
-        cell = cell.strip()
-        if not cell.startswith(_BRACKETS):
-            return cell
-        with contextlib.suppress(ValueError):  # Python writes its lists with single marks.
-            marks = cell if '"' in cell else cell.replace("'", '"')
-            cell = cell_of(parse_json(marks, row_title))
-    if isinstance(cell, str) or any(name.startswith(_BRACKETS) for name in cell):
+def _check_names(cell, separator, row_title, title):
+    """Raises ValueError unless a cell has plain names."""
+    names = [cell] if isinstance(cell, str) else cell
+    if any(name.strip().startswith(_BRACKETS) for name in names):
         raise ValueError(
-            f"{row_title}: a label must be a name, a list of names with commas between, or "
-            f'{{"choices": [...]}} of names. Received: {cell!s:.200}'
+            f'{row_title}: a label must be a name, names with "{SEPARATOR}" between, or in JSON a '
+            f"list of names; {CONVERT} {title} reads lists and choices that are text. Received: "
+            f"{cell!s:.200}"
         )
-    return [*cell]
+    if isinstance(cell, str) and separator in cell and html.unescape(cell) != cell:
+        raise ValueError(
+            f"{row_title}: labels must be plain text, not HTML such as &amp;; {CONVERT} {title} "
+            f"writes it as text. Received: {cell:.200}"
+        )
 
 
 def distinct_labels(names: Iterable[str]) -> tuple[str, ...]:
@@ -484,25 +417,13 @@ def all_names(labels: Iterable[str | tuple[str, ...]]) -> list[str]:
     return [name for names in labels for name in ((names,) if isinstance(names, str) else names)]
 
 
-def _existing(images, images_in, row_title):
-    """The first path of a file; the last may be in another case or without the suffix."""
+def _existing(images, row_title, title):
+    """The first path that is a file, in either of Unicode's forms."""
     for image in images:
-        if os.path.isfile(image):
-            return image
-    folder, name = os.path.split(image)
-    files = images_in(folder)[composed(name).lower()]
-    if len(files) > 1:
-        raise ValueError(f"{row_title}: a path must name one file. Received: {files}")
-    if not files:
-        raise ValueError(f"{row_title}: no such file: {image}; --data-dir names the images' folder")
-    return files[0]
-
-
-def _images_by_name(folder):
-    """The images of a folder by name and by stem, in small letters."""
-    files = collections.defaultdict(list)
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        if has_image_suffix(name):
-            for form in (os.path.splitext(name)[0], name):
-                files[composed(form).lower()].append(os.path.join(folder, name))
-    return files
+        for path in (image, composed(image), unicodedata.normalize("NFD", image)):
+            if os.path.isfile(path):
+                return path
+    raise ValueError(
+        f"{row_title}: no such file: {images[-1]}; --data-dir names the images' folder, and "
+        f"{CONVERT} {title} --images FOLDER finds paths without a suffix or in another case"
+    )

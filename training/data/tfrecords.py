@@ -354,7 +354,7 @@ def open_tfds(reading: Reading) -> tuple[tuple[str, ...], dict[str, Examples]]:
     splits: dict[str, Examples] = {}
     # Names of parts before other words for them.
     for split, info in sorted(builder.info.splits.items(), key=lambda item: item[0] not in PARTS):
-        if (part := SPLITS.get(split.lower())) is None or part in splits:
+        if (part := SPLITS.get(split)) is None or part in splits:
             parts = f"the parts are {', '.join(PARTS)}, each once"
             notes.append(f"left out the split {split} of {info.num_examples:,} images: {parts}")
         elif info.num_examples:

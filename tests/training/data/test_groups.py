@@ -117,7 +117,8 @@ def test_a_column_has_the_groups(make_folder):
     assert source.notes == ("13 groups of 48 images, 8 of one image without the information",)
     flags = [f"{name},{int(name.parts[0] == 'a')},1,{name.parts[1]}" for name in names]
     table.write_text("\n".join(["path,x,y,animal", *flags]))
-    source = open_source(DataSpec(table, group_by="animal"), verify=False)
+    spec = DataSpec(table, group_by="animal", label_column="x,y")
+    source = open_source(spec, verify=False)
     assert source.class_names == ("x", "y")
     check_apart(source)
 

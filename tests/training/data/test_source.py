@@ -24,8 +24,12 @@ def all_names(source, *splits):
     ("layout", "options", "counts"),
     [
         *[
-            ({f"{part}/{name}": 1 for part in ("Train", held_out) for name in "ab"}, {}, (2, 2))
-            for held_out in ("val", "valid", "Validation", "TEST", "eval", "Holdout", "dev")
+            ({f"{part}/{name}": 1 for part in ("train", held_out) for name in "ab"}, {}, (2, 2))
+            for held_out in ("val", "valid", "validation", "test")
+        ],
+        *[
+            ({f"{p}/{c}": 1 for p in pair for c in "ab"}, {"folders": "parts"}, (2, 2))
+            for pair in (("Training", "Testing"), ("TRAIN", "Holdout"), ("train", "eval"))
         ],
         ({f"{part}/{c}": 1 for part in ("train", "val", "test") for c in "ab"}, {}, (2, 2, 2)),
         ({"a": 20, "b": 10}, {}, (24, 6)),  # A fifth is held out.
@@ -156,7 +160,7 @@ def test_a_csv_file_lists_paths_labels_and_splits(make_folder):
     moved = write_csv(folder / "x", "path,label\n00.png,a\n01.png,b\n")
     assert len(opened(moved, holdout=0).splits["train"]) == 2
     assert len(opened(path, data_dir=folder, holdout=0).splits["train"]) == 4
-    rows = "x/00.png,1,train\nx/01.png,10,Train\nx/02.png,10,val\nx/03.png,1,val\n"
+    rows = "x/00.png,1,train\nx/01.png,10,train\nx/02.png,10,val\nx/03.png,1,val\n"
     source = opened(write_csv(folder, f"path,label,split\n{rows}"))
     assert source.class_names == ("1", "10")
     assert source.splits["test"].labels.tolist() == [1, 0]
@@ -167,7 +171,7 @@ def test_a_csv_file_lists_paths_labels_and_splits(make_folder):
     [
         ("", "must have the columns path,label"),
         ("path,label\n", "must have the columns path,label .* and rows"),
-        ("where,breed\nx/00.png,a\n", r"Received: \['where', 'breed'\]"),
+        ("where,breed\nx/00.png,a\n", "--path-column .*--label-column .*: where, breed, "),
         ("path,label\nx/00.png,a\nx/01.png,\n", "must have a path, a label .* in row 3"),
         ("path,label\nx/00.png,a\nx/01.png\n", "must have a path, a label .* in row 3"),
         ("path,label,split\nx/00.png,a,day\n", "must have .* a split .* in row 2: .*day"),

@@ -125,8 +125,8 @@ def rows_of(labels):
     return [{"image": image_of(number), "label": label} for number, label in enumerate(labels)]
 
 
-def test_splits_are_parts_by_the_words_of_folders_and_others_get_a_line(tmp_path):
-    rows = {"Training": [0, 1] * 3, "val": [0, 1], "dev": [0] * 4, "unlabelled": [-1] * 5}
+def test_splits_are_parts_by_the_names_of_folders_and_others_get_a_line(tmp_path):
+    rows = {"train": [0, 1] * 3, "val": [0, 1], "dev": [0] * 4, "unlabelled": [-1] * 5}
     rows = {split: rows_of(labels) for split, labels in rows.items()}
     prepared(tmp_path, "tiny_words", classes_of(["cat", "dog"]), rows)
     source = open_source("tfds:tiny_words", data_dir=tmp_path)
