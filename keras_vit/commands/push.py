@@ -39,7 +39,7 @@ class Push(Command):
 
     def run(self) -> None:
         """Writes the files to a temporary folder, prints them, and pushes them."""
-        from keras_vit.description.description_texts import describe_licence, licence_in_card
+        from keras_vit.description.description_texts import describe_license, license_in_card
         from keras_vit.hub.repositories import NAME, READ_FILES
 
         if not re.fullmatch(NAME, self.repository):
@@ -51,8 +51,8 @@ class Push(Command):
             print(f"{self.repository} ({'private' if self.private else 'public'})")
             rows = [*sizes.items(), (f"{len(sizes)} files", sum(sizes.values()))]
             print(align_columns([(name, f"{size:,} bytes") for name, size in rows]))
-            if licence := licence_in_card(folder):
-                print(describe_licence(licence))
+            if license := license_in_card(folder):
+                print(describe_license(license))
             if self.dry_run:
                 print("Nothing was pushed (--dry-run).")
                 return

@@ -20,6 +20,7 @@ from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
 from keras_vit.training.settings import FineTuning, RunOptions
 from keras_vit.training.trainer.trainer import NonFiniteError
+from keras_vit.utils.earlier_names import with_present_names
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.report import markdown_table
@@ -162,7 +163,7 @@ def sweep(
         scores[rate] = None
         if recipe is not None:
             developed = recipe.images["validation"]
-            scores[rate] = _last_score(run, "averaged" if settings.averaging else "validation")
+            scores[rate] = _last_score(run, "averaged" if settings.ema_momentum else "validation")
             (run / MODEL).unlink(missing_ok=True)
         if scores[rate] is None:
             log(f"learning rate {rate:g} diverged; the others go on")
@@ -209,7 +210,7 @@ def write_result(result: SweepResult, command: str) -> None:
 def _begin(path, fields, data, settings, *, validated=False):
     """Makes the folder of several new runs, or checks that it is of the same runs."""
     if path.exists():
-        check_same_settings(path, read_json(path), fields)
+        check_same_settings(path, with_present_names(read_json(path)), fields)
         return
     folder = path.parent
     if folder.exists() and any(folder.iterdir()):
