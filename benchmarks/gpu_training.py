@@ -116,7 +116,15 @@ def finetune_command(options, folder):
     words = [*COMMAND, "finetune", "--data", options.photos, "--weights", folder.parent / WEIGHTS]
     words += ["--model", options.model, "--image-size", str(options.size), "--output", str(folder)]
     words += ["--steps", str(options.steps), "--batch-size", str(options.batch_size)]
-    return [*words, "--evaluate-every", str(options.every), "--dropout", "0.1", "--samples", "none"]
+    return [
+        *words,
+        "--evaluate-every",
+        str(options.every),
+        "--dropout-rate",
+        "0.1",
+        "--samples",
+        "none",
+    ]
 
 
 def run(command, log, until=None):

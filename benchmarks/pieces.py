@@ -71,7 +71,7 @@ class Training:
     optimizer: str = "muon"
     learning_rate: float = 3e-3
     weight_decay: float = 0.1
-    averaging: float | None = None
+    ema_momentum: float | None = None
     scale: float = 1.0  # Multiplies the logits.
     smoothing: float = 0.1
     flips: str = "random"  # Or "never" or "alternating": every other epoch.
@@ -127,7 +127,7 @@ PIECES = {
     "no label smoothing": {"smoothing": 0.0},
     "label smoothing 0.2": {"smoothing": 0.2},
     "scale 4": {"scale": 4.0},
-    "averaging": {"averaging": 0.99},
+    "ema_momentum": {"ema_momentum": 0.99},
     "model": OF_MODEL,
     "model, two pools": OF_MODEL | {"config": TWO_POOLS},
     "model, BatchNorm": OF_MODEL | {"norm": "batch", "standardized": False},
@@ -209,7 +209,7 @@ def run(training, images, labels, pflop, seed):
     if training.scale != 1:
         model = keras.Model(model.input, model.output * training.scale)
     steps = round(1e15 * pflop / (3 * flops * training.batch))
-    trainer = Trainer(model, averaging=training.averaging, seed=seed)
+    trainer = Trainer(model, ema_momentum=training.ema_momentum, seed=seed)
     schedule = warmup_schedule(
         training.learning_rate, steps=steps, warmup_steps=steps // 10, decay="linear"
     )
@@ -228,7 +228,7 @@ def run(training, images, labels, pflop, seed):
     start = time.process_time()
     trainer.fit(data.repeat().prefetch(8), epochs=1, steps_per_epoch=steps, verbose=0)
     seconds = time.process_time() - start
-    with trainer.averaged_weights() if training.averaging else contextlib.nullcontext():
+    with trainer.averaged_weights() if training.ema_momentum else contextlib.nullcontext():
         logits = model.predict(scaled(images[:HELD_OUT]), batch_size=500, verbose=0)
     accuracy = 100 * float((logits.argmax(axis=1) == labels[:HELD_OUT]).mean())
     return {"accuracy": accuracy, "steps": steps, "seconds": seconds}

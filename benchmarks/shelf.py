@@ -23,7 +23,7 @@ from own_process import run_program
 
 from keras_vit.utils.report import markdown_table
 
-HEADINGS = ("name", "model", "parameters", "licence", "library", "difference", "first", "accuracy")
+HEADINGS = ("name", "model", "parameters", "license", "library", "difference", "first", "accuracy")
 _TOKEN = ("vit", "deit", "vit_msn", "vit_mae")  # Their pooler is another layer.
 
 # Names that many people use, by what stands in front of them.
@@ -163,7 +163,7 @@ def check(name: str, image: str | None) -> dict:
     return {
         "model": description.name,
         "parameters": f"{model.count_params():,}",
-        "licence": description.licence,
+        "license": description.license,
         "library": library,
         "difference": f"{difference:.1e}",
         "first": "same" if answers.argmax() == expected.argmax() else "another",

@@ -516,7 +516,7 @@ def _compare_with_golden(path, texts, time_limit):
 
 
 def describe_contents(texts: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns lines about samples, data, command, versions and licence in the texts of an export.
+    """Returns lines about samples, data, command, versions and license in the texts of an export.
 
     Raises:
         ValueError: If a text is wrong.
@@ -528,7 +528,7 @@ def describe_contents(texts: Mapping[str, str]) -> tuple[str, ...]:
     lines = [
         f"Samples: {len(samples)} {kind}, which keras-vit verify runs.",
         f"Classes: {len(description.labels.names or ())} names.",
-        f"Licence of the starting weights: {description.licence}.",
+        f"License of the starting weights: {description.license}.",
         f"Made with {origin['made_by']}, keras {origin['keras']}, tensorflow "
         f"{origin['tensorflow']} on {origin['date']}.",
     ]

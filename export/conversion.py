@@ -247,8 +247,8 @@ def _write_hugging_face(converted, destination, overwrite):
         name if "classifier." in name else f"{written.prefix}{name}": array
         for name, array in stored_arrays(model, written.layout).items()
     }
-    licence = converted.description.licence
-    card = f"{card_header(licence)}\nLicence of the weights: {for_markdown(licence)}.\n"
+    license = converted.description.license
+    card = f"{card_header(license)}\nLicense of the weights: {for_markdown(license)}.\n"
     with atomic_folder(destination, marker=_MARKERS["huggingface"], overwrite=overwrite) as folder:
         (folder / CARD).write_text(card, encoding="utf-8")
         for name, content in files.items():

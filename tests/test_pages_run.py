@@ -47,7 +47,7 @@ STAND_INS = [
     (r"\bSOURCE DEST --to classifier\b", "hf_folder converted --to classifier"),
     # Few steps of few images.
     (r"STEPS = (.*), 500", r"STEPS = \1, 5"),
-    (r"accumulation_steps=16\)  # 16 x 32", "accumulation_steps=2)  # 2 x 4"),
+    (r"gradient_accumulation_steps=16\)  # 16 x 32", "gradient_accumulation_steps=2)  # 2 x 4"),
     (r"batch_size=(32|64)\b", "batch_size=4"),
     (r"split_batch\(512,(.*)most_per_replica=32", r"split_batch(8,\1most_per_replica=4"),
     (r"steps_per_epoch=500", "steps_per_epoch=10"),

@@ -95,7 +95,7 @@ def test_a_saved_trainer_goes_on_as_if_it_had_not_been_saved(saved, trained, nam
     assert trainer.optimizer.iterations == training_program.STEPS
     logits = training_program.logits
     np.testing.assert_allclose(logits(trainer), trained[name], atol=2e-5)
-    training_program.train(trainer, training_program.STEPS)
+    training_program.train(trainer, training_program.STEPS, training_program.BATCHES[name])
     # Float32 after three steps, other processors.
     np.testing.assert_allclose(logits(trainer), trained[f"{name}_trained"], atol=1e-4)
 
@@ -139,7 +139,7 @@ def test_every_setting_of_a_run_is_read(run):
     recipe = Recipe.from_json(json.loads((run / "recipe.json").read_text()))
     assert not recipe.others
     settings = FineTuning.from_json(recipe.settings)
-    assert (settings.clip_norm, settings.accumulate, settings.averaging) == (0.5, 1, 0.9)
+    assert (settings.global_clipnorm, settings.accumulate, settings.ema_momentum) == (0.5, 1, 0.9)
     assert (settings.steps, settings.label_smoothing, settings.learning_rate) == (12, 0.1, 0.1)
     assert settings.model == config_of(keras_vit.load_classifier(run).model)
     assert recipe.facts["image_size"] == Fact([8, 8], "the settings")

@@ -121,7 +121,7 @@ def _pretraining():
                         "warmup_steps": 10_000,
                         "decay": decay,
                         "weight_decay": weight_decay,
-                        "clip_norm": 1.0 if data == "ImageNet" else None,
+                        "global_clipnorm": 1.0 if data == "ImageNet" else None,
                         "dropout_rate": dropout_rate,
                         "loss": loss,
                         "head_bias": head_bias,
@@ -149,7 +149,7 @@ def _pretraining_with_sgd():
                 "decay": "linear",
                 "weight_decay": 3e-5 * 4096 / 256,
                 "weight_decay_times": "schedule",
-                "clip_norm": None,
+                "global_clipnorm": None,
                 "dropout_rate": 0.0,
                 "loss": loss,
                 "head_bias": head_bias,
@@ -186,7 +186,7 @@ def _finetuning():
 def _finetuning_at_high_resolution():
     row = FINETUNING["ImageNet"]
     for model, image_size in (("ViT-L/16", 512), ("ViT-H/14", 518)):
-        changes = {"model": model, "image_size": (image_size, image_size), "averaging": 0.9999}
+        changes = {"model": model, "image_size": (image_size, image_size), "ema_momentum": 0.9999}
         yield dataclasses.replace(
             row,
             name=f"ImageNet {model}",

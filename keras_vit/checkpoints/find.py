@@ -45,10 +45,10 @@ from keras_vit.description import (
 )
 from keras_vit.description.description_texts import (
     APACHE,
-    describe_licence,
-    licence_in_card,
-    licence_name,
-    licence_of_family,
+    describe_license,
+    license_in_card,
+    license_name,
+    license_of_family,
 )
 from keras_vit.preprocessing import Preprocessing, imagenet_classes
 from keras_vit.runtimes import is_export
@@ -151,8 +151,8 @@ def find(
         )
     checkpoint = open_checkpoint(file)
     description = describe_checkpoint(checkpoint, model, image_size=image_size, **facts)
-    if description.licence != UNKNOWN and not checkpoint.layout.numbered:
-        _print_licence(checkpoint.folder, description.licence)
+    if description.license != UNKNOWN and not checkpoint.layout.numbered:
+        _print_license(checkpoint.folder, description.license)
     return Weights(
         description,
         lambda: checkpoint,
@@ -281,7 +281,7 @@ def _origins_of_numerics(checkpoint, gelu):
 def read_images(
     checkpoint: Checkpoint, image_size: tuple[int, int], classes: int | None
 ) -> Description:
-    """Returns the preprocessing, the labels and the licence in or beside a checkpoint.
+    """Returns the preprocessing, the labels and the license in or beside a checkpoint.
 
     What is unknown is None, and the origin of "pixels" names the file that is missing.
 
@@ -305,25 +305,25 @@ def read_images(
     if stated.labels.is_multilabel:
         labels = dataclasses.replace(beside.labels, task=stated.labels.task)
         beside = dataclasses.replace(beside, labels=labels)
-    licence = _licence(checkpoint)
-    return beside if licence is None else dataclasses.replace(beside, licence=licence)
+    license = _license(checkpoint)
+    return beside if license is None else dataclasses.replace(beside, license=license)
 
 
-def _licence(checkpoint):
-    """The licence that the card or the config states, else the family's."""
+def _license(checkpoint):
+    """The license that the card or the config states, else the family's."""
     config, folder = checkpoint.config, checkpoint.folder
     timm = config.get("pretrained_cfg")
     timm = timm if isinstance(timm, dict) else {}
     fields = ("architecture", "_name_or_path", "model_type", "class_name")
     # A repository in the cache has its name two folders above its commit.
     names = (timm.get("tag"), folder.name, folder.parent.parent.name, *map(config.get, fields))
-    stated = licence_in_card(folder) or licence_name(timm.get("license"))
-    return stated or licence_of_family(names)
+    stated = license_in_card(folder) or license_name(timm.get("license"))
+    return stated or license_of_family(names)
 
 
 @functools.cache
-def _print_licence(folder, licence):
-    print(for_line(f"{folder}: {describe_licence(licence)}"), file=sys.stderr)
+def _print_license(folder, license):
+    print(for_line(f"{folder}: {describe_license(license)}"), file=sys.stderr)
 
 
 def _noted(checkpoint, classes):

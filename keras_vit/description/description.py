@@ -20,6 +20,7 @@ from keras_vit.configs.counting import cost_of
 from keras_vit.configs.recognition import config_of, config_of_json
 from keras_vit.description.class_labels import UNKNOWN, Labels, task_of_activation
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
+from keras_vit.utils.earlier_names import with_present_names
 from keras_vit.utils.json_files import changed_fields, check_fields
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Description:
         origins: Where "pixels" (their range), "evaluation" (the resize), "gelu",
             "norm_epsilon" and "position_resize" are from, human-readable; and "weights", the
             repository that the weights, or those that its training started from, are from.
-        licence: The licence of the weights, or of those that its training started from, as their
+        license: The license of the weights, or of those that its training started from, as their
             source states it.
         notes: A sentence for each assumption and each difference from the source.
 
@@ -71,7 +72,7 @@ class Description:
     included: Preprocessing | None = None
     labels: Labels = Labels()
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    licence: str = UNKNOWN
+    license: str = UNKNOWN
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -225,6 +226,7 @@ class Description:
             ValueError: If a field is unknown or its value is wrong.
         """
         try:
+            content = with_present_names(content)
             check_fields(content, _FIELDS, source)
             return cls(
                 **{
@@ -243,7 +245,7 @@ class Description:
 # What the fields hold in JSON, and the readers of those that are objects in Python.
 _FIELDS = {
     "classes": int,
-    **dict.fromkeys(("name", "licence"), str),
+    **dict.fromkeys(("name", "license"), str),
     **dict.fromkeys(("input_shape", "position_grid", "notes"), list),
     **dict.fromkeys(("config", "preprocessing", "included", "labels", "origins"), dict),
 }

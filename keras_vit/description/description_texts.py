@@ -1,4 +1,4 @@
-"""The texts in which a folder and an export hold a description, and the licence in a model card."""
+"""The texts in which a folder and an export hold a description, and the license in a model card."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def _path(source, name):
 
 
 APACHE = "apache-2.0"  # As in model cards: of the official weights and of those in the package.
-# The licence that a family of weights was published with, by a pattern of their names, for files
+# The license that a family of weights was published with, by a pattern of their names, for files
 # that do not state it.
-_LICENCES = (
+_LICENSES = (
     (r"eupe", "fair-noncommercial-research-license"),
     (r"dinov3", "dinov3-license"),
     (r"ijepa|metaclip", "cc-by-nc-4.0"),
@@ -119,10 +119,10 @@ _IDENTIFIERS = re.compile(
 )
 
 
-def licence_in_card(folder: pathlib.Path) -> str | None:
+def license_in_card(folder: pathlib.Path) -> str | None:
     """Returns the field `license` at the start of the model card in a folder; None if unknown.
 
-    Of the licence "other" it is the field `license_name`.
+    Of the license "other" it is the field `license_name`.
     """
     try:
         with open(folder / CARD, "rb") as file:
@@ -134,40 +134,40 @@ def licence_in_card(folder: pathlib.Path) -> str | None:
     fields = dict(re.findall(r"^(license|license_name):(.*)$", lines, re.M))
     texts = (fields.get(field, "").strip() for field in ("license", "license_name"))
     known, name = (text.strip("'\"") for text in texts)
-    licence = licence_name(name if known == "other" and name else known)
-    return None if licence == UNKNOWN else licence
+    license = license_name(name if known == "other" and name else known)
+    return None if license == UNKNOWN else license
 
 
-def licence_of_family(names: Iterable[object]) -> str | None:
-    """Returns the licence of the first family that one of the names of weights belongs to."""
+def license_of_family(names: Iterable[object]) -> str | None:
+    """Returns the license of the first family that one of the names of weights belongs to."""
     texts = [str(name).lower() for name in names if name]
-    for pattern, licence in _LICENCES:
+    for pattern, license in _LICENSES:
         if any(re.search(pattern, text) for text in texts):
-            return licence
+            return license
     return None
 
 
-def describe_licence(licence: str) -> str:
-    """Returns a sentence about the licence of weights."""
-    limit = ", which forbids commercial use" if _NONCOMMERCIAL.search(licence) else ""
-    return f"Licence of the weights: {licence}{limit}."
+def describe_license(license: str) -> str:
+    """Returns a sentence about the license of weights."""
+    limit = ", which forbids commercial use" if _NONCOMMERCIAL.search(license) else ""
+    return f"License of the weights: {license}{limit}."
 
 
-def hub_licence(licence: str) -> dict[str, str]:
-    """Returns a licence as the fields of a model card on the Hub."""
-    if _IDENTIFIERS.fullmatch(licence):
-        return {"license": licence}
-    return {"license": "other", "license_name": licence}
+def hub_license(license: str) -> dict[str, str]:
+    """Returns a license as the fields of a model card on the Hub."""
+    if _IDENTIFIERS.fullmatch(license):
+        return {"license": license}
+    return {"license": "other", "license_name": license}
 
 
-def licence_name(value: object) -> str | None:
-    """Returns the name of a licence in a file; None if it is none, such as a long text."""
+def license_name(value: object) -> str | None:
+    """Returns the name of a license in a file; None if it is none, such as a long text."""
     return value if isinstance(value, str) and _NAME.fullmatch(value) else None
 
 
-def card_header(licence: str) -> str:
-    """Returns the start of a card with a licence, as `licence_in_card` and the Hub read it."""
-    fields = [f"{name}: {value}\n" for name, value in hub_licence(licence).items()]
+def card_header(license: str) -> str:
+    """Returns the start of a card with a license, as `license_in_card` and the Hub read it."""
+    fields = [f"{name}: {value}\n" for name, value in hub_license(license).items()]
     return f"---\n{''.join(fields)}---\n"
 
 

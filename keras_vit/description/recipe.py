@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self, get_type_hints
 
+from keras_vit.utils.earlier_names import with_present_names
 from keras_vit.utils.fields import fits_json
 
 
@@ -181,6 +182,8 @@ class Recipe:
             if name in kinds and fits_json(kinds[name], value)
         }
         others = {name: value for name, value in fields.items() if name not in own}
-        facts = own.get("facts", {})
+        for name in ("settings", "facts", "description"):
+            own[name] = with_present_names(own.get(name, {}))
+        facts = own["facts"]
         own["facts"] = {name: Fact.from_json(fact) for name, fact in facts.items()}
         return cls(**own, others=others)

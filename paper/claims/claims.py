@@ -32,7 +32,7 @@ BASE: dict[str, Any] = {
     "image_size": 24,
     "optimizer": "adam",
     "weight_decay": 0.1,
-    "clip_norm": 1.0,
+    "global_clipnorm": 1.0,
     "dropout_rate": 0.0,
     "augmentation": "padded_crop",
     "jit_compile": False,  # On CPUs compiling takes longer than it saves.
@@ -383,8 +383,8 @@ def optimizers() -> Claim:
         "ResNet-2-2, Adam": Side(deeper),
         "ResNet-2-2, SGD": Side(deeper | sgd, rate=0.1),
         "ViT-64/4": Side(),
-        "ViT-64/4, averaged": Side({"averaging": 0.99}),
-        "ViT-64/4, not clipped": Side({"clip_norm": None}),
+        "ViT-64/4, averaged": Side({"ema_momentum": 0.99}),
+        "ViT-64/4, not clipped": Side({"global_clipnorm": None}),
     }
     adam = {name: 0.5 if "Adam" in name else -0.5 for name in sides if name.startswith("ResNet")}
     return Claim(
@@ -407,12 +407,12 @@ def optimizers() -> Claim:
 
 def masked_patches() -> Claim:
     """Masked patch prediction: its targets, and the labelled images at which it pays."""
-    targets = ("mean-colour", "downsized", "patch")
+    targets = ("mean-color", "downsized", "patch")
     sides = {
-        target: Side({"target": target, "steps": 1_200, "clip_norm": None}, fixed_rate=True)
+        target: Side({"target": target, "steps": 1_200, "global_clipnorm": None}, fixed_rate=True)
         for target in targets
     }
-    tuned = {**dict.fromkeys(DATA_SIZES, ("mean-colour", "scratch")), 4_500: (*targets, "scratch")}
+    tuned = {**dict.fromkeys(DATA_SIZES, ("mean-color", "scratch")), 4_500: (*targets, "scratch")}
     for images, starts in tuned.items():
         for start in starts:
             from_body = {} if start == "scratch" else {"start": start}
@@ -427,7 +427,7 @@ def masked_patches() -> Claim:
         (
             Contrast(
                 "Pre-training by masked patches gains over training from scratch.",
-                difference("mean-colour, 45,000", "scratch, 45,000"),
+                difference("mean-color, 45,000", "scratch, 45,000"),
             ),
             Alike(
                 "Mean colours and 4x4 colours are equally good targets.", (colour, downsized), 0.01

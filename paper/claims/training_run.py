@@ -169,7 +169,7 @@ def _measured(run, images, model, trainer):
             batch_size=500,
             verbose=0,
             return_dict=True,
-            use_averages=bool(run.get("averaging")),
+            use_averages=bool(run.get("ema_momentum")),
         )
         result[split] = round(scores["accuracy"], 5)
     if run["few_shot"]:

@@ -45,7 +45,7 @@ def test_a_model_of_transformers_is_opened_by_its_name(hub, golden, of_transform
     opened = open_model(f"hf:{NAME}")
     assert opened.source == opened.description.origins["weights"] == f"hf:{NAME}@{commit}"
     assert open_model(f"hf://{NAME}").source == opened.source  # As other libraries write it.
-    assert opened.description.licence == "mit"
+    assert opened.description.license == "mit"
     known = golden("hf_vit").load()
     expected = keras.ops.softmax(known["logits"])
     probabilities = array(opened.to_model()[0](known["images"]))
@@ -87,8 +87,8 @@ def test_a_branch_that_moves_is_one_commit_for_a_process_and_a_commit_stays(hub,
     assert fixed_name(f"hf:{NAME}@main") == f"hf:{NAME}@{first}"
     hub.forget()
     assert fixed_name(f"hf:{NAME}@main") == f"hf:{NAME}@{second}"
-    assert open_model(f"hf:{NAME}").description.licence == "gpl-3.0"
-    assert open_model(f"hf:{NAME}@{first}").description.licence == "mit"
+    assert open_model(f"hf:{NAME}").description.license == "gpl-3.0"
+    assert open_model(f"hf:{NAME}@{first}").description.license == "mit"
     assert hub.fetched()["model.safetensors"] == 1  # Both commits have the same.
 
 

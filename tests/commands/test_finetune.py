@@ -222,7 +222,7 @@ def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command,
 def test_a_learning_rate_that_gives_nan_stops_and_keeps_the_last_good_weights(
     refused, finetune, tmp_path
 ):
-    line = refused(*finetune("--learning-rate", 1e38, "--clip-norm", 0, "--head", "new"))
+    line = refused(*finetune("--learning-rate", 1e38, "--global-clipnorm", 0, "--head", "new"))
     assert "lower learning rate" in line
     (kept,) = re.findall(r"the last good checkpoint is (\S+\.npz)\.", line)
     with np.load(kept) as arrays:

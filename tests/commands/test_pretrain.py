@@ -13,7 +13,7 @@ from keras_vit.opening import open_predictor
 from keras_vit.utils.progress import ProgressBar
 from makers import tiny_config
 
-LORA = "--train lora --lora-rank 2 --validation 0 --stochastic-depth 0.2 --layer-decay 0.75"
+LORA = "--train lora --lora-rank 2 --validation 0 --stochastic-depth-rate 0.2 --layer-decay 0.75"
 FAST = "--image-size 12 --batch-size 4 --accumulate 1 --steps 3 --learning-rate 0.01"
 
 

@@ -49,12 +49,12 @@ def test_a_dry_run_lists_every_file_with_its_size_and_asks_nobody(hub, command, 
     assert hub.requests == []
 
 
-def test_a_licence_that_forbids_commercial_use_is_printed_before_the_push(command, pets):
+def test_a_license_that_forbids_commercial_use_is_printed_before_the_push(command, pets):
     description = json.loads((pets / "description.json").read_text())
-    description["licence"] = "cc-by-nc-4.0"
+    description["license"] = "cc-by-nc-4.0"
     (pets / "description.json").write_text(json.dumps(description))
     outcome = command("push", pets, NAME, "--dry-run")
-    line = "Licence of the weights: cc-by-nc-4.0, which forbids commercial use."
+    line = "License of the weights: cc-by-nc-4.0, which forbids commercial use."
     assert line in outcome.out
 
 

@@ -12,8 +12,8 @@ import pytest
 from keras_vit.opening import open_predictor
 
 RECIPE = (
-    "--image-size 12 --batch-size 8 --accumulate 2 --steps 4000 --warmup-steps 10 --dropout 0.1 "
-    "--evaluate-every 20 --validation 0.25 --averaging 0.9 --decay constant"
+    "--image-size 12 --batch-size 8 --accumulate 2 --steps 4000 --warmup-steps 10 "
+    "--dropout-rate 0.1 --evaluate-every 20 --validation 0.25 --ema-momentum 0.9 --decay constant"
 )
 
 

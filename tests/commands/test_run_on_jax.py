@@ -15,8 +15,8 @@ from keras_vit.utils.progress import ProgressBar
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="a run on JAX")
 RECIPE = (
     "--image-size 8 --batch-size 4 --accumulate 1 --steps 4 --evaluate-every 4 --warmup-steps 1 "
-    "--learning-rate 0.05 --validation 0.25 --averaging 0.5 --dropout 0.1 --augmentation jitter "
-    "--strategy mirrored"
+    "--learning-rate 0.05 --validation 0.25 --ema-momentum 0.5 --dropout-rate 0.1 "
+    "--augmentation jitter --strategy mirrored"
 )
 UPDATE = ProgressBar.update
 

@@ -38,13 +38,13 @@ def test_flags_give_values_of_the_fields_types():
     given = settings(
         FineTuning,
         *("--image-size", "384x512", "--decay", "linear"),
-        *("--dropout", 0.5, "--stochastic-depth", 0.1, "--no-jit-compile", "--remat"),
+        *("--dropout-rate", 0.5, "--stochastic-depth-rate", 0.1, "--no-jit-compile", "--remat"),
     )
     assert (given.image_size, given.decay) == ((384, 512), "linear")
     assert (given.dropout_rate, given.stochastic_depth_rate) == (0.5, 0.1)
     assert (given.jit_compile, given.remat) == (False, True)
-    given = settings(FineTuning, "--clip-norm", 0, "--averaging", 0.0, "--weights", "none")
-    assert (given.clip_norm, given.averaging, given.weights) == (None, None, None)
+    given = settings(FineTuning, "--global-clipnorm", 0, "--ema-momentum", 0.0, "--weights", "none")
+    assert (given.global_clipnorm, given.ema_momentum, given.weights) == (None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_every_kind_of_training_runs(module, tmp_path):
         run |= {"seed": 0, **changes}
         return run, training_run.train(run, file, tmp_path, keep)
 
-    body, colours = train(keep=True, target="mean-colour", clip_norm=None)
+    body, colours = train(keep=True, target="mean-color", global_clipnorm=None)
     assert trainings.model_file(tmp_path, body).exists()
     assert 0 <= colours["test"] <= 1
     _, tuned = train(start=body, images=8)
@@ -104,6 +104,6 @@ def test_every_kind_of_training_runs(module, tmp_path):
     units = {"num_blocks": [1], "width_factor": 0.5}
     train(**units)
     train(resnet=units, patch_size=2)
-    train(averaging=0.9)
-    _, diverged = train(optimizer="sgd", learning_rate=1e30, clip_norm=None)
+    train(ema_momentum=0.9)
+    _, diverged = train(optimizer="sgd", learning_rate=1e30, global_clipnorm=None)
     assert diverged["diverged"] == 2

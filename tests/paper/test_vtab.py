@@ -311,7 +311,7 @@ def test_the_recipe_is_the_papers():
     settings = vtab.SETTINGS.resolve(1000)
     assert (settings.image_size, settings.steps, settings.batch_size) == ((384, 384), 2500, 512)
     assert (settings.learning_rate, settings.momentum, settings.decay) == (0.01, 0.9, "cosine")
-    assert (settings.clip_norm, settings.validation) == (1.0, 0.0)
+    assert (settings.global_clipnorm, settings.validation) == (1.0, 0.0)
     assert len(vtab_tasks.resolve(["specialized", "dtd"])) == 5
     assert list(vtab_tasks.resolve(["dtd", "cifar100"])) == ["cifar100", "dtd"]
 

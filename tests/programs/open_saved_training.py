@@ -39,7 +39,7 @@ def write(folder):
         model = keras_vit.build(
             config, classes=4, input_shape=(8, 8, 3), classifier_activation=None
         )
-        trained = Trainer(model, averaging=0.9, seed=3) if name == "adam" else model
+        trained = Trainer(model, ema_momentum=0.9, seed=3) if name == "adam" else model
         trained.compile(optimizer, loss, metrics=metrics)
         trained.fit(IMAGES, shares, verbose=0)
         trained.save(folder / f"{name}.keras")

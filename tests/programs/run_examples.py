@@ -110,7 +110,7 @@ def names():
     batches = tf.data.Dataset.from_tensor_slices((images, labels)).repeat()
     batches = batches.batch(4, drop_remainder=True)
     model = keras_vit.build("ViT-Mini/4", weights=WEIGHTS)
-    trainer = keras_vit.training.Trainer(model, averaging=0.9)
+    trainer = keras_vit.training.Trainer(model, ema_momentum=0.9)
     trainer.compile(keras_vit.training.SGD(0.01), "sparse_categorical_crossentropy")
     return {
         "keras": keras,

@@ -164,7 +164,7 @@ def trainer_with_warmup(folder):
 
     model = build()
     schedule = warmup_schedule(0.03, steps=8, warmup_steps=2)
-    fit(Trainer(model, accumulation_steps=2), SGD(schedule), traced=True)
+    fit(Trainer(model, gradient_accumulation_steps=2), SGD(schedule), traced=True)
     return model
 
 

@@ -69,11 +69,14 @@ def compiled_trainers():
     return {name: trainer for name, (trainer, _) in compiled.items()}
 
 
-def train(trainer, first):
-    """Trains for `STEPS` steps of one batch each, or of two where a trainer accumulates two."""
+# Batches of a step of the trainers that `write_trainers` writes.
+BATCHES = {"trainer": 2, "sgd": 1}
+
+
+def train(trainer, first, each):
+    """Trains for `STEPS` steps of `each` equal batches."""
     images, labels = batches()
     labels = np.eye(3, dtype="float32")[labels]
-    each = trainer.accumulation_steps
     for step in range(first, first + STEPS):
         trainer.fit(
             np.concatenate([images[step]] * each),
@@ -93,10 +96,10 @@ def write_trainers(folder):
     """Writes the trainers half trained; returns their logits then and at the end."""
     expected = {}
     for name, trainer in compiled_trainers().items():
-        train(trainer, 0)
+        train(trainer, 0, BATCHES[name])
         trainer.save(folder / f"{name}.keras")
         expected[name] = logits(trainer)
-        train(trainer, STEPS)
+        train(trainer, STEPS, BATCHES[name])
         expected[f"{name}_trained"] = logits(trainer)
     return expected
 

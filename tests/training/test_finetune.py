@@ -179,7 +179,7 @@ def test_pretraining_with_mixup_learns(data, tmp_path):
 def test_the_defaults_are_the_rows_of_table_4(num_images, expected):
     settings = FineTuning().resolve(num_images)
     assert (settings.steps, settings.warmup_steps, settings.validation) == expected
-    assert (settings.batch_size, settings.momentum, settings.clip_norm) == (512, 0.9, 1.0)
+    assert (settings.batch_size, settings.momentum, settings.global_clipnorm) == (512, 0.9, 1.0)
     # By the head and the weights, when they are known.
     assert (settings.learning_rate, settings.image_size) == (None, None)
 
@@ -218,12 +218,12 @@ def test_mixed_precision_leaves_a_float32_classifier_and_the_policy_as_it_was(da
 
 
 def test_unequal_classes_are_weighted(data, tmp_path):
-    settings = dataclasses.replace(SETTINGS, validation=0.0, class_weights="balanced")
+    settings = dataclasses.replace(SETTINGS, validation=0.0, class_weight="balanced")
     spec = DataSpec(data, exclude=tuple(f"train/red/{i}.png" for i in range(4, 10)))
     job = job_of(spec, tmp_path / "run", settings)
     plan = job.settle()
     assert plan.recipe.to_json()["images"]["train"] == 24  # Ten blue, ten green, four red.
-    fact = plan.recipe.to_json()["facts"]["class_weights"]
+    fact = plan.recipe.to_json()["facts"]["class_weight"]
     assert fact == {"value": {"blue": 0.8, "green": 0.8, "red": 2.0}, "from": "balanced"}
     text = job.dry_run()
     assert "blue 0.8, green 0.8, red 2 (balanced)" in text

@@ -31,7 +31,7 @@ def test_table_3_with_the_sigmoid_loss_and_its_head_bias(data, tmp_path):
         batch_size=48,
         head_bias=-2.0,
         accumulate=1,
-        averaging=0.9,
+        ema_momentum=0.9,
     )
     lines = []
     finished = pretrain(data, tmp_path / "out", settings, log=lines.append)

@@ -32,7 +32,7 @@ def test_pretraining_is_table_3(row):
     assert settings.optimizer == "adam"
     assert (settings.batch_size, settings.warmup_steps) == (4096, 10_000)
     assert settings.image_size == (224, 224)
-    assert settings.clip_norm == (1.0 if recipe.data == "ImageNet" else None)
+    assert settings.global_clipnorm == (1.0 if recipe.data == "ImageNet" else None)
     images = settings.steps * settings.batch_size
     assert 0 <= images - recipe.epochs * recipes.EXAMPLES[recipe.data] < settings.batch_size
 
@@ -60,11 +60,15 @@ def test_fine_tuning_is_table_4(name, steps, learning_rates, share):
     assert settings.validation == share
     assert (settings.batch_size, settings.decay) == (512, "cosine")
     assert settings.image_size == (384, 384)
-    assert (settings.optimizer, settings.clip_norm, settings.weight_decay) == ("sgd", 1.0, 0.0)
+    assert (settings.optimizer, settings.global_clipnorm, settings.weight_decay) == (
+        "sgd",
+        1.0,
+        0.0,
+    )
     assert settings.warmup_steps == FineTuning(steps=steps).resolve(1000).warmup_steps
 
 
 def test_table_2_has_its_own_resolution_and_averages():
     settings = FineTuning.from_recipe("ImageNet ViT-H/14")
     assert settings.image_size == (518, 518)
-    assert (settings.averaging, settings.steps) == (0.9999, 20_000)
+    assert (settings.ema_momentum, settings.steps) == (0.9999, 20_000)

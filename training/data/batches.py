@@ -43,8 +43,8 @@ def training_batches(
         seed: Decides order and augmentation.
         start_step: Batches to skip at the beginning.
         micro_batches: Equal parts of a batch, which come one after the other, for a `Trainer` with
-            so many `accumulation_steps`. Mixup mixes within the whole batch, so that the images and
-            labels of a step are the same for any number.
+            so many `gradient_accumulation_steps`. Mixup mixes within the whole batch, so that the
+            images and labels of a step are the same for any number.
         shard: `(i, k)`: this machine, from 0, of k machines. It gets the i-th of k equal
             parts of the batches that one machine would get, and decodes no other images, but
             reads all record files. Mixup, if any, mixes within that part.

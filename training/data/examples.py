@@ -481,7 +481,7 @@ def places_by_class(labels: np.ndarray) -> list[np.ndarray]:
     return np.split(order, starts)
 
 
-def class_weights(labels: np.ndarray, class_names: Sequence[str]) -> tuple[float, ...]:
+def balanced_class_weight(labels: np.ndarray, class_names: Sequence[str]) -> tuple[float, ...]:
     """Returns the weight of each class in the loss, with which classes weigh the same.
 
     With n_k of the N images in class k of K, N / (K n_k) as in scikit-learn, whose mean over all

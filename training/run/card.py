@@ -14,7 +14,7 @@ import numpy as np
 from keras_vit.classifier_folder import LOADING, THIS_FOLDER
 from keras_vit.description import UNKNOWN, Description
 from keras_vit.description.class_labels import MULTILABEL, SCORES
-from keras_vit.description.description_texts import hub_licence, without_header
+from keras_vit.description.description_texts import hub_license, without_header
 from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.hub.repositories import RepositoryName, import_hugging_face
 from keras_vit.images.samples import encoded_png
@@ -120,7 +120,7 @@ def fact_lines(facts: Mapping[str, Fact]) -> dict[str, str]:
             value = "{}x{}".format(*value)
         elif name == "pixels":
             value = describe_range(value)
-        elif name == "class_weights":
+        elif name == "class_weight":
             shown = [f"{label} {weight:.3g}" for label, weight in value.items()]
             value = ", ".join(shown[:MAX_LISTED]) + (", ..." if len(shown) > MAX_LISTED else "")
         lines[name.replace("_", " ") if name in ("image_size", "head_start") else name] = (
@@ -254,10 +254,10 @@ def recipe_lines(recipe: Recipe) -> list[str]:
     facts = [list(line) for line in fact_lines(recipe.facts).items()]
     started = recipe.weights is not None
     versions = (f"{name} {version}" for name, version in recipe.versions.items())
-    licence = recipe.description.get("licence") or UNKNOWN
+    license = recipe.description.get("license") or UNKNOWN
     return [
         *([f"    {for_line(recipe.command)}", ""] if recipe.command else []),
-        *([f"Licence of the starting weights: {for_markdown(licence)}.", ""] if started else []),
+        *([f"License of the starting weights: {for_markdown(license)}.", ""] if started else []),
         markdown_table([["at the start", "value and origin"], *facts]),
         "",
         markdown_table([["setting", "value"], *settings]),
@@ -287,7 +287,7 @@ def hub_card(description: Description, text: str, *, repository: str) -> str:
     """
     hub, start = import_hugging_face(), RepositoryName.parse(description.origins.get("weights"))
     data = hub.ModelCardData(
-        **hub_licence(description.licence),
+        **hub_license(description.license),
         library_name="keras",
         pipeline_tag="image-classification",
         base_model=start.name if start else None,

@@ -302,7 +302,7 @@ def compiled_trainer(model: keras.Model, plan: Settled) -> Trainer:
     if isinstance(settings, MaskedPatches):
         return make_masked_patch_trainer(model, settings)
     options: dict[str, Any] = {
-        "loss": make_loss(settings, plan.class_weights or None),
+        "loss": make_loss(settings, plan.class_weight or None),
         "metric": make_metric(plan.source.task),
     }
     for stage in plan.stages:

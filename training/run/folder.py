@@ -304,7 +304,7 @@ class Checkpoints:
     >>> checkpoints = Checkpoints("run")
     >>> start = checkpoints.restore(trainer)
     >>> trainer.fit(
-    ...     batches_from(start * trainer.accumulation_steps),
+    ...     batches_from(start * trainer.gradient_accumulation_steps),
     ...     steps_per_epoch=steps - start,
     ...     callbacks=[checkpoints.callback(every=500)],
     ... )
@@ -325,7 +325,7 @@ class Checkpoints:
         Raises:
             OSError: If it cannot be written; the older states are then unchanged.
         """
-        trainer.synchronise()
+        trainer.synchronize()
         values = _numbered(trainer.state_variables())
         path = self.folder / f"state-{int(keras.ops.convert_to_numpy(trainer.step)):09}.npz"
         if backend_devices().worker_of(trainer.strategy)[0] == 0:

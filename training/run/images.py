@@ -157,7 +157,7 @@ def open_images(
         source = extend(source, weights, settings, share, download=download, **links)
         seen = SplitRecord.read(weights.folder)
         notes = tuple(notes_of_seen(source.splits, seen, "in the run of the weights"))
-    if settings.class_weights is not None:
+    if settings.class_weight is not None:
         notes += (_UNWEIGHTED,)
     elif not isinstance(settings, MaskedPatches):
         notes += _unequal(source)
@@ -182,7 +182,7 @@ def _unequal(source):
     smallest = source.class_names[int(np.argmax(counts == least))]
     largest = source.class_names[int(counts.argmax())]
     return (
-        f"unequal classes: {least} of {smallest} and {most} of {largest} to train; --class-weights "
+        f"unequal classes: {least} of {smallest} and {most} of {largest} to train; --class-weight "
         "balanced gives them the same weight in the loss",
     )
 

@@ -103,7 +103,7 @@ def make_optimizer(settings: Settings) -> DecoupledOptimizer:
     options: dict[str, Any] = {
         "weight_decay": settings.weight_decay,
         "weight_decay_times": settings.weight_decay_times,
-        "global_clipnorm": settings.clip_norm,
+        "global_clipnorm": settings.global_clipnorm,
         "layer_decay": settings.layer_decay,
     }
     if settings.optimizer == "sgd":
@@ -113,13 +113,11 @@ def make_optimizer(settings: Settings) -> DecoupledOptimizer:
     return Adam(schedule, **options)
 
 
-def make_loss(
-    settings: Settings, class_weights: Sequence[float] | None = None
-) -> keras.losses.Loss:
+def make_loss(settings: Settings, class_weight: Sequence[float] | None = None) -> keras.losses.Loss:
     """Returns the loss of logits, for class numbers, multi-hot labels or mixup's shares."""
     if settings.loss == "sigmoid":
-        return SigmoidCrossentropy(class_weights=class_weights)
-    return SoftmaxCrossentropy(settings.label_smoothing, class_weights=class_weights)
+        return SigmoidCrossentropy(class_weight=class_weight)
+    return SoftmaxCrossentropy(settings.label_smoothing, class_weight=class_weight)
 
 
 def make_metric(task: str) -> str | keras.metrics.Metric:
@@ -154,8 +152,8 @@ def make_trainer(
     trainer = trainer_type(
         model,
         **options,
-        accumulation_steps=settings.accumulate or 1,
-        averaging=settings.averaging,
+        gradient_accumulation_steps=settings.accumulate or 1,
+        ema_momentum=settings.ema_momentum,
         seed=settings.seed,
     )
     optimizer: keras.optimizers.Optimizer = make_optimizer(settings)
@@ -306,7 +304,7 @@ class _StepCallback(keras.callbacks.Callback):
         self.stopped_at: int | None = None
         self.metric, self.score = METRICS[task], SCORES[task]
         self.columns = history_columns(task)
-        column = f"{'averaged' if settings.averaging else 'validation'}_{self.score}"
+        column = f"{'averaged' if settings.ema_momentum else 'validation'}_{self.score}"
         scores = [float(row[column]) for row in history if row[column]]
         self.highest = max(scores, default=-math.inf)
         self.is_written = False  # The history on disk is this run's.
@@ -376,7 +374,7 @@ class _StepCallback(keras.callbacks.Callback):
 
         If the step has a row, the validation is added to it.
         """
-        self.model.synchronise()
+        self.model.synchronize()
         if self.step != self.interval_start:
             last = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)) - 1
             self.row = {

@@ -86,7 +86,9 @@ def choose_accumulation(
     Raises:
         ValueError: If the batch cannot be split evenly over the replicas.
     """
-    split_batch(settings.batch_size, replicas=replicas, accumulation_steps=settings.accumulate or 1)
+    split_batch(
+        settings.batch_size, replicas=replicas, gradient_accumulation_steps=settings.accumulate or 1
+    )
     if settings.accumulate is not None:
         return settings
     for accumulate in range(1, settings.batch_size // replicas + 1):

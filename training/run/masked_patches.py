@@ -18,7 +18,7 @@ from keras_vit.training.trainer.trainer import Trainer
 
 from .loop import make_trainer
 
-COLOURS = 512  # Three bits for each of red, green and blue.
+COLORS = 512  # Three bits for each of red, green and blue.
 CELLS = 4  # Per side of a downsized patch.
 
 
@@ -58,7 +58,7 @@ def colour_classes(pixels: keras.KerasTensor) -> keras.KerasTensor:
     return bits[..., 0] * 64 + bits[..., 1] * 8 + bits[..., 2]
 
 
-def mean_colour(patches: keras.KerasTensor) -> keras.KerasTensor:
+def mean_color(patches: keras.KerasTensor) -> keras.KerasTensor:
     """Returns the colour of the mean of each patch, int32 `(B, N, 1)`."""
     return colour_classes(ops.mean(patches, axis=(2, 3)))[..., None]
 
@@ -88,7 +88,7 @@ def _areas(size):
     return (np.clip(covered, 0, 1) * CELLS / size).astype("float32")
 
 
-def has_mean_colour(y_true: keras.KerasTensor, y_pred: keras.KerasTensor) -> keras.KerasTensor:
+def has_mean_color(y_true: keras.KerasTensor, y_pred: keras.KerasTensor) -> keras.KerasTensor:
     """Returns 1 for each predicted patch whose mean has the correct 3-bit colour, else 0.
 
     It makes a regression on pixels comparable to predictions of colours.
@@ -101,12 +101,12 @@ def has_mean_colour(y_true: keras.KerasTensor, y_pred: keras.KerasTensor) -> ker
     return ops.cast(ops.equal(mean_of(y_true), mean_of(y_pred)), "float32")
 
 
-MEAN_COLOUR, DOWNSIZED, PATCH = PATCH_TARGETS  # The paper's three, in its order.
+MEAN_COLOR, DOWNSIZED, PATCH = PATCH_TARGETS  # The paper's three, in its order.
 # The targets of pixels `(B, N, height, width, 3)` in [-1, 1], and the shape of one patch's
 # prediction from the patch sizes.
 TARGETS: dict[str, tuple[Callable, Callable]] = {
-    MEAN_COLOUR: (mean_colour, lambda sizes: (1, COLOURS)),
-    DOWNSIZED: (downsized, lambda sizes: (CELLS * CELLS, COLOURS)),
+    MEAN_COLOR: (mean_color, lambda sizes: (1, COLORS)),
+    DOWNSIZED: (downsized, lambda sizes: (CELLS * CELLS, COLORS)),
     PATCH: (whole_patch, lambda sizes: (3 * sizes[0] * sizes[1],)),
 }
 
@@ -122,7 +122,7 @@ class MaskedPatchTrainer(Trainer):
         **kwargs: See `Trainer`.
     """
 
-    def __init__(self, model, *, target="mean-colour", patch_size, **kwargs):
+    def __init__(self, model, *, target="mean-color", patch_size, **kwargs):
         super().__init__(model, **kwargs)
         self.target = target
         self.patch_size = tuple(patch_size)
@@ -149,7 +149,7 @@ def masked_patch_model(
     config: configs.ViTConfig,
     *,
     image_size: tuple[int, int],
-    target: str = "mean-colour",
+    target: str = "mean-color",
     corruption: float = 0.5,
 ) -> keras.Model:
     """Returns a model that predicts the targets of corrupted patches.
@@ -204,7 +204,7 @@ def make_masked_patch_trainer(model: keras.Model, settings: MaskedPatches) -> Ma
     metric = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     if settings.target == PATCH:
         loss = keras.losses.MeanSquaredError()
-        metric = keras.metrics.MeanMetricWrapper(has_mean_colour, name="accuracy")
+        metric = keras.metrics.MeanMetricWrapper(has_mean_color, name="accuracy")
     return make_trainer(
         model,
         settings,

@@ -22,7 +22,7 @@ from keras_vit.images.transcoding import decode_file
 from keras_vit.opening import OpenedModel
 from keras_vit.preprocessing import FULL_DEPTH, Preprocessing, describe_resize
 from keras_vit.training.data import Examples, Source
-from keras_vit.training.data.examples import class_weights
+from keras_vit.training.data.examples import balanced_class_weight
 from keras_vit.training.data.spec import IGNORED
 from keras_vit.training.data.things import FOUND_BY, unit_numbers
 from keras_vit.training.evaluation.classification import evaluate
@@ -159,7 +159,7 @@ class Settled:
         preprocessing: How an image becomes its input in evaluation.
         head: What its head begins with.
         labels: The classes of the data.
-        class_weights: The weight of each class in the loss; () for equal ones.
+        class_weight: The weight of each class in the loss; () for equal ones.
         samples: The photos that travel with the classifier.
         stages: What the run does before and after training.
         recipe: The record as it is at the start; the run's own grows.
@@ -173,7 +173,7 @@ class Settled:
     preprocessing: Preprocessing
     head: Head
     labels: Labels
-    class_weights: tuple[float, ...]
+    class_weight: tuple[float, ...]
     samples: ChosenSamples
     stages: tuple[Stage, ...]
     recipe: Recipe
@@ -276,14 +276,14 @@ def settle(
     settings = choose_accumulation(by_weights, config, machine.memory, machine.replicas)
 
     # What the run found by itself; a resumed run keeps what it began with.
-    balanced = _class_weights(settings, source, record.facts)
+    balanced = _class_weight(settings, source, record.facts)
     facts = {
         **_facts_of_weights(description, preprocessing, head),
         **_facts_of_images(weights, description, settings, images, given.epochs),
     }
     if balanced:
         by_name = dict(zip(source.class_names, balanced, strict=True))
-        facts["class_weights"] = Fact(by_name, str(settings.class_weights))
+        facts["class_weight"] = Fact(by_name, str(settings.class_weight))
     for stage in stages:
         facts |= stage.facts
     facts |= facts_of_computation(settings, config)
@@ -312,7 +312,7 @@ def settle(
         preprocessing=preprocessing,
         head=head,
         labels=labels,
-        class_weights=balanced,
+        class_weight=balanced,
         samples=samples,
         stages=tuple(stages),
         recipe=recipe,
@@ -429,14 +429,14 @@ def _facts_of_images(weights, description, settings, images, epochs):
     return facts
 
 
-def _class_weights(settings, source, begun):
+def _class_weight(settings, source, begun):
     """The weight of each class in the loss, of a resumed run as it began; () for equal ones."""
-    if settings.class_weights is None:
+    if settings.class_weight is None:
         return ()
-    if "class_weights" in begun:
-        by_name = begun["class_weights"].value
+    if "class_weight" in begun:
+        by_name = begun["class_weight"].value
         return tuple(by_name[name] for name in source.class_names)
-    return class_weights(source.splits["train"].labels, source.class_names)
+    return balanced_class_weight(source.splits["train"].labels, source.class_names)
 
 
 def _image_size(settings: Settings, weights: OpenedModel) -> tuple[tuple[int, int], str]:

@@ -94,7 +94,8 @@ class DeclaredSettings:
     )
     accumulate: int | None = setting(
         None,
-        "micro-batches of a step, which change no result",
+        "micro-batches that the batch of a step is divided into, which change no result; Keras's "
+        "gradient_accumulation_steps multiplies the batch instead",
         unit="N",
         absent="as few as the memory allows",
         limits=POSITIVE,
@@ -154,7 +155,7 @@ class DeclaredSettings:
         used=lambda settings: settings.weight_decay,
         needs="--weight-decay",
     )
-    clip_norm: float | None = setting(
+    global_clipnorm: float | None = setting(
         1.0,
         "largest norm of all gradients together; 0 does not clip",
         unit="NORM",
@@ -169,7 +170,7 @@ class DeclaredSettings:
         limits=("in (0, 1]", lambda value: 0 < value <= 1),
         off=(1,),
     )
-    averaging: float | None = setting(
+    ema_momentum: float | None = setting(
         None,
         "factor of Polyak averaging, 0.9999 in the paper; the averages are kept in place of the "
         "weights",
@@ -199,22 +200,19 @@ class DeclaredSettings:
         limits=SHARE,
         off=(0,),
     )
-    class_weights: str | None = setting(
+    class_weight: str | None = setting(
         None,
         "weights of the classes in the loss: balanced, so that each class weighs the same",
         choices=("balanced",),
         absent="none",
         off=(None,),
     )
-    dropout_rate: float = setting(
-        0.0, "share of units dropped", unit="RATE", flag="dropout", limits=SHARE
-    )
+    dropout_rate: float = setting(0.0, "share of units dropped", unit="RATE", limits=SHARE)
     stochastic_depth_rate: float = setting(
         0.0,
         "share of examples that skip a part of the last block, fewer the blocks before it; 0.1 in "
         "AugReg",
         unit="RATE",
-        flag="stochastic-depth",
         limits=SHARE,
         off=(0, None),
     )

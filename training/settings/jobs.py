@@ -30,7 +30,7 @@ TRAINED = ("all", "head", "lora")
 UNKNOWN_FACTS = ("num_heads", "gelu", "normalization")
 HEADS = ("keep", "extend", "new")
 DISTILLATIONS = ("soft", "hard")
-TARGETS = ("mean-colour", "downsized", "patch")
+TARGETS = ("mean-color", "downsized", "patch")
 OBJECTIVE = "masked-patches"  # Pre-training without classes, in commands and recipe.json.
 
 
@@ -245,12 +245,12 @@ class FineTuning(Settings):
             lambda s: s.train != "head" or s.layer_decay == 1,
         ),
         Rule(
-            "replay needs weights and extends their head, without class_weights",
-            ("replay", "weights", "head", "class_weights"),
+            "replay needs weights and extends their head, without class_weight",
+            ("replay", "weights", "head", "class_weight"),
             lambda s: (
                 s.replay is None
                 or (s.head in (None, "extend") and s.weights is not None)
-                and not s.class_weights
+                and not s.class_weight
             ),
         ),
     )
@@ -276,7 +276,9 @@ class PreTraining(Settings):
     )
     batch_size: int = changed(Settings, "batch_size", 4096, source="paper, Table 3")
     decay: str = changed(Settings, "decay", "cosine", source="paper, Table 3")
-    clip_norm: float | None = changed(Settings, "clip_norm", 1.0, source="paper, Table 3")
+    global_clipnorm: float | None = changed(
+        Settings, "global_clipnorm", 1.0, source="paper, Table 3"
+    )
     optimizer: str = changed(Settings, "optimizer", "adam", source="paper, Table 3")
     learning_rate: float = changed(Settings, "learning_rate", 3e-3, source="paper, Table 3")
     weight_decay: float = changed(Settings, "weight_decay", 0.3, source="paper, Table 3")
@@ -305,13 +307,13 @@ class MaskedPatches(PreTraining):
         absent="10,000, or a fifth of a short run",
         source="paper, B.1.2",
     )
-    clip_norm: float | None = changed(
-        Settings, "clip_norm", None, absent="no clipping", source=None
+    global_clipnorm: float | None = changed(
+        Settings, "global_clipnorm", None, absent="no clipping", source=None
     )
     dropout_rate: float = changed(Settings, "dropout_rate", 0.0, source="paper, Table 3, JFT-300M")
     validation: float | None = changed(Settings, "validation", 0.0, source=None)
     target: str = setting(
-        "mean-colour",
+        "mean-color",
         "what is predicted of a corrupted patch: its mean colour, the colours of its 4x4 version, "
         "or all its pixels",
         choices=TARGETS,
@@ -329,7 +331,7 @@ class MaskedPatches(PreTraining):
 
     RULES = (
         *PreTraining.RULES,
-        Rule("class_weights need classes", ("class_weights",), lambda s: s.class_weights is None),
+        Rule("class_weight needs classes", ("class_weight",), lambda s: s.class_weight is None),
         Rule("samples need classes", ("samples",), lambda s: s.samples is None),
         Rule("validation needs classes", ("validation",), lambda s: not s.validation),
     )

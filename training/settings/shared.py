@@ -10,6 +10,7 @@ from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.recognition import config_of_json
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, UNKNOWN, Labels
 from keras_vit.training import recipes
+from keras_vit.utils.earlier_names import with_present_names
 from keras_vit.utils.fields import (
     check_fields,
     check_json,
@@ -213,6 +214,7 @@ class Settings(DeclaredSettings):
         Raises:
             ValueError: If a field is unknown or its value is wrong.
         """
+        fields = with_present_names(fields)
         check_json(cls, fields, "the recipe")
         model = fields.get("model")
         if isinstance(model, dict):

@@ -28,19 +28,19 @@ class StepAdapter(DataAdapter):
     Keras counts batches; with accumulation an epoch has fewer steps than batches.
 
     Args:
-        accumulation_steps: Batches of a step.
+        gradient_accumulation_steps: Batches of a step.
         compute_dtype: The type to which the model casts its inputs.
         **data: `x`, `y`, `sample_weight`, `batch_size`, `steps_per_epoch`, `shuffle` and
             `class_weight` as `keras.Model.fit` takes them, the same in each of several processes;
             or `x` is an `OwnRows`.
     """
 
-    def __init__(self, accumulation_steps, compute_dtype, *, x, **data):
+    def __init__(self, gradient_accumulation_steps, compute_dtype, *, x, **data):
         self.has_own_rows = isinstance(x, OwnRows)
         if self.has_own_rows:
             x, data["shuffle"] = x.batches, False
         self.adapter = get_data_adapter(x=x, **data)
-        self.accumulation_steps = accumulation_steps
+        self.gradient_accumulation_steps = gradient_accumulation_steps
         self.compute_dtype = compute_dtype
 
     def get_tf_dataset(self):
@@ -77,7 +77,7 @@ class StepAdapter(DataAdapter):
         batches = ahead(batches, self.compute_dtype)
         if super_batch is None:
             return batches
-        length = super_batch * self.accumulation_steps
+        length = super_batch * self.gradient_accumulation_steps
         return iter(lambda: PartialBatchList(itertools.islice(batches, length)), [])
 
     def get_torch_dataloader(self):
@@ -88,7 +88,7 @@ class StepAdapter(DataAdapter):
     def num_batches(self):
         """Steps of an epoch; the last may have fewer batches."""
         batches = self.adapter.num_batches
-        return None if batches is None else math.ceil(batches / self.accumulation_steps)
+        return None if batches is None else math.ceil(batches / self.gradient_accumulation_steps)
 
     def on_epoch_begin(self):
         """Passes the call on."""

@@ -78,18 +78,18 @@ class BatchSplit:
 
     Args:
         batch_size: Examples of a step.
-        accumulation_steps: Micro-batches of a step.
+        gradient_accumulation_steps: Micro-batches of a step.
         replicas: Devices that split a micro-batch.
     """
 
     batch_size: int
-    accumulation_steps: int
+    gradient_accumulation_steps: int
     replicas: int
 
     @property
     def micro_batch_size(self) -> int:
-        """Examples of a batch of the data; `accumulation_steps` of them are a step."""
-        return self.batch_size // self.accumulation_steps
+        """Examples of a batch of the data; `gradient_accumulation_steps` of them are a step."""
+        return self.batch_size // self.gradient_accumulation_steps
 
     @property
     def per_replica(self) -> int:
@@ -98,7 +98,7 @@ class BatchSplit:
 
     def __str__(self):
         return (
-            f"batch {self.batch_size} = {self.accumulation_steps} micro-batches x "
+            f"batch {self.batch_size} = {self.gradient_accumulation_steps} micro-batches x "
             f"{self.replicas} replicas x {self.per_replica} examples"
         )
 
@@ -107,7 +107,7 @@ def split_batch(
     batch_size: int,
     *,
     replicas: int = 1,
-    accumulation_steps: int | None = None,
+    gradient_accumulation_steps: int | None = None,
     most_per_replica: int | None = None,
 ) -> BatchSplit:
     """Returns an even split of a batch over replicas, for static shapes.
@@ -115,7 +115,7 @@ def split_batch(
     Args:
         batch_size: Examples of an optimizer step, over all replicas.
         replicas: `strategy.num_replicas_in_sync`.
-        accumulation_steps: Micro-batches of a step; by default the fewest with which a
+        gradient_accumulation_steps: Micro-batches of a step; by default the fewest with which a
             replica holds at most `most_per_replica` examples.
         most_per_replica: Largest number of examples on a device; None for no limit.
 
@@ -130,23 +130,23 @@ def split_batch(
     >>> print(split_batch(512, replicas=4, most_per_replica=32))
     batch 512 = 4 micro-batches x 4 replicas x 32 examples
     """
-    if accumulation_steps is None:
+    if gradient_accumulation_steps is None:
         each = math.ceil(batch_size / replicas)
-        accumulation_steps = 1
+        gradient_accumulation_steps = 1
         while most_per_replica and (
-            math.ceil(each / accumulation_steps) > most_per_replica
-            or (each % accumulation_steps and accumulation_steps < each)
+            math.ceil(each / gradient_accumulation_steps) > most_per_replica
+            or (each % gradient_accumulation_steps and gradient_accumulation_steps < each)
         ):
-            accumulation_steps += 1
-    parts = replicas * accumulation_steps
+            gradient_accumulation_steps += 1
+    parts = replicas * gradient_accumulation_steps
     if batch_size < 1 or batch_size % parts:
         below = max(batch_size // parts, 1) * parts
         raise ValueError(
             "The batch must be split evenly over the replicas and micro-batches; nearest: "
             f"{below} and {below + parts}. Received: batch_size={batch_size}, "
-            f"replicas={replicas}, accumulation_steps={accumulation_steps}"
+            f"replicas={replicas}, gradient_accumulation_steps={gradient_accumulation_steps}"
         )
-    return BatchSplit(batch_size, accumulation_steps, replicas)
+    return BatchSplit(batch_size, gradient_accumulation_steps, replicas)
 
 
 class Place:

@@ -208,7 +208,7 @@ class JAXSteps:
         last = self._compiled(self._update, variables)
 
         def step(state, batches):
-            if trainer.accumulation_steps == 1:
+            if trainer.gradient_accumulation_steps == 1:
                 return whole(state, batches[0])
             totals, state = first(state, batches[0], 0)
             examples = num_examples(batches[0])
@@ -217,7 +217,7 @@ class JAXSteps:
                 examples += num_examples(batch)
             return last(state, totals)
 
-        return self._function(step, trainer.accumulation_steps)
+        return self._function(step, trainer.gradient_accumulation_steps)
 
     def test_function(self):
         """Returns the function that `evaluate` calls, from state and data to logs and state."""
@@ -335,7 +335,7 @@ class JAXSteps:
         if trainer.averages:
             # The same difference as on TensorFlow; a skipped step changes nothing.
             place = {id(v): i for i, v in enumerate(trainer.non_trainable_variables)}
-            rate = jnp.where(good, 1 - trainer.averaging, 0.0)
+            rate = jnp.where(good, 1 - trainer.ema_momentum, 0.0)
             for average, weight in zip(trainer.averages, trainable, strict=True):
                 old = non_trainable[place[id(average)]]
                 change = (rate * (old - weight)).astype(old.dtype)

@@ -8,23 +8,30 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_vit.utils.earlier_names import with_present_names
+
 
 class LogitsLoss(keras.losses.Loss):
     """A loss of logits `(B, K)`, with class numbers `(B,)`, or several or soft labels
     `(B, K)`.
 
     Args:
-        class_weights: K factors of the terms of the classes' labels, w, or None for 1 each.
+        class_weight: K factors of the terms of the classes' labels, w, or None for 1 each.
         **kwargs: Passed to `keras.losses.Loss`.
     """
 
-    def __init__(self, class_weights: Sequence[float] | None = None, **kwargs: object):
+    def __init__(self, class_weight: Sequence[float] | None = None, **kwargs: object):
         super().__init__(**kwargs)
-        self.class_weights = None if class_weights is None else list(class_weights)
+        self.class_weight = None if class_weight is None else list(class_weight)
 
     def get_config(self):
-        weights = {} if self.class_weights is None else {"class_weights": self.class_weights}
+        weights = {} if self.class_weight is None else {"class_weight": self.class_weight}
         return {**super().get_config(), **weights}
+
+    @classmethod
+    def from_config(cls, config):
+        """Returns the loss that `get_config` described."""
+        return cls(**with_present_names(config))
 
     def _labels(self, y_true, logits):
         if len(y_true.shape) == len(logits.shape):
@@ -46,7 +53,7 @@ class SoftmaxCrossentropy(LogitsLoss):
 
     Args:
         label_smoothing: Fraction of the label spread over all classes, s, in [0, 1).
-        **kwargs: `class_weights`, or passed to `keras.losses.Loss`.
+        **kwargs: `class_weight`, or passed to `keras.losses.Loss`.
 
     Raises:
         ValueError: If the smoothing is out of range.
@@ -65,8 +72,8 @@ class SoftmaxCrossentropy(LogitsLoss):
         labels = self._labels(y_true, y_pred)
         if self.label_smoothing:
             labels = labels * (1 - self.label_smoothing) + self.label_smoothing / labels.shape[-1]
-        if self.class_weights is not None:
-            labels = labels * ops.cast(self.class_weights, labels.dtype)
+        if self.class_weight is not None:
+            labels = labels * ops.cast(self.class_weight, labels.dtype)
         return -ops.sum(labels * ops.log_softmax(y_pred), axis=-1)
 
     def get_config(self):
@@ -84,7 +91,7 @@ class SigmoidCrossentropy(LogitsLoss):
     classes and -6.9 with 1000: `head_bias` of the model's config.
 
     Args:
-        **kwargs: `class_weights` w, or passed to `keras.losses.Loss`.
+        **kwargs: `class_weight` w, or passed to `keras.losses.Loss`.
     """
 
     def __init__(self, **kwargs: Any):
@@ -95,8 +102,8 @@ class SigmoidCrossentropy(LogitsLoss):
         labels = self._labels(y_true, y_pred)
         # log(1 + exp(z)) - y z, without overflow.
         loss = ops.softplus(y_pred) - labels * y_pred
-        if self.class_weights is not None:
-            more = ops.cast(self.class_weights, y_pred.dtype) - 1
+        if self.class_weight is not None:
+            more = ops.cast(self.class_weight, y_pred.dtype) - 1
             loss = loss + more * labels * ops.softplus(-y_pred)
         return ops.sum(loss, axis=-1)
 

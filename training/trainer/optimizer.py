@@ -251,7 +251,7 @@ class SGD(DecoupledOptimizer):
         learning_rate: A number or a schedule.
         momentum: Fraction of the buffer kept, in [0, 1).
         global_clipnorm: Largest norm of all gradients together, before the buffer; None
-            does not clip. 1 in the paper.
+            does not clip. 1 in the paper. It gives way to Keras's `clipnorm` or `clipvalue`.
         **kwargs: See `DecoupledOptimizer`: `weight_decay`, `weight_decay_times`,
             `weight_decay_names`.
 
@@ -266,6 +266,9 @@ class SGD(DecoupledOptimizer):
         global_clipnorm: float | None = 1.0,
         **kwargs: Any,
     ):
+        is_default = global_clipnorm == 1.0
+        if is_default and (kwargs.get("clipnorm") or kwargs.get("clipvalue")):
+            global_clipnorm = None  # Keras clips in one way at a time.
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, **kwargs)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be in [0, 1). Received: momentum={momentum}")

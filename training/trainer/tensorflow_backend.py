@@ -252,11 +252,11 @@ class TensorFlowSteps:
         self.accumulators = []
         # Whether a batch is a whole step: its mean is then the step's and needs no weight.
         replicas = self.strategy.num_replicas_in_sync
-        self.is_whole = replicas * trainer.accumulation_steps == 1
+        self.is_whole = replicas * trainer.gradient_accumulation_steps == 1
 
     def train_function(self):
         """Returns the function that `fit` calls, from a data iterator to logs."""
-        if self.trainer.accumulation_steps > 1:
+        if self.trainer.gradient_accumulation_steps > 1:
             self.accumulators = self._make_accumulators()
         return self._function(self._draw_and_train, self._train_on)
 
@@ -294,7 +294,7 @@ class TensorFlowSteps:
                 if steps == 0:
                     raise StopIteration
                 return logs
-            batches = list(itertools.islice(iterator, self.trainer.accumulation_steps))
+            batches = list(itertools.islice(iterator, self.trainer.gradient_accumulation_steps))
             return on_batches(
                 keras.tree.map_structure(
                     lambda part: None if part is None else tf.convert_to_tensor(part), batches
@@ -323,7 +323,7 @@ class TensorFlowSteps:
             drawn = self._draw(iterator, self._accumulate)
             return batches + drawn, drawn > 0
 
-        wanted = self.trainer.accumulation_steps
+        wanted = self.trainer.gradient_accumulation_steps
         batches, _ = tf.while_loop(
             lambda batches, more: more & (batches < wanted), accumulate, (0, True)
         )
@@ -381,7 +381,7 @@ class TensorFlowSteps:
         trainer.skipped_steps.assign_add(tf.cast(running & ~good, "int32"))
 
     def _average(self, average, variable):
-        average.assign_sub((1 - self.trainer.averaging) * (average - variable))
+        average.assign_sub((1 - self.trainer.ema_momentum) * (average - variable))
 
     def _test(self, batch):
         self.strategy.run(self._test_on_replica, (batch,))

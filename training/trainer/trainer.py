@@ -21,6 +21,7 @@ from keras_vit.keras_private import (
 )
 from keras_vit.layers.base_layers import arguments
 from keras_vit.layers.random_numbers import DrawsByExample, philox
+from keras_vit.utils.earlier_names import with_present_names
 
 from .data_adapter import StepAdapter, on_each_device, unpadded
 
@@ -70,9 +71,9 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
 
     Args:
         model: A `keras.Model`.
-        accumulation_steps: Batches of a step, k. k batches give the same step as one batch
+        gradient_accumulation_steps: Batches of a step, k. k batches give the same step as one batch
             with all their examples; the last step of an epoch takes the remaining batches.
-        averaging: Factor d of Polyak averaging, 0.9999 in the paper, or None. After each
+        ema_momentum: Factor d of Polyak averaging, 0.9999 in the paper, or None. After each
             step average <- d * average + (1 - d) * weight, from the weights before the
             first step; see `averaged_weights`.
         skip_nonfinite_steps: Number of steps with NaN or infinity in the loss or gradients
@@ -89,7 +90,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         NonFiniteError: In `fit`, a ValueError that names the step and its learning rate.
 
     Example:
-    >>> trainer = Trainer(keras_vit.build("ViT-S/16", classes=10), accumulation_steps=4)
+    >>> trainer = Trainer(keras_vit.build("ViT-S/16", classes=10), gradient_accumulation_steps=4)
     >>> trainer.compile(SGD(0.03), "sparse_categorical_crossentropy", metrics=["accuracy"])
     """
 
@@ -101,29 +102,31 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         self,
         model: keras.Model,
         *,
-        accumulation_steps: int = 1,
-        averaging: float | None = None,
+        gradient_accumulation_steps: int = 1,
+        ema_momentum: float | None = None,
         skip_nonfinite_steps: int = 0,
         seed: int = 0,
         **kwargs: object,
     ):
         super().__init__(**kwargs)
         self.distribution = keras.distribution.distribution()  # JAX's; None on TensorFlow.
-        if accumulation_steps < 1:
+        if gradient_accumulation_steps < 1:
             raise ValueError(
-                "accumulation_steps must be at least 1. "
-                f"Received: accumulation_steps={accumulation_steps}"
+                "gradient_accumulation_steps must be at least 1. "
+                f"Received: gradient_accumulation_steps={gradient_accumulation_steps}"
             )
-        if averaging is not None and not 0 < averaging < 1:
-            raise ValueError(f"averaging must be in (0, 1). Received: averaging={averaging}")
+        if ema_momentum is not None and not 0 < ema_momentum < 1:
+            raise ValueError(
+                f"ema_momentum must be in (0, 1). Received: ema_momentum={ema_momentum}"
+            )
         if skip_nonfinite_steps < 0:
             raise ValueError(
                 "skip_nonfinite_steps must not be negative. "
                 f"Received: skip_nonfinite_steps={skip_nonfinite_steps}"
             )
         self.model = model
-        self.accumulation_steps = accumulation_steps
-        self.averaging = averaging
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.ema_momentum = ema_momentum
         self.skip_nonfinite_steps = skip_nonfinite_steps
         self.seed = seed
         self.last_checkpoint = None
@@ -144,7 +147,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
                 trainable=False,
                 name=f"average_{index}",
             )
-            for index, variable in enumerate(model.trainable_variables if averaging else [])
+            for index, variable in enumerate(model.trainable_variables if ema_momentum else [])
         ]
         self.built = True
 
@@ -195,7 +198,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
                 arrays, validation_split
             )
         data = StepAdapter(
-            self.accumulation_steps,
+            self.gradient_accumulation_steps,
             self.compute_dtype,
             x=x,
             y=y,
@@ -355,13 +358,11 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
                 f"the models on this one. Received: KERAS_BACKEND={backend}"
             )
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        for argument, ours in (
-            ("gradient_accumulation_steps", "accumulation_steps"),
-            ("use_ema", "averaging"),
-        ):
+        for argument in ("gradient_accumulation_steps", "use_ema"):
             if getattr(optimizer, argument, None):
                 raise ValueError(
-                    f"Pass {ours} to the Trainer, not {argument} to the optimizer. Received: "
+                    "The Trainer accumulates gradients and averages weights itself, by its "
+                    "gradient_accumulation_steps and ema_momentum. Received: an optimizer with "
                     f"{argument}={getattr(optimizer, argument)}"
                 )
         reductions = {getattr(loss, "reduction", "mean") for loss in keras.tree.flatten(self.loss)}
@@ -447,7 +448,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
     def check_finite(self, logs):
         """Raises `NonFiniteError` if the logs of a step have a loss that is not finite."""
         if "loss" in logs and not math.isfinite(float(logs["loss"])):
-            self.synchronise()
+            self.synchronize()
             learning_rate = ops.convert_to_numpy(self.optimizer.learning_rate)
             step = int(ops.convert_to_numpy(self.step))
             raise NonFiniteError(step, float(learning_rate), self.last_checkpoint)
@@ -472,10 +473,10 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         """
         if not self.averages:
             raise ValueError(
-                "There are no averages: build the trainer with averaging=0.9999. "
-                f"Received: averaging={self.averaging}"
+                "There are no averages: build the trainer with ema_momentum=0.9999. "
+                f"Received: ema_momentum={self.ema_momentum}"
             )
-        self.synchronise()
+        self.synchronize()
         trained = [ops.convert_to_numpy(variable) for variable in self.trainable_variables]
         for variable, average in zip(self.trainable_variables, self.averages, strict=True):
             variable.assign(ops.convert_to_numpy(average))
@@ -492,12 +493,12 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
                 self.optimizer.build(self.trainable_variables)
         return [*self.weights, *self.optimizer.variables]
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Updates the variables; on JAX `fit` keeps their values outside of them."""
         getattr(self, "jax_state_sync", lambda: None)()
 
     def get_config(self):
-        names = ("accumulation_steps", "averaging", "skip_nonfinite_steps", "seed")
+        names = ("gradient_accumulation_steps", "ema_momentum", "skip_nonfinite_steps", "seed")
         model = keras.saving.serialize_keras_object(self.model)
         return {**super().get_config(), "model": model, **arguments(self, *names)}
 
@@ -507,7 +508,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         model = keras.saving.deserialize_keras_object(
             config["model"], custom_objects=custom_objects
         )
-        return cls(**{**config, "model": model})
+        return cls(**{**with_present_names(config), "model": model})
 
 
 def backend_steps(trainer):

@@ -7,7 +7,7 @@ import pytest
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches, open_source, training_batches, write_records
-from keras_vit.training.data.examples import MixedExamples, class_weights
+from keras_vit.training.data.examples import MixedExamples, balanced_class_weight
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.parts import Drawing, draw
 
@@ -31,18 +31,18 @@ NAMES = ("cat", "dog", "sea")
 def test_balanced_weights_are_those_of_scikit_learn():
     weighting = pytest.importorskip("sklearn.utils.class_weight")
     expected = weighting.compute_class_weight("balanced", classes=np.arange(3), y=LABELS)
-    found = class_weights(LABELS, NAMES)
+    found = balanced_class_weight(LABELS, NAMES)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert np.mean(np.array(found)[LABELS]) == pytest.approx(1)
     with pytest.raises(ValueError, match="must have a training image. Received: none of sea"):
-        class_weights(LABELS[:-1], NAMES)
+        balanced_class_weight(LABELS[:-1], NAMES)
 
 
 def test_balanced_multi_label_weights_make_both_answers_weigh_the_same():
     labels = np.array([[1, 0], [1, 1], [1, 0], [0, 1], [1, 0]], "uint8")
-    assert class_weights(labels, NAMES[:2]) == pytest.approx((1 / 4, 3 / 2))
+    assert balanced_class_weight(labels, NAMES[:2]) == pytest.approx((1 / 4, 3 / 2))
     with pytest.raises(ValueError, match="no label may be on every image. Received: dog"):
-        class_weights(np.array([[1, 1], [0, 1]], "uint8"), NAMES[:2])
+        balanced_class_weight(np.array([[1, 1], [0, 1]], "uint8"), NAMES[:2])
 
 
 SHARE = 0.3

@@ -63,7 +63,7 @@ def test_a_quotation_mark_that_swallows_rows_is_refused_with_its_row(table, phot
 
 def test_short_rows_that_a_quotation_mark_swallows_are_refused_too(table, photos):
     rows = [(*row, {3: '"a', 9: 'b"'}.get(n, "text")) for n, row in enumerate(ROWS)]
-    path = table("path,label,caption,source,licence", rows)
+    path = table("path,label,caption,source,license", rows)
     refused(path, "row 5: quotation marks must be around", data_dir=str(photos))
 
 

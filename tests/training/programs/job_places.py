@@ -66,7 +66,7 @@ def outcome(strategy):
         warmup_steps=1,
         evaluate_every=2,
         validation=0.3,
-        averaging=0.9,
+        ema_momentum=0.9,
         weight_decay=0.1,
         steps_per_execution=2,
         strategy=None if strategy == "none" else strategy,

@@ -19,11 +19,11 @@ def recipe(**changes):
         "facts": {
             "evaluation": Fact("resize", "the default"),
             "pixels": Fact((-1.0, 1.0), "the weights"),
-            "class_weights": Fact({PICTURE: 2.0, LINK: 0.5}, "balanced"),
+            "class_weight": Fact({PICTURE: 2.0, LINK: 0.5}, "balanced"),
         },
         "data": {"data": f"photos`{PICTURE}"},
         "images": {"train": 4, "validation": 0, "test": 4, "skipped": 0},
-        "description": {"licence": PICTURE},
+        "description": {"license": PICTURE},
     }
     return Recipe(**{**fields, **changes})
 

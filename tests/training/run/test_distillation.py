@@ -64,7 +64,7 @@ def test_the_loss_is_shared_between_labels_and_teacher(kind):
         temperature=2.0,
     )
     weights = [0.5, 2.0, 1.0, 3.0, 0.25]
-    trainer.compile(SGD(0.0), SoftmaxCrossentropy(0.1, class_weights=weights), metrics=["accuracy"])
+    trainer.compile(SGD(0.0), SoftmaxCrossentropy(0.1, class_weight=weights), metrics=["accuracy"])
     images = np.arange(6.0, dtype="float32")[:, None]
     shares = RNG.dirichlet(np.ones(5), 6).astype("float32")  # As mixup blends labels.
     labels = crossentropy(weights * (0.9 * shares + 0.02), LOGITS)
@@ -133,17 +133,20 @@ def test_each_head_of_a_distilled_model_learns_from_its_own_target():
 
 def test_micro_batches_are_one_batch_and_the_state_is_the_students():
     trained = []
-    for trainer_type, accumulation_steps in (
+    for trainer_type, gradient_accumulation_steps in (
         (DistillationTrainer, 1),
         (DistillationTrainer, 2),
         (Trainer, 1),
     ):
         given = {} if trainer_type is Trainer else {"teacher": dense(1)}
         trainer = trainer_type(
-            dense(0), averaging=0.9, accumulation_steps=accumulation_steps, **given
+            dense(0),
+            ema_momentum=0.9,
+            gradient_accumulation_steps=gradient_accumulation_steps,
+            **given,
         )
         trainer.compile(SGD(0.1), SoftmaxCrossentropy(), metrics=["accuracy"])
-        options = {"batch_size": 4 // accumulation_steps, "shuffle": False, "verbose": 0}
+        options = {"batch_size": 4 // gradient_accumulation_steps, "shuffle": False, "verbose": 0}
         trainer.fit(IMAGES, LABELS, epochs=2, **options)
         trained.append([np.array(v) for v in trainer.state_variables()])
         if given:

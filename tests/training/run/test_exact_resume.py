@@ -17,7 +17,7 @@ SETTINGS = tiny_settings(
     dropout_rate=0.2,
     augmentation="inception_crop",
     mixup=0.2,
-    averaging=0.9,
+    ema_momentum=0.9,
 )
 
 

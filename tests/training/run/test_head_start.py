@@ -174,7 +174,7 @@ def test_a_run_whose_states_are_damaged_starts_from_the_same_head(data, settings
 @pytest.fixture(scope="module")
 def wild(settings):
     """A run whose rate is much too high."""
-    return dataclasses.replace(settings, learning_rate=1e4, clip_norm=None, warmup_steps=0)
+    return dataclasses.replace(settings, learning_rate=1e4, global_clipnorm=None, warmup_steps=0)
 
 
 def test_a_run_that_ends_below_its_start_says_so_and_keeps_it(data, wild, tmp_path):

@@ -28,7 +28,7 @@ def golden_settings(recipe, **changes):
         learning_rate=recipe["base_lr"],
         warmup_steps=recipe["warmup_steps"],
         decay=recipe["decay"],
-        clip_norm=recipe["clip_global_norm"],
+        global_clipnorm=recipe["clip_global_norm"],
         momentum=recipe["momentum"],
         validation=0.0,
         evaluate_every=1,
@@ -106,15 +106,15 @@ def interrupt(problem, step, number):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_a_signal_stopped_goes_on_to_the_same_weights_and_averages(tmp_path, number):
-    whole = Problem(tmp_path / "whole", averaging=0.5)
+    whole = Problem(tmp_path / "whole", ema_momentum=0.5)
     rows = whole.start()
-    stopped = Problem(tmp_path / "stopped", averaging=0.5)
+    stopped = Problem(tmp_path / "stopped", ema_momentum=0.5)
     handler = signal.getsignal(number)  # In a background job it is another one.
     stop = interrupt(stopped, 3, number)
     assert stop.signal_number == number
     assert "Stopped after step 3 of 8" in str(stop)
     assert signal.getsignal(number) is handler
-    resumed = Problem(tmp_path / "stopped", averaging=0.5)
+    resumed = Problem(tmp_path / "stopped", ema_momentum=0.5)
     resumed_rows = resumed.resume()
     assert_same(resumed.model.get_weights(), whole.model.get_weights())
     assert_same(last_weights(resumed), last_weights(whole))
@@ -147,7 +147,7 @@ def test_a_validation_that_is_not_finite_leaves_the_best_weights(tmp_path):
 
 def last_weights(problem):
     """The weights of the last step, whose state an unfinished run keeps."""
-    fresh = Problem(problem.output.parent / "fresh", averaging=problem.settings.averaging)
+    fresh = Problem(problem.output.parent / "fresh", ema_momentum=problem.settings.ema_momentum)
     RunFolder(problem.output, resume=True).checkpoints.restore(fresh.trainer)
     return fresh.model.get_weights()
 
@@ -158,7 +158,7 @@ def assert_same(weights, others):
 
 
 def test_weights_and_averages_are_validated_and_the_best_averages_kept(tmp_path):
-    problem = Problem(tmp_path, averaging=0.9)
+    problem = Problem(tmp_path, ema_momentum=0.9)
     # Weights, averages; weights, averages; ...
     _, rows, seen = validated(problem, 0.9, 0.1, 0.2, 0.8, 0.3, 0.5, 0.4, 0.6)
     assert [row["validation_accuracy"] for row in rows] == ["0.9", "0.2", "0.3", "0.4"]
@@ -191,13 +191,13 @@ def test_many_images_show_the_higher_score(tmp_path):
     assert run.best_score() == (4, 0.9, 0.5)
 
 
-@pytest.mark.parametrize("averaging", [None, 0.9])
-def test_scores_that_fall_by_chance_each_time_are_compared_with_the_highest(tmp_path, averaging):
-    problem = Problem(tmp_path, averaging=averaging)
+@pytest.mark.parametrize("ema_momentum", [None, 0.9])
+def test_scores_that_fall_by_chance_each_time_are_compared_with_the_highest(tmp_path, ema_momentum):
+    problem = Problem(tmp_path, ema_momentum=ema_momentum)
     # Nine of ten images are nearly as many as the highest, 10; 7 and 5 are fewer.
     answers = [Report(1.0, 0.6, 10), Report(0.9, 0.59, 10), Report(0.7, 0.58, 10)]
     every = [*answers, Report(0.5, 0.57, 10)]
-    run, *_ = validated(problem, *(each for each in every for _ in range(2 if averaging else 1)))
+    run, *_ = validated(problem, *(each for each in every for _ in range(2 if ema_momentum else 1)))
     assert run.best_score() == (4, 0.9, 0.59)
 
 

@@ -84,7 +84,7 @@ def resolved(**changes):
     return dataclasses.replace(SETTINGS, **changes).resolve(100)
 
 
-@pytest.mark.parametrize("target", ["mean-colour", "downsized", "patch"])
+@pytest.mark.parametrize("target", ["mean-color", "downsized", "patch"])
 def test_the_loss_is_that_of_the_corrupted_patches_alone(target):
     settings = resolved(target=target)
     model = varied(masked_patch_model(CONFIG, image_size=(16, 12), target=target))
@@ -223,7 +223,7 @@ def test_the_defaults_are_the_paper_s():
     settings = MaskedPatches().resolve(300_000_000)
     assert (settings.steps, settings.warmup_steps, settings.batch_size) == (1_000_000, 10_000, 4096)
     assert (settings.learning_rate, settings.decay, settings.corruption) == (2e-4, "cosine", 0.5)
-    assert settings.target == "mean-colour"
+    assert settings.target == "mean-color"
     assert MaskedPatches(steps=100).resolve(10).warmup_steps == 20
     recipe = MaskedPatches.from_recipe("ViT-B/16 JFT-300M masked patches").resolve(300_000_000)
     changes = {name: None for name in ("recipe", "recipe_source", "model")}

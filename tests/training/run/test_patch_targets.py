@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from keras_vit.training.run.masked_patches import (
-    COLOURS,
+    COLORS,
     colour_classes,
     cut_patches,
     downsized,
-    has_mean_colour,
+    has_mean_color,
     whole_patch,
 )
 
@@ -44,7 +44,7 @@ def test_every_byte_has_its_colour():
     grey = np.array(colour_classes(scaled(np.stack([levels] * 3, -1))))
     np.testing.assert_array_equal(grey, (levels >> 5) * (64 + 8 + 1))
     corners = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]])
-    assert np.array(colour_classes(scaled(corners))).tolist() == [448, 56, 7, COLOURS - 1]
+    assert np.array(colour_classes(scaled(corners))).tolist() == [448, 56, 7, COLORS - 1]
 
 
 def test_a_patch_that_4_does_not_divide_is_downsized_by_area(pixels):
@@ -58,9 +58,9 @@ def test_a_patch_that_4_does_not_divide_is_downsized_by_area(pixels):
             assert classes[image, number, cell] == expected
 
 
-def test_the_accuracy_of_a_regression_is_that_of_its_mean_colours(pixels):
+def test_the_accuracy_of_a_regression_is_that_of_its_mean_colors(pixels):
     values = np.array(whole_patch(cut_patches(scaled(pixels), (16, 16))))
-    assert np.array(has_mean_colour(values, values)).all()
+    assert np.array(has_mean_color(values, values)).all()
     wrong = values.copy()
     wrong[:, :3] = -1  # Black, half of the patches.
-    assert np.array(has_mean_colour(values, wrong)).mean() == 0.5
+    assert np.array(has_mean_color(values, wrong)).mean() == 0.5

@@ -21,7 +21,7 @@ def build(optimizer=None, width=16):
     keras.utils.set_random_seed(0)
     hidden = [keras.layers.Flatten(), keras.layers.Dense(width, "relu"), keras.layers.Dropout(0.1)]
     layers = [keras.Input((8, 8, 3)), *hidden, keras.layers.Dense(4)]
-    trainer = Trainer(keras.Sequential(layers), averaging=0.9)
+    trainer = Trainer(keras.Sequential(layers), ema_momentum=0.9)
     schedule = warmup_schedule(0.01, steps=12, warmup_steps=2)
     trainer.compile(
         optimizer or Adam(schedule, weight_decay=0.1),

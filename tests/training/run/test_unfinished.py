@@ -20,7 +20,7 @@ from keras_vit.utils.files import STATES
 from makers import write_classes
 
 SETTINGS = tiny_settings(
-    image_size=8, batch_size=6, steps=8, evaluate_every=2, averaging=0.5, augmentation="none"
+    image_size=8, batch_size=6, steps=8, evaluate_every=2, ema_momentum=0.5, augmentation="none"
 )
 
 

@@ -82,13 +82,17 @@ def test_a_tpu_that_does_not_answer_is_one_clear_line(monkeypatch):
 def test_a_batch_is_shared_in_the_fewest_micro_batches():
     split = split_batch(512, replicas=4, most_per_replica=30)
     # 128 examples each: 5 micro-batches would do, 8 share them evenly.
-    assert (split.accumulation_steps, split.per_replica, split.micro_batch_size) == (8, 16, 64)
+    assert (split.gradient_accumulation_steps, split.per_replica, split.micro_batch_size) == (
+        8,
+        16,
+        64,
+    )
     assert split_batch(512, replicas=4).per_replica == 128
 
 
 def test_a_batch_that_cannot_be_shared_names_the_nearest():
     with pytest.raises(ValueError, match="nearest: 504 and 528"):
-        split_batch(512, replicas=8, accumulation_steps=3)
+        split_batch(512, replicas=8, gradient_accumulation_steps=3)
 
 
 @pytest.mark.parametrize(

@@ -32,20 +32,20 @@ WEIGHTS = [0.5, 2.0, 1.0, 3.0, 0.25]
 
 
 def test_class_weights_are_factors_of_the_terms_of_softmax():
-    weighted, plain = SoftmaxCrossentropy(class_weights=WEIGHTS), SoftmaxCrossentropy()
+    weighted, plain = SoftmaxCrossentropy(class_weight=WEIGHTS), SoftmaxCrossentropy()
     each = [float(plain(LABELS[i : i + 1], LOGITS[i : i + 1])) for i in range(6)]
     expected = np.mean(np.array(WEIGHTS)[LABELS] * each)
     assert float(weighted(LABELS, LOGITS)) == pytest.approx(expected, rel=1e-6)
     shares = RNG.dirichlet(np.ones(5), 6)
     terms = WEIGHTS * (0.9 * shares + 0.02) * scipy.special.log_softmax(LOGITS, axis=-1)
-    mixed = SoftmaxCrossentropy(0.1, class_weights=WEIGHTS)(shares, LOGITS)
+    mixed = SoftmaxCrossentropy(0.1, class_weight=WEIGHTS)(shares, LOGITS)
     assert float(mixed) == pytest.approx(-terms.sum(-1).mean(), rel=1e-6)
 
 
 def test_class_weights_are_factors_of_the_positive_terms_of_sigmoid():
     several = (RNG.random((6, 5)) > 0.5).astype("float32")
     expected = tf.nn.weighted_cross_entropy_with_logits(several, LOGITS, np.float32(WEIGHTS))
-    loss = SigmoidCrossentropy(class_weights=WEIGHTS)(several, LOGITS)
+    loss = SigmoidCrossentropy(class_weight=WEIGHTS)(several, LOGITS)
     assert float(loss) == pytest.approx(float(np.sum(expected, -1).mean()), rel=1e-6)
 
 
@@ -54,7 +54,7 @@ def test_class_weights_are_factors_of_the_positive_terms_of_sigmoid():
     [
         SoftmaxCrossentropy(0.2),
         SigmoidCrossentropy(),
-        SoftmaxCrossentropy(class_weights=(1.0, 2.0)),
+        SoftmaxCrossentropy(class_weight=(1.0, 2.0)),
     ],
 )
 def test_a_loss_survives_serialisation(loss):

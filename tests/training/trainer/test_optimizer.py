@@ -133,3 +133,17 @@ def test_an_optimizer_survives_serialisation(optimizer):
 def test_an_optimizer_that_cannot_be_is_refused(make, word):
     with pytest.raises(ValueError, match=word):
         make()
+
+
+@pytest.mark.parametrize("clipping", [{"clipnorm": 1.0}, {"clipvalue": 0.5}])
+def test_the_default_of_global_clipnorm_gives_way_to_another_clipping(clipping):
+    ours, keras_sgd = SGD(0.1, momentum=0.0, **clipping), keras.optimizers.SGD(0.1, **clipping)
+    assert ours.global_clipnorm is None
+    expected = trained(keras_sgd, START, GRADIENTS)
+    for found, right in zip(trained(ours, START, GRADIENTS), expected, strict=True):
+        np.testing.assert_allclose(found[0], right[0], rtol=1e-6)
+
+
+def test_two_ways_to_clip_are_refused_as_in_keras():
+    with pytest.raises(ValueError, match="clipnorm"):
+        SGD(0.1, global_clipnorm=2.0, clipnorm=1.0)

@@ -65,13 +65,13 @@ def test_fit_is_that_of_keras_where_keras_is_right(whole):
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}, {"steps_per_execution": 3}])
 def test_micro_batches_are_one_batch(options, whole):
     # 22 examples: the epoch's last step has 6 of them, in batches of 4 and 2.
-    parts = fit(compiled(build(accumulation_steps=2), **options), 4)
+    parts = fit(compiled(build(gradient_accumulation_steps=2), **options), 4)
     np.testing.assert_allclose(whole[0], parts[0], atol=1e-5)
     assert_close(whole[1], parts[1])
 
 
 def test_everything_counts_optimizer_steps():
-    trainer = compiled(build(accumulation_steps=2), steps_per_execution=2)
+    trainer = compiled(build(gradient_accumulation_steps=2), steps_per_execution=2)
     fit(trainer, 4, epochs=2)
     # 6 batches, 3 steps in an epoch.
     assert int(trainer.step.numpy()) == int(trainer.optimizer.iterations.numpy()) == 6
@@ -92,7 +92,8 @@ def test_weights_of_examples_count_as_given():
     counted = RNG.uniform(0, 2, 22)
     for reduction in ("sum_over_batch_size", "mean_with_sample_weight"):
         one, several = (
-            compiled(build(accumulation_steps=steps), SGD(0.5), reduction) for steps in (1, 3)
+            compiled(build(gradient_accumulation_steps=steps), SGD(0.5), reduction)
+            for steps in (1, 3)
         )
         losses, trained = fit(one, 22, epochs=1, sample_weight=counted)
         parts = fit(several, 8, epochs=1, sample_weight=counted)
@@ -105,7 +106,9 @@ def test_weights_of_examples_count_as_given():
 def test_steps_are_those_of_numpy(batch_size, micro):
     dense = keras.layers.Dense(4, kernel_initializer="zeros")
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), dense])
-    trainer = compiled(Trainer(model, accumulation_steps=micro), SGD(0.5, global_clipnorm=None))
+    trainer = compiled(
+        Trainer(model, gradient_accumulation_steps=micro), SGD(0.5, global_clipnorm=None)
+    )
     losses, trained = fit(trainer, batch_size, epochs=1, steps_per_epoch=2)
     parameters, momentum, expected = np.zeros((193, 4)), np.zeros((193, 4)), []
     for rows in (slice(0, 8), slice(8, 16)):
@@ -184,7 +187,7 @@ def test_steps_that_are_not_finite_are_skipped_on_request():
 
 @pytest.mark.any_backend
 def test_a_skipped_step_changes_neither_weights_nor_averages():
-    trainer = compiled(build(averaging=0.5, skip_nonfinite_steps=1), SGD(0.5))
+    trainer = compiled(build(ema_momentum=0.5, skip_nonfinite_steps=1), SGD(0.5))
     fit(trainer, 8, epochs=1, steps_per_epoch=1)
     before = [*weights(trainer), *map(keras.ops.convert_to_numpy, trainer.averages)]
     assert np.abs(before[0] - before[4]).max() > 1e-4  # An average would move.
@@ -195,7 +198,7 @@ def test_a_skipped_step_changes_neither_weights_nor_averages():
 
 
 def test_averages_start_at_the_weights_and_never_reach_them(whole):
-    trainer = build(averaging=0.9)
+    trainer = build(ema_momentum=0.9)
     averages = [v.copy() for v in weights(trainer)]
 
     class Follow(keras.callbacks.Callback):
@@ -225,7 +228,7 @@ def test_averages_are_those_of_tensorflow_addons(golden):
                 dense.bias * y
             )
 
-    trainer = Prescribed(model, averaging=0.9)
+    trainer = Prescribed(model, ema_momentum=0.9)
     trainer.compile(SGD(3e-2, global_clipnorm=None))
     for kernel, bias in zip(arrays["grads_kernel"], arrays["grads_bias"], strict=True):
         trainer.train_on_batch(kernel.T, bias)
@@ -234,18 +237,19 @@ def test_averages_are_those_of_tensorflow_addons(golden):
 
 
 def test_a_trainer_survives_saving(tmp_path):
-    trainer = compiled(build(accumulation_steps=2, averaging=0.9))
+    trainer = compiled(build(gradient_accumulation_steps=2, ema_momentum=0.9))
     fit(trainer, 4, epochs=1)
     trainer.save(tmp_path / "trainer.keras")
     copy = keras.saving.load_model(tmp_path / "trainer.keras")
-    assert copy.accumulation_steps == 2
-    assert copy.averaging == 0.9
+    assert copy.gradient_accumulation_steps == 2
+    assert copy.ema_momentum == 0.9
     assert_close([v.numpy() for v in copy.weights], [v.numpy() for v in trainer.weights], atol=0)
     assert_close(fit(copy, 4, epochs=1)[1], fit(trainer, 4, epochs=1)[1], atol=0)
 
 
 @pytest.mark.parametrize(
-    "options", [{"accumulation_steps": 0}, {"averaging": 1.0}, {"skip_nonfinite_steps": -1}]
+    "options",
+    [{"gradient_accumulation_steps": 0}, {"ema_momentum": 1.0}, {"skip_nonfinite_steps": -1}],
 )
 def test_a_trainer_that_cannot_be_is_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -255,8 +259,12 @@ def test_a_trainer_that_cannot_be_is_refused(options):
 @pytest.mark.parametrize(
     ("optimizer", "loss", "word"),
     [
-        (keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), "mse", "accumulation_steps"),
-        (keras.optimizers.Adam(use_ema=True), "mse", "averaging"),
+        (
+            keras.optimizers.SGD(0.1, gradient_accumulation_steps=2),
+            "mse",
+            "gradient_accumulation_steps",
+        ),
+        (keras.optimizers.Adam(use_ema=True), "mse", "ema_momentum"),
         (SGD(0.1), keras.losses.MeanSquaredError(reduction="sum"), "mean over examples"),
     ],
 )
@@ -268,7 +276,7 @@ def test_what_would_not_be_exact_is_refused(optimizer, loss, word):
 
 
 def test_weights_that_are_frozen_after_the_averages_were_made_are_refused():
-    trainer = build(averaging=0.9)
+    trainer = build(ema_momentum=0.9)
     trainer.model.layers[-1].trainable = False
     trainer.compile(SGD(0.1), "mse")
     with pytest.raises(ValueError, match="before building the Trainer"):

@@ -24,7 +24,7 @@ def steps_of(config, size=32):
     model = keras_vit.build(
         config, input_shape=(size, size, 3), classes=4, classifier_activation=None
     )
-    trainer = Trainer(model, averaging=0.9)
+    trainer = Trainer(model, ema_momentum=0.9)
     # A large epsilon: Adam makes whole steps of rounding noise.
     trainer.compile(
         Adam(1e-3, weight_decay=0.1, global_clipnorm=1.0, epsilon=1e-3),

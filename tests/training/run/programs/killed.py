@@ -39,7 +39,7 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
 OPERATIONS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree")
 STEPS = 12
 SETTINGS = FineTuning(
-    steps=STEPS, batch_size=4, accumulate=1, warmup_steps=2, evaluate_every=2, averaging=0.9
+    steps=STEPS, batch_size=4, accumulate=1, warmup_steps=2, evaluate_every=2, ema_momentum=0.9
 )
 
 
@@ -101,7 +101,7 @@ def run(name, on_first_step):
     labels = rng.integers(0, 3, (STEPS, 4))
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Flatten(), keras.layers.Dropout(0.2), keras.layers.Dense(3)]
-    trainer = Trainer(keras.Sequential([keras.Input((4, 4, 3)), *layers]), averaging=0.9)
+    trainer = Trainer(keras.Sequential([keras.Input((4, 4, 3)), *layers]), ema_momentum=0.9)
     schedule = warmup_schedule(0.03, steps=STEPS, warmup_steps=2)
     trainer.compile(Adam(schedule), SoftmaxCrossentropy(), metrics=["accuracy"])
 

@@ -28,7 +28,7 @@ with scope:
     keras.utils.set_random_seed(0)
     config = keras_vit.ViTConfig(4, 16, 2, 32, 2, dropout_rate=0.1)
     model = keras_vit.build(config, input_shape=(8, 8, 3), classes=4, classifier_activation=None)
-    trainer = Trainer(model, accumulation_steps=2, averaging=0.9)
+    trainer = Trainer(model, gradient_accumulation_steps=2, ema_momentum=0.9)
     schedule = warmup_schedule(0.01, steps=steps, warmup_steps=2)
     trainer.compile(Adam(schedule, weight_decay=0.1, global_clipnorm=1.0), SoftmaxCrossentropy())
 checkpoints = Checkpoints(folder)
@@ -44,7 +44,7 @@ def batches():
 
 class Pause(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
-        trainer.synchronise()
+        trainer.synchronize()
         if pause == "step" and int(trainer.step.numpy()) == 5:
             print("here", flush=True)
             time.sleep(600)

@@ -37,9 +37,9 @@ if MODEL == "ViT":
 EVERYTHING = {
     "global_clipnorm": 1.0,
     "weight_decay": 0.1,
-    "averaging": 0.9,
+    "ema_momentum": 0.9,
     "smoothing": 0.1,
-    "class_weights": (0.5, 1.0, 2.0, 1.5),
+    "class_weight": (0.5, 1.0, 2.0, 1.5),
     **RANDOM,
 }
 
@@ -47,11 +47,11 @@ EVERYTHING = {
 # but the first are compiled, as Keras does it there.
 CASES = {
     "plain": {"jit_compile": False},
-    "accumulation": {"of": "plain", "accumulation_steps": 3},
+    "accumulation": {"of": "plain", "gradient_accumulation_steps": 3},
     "steps_per_execution": {"of": "plain", "steps_per_execution": 4},
     "micro-batches and steps_per_execution": {
         "of": "plain",
-        "accumulation_steps": 3,
+        "gradient_accumulation_steps": 3,
         "steps_per_execution": 4,
     },
     "jit_compile": {"of": "plain", "jit_compile": True},
@@ -59,19 +59,19 @@ CASES = {
     "weight decay": {"weight_decay": 0.1},
     "weight decay by schedule": {"weight_decay": 0.1, "weight_decay_times": "schedule"},
     "Adam": {"adam": True, "weight_decay": 0.1, "global_clipnorm": 1.0},
-    "averaging": {"averaging": 0.9},
+    "ema_momentum": {"ema_momentum": 0.9},
     "label smoothing": {"smoothing": 0.1},
     "everything": EVERYTHING,
     "everything in micro-batches": {
         "of": "everything",
         **EVERYTHING,
-        "accumulation_steps": 3,
+        "gradient_accumulation_steps": 3,
         "steps_per_execution": 4,
     },
     "everything compiled": {
         "of": "everything",
         **EVERYTHING,
-        "accumulation_steps": 2,
+        "gradient_accumulation_steps": 2,
         "steps_per_execution": 4,
         "jit_compile": True,
     },
@@ -79,13 +79,13 @@ CASES = {
     "dropout and stochastic depth, in micro-batches": {
         "of": "dropout and stochastic depth",
         **RANDOM,
-        "accumulation_steps": 3,
+        "gradient_accumulation_steps": 3,
         "steps_per_execution": 4,
     },
     "dropout and stochastic depth, compiled": {
         "of": "dropout and stochastic depth",
         **RANDOM,
-        "accumulation_steps": 2,
+        "gradient_accumulation_steps": 2,
         "steps_per_execution": 4,
         "jit_compile": True,
     },
@@ -121,10 +121,10 @@ def train(
     scope,
     of=None,
     model=None,
-    accumulation_steps=1,
-    averaging=None,
+    gradient_accumulation_steps=1,
+    ema_momentum=None,
     smoothing=0.0,
-    class_weights=None,
+    class_weight=None,
     steps_per_execution=1,
     jit_compile=None,
     **options,
@@ -134,11 +134,13 @@ def train(
     labels = rng.integers(0, 4, EXAMPLES)
     with scope():
         trainer = Trainer(
-            build(**(model or {})), accumulation_steps=accumulation_steps, averaging=averaging
+            build(**(model or {})),
+            gradient_accumulation_steps=gradient_accumulation_steps,
+            ema_momentum=ema_momentum,
         )
         trainer.compile(
             optimizer(**options),
-            SoftmaxCrossentropy(smoothing, class_weights=class_weights),
+            SoftmaxCrossentropy(smoothing, class_weight=class_weight),
             metrics=["accuracy"],
             steps_per_execution=steps_per_execution,
             jit_compile=PLACE in ("jax", "processes") if jit_compile is None else jit_compile,
@@ -159,7 +161,7 @@ def train(
     history = trainer.fit(
         images,
         labels,
-        batch_size=BATCH // accumulation_steps,
+        batch_size=BATCH // gradient_accumulation_steps,
         epochs=EPOCHS,
         shuffle=False,
         verbose=0,

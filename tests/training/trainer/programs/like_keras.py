@@ -155,6 +155,8 @@ for name, case in CASES.items():
     for place, (scope, count) in PLACES[name].items():
         with scope():
             found[name][place] = outcomes(
-                case, lambda model, count=count: Trainer(model, accumulation_steps=count), count
+                case,
+                lambda model, count=count: Trainer(model, gradient_accumulation_steps=count),
+                count,
             )
 print(json.dumps(found))

@@ -101,7 +101,7 @@ def stop_at_nan():
 
 def half_precision():
     """Trains in float16, where Keras scales the loss."""
-    made = trainer(dtype="mixed_float16", accumulation_steps=2)
+    made = trainer(dtype="mixed_float16", gradient_accumulation_steps=2)
     images = 10 * IMAGES  # The first gradients overflow.
     history = made.fit(images, LABELS, batch_size=4, epochs=12, shuffle=False, verbose=0).history
     return [history["loss"][0], history["loss"][-1], int(made.optimizer.iterations.numpy())]
@@ -109,12 +109,12 @@ def half_precision():
 
 def resumed(folder):
     """Trains 2 + 2 epochs with a state between, and 4; returns whether they end the same."""
-    whole = trainer(averaging=0.9)
+    whole = trainer(ema_momentum=0.9)
     whole.fit(IMAGES, LABELS, batch_size=8, epochs=4, shuffle=False, verbose=0)
-    first = trainer(averaging=0.9)
+    first = trainer(ema_momentum=0.9)
     first.fit(IMAGES, LABELS, batch_size=8, epochs=2, shuffle=False, verbose=0)
     Checkpoints(folder).save(first)
-    second = trainer(averaging=0.9)
+    second = trainer(ema_momentum=0.9)
     step = Checkpoints(folder).restore(second)
     second.fit(IMAGES, LABELS, batch_size=8, epochs=2, shuffle=False, verbose=0)
     pairs = zip(whole.state_variables(), second.state_variables(), strict=True)
@@ -160,7 +160,9 @@ def distillation():
                 )
                 for hidden in ((8,), ())
             )
-            made = DistillationTrainer(student, teacher=teacher, accumulation_steps=micro_batches)
+            made = DistillationTrainer(
+                student, teacher=teacher, gradient_accumulation_steps=micro_batches
+            )
             made.compile(SGD(0.1), SoftmaxCrossentropy(), metrics=["accuracy"])
         batch_size = 8 // micro_batches
         made.fit(IMAGES, LABELS, batch_size=batch_size, epochs=2, shuffle=False, verbose=0)

@@ -1,4 +1,4 @@
-"""The licence of weights, from its source to a classifier and its exports."""
+"""The license of weights, from its source to a classifier and its exports."""
 
 import json
 
@@ -12,9 +12,9 @@ from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.description.description_texts import (
     card_header,
-    describe_licence,
-    licence_in_card,
-    licence_of_family,
+    describe_license,
+    license_in_card,
+    license_of_family,
 )
 from keras_vit.export import convert
 from keras_vit.export.artefacts import load_artefact
@@ -40,16 +40,16 @@ def folder_of(model, tmp_path, to):
     return tmp_path / to
 
 
-def test_a_folder_of_hugging_face_has_the_licence_of_its_card(model, tmp_path):
+def test_a_folder_of_hugging_face_has_the_license_of_its_card(model, tmp_path):
     folder = folder_of(model, tmp_path, "huggingface")
     assert open_model(folder).description.licence == "unknown"
     (folder / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
     assert open_model(folder).description.licence == "cc-by-nc-4.0"
     built = keras_vit.build(weights=folder)
-    assert keras_vit.describe(built).licence == "cc-by-nc-4.0"
+    assert keras_vit.describe(built).license == "cc-by-nc-4.0"
 
 
-def test_a_folder_of_timm_has_the_licence_of_its_config(model, tmp_path):
+def test_a_folder_of_timm_has_the_license_of_its_config(model, tmp_path):
     (tmp_path / "timm").mkdir()
     weights = tmp_path / "timm" / "model.safetensors"
     save_file(stored_arrays(model, TIMM), weights)
@@ -59,7 +59,7 @@ def test_a_folder_of_timm_has_the_licence_of_its_config(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "licence"),
+    ("name", "license"),
     [
         ("timm/vit_base_patch16_dinov3_qkvb.eupe_lvd1689m", "fair-noncommercial-research-license"),
         ("facebook/dinov3-vits16-pretrain-lvd1689m", "dinov3-license"),
@@ -72,12 +72,12 @@ def test_a_folder_of_timm_has_the_licence_of_its_config(model, tmp_path):
         ("vit_base_patch16_224", None),
     ],
 )
-def test_a_family_of_weights_has_its_licence(name, licence):
-    assert licence_of_family([None, name]) == licence
+def test_a_family_of_weights_has_its_license(name, license):
+    assert license_of_family([None, name]) == license
 
 
 @pytest.mark.parametrize(
-    ("licence", "is_limited"),
+    ("license", "is_limited"),
     [
         ("fair-noncommercial-research-license", True),
         ("cc-by-nc-4.0", True),
@@ -86,11 +86,11 @@ def test_a_family_of_weights_has_its_licence(name, licence):
         ("dinov3-license", False),
     ],
 )
-def test_a_licence_that_forbids_commercial_use_says_it(licence, is_limited):
-    assert ("forbids commercial use" in describe_licence(licence)) == is_limited
+def test_a_license_that_forbids_commercial_use_says_it(license, is_limited):
+    assert ("forbids commercial use" in describe_license(license)) == is_limited
 
 
-def test_the_licence_of_a_family_is_printed_once_and_kept(model, tmp_path, capsys):
+def test_the_license_of_a_family_is_printed_once_and_kept(model, tmp_path, capsys):
     folder = folder_of(model, tmp_path, "huggingface")
     (folder / "README.md").unlink()
     config = json.loads((folder / "config.json").read_text())
@@ -105,10 +105,10 @@ def test_the_licence_of_a_family_is_printed_once_and_kept(model, tmp_path, capsy
 
 
 @pytest.mark.parametrize("to", ["huggingface", "classifier"])
-@pytest.mark.parametrize("licence", ["cc-by-nc-4.0", "dinov3-license", "unknown"])
-def test_a_converted_folder_has_the_licence_of_its_source(to, licence, model, tmp_path):
+@pytest.mark.parametrize("license", ["cc-by-nc-4.0", "dinov3-license", "unknown"])
+def test_a_converted_folder_has_the_license_of_its_source(to, license, model, tmp_path):
     source = folder_of(model, tmp_path, "huggingface")
-    (source / "README.md").write_text(card_header(licence))
+    (source / "README.md").write_text(card_header(license))
     convert(source, tmp_path / "again", to=to)
     assert open_model(tmp_path / "again").description.licence == licence
 
@@ -119,7 +119,7 @@ def test_classifiers_of_the_package_and_official_weights_are_under_apache():
     assert opened.description.licence == "apache-2.0"
 
 
-def test_a_fine_tuned_classifier_and_its_exports_carry_the_licence(model, tmp_path):
+def test_a_fine_tuned_classifier_and_its_exports_carry_the_license(model, tmp_path):
     weights = folder_of(model, tmp_path, "huggingface")
     (weights / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
     data = write_classes(tmp_path / "data", {"train": 3, "test": 1})
@@ -127,23 +127,23 @@ def test_a_fine_tuned_classifier_and_its_exports_carry_the_licence(model, tmp_pa
         weights=str(weights), image_size=(8, 8), steps=1, batch_size=3, validation=0.0
     )
     done = finetune(data, tmp_path / "pets", settings, log=lambda line: None)
-    assert done.classifier.description.licence == "cc-by-nc-4.0"
+    assert done.classifier.description.license == "cc-by-nc-4.0"
     card = (tmp_path / "pets" / "README.md").read_text()
-    assert "Licence of the starting weights: cc-by-nc-4.0." in card
+    assert "License of the starting weights: cc-by-nc-4.0." in card
     keras_vit.export.onnx(tmp_path / "pets", tmp_path / "pets.onnx", minimum_agreement=0)
-    assert load_artefact(tmp_path / "pets.onnx").description.licence == "cc-by-nc-4.0"
+    assert load_artefact(tmp_path / "pets.onnx").description.license == "cc-by-nc-4.0"
     assert "cc-by-nc-4.0" in str(keras_vit.export.verify(tmp_path / "pets.onnx"))
 
 
 @pytest.mark.parametrize(
     "text", ["a" + " " * 60_000 + "b", "a" + " \t" * 30_000 + "b", " " * 60_000]
 )
-def test_the_time_of_a_licence_in_a_card_grows_with_its_length_alone(text, tmp_path):
+def test_the_time_of_a_license_in_a_card_grows_with_its_length_alone(text, tmp_path):
     (tmp_path / "README.md").write_text(f"---\nlicense: {text}\n---\n")
-    assert licence_in_card(tmp_path) is None
+    assert license_in_card(tmp_path) is None
 
 
 @pytest.mark.parametrize("line", ["license: 'mit' ", "license:\tmit\t", 'license: "mit"\r'])
-def test_quotes_and_white_space_around_a_licence_are_left_out(line, tmp_path):
+def test_quotes_and_white_space_around_a_license_are_left_out(line, tmp_path):
     (tmp_path / "README.md").write_bytes(f"---\n{line}\n---\n".encode())
-    assert licence_in_card(tmp_path) == "mit"
+    assert license_in_card(tmp_path) == "mit"
