@@ -35,7 +35,7 @@ import keras_vit
 recipe = json.loads(pathlib.Path("runs/pets/recipe.json").read_text())
 print(recipe["settings"]["learning_rate"], recipe["images"], recipe["test"])
 description = keras_vit.describe("runs/pets")  # Also of an export or a repository.
-print(description.labels.names, description.image_size, description.licence)
+print(description.labels.names, description.image_size, description.license)
 ```
 
 The folder of a classifier has both files. `description.json` says what the model is, and an export

@@ -147,13 +147,13 @@ def finetune(
     momentum: float = 0.9,
     weight_decay: float = 0.0,
     weight_decay_times: Literal["learning_rate", "schedule"] = "learning_rate",
-    clip_norm: float | None = 1.0,
+    global_clipnorm: float | None = 1.0,
     layer_decay: float = 1.0,
-    averaging: float | None = None,
+    ema_momentum: float | None = None,
     loss: Literal["softmax", "sigmoid"] | None = None,
     head_bias: float = 0.0,
     label_smoothing: float = 0.0,
-    class_weights: Literal["balanced"] | None = None,
+    class_weight: Literal["balanced"] | None = None,
     dropout_rate: float = 0.0,
     stochastic_depth_rate: float = 0.0,
     augmentation: str | None = None,
@@ -282,17 +282,17 @@ def finetune(
         weight_decay_times: factor of the weight decay: the learning rate, as in the paper
             and Keras, or its schedule alone (a share of the highest), as in big_vision
             (default: 'learning_rate')
-        clip_norm: largest norm of all gradients together; 0 does not clip (default: 1.0)
+        global_clipnorm: largest norm of all gradients together; 0 does not clip (default: 1.0)
         layer_decay: ratio of a layer's learning rate to the next layer's, such as 0.75
             (default: 1.0)
-        averaging: factor of Polyak averaging, 0.9999 in the paper; the averages are kept
+        ema_momentum: factor of Polyak averaging, 0.9999 in the paper; the averages are kept
             in place of the weights (default: no averaging)
         loss: cross-entropy; sigmoid sums over the classes (default: softmax, or sigmoid
             for multi-label data)
         head_bias: logit of every class at the start: with the loss sigmoid about -10 for
             21,000 classes, -6.9 for 1000 (default: 0.0)
         label_smoothing: share of the label that is spread over all classes (default: 0.0)
-        class_weights: weights of the classes in the loss: balanced, so that each class
+        class_weight: weights of the classes in the loss: balanced, so that each class
             weighs the same (default: none)
         dropout_rate: share of units dropped (default: 0.0)
         stochastic_depth_rate: share of examples that skip a part of the last block, fewer
@@ -415,13 +415,13 @@ def sweep(
     momentum: float = 0.9,
     weight_decay: float = 0.0,
     weight_decay_times: Literal["learning_rate", "schedule"] = "learning_rate",
-    clip_norm: float | None = 1.0,
+    global_clipnorm: float | None = 1.0,
     layer_decay: float = 1.0,
-    averaging: float | None = None,
+    ema_momentum: float | None = None,
     loss: Literal["softmax", "sigmoid"] | None = None,
     head_bias: float = 0.0,
     label_smoothing: float = 0.0,
-    class_weights: Literal["balanced"] | None = None,
+    class_weight: Literal["balanced"] | None = None,
     dropout_rate: float = 0.0,
     stochastic_depth_rate: float = 0.0,
     augmentation: str | None = None,
@@ -540,17 +540,17 @@ def sweep(
         weight_decay_times: factor of the weight decay: the learning rate, as in the paper
             and Keras, or its schedule alone (a share of the highest), as in big_vision
             (default: 'learning_rate')
-        clip_norm: largest norm of all gradients together; 0 does not clip (default: 1.0)
+        global_clipnorm: largest norm of all gradients together; 0 does not clip (default: 1.0)
         layer_decay: ratio of a layer's learning rate to the next layer's, such as 0.75
             (default: 1.0)
-        averaging: factor of Polyak averaging, 0.9999 in the paper; the averages are kept
+        ema_momentum: factor of Polyak averaging, 0.9999 in the paper; the averages are kept
             in place of the weights (default: no averaging)
         loss: cross-entropy; sigmoid sums over the classes (default: softmax, or sigmoid
             for multi-label data)
         head_bias: logit of every class at the start: with the loss sigmoid about -10 for
             21,000 classes, -6.9 for 1000 (default: 0.0)
         label_smoothing: share of the label that is spread over all classes (default: 0.0)
-        class_weights: weights of the classes in the loss: balanced, so that each class
+        class_weight: weights of the classes in the loss: balanced, so that each class
             weighs the same (default: none)
         dropout_rate: share of units dropped (default: 0.0)
         stochastic_depth_rate: share of examples that skip a part of the last block, fewer
@@ -674,13 +674,13 @@ def pretrain(
     momentum: float = 0.9,
     weight_decay: float = 0.3,
     weight_decay_times: Literal["learning_rate", "schedule"] = "learning_rate",
-    clip_norm: float | None = 1.0,
+    global_clipnorm: float | None = 1.0,
     layer_decay: float = 1.0,
-    averaging: float | None = None,
+    ema_momentum: float | None = None,
     loss: Literal["softmax", "sigmoid"] | None = None,
     head_bias: float = 0.0,
     label_smoothing: float = 0.0,
-    class_weights: Literal["balanced"] | None = None,
+    class_weight: Literal["balanced"] | None = None,
     dropout_rate: float = 0.1,
     stochastic_depth_rate: float = 0.0,
     augmentation: str | None = "inception_crop",
@@ -708,7 +708,7 @@ def pretrain(
     jit_compile: bool | None = None,
     steps_per_execution: int = 1,
     objective: Literal["classes", "masked-patches"] = "classes",
-    target: Literal["mean-colour", "downsized", "patch"] = "mean-colour",
+    target: Literal["mean-color", "downsized", "patch"] = "mean-color",
     corruption: float = 0.5,
     log: Callable[[str], object] | None = ...,
 ) -> Finished:
@@ -794,17 +794,17 @@ def pretrain(
         weight_decay_times: factor of the weight decay: the learning rate, as in the paper
             and Keras, or its schedule alone (a share of the highest), as in big_vision
             (default: 'learning_rate')
-        clip_norm: largest norm of all gradients together; 0 does not clip (default: 1.0)
+        global_clipnorm: largest norm of all gradients together; 0 does not clip (default: 1.0)
         layer_decay: ratio of a layer's learning rate to the next layer's, such as 0.75
             (default: 1.0)
-        averaging: factor of Polyak averaging, 0.9999 in the paper; the averages are kept
+        ema_momentum: factor of Polyak averaging, 0.9999 in the paper; the averages are kept
             in place of the weights (default: no averaging)
         loss: cross-entropy; sigmoid sums over the classes (default: softmax, or sigmoid
             for multi-label data)
         head_bias: logit of every class at the start: with the loss sigmoid about -10 for
             21,000 classes, -6.9 for 1000 (default: 0.0)
         label_smoothing: share of the label that is spread over all classes (default: 0.0)
-        class_weights: weights of the classes in the loss: balanced, so that each class
+        class_weight: weights of the classes in the loss: balanced, so that each class
             weighs the same (default: none)
         dropout_rate: share of units dropped (default: 0.1)
         stochastic_depth_rate: share of examples that skip a part of the last block, fewer
@@ -847,7 +847,7 @@ def pretrain(
         objective: predict classes; or without any labels the colours of corrupted
             patches, which gives weights to fine-tune (default: 'classes')
         target: what is predicted of a corrupted patch: its mean colour, the colours of
-            its 4x4 version, or all its pixels (default: 'mean-colour')
+            its 4x4 version, or all its pixels (default: 'mean-color')
         corruption: share of the patches that is corrupted; the paper also tried 0.15
             (default: 0.5)
         log: receives each line about the work while it goes on; None shows neither lines

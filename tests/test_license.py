@@ -42,9 +42,9 @@ def folder_of(model, tmp_path, to):
 
 def test_a_folder_of_hugging_face_has_the_license_of_its_card(model, tmp_path):
     folder = folder_of(model, tmp_path, "huggingface")
-    assert open_model(folder).description.licence == "unknown"
+    assert open_model(folder).description.license == "unknown"
     (folder / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
-    assert open_model(folder).description.licence == "cc-by-nc-4.0"
+    assert open_model(folder).description.license == "cc-by-nc-4.0"
     built = keras_vit.build(weights=folder)
     assert keras_vit.describe(built).license == "cc-by-nc-4.0"
 
@@ -55,7 +55,7 @@ def test_a_folder_of_timm_has_the_license_of_its_config(model, tmp_path):
     save_file(stored_arrays(model, TIMM), weights)
     config = {"architecture": "vit_tiny_patch16_224", "pretrained_cfg": {"license": "mit"}}
     (tmp_path / "timm" / "config.json").write_text(json.dumps(config))
-    assert open_model(tmp_path / "timm", num_heads=2, gelu="exact").description.licence == "mit"
+    assert open_model(tmp_path / "timm", num_heads=2, gelu="exact").description.license == "mit"
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_the_license_of_a_family_is_printed_once_and_kept(model, tmp_path, capsy
     save_file(stored_arrays(model, HUGGING_FACE), folder / "model.safetensors")  # Without our note.
     for _ in range(2):
         opened = open_model(folder)
-        assert opened.description.licence == "fair-noncommercial-research-license"
-    line = "Licence of the weights: fair-noncommercial-research-license, which forbids commercial"
+        assert opened.description.license == "fair-noncommercial-research-license"
+    line = "License of the weights: fair-noncommercial-research-license, which forbids commercial"
     assert capsys.readouterr().err.count(line) == 1
 
 
@@ -110,13 +110,13 @@ def test_a_converted_folder_has_the_license_of_its_source(to, license, model, tm
     source = folder_of(model, tmp_path, "huggingface")
     (source / "README.md").write_text(card_header(license))
     convert(source, tmp_path / "again", to=to)
-    assert open_model(tmp_path / "again").description.licence == licence
+    assert open_model(tmp_path / "again").description.license == license
 
 
 def test_classifiers_of_the_package_and_official_weights_are_under_apache():
-    assert open_predictor("cifar10").description.licence == "apache-2.0"
+    assert open_predictor("cifar10").description.license == "apache-2.0"
     opened = open_model("imagenet21k", model="ViT-B/16")
-    assert opened.description.licence == "apache-2.0"
+    assert opened.description.license == "apache-2.0"
 
 
 def test_a_fine_tuned_classifier_and_its_exports_carry_the_license(model, tmp_path):

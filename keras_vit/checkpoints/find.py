@@ -202,7 +202,7 @@ def _describe_official(row, model, is_given):
         preprocessing=Preprocessing(size),
         labels=Labels(names),
         origins=dict.fromkeys(FACTS, "the official code"),
-        licence=APACHE,
+        license=APACHE,
         notes=notes,
     )
 

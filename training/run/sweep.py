@@ -192,7 +192,7 @@ def sweep(
         scores[rate] = None
         if recipe is not None:
             developed = recipe.images["validation"]
-            scores[rate] = _last_score(place, "averaged" if settings.averaging else "validation")
+            scores[rate] = _last_score(place, "averaged" if settings.ema_momentum else "validation")
             (place / MODEL).unlink(missing_ok=True)
         if scores[rate] is None:
             log(f"learning rate {rate:g} diverged; the others go on")
