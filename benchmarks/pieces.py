@@ -34,7 +34,7 @@ from keras_vit.training import Adam, Muon, SoftmaxCrossentropy, Trainer, warmup_
 
 HELD_OUT = 5000
 BASE = keras_vit.ViTConfig(
-    1, 128, 1, 256, 4, classifier="gap", resnet=keras_vit.PoolingStem((32, 128))
+    1, 128, 1, 256, 4, classifier="gap", resnet=keras_vit.configs.PoolingStem((32, 128))
 )
 OPTIMIZERS = {
     "muon": Muon,

@@ -104,8 +104,6 @@ ViTMini4 = _application("ViT-Mini/4", classes=None, note=_SMALL)
 ViTTi16 = _application("ViT-Ti/16", "imagenet")
 ViTS16 = _application("ViT-S/16", "imagenet")
 ViTS32 = _application("ViT-S/32", "imagenet")
-ViTb16 = _application("ViT-b/16")
-ViTb32 = _application("ViT-b/32")
 ViTB8 = _application("ViT-B/8", "imagenet")
 ViTB16 = _application("ViT-B/16", "imagenet")
 ViTB32 = _application("ViT-B/32", "imagenet")
@@ -143,3 +141,42 @@ BiTR200x3 = _application("BiT-R200x3")
 AxialViTB16 = _application("Axial-ViT-B/16")
 AxialViTB32 = _application("Axial-ViT-B/32")
 AxialResNet50 = _application("Axial-ResNet50")
+
+__all__ = [
+    "AxialResNet50",
+    "AxialViTB16",
+    "AxialViTB32",
+    "BiTR101x1",
+    "BiTR101x3",
+    "BiTR152x1",
+    "BiTR152x2",
+    "BiTR152x4",
+    "BiTR200x3",
+    "BiTR50x1",
+    "BiTR50x2",
+    "BiTR50x3",
+    "R14ViTMicro16",
+    "R26ViTB32",
+    "R26ViTS32",
+    "R50ViTB16",
+    "R50ViTB32",
+    "R50ViTL16",
+    "R50ViTL32",
+    "R7ViTNano8",
+    "RViTTi16",
+    "ViTB14",
+    "ViTB16",
+    "ViTB32",
+    "ViTB8",
+    "ViTH14",
+    "ViTL14",
+    "ViTL16",
+    "ViTL32",
+    "ViTMini4",
+    "ViTS14",
+    "ViTS16",
+    "ViTS32",
+    "ViTTi16",
+    "decode_predictions",
+    "preprocess_input",
+]

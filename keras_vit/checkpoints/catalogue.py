@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import fnmatch
 import functools
 import math
 import os
@@ -71,6 +72,25 @@ def rows() -> tuple[OfficialWeights, ...]:
         fields["imagenet_top1_percent"] = float(row["imagenet_top1_percent"] or 0) or None
         found.append(OfficialWeights(**fields))
     return tuple(found)
+
+
+def list_models(pattern: str | None = None, pretrained: bool | None = None) -> list[str]:
+    """Returns the names for `keras_vit.build`, as printed in the paper.
+
+    Args:
+        pattern: What the names look like, with * for anything, such as "ViT-B/*"; upper and lower
+            case differ: ViT-b/16 is another model.
+        pretrained: Whether models have weights to download or in the package, or have none; None
+            for all.
+
+    Example:
+    >>> list_models("ViT-S/*", pretrained=True)
+    ['ViT-S/16', 'ViT-S/32']
+    """
+    names = [name for name in configs.MODELS if fnmatch.fnmatchcase(name, pattern or "*")]
+    if pretrained is None:
+        return names
+    return [name for name in names if bool(names_of(name)) is pretrained]
 
 
 def list_weights(model: str | None = None) -> list[str]:

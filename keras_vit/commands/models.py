@@ -45,7 +45,7 @@ def model_table(input_shape=None):
     from keras_vit.description import describe_config
 
     rows = [("model", "parameters", "GFLOPs", "activations", "tokens", "weights")]
-    for name in configs.list_models():
+    for name in configs.MODELS:
         known = ", ".join(catalogue.names_of(name)) or "-"
         smallest = configs.MODELS[name].min_image_size
         if input_shape and (input_shape[0] < smallest[0] or input_shape[1] < smallest[1]):

@@ -15,7 +15,6 @@ from keras_vit.configs.model_table import (
     default_image_size as default_image_size,
     for_inference as for_inference,
     layer_name as layer_name,
-    list_models as list_models,
     resolve as resolve,
 )
 from keras_vit.configs.resnet_configs import (

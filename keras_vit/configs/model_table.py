@@ -97,11 +97,6 @@ MODELS: dict[str, ViTConfig | BiTConfig] = {
 }
 
 
-def list_models() -> list[str]:
-    """Returns the names for `keras_vit.build`, as printed in the paper."""
-    return list(MODELS)
-
-
 def default_image_size(name_or_config: str | ViTConfig | BiTConfig) -> int:
     """Returns the default pixels per side of a model's images."""
     name = name_or_config if isinstance(name_or_config, str) else None
@@ -144,7 +139,7 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
     """Returns the config of a name, with some fields replaced.
 
     Args:
-        name_or_config: A name of `list_models()`, or a config, which passes through.
+        name_or_config: A name of `keras_vit.list_models()`, or a config, which passes through.
         **changes: Fields of the config and their new values.
 
     Returns:

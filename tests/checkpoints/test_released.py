@@ -96,7 +96,9 @@ def test_other_classes_and_sizes_are_a_transfer():
     model = keras_vit.build("ViT-Mini/4", weights="cifar10", classes=3, input_shape=(48, 40, 3))
     assert not keras.ops.convert_to_numpy(model.get_layer("predictions").kernel).any()
     assert model.get_layer("position_embedding").grid == (12, 10)
-    features = keras_vit.ViTMini4(weights="cifar10", include_top=False, pooling="token")
+    features = keras_vit.applications.ViTMini4(
+        weights="cifar10", include_top=False, pooling="token"
+    )
     assert features.output_shape == (None, 128)
 
 

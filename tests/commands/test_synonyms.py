@@ -76,7 +76,7 @@ def test_every_row_of_the_arguments_is_the_answer_and_the_name_is_none_of_ours(n
 
 
 def test_a_field_that_a_config_does_not_have_is_not_named():
-    answer = argument_errors(["drop_path_rate"], keras_vit.BiTConfig)
+    answer = argument_errors(["drop_path_rate"], keras_vit.configs.BiTConfig)
     assert answer.startswith("Only fields of BiTConfig can be changed")
 
 

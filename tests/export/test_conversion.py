@@ -105,7 +105,9 @@ def test_the_model_is_recognised_from_the_file(name, source, golden, tmp_path):
 def test_a_bit_checkpoint_becomes_a_classifier(source, golden):
     model = read(source("bit_r14x1")).model
     assert model.input_shape == (None, 224, 224, 3)
-    small = keras_vit.build(keras_vit.BiTConfig((1, 1, 1, 1)), input_shape=(64, 64, 3), classes=10)
+    small = keras_vit.build(
+        keras_vit.configs.BiTConfig((1, 1, 1, 1)), input_shape=(64, 64, 3), classes=10
+    )
     small.set_weights(model.get_weights())
     check_logits(small, golden("bit_r14x1").load())
 

@@ -11,7 +11,7 @@ from keras_vit.inspection import attention_probabilities
 from makers import tiny_config
 
 TINY = tiny_config(depth=2)
-AXIAL = keras_vit.AxialConfig(4, 16, 1, 16, 2, classifier="token")
+AXIAL = keras_vit.configs.AxialConfig(4, 16, 1, 16, 2, classifier="token")
 
 
 def expected_attention(block, tokens):
@@ -47,7 +47,7 @@ def test_attention_along_lines_is_refused(random_model, random_images):
 
 
 def test_attention_of_a_hybrid_and_of_a_free_image_size(random_model, random_images):
-    hybrid = tiny_config(patch_size=1, resnet=keras_vit.ResNetStem((1,), 0.5))
+    hybrid = tiny_config(patch_size=1, resnet=keras_vit.configs.ResNetStem((1,), 0.5))
     found = inspection.attention_maps(
         random_model(hybrid, (16, 24, 3)), random_images((16, 24, 3), 1)
     )

@@ -22,7 +22,7 @@ def test_filter_components_are_eigenvectors_of_the_covariance(random_model):
 
 
 def test_filters_of_a_hybrid_are_its_standardised_root_kernel(random_model):
-    config = tiny_config(patch_size=1, resnet=keras_vit.ResNetStem((1,), 0.5))
+    config = tiny_config(patch_size=1, resnet=keras_vit.configs.ResNetStem((1,), 0.5))
     model = random_model(config, (16, 16, 3))
     before = inspection.filter_components(model, 3)[0]
     assert before.shape == (3, 7, 7, 3)

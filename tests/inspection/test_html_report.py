@@ -11,7 +11,7 @@ from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config, write_picture
 
 SHAPE = (8, 12, 3)  # 2 x 3 patches of 4 pixels.
-AXIAL = keras_vit.AxialConfig(4, 16, 1, 16, 2, classifier="token")
+AXIAL = keras_vit.configs.AxialConfig(4, 16, 1, 16, 2, classifier="token")
 AXIAL_RESNET = keras_vit.configs.AxialResNetConfig((1, 2), width_factor=0.5, num_heads=2)
 WIDE = (32, 48, 3)
 EVERY_FIGURE = {"filters", "position_similarity", "attention_distance", "rollout"}
@@ -55,7 +55,7 @@ def test_the_region_is_what_the_preprocessing_keeps(evaluation, expected):
     ("config", "shape", "figures"),
     [
         (
-            tiny_config(patch_size=1, resnet=keras_vit.ResNetStem((1,), 0.5)),
+            tiny_config(patch_size=1, resnet=keras_vit.configs.ResNetStem((1,), 0.5)),
             (16, 24, 3),
             EVERY_FIGURE,
         ),

@@ -13,7 +13,7 @@ IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32
 KINDS = {
     "learned": keras_vit.ViTConfig(**SIZES, layer_scale=True, dropout_rate=0.1),
     "relative": keras_vit.ViTConfig(**SIZES, position_embedding="relative", classifier="map"),
-    "ResNet": keras_vit.BiTConfig((1,), 1),
+    "ResNet": keras_vit.configs.BiTConfig((1,), 1),
 }
 PATHS = {
     "learned": (

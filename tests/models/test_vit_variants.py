@@ -275,13 +275,25 @@ def test_fields_that_do_not_fit_are_refused(fields, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: keras_vit.AxialConfig(4, 8, 2, 12, 2, rotary=100.0), "see lines"),
-        (lambda: keras_vit.AxialConfig(4, 8, 2, 12, 2, stochastic_depth_rate=0.1), "see lines"),
-        (lambda: keras_vit.AxialResNetConfig((1,), num_heads=7), "must divide the root's width"),
-        (lambda: keras_vit.BiTConfig(()), "needs a block"),
-        (lambda: keras_vit.ResNetStem((3, 0, 9)), "num_blocks"),
-        (lambda: keras_vit.ResNetStem((3, 4, 9), width_factor=0.3), "multiple of the 32 groups"),
-        (lambda: keras_vit.PoolingStem((64,), width=20), "multiple of the 8 groups.*width=20"),
+        (lambda: keras_vit.configs.AxialConfig(4, 8, 2, 12, 2, rotary=100.0), "see lines"),
+        (
+            lambda: keras_vit.configs.AxialConfig(4, 8, 2, 12, 2, stochastic_depth_rate=0.1),
+            "see lines",
+        ),
+        (
+            lambda: keras_vit.configs.AxialResNetConfig((1,), num_heads=7),
+            "must divide the root's width",
+        ),
+        (lambda: keras_vit.configs.BiTConfig(()), "needs a block"),
+        (lambda: keras_vit.configs.ResNetStem((3, 0, 9)), "num_blocks"),
+        (
+            lambda: keras_vit.configs.ResNetStem((3, 4, 9), width_factor=0.3),
+            "multiple of the 32 groups",
+        ),
+        (
+            lambda: keras_vit.configs.PoolingStem((64,), width=20),
+            "multiple of the 8 groups.*width=20",
+        ),
         (lambda: keras_vit.build(SMALL, include_top=False, pooling="map"), '"map" needs'),
     ],
 )

@@ -93,7 +93,7 @@ def test_the_model_that_is_kept_is_a_plain_one(tmp_path):
 
 def test_lora_needs_attention():
     with pytest.raises(ValueError, match="needs the self-attention"):
-        choose_trained(model_of(keras_vit.BiTConfig((1,), 0.5)), "lora")
+        choose_trained(model_of(keras_vit.configs.BiTConfig((1,), 0.5)), "lora")
 
 
 def test_a_row_of_the_head_is_kept_in_either_form_of_unicode_and_a_look_alike_is_named():

@@ -12,10 +12,10 @@ VIT = {"patch_size": 8, "width": 16, "depth": 1, "mlp_dim": 32, "num_heads": 2}
 CONFIGS = {
     "ViT": keras_vit.ViTConfig(**VIT),
     "hybrid": keras_vit.ViTConfig(
-        **{**VIT, "patch_size": 1}, resnet=keras_vit.ResNetStem((1, 1), 0.5)
+        **{**VIT, "patch_size": 1}, resnet=keras_vit.configs.ResNetStem((1, 1), 0.5)
     ),
-    "BiT": keras_vit.BiTConfig((1, 1, 1, 1), 1),
-    "Axial": keras_vit.AxialConfig(**VIT),
+    "BiT": keras_vit.configs.BiTConfig((1, 1, 1, 1), 1),
+    "Axial": keras_vit.configs.AxialConfig(**VIT),
 }
 
 
