@@ -66,17 +66,17 @@ def check(
         group_by: keep images of a group in the same part: a column of the CSV file, or a
             regular expression whose first capture group, or match, in the path relative
             to the data is the group (default: None)
-        path_column: the column of paths in a CSV file (default: path, or as labelling
-            tools name it)
+        path_column: the column of paths in a CSV file (default: path)
         label_column: the column of labels, or the columns of 0 and 1 that are the
-            classes, with commas between (default: label, or as labelling tools name it)
+            classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
         bit_depth: bits of the values of 16-bit PNG and TIFF files, whose high 8 are read
             (default: 8, 10, 12, 14 or 16, as the largest value needs)
         folders: what the folders in the data folder are: classes, even one called train;
-            parts; or innermost, where the folder that an image lies in is its class, at
-            whatever depth (default: as their names show it)
+            parts, also with names such as Training; or innermost, where the folder that
+            an image lies in is its class, at whatever depth (default: as their names show
+            it)
         only: of a data folder, read the images alone whose name matches a pattern, such
             as '*.jpg' (default: all images)
         label_by: of a data folder, a regular expression whose first capture group, or
@@ -230,17 +230,17 @@ def finetune(
         group_by: keep images of a group in the same part: a column of the CSV file, or a
             regular expression whose first capture group, or match, in the path relative
             to the data is the group (default: None)
-        path_column: the column of paths in a CSV file (default: path, or as labelling
-            tools name it)
+        path_column: the column of paths in a CSV file (default: path)
         label_column: the column of labels, or the columns of 0 and 1 that are the
-            classes, with commas between (default: label, or as labelling tools name it)
+            classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
         bit_depth: bits of the values of 16-bit PNG and TIFF files, whose high 8 are read
             (default: 8, 10, 12, 14 or 16, as the largest value needs)
         folders: what the folders in the data folder are: classes, even one called train;
-            parts; or innermost, where the folder that an image lies in is its class, at
-            whatever depth (default: as their names show it)
+            parts, also with names such as Training; or innermost, where the folder that
+            an image lies in is its class, at whatever depth (default: as their names show
+            it)
         only: of a data folder, read the images alone whose name matches a pattern, such
             as '*.jpg' (default: all images)
         label_by: of a data folder, a regular expression whose first capture group, or
@@ -270,8 +270,9 @@ def finetune(
             fewer than 500,000, else 20,000)
         epochs: how often each training image is seen (default: by the steps)
         batch_size: images of an optimizer step (default: 512)
-        accumulate: micro-batches of a step, which change no result (default: as few as
-            the memory allows)
+        accumulate: micro-batches that the batch of a step is divided into, which change
+            no result; Keras's gradient_accumulation_steps multiplies the batch instead
+            (default: as few as the memory allows)
         optimizer: the optimizer (default: 'sgd')
         learning_rate: the highest learning rate, after warm-up (default: 0.03, or 0.01
             where the head of the weights is kept)
@@ -282,11 +283,12 @@ def finetune(
         weight_decay_times: factor of the weight decay: the learning rate, as in the paper
             and Keras, or its schedule alone (a share of the highest), as in big_vision
             (default: 'learning_rate')
-        global_clipnorm: largest norm of all gradients together; 0 does not clip (default: 1.0)
+        global_clipnorm: largest norm of all gradients together; 0 does not clip (default:
+            1.0)
         layer_decay: ratio of a layer's learning rate to the next layer's, such as 0.75
             (default: 1.0)
-        ema_momentum: factor of Polyak averaging, 0.9999 in the paper; the averages are kept
-            in place of the weights (default: no averaging)
+        ema_momentum: factor of Polyak averaging, 0.9999 in the paper; the averages are
+            kept in place of the weights (default: no averaging)
         loss: cross-entropy; sigmoid sums over the classes (default: softmax, or sigmoid
             for multi-label data)
         head_bias: logit of every class at the start: with the loss sigmoid about -10 for
@@ -493,17 +495,17 @@ def sweep(
         group_by: keep images of a group in the same part: a column of the CSV file, or a
             regular expression whose first capture group, or match, in the path relative
             to the data is the group (default: None)
-        path_column: the column of paths in a CSV file (default: path, or as labelling
-            tools name it)
+        path_column: the column of paths in a CSV file (default: path)
         label_column: the column of labels, or the columns of 0 and 1 that are the
-            classes, with commas between (default: label, or as labelling tools name it)
+            classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
         bit_depth: bits of the values of 16-bit PNG and TIFF files, whose high 8 are read
             (default: 8, 10, 12, 14 or 16, as the largest value needs)
         folders: what the folders in the data folder are: classes, even one called train;
-            parts; or innermost, where the folder that an image lies in is its class, at
-            whatever depth (default: as their names show it)
+            parts, also with names such as Training; or innermost, where the folder that
+            an image lies in is its class, at whatever depth (default: as their names show
+            it)
         only: of a data folder, read the images alone whose name matches a pattern, such
             as '*.jpg' (default: all images)
         label_by: of a data folder, a regular expression whose first capture group, or
@@ -530,8 +532,9 @@ def sweep(
             fewer than 500,000, else 20,000)
         epochs: how often each training image is seen (default: by the steps)
         batch_size: images of an optimizer step (default: 512)
-        accumulate: micro-batches of a step, which change no result (default: as few as
-            the memory allows)
+        accumulate: micro-batches that the batch of a step is divided into, which change
+            no result; Keras's gradient_accumulation_steps multiplies the batch instead
+            (default: as few as the memory allows)
         optimizer: the optimizer (default: 'sgd')
         warmup_steps: steps of linear warm-up (default: 500, or a fifth of a short run)
         decay: decay of the learning rate after warm-up (default: 'cosine')
@@ -540,11 +543,12 @@ def sweep(
         weight_decay_times: factor of the weight decay: the learning rate, as in the paper
             and Keras, or its schedule alone (a share of the highest), as in big_vision
             (default: 'learning_rate')
-        global_clipnorm: largest norm of all gradients together; 0 does not clip (default: 1.0)
+        global_clipnorm: largest norm of all gradients together; 0 does not clip (default:
+            1.0)
         layer_decay: ratio of a layer's learning rate to the next layer's, such as 0.75
             (default: 1.0)
-        ema_momentum: factor of Polyak averaging, 0.9999 in the paper; the averages are kept
-            in place of the weights (default: no averaging)
+        ema_momentum: factor of Polyak averaging, 0.9999 in the paper; the averages are
+            kept in place of the weights (default: no averaging)
         loss: cross-entropy; sigmoid sums over the classes (default: softmax, or sigmoid
             for multi-label data)
         head_bias: logit of every class at the start: with the loss sigmoid about -10 for
@@ -745,17 +749,17 @@ def pretrain(
         group_by: keep images of a group in the same part: a column of the CSV file, or a
             regular expression whose first capture group, or match, in the path relative
             to the data is the group (default: None)
-        path_column: the column of paths in a CSV file (default: path, or as labelling
-            tools name it)
+        path_column: the column of paths in a CSV file (default: path)
         label_column: the column of labels, or the columns of 0 and 1 that are the
-            classes, with commas between (default: label, or as labelling tools name it)
+            classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
         bit_depth: bits of the values of 16-bit PNG and TIFF files, whose high 8 are read
             (default: 8, 10, 12, 14 or 16, as the largest value needs)
         folders: what the folders in the data folder are: classes, even one called train;
-            parts; or innermost, where the folder that an image lies in is its class, at
-            whatever depth (default: as their names show it)
+            parts, also with names such as Training; or innermost, where the folder that
+            an image lies in is its class, at whatever depth (default: as their names show
+            it)
         only: of a data folder, read the images alone whose name matches a pattern, such
             as '*.jpg' (default: all images)
         label_by: of a data folder, a regular expression whose first capture group, or
@@ -783,8 +787,9 @@ def pretrain(
             fewer than 500,000, else 20,000)
         epochs: how often each training image is seen (default: by the steps)
         batch_size: images of an optimizer step (default: 4096)
-        accumulate: micro-batches of a step, which change no result (default: as few as
-            the memory allows)
+        accumulate: micro-batches that the batch of a step is divided into, which change
+            no result; Keras's gradient_accumulation_steps multiplies the batch instead
+            (default: as few as the memory allows)
         optimizer: the optimizer (default: 'adam')
         learning_rate: the highest learning rate, after warm-up (default: 0.003)
         warmup_steps: steps of linear warm-up (default: 500, or a fifth of a short run)
@@ -794,11 +799,12 @@ def pretrain(
         weight_decay_times: factor of the weight decay: the learning rate, as in the paper
             and Keras, or its schedule alone (a share of the highest), as in big_vision
             (default: 'learning_rate')
-        global_clipnorm: largest norm of all gradients together; 0 does not clip (default: 1.0)
+        global_clipnorm: largest norm of all gradients together; 0 does not clip (default:
+            1.0)
         layer_decay: ratio of a layer's learning rate to the next layer's, such as 0.75
             (default: 1.0)
-        ema_momentum: factor of Polyak averaging, 0.9999 in the paper; the averages are kept
-            in place of the weights (default: no averaging)
+        ema_momentum: factor of Polyak averaging, 0.9999 in the paper; the averages are
+            kept in place of the weights (default: no averaging)
         loss: cross-entropy; sigmoid sums over the classes (default: softmax, or sigmoid
             for multi-label data)
         head_bias: logit of every class at the start: with the loss sigmoid about -10 for
@@ -916,15 +922,15 @@ def evaluate(
         group_by: keep images of a group in the same part: a column of the CSV file, or a
             regular expression whose first capture group, or match, in the path relative
             to the data is the group (default: None)
-        path_column: the column of paths in a CSV file (default: path, or as labelling
-            tools name it)
+        path_column: the column of paths in a CSV file (default: path)
         label_column: the column of labels, or the columns of 0 and 1 that are the
-            classes, with commas between (default: label, or as labelling tools name it)
+            classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
         folders: what the folders in the data folder are: classes, even one called train;
-            parts; or innermost, where the folder that an image lies in is its class, at
-            whatever depth (default: as their names show it)
+            parts, also with names such as Training; or innermost, where the folder that
+            an image lies in is its class, at whatever depth (default: as their names show
+            it)
         only: of a data folder, read the images alone whose name matches a pattern, such
             as '*.jpg' (default: all images)
         label_by: of a data folder, a regular expression whose first capture group, or
@@ -996,15 +1002,15 @@ def calibrate(
         group_by: keep images of a group in the same part: a column of the CSV file, or a
             regular expression whose first capture group, or match, in the path relative
             to the data is the group (default: None)
-        path_column: the column of paths in a CSV file (default: path, or as labelling
-            tools name it)
+        path_column: the column of paths in a CSV file (default: path)
         label_column: the column of labels, or the columns of 0 and 1 that are the
-            classes, with commas between (default: label, or as labelling tools name it)
+            classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
         folders: what the folders in the data folder are: classes, even one called train;
-            parts; or innermost, where the folder that an image lies in is its class, at
-            whatever depth (default: as their names show it)
+            parts, also with names such as Training; or innermost, where the folder that
+            an image lies in is its class, at whatever depth (default: as their names show
+            it)
         only: of a data folder, read the images alone whose name matches a pattern, such
             as '*.jpg' (default: all images)
         label_by: of a data folder, a regular expression whose first capture group, or
@@ -1078,15 +1084,15 @@ def compare(
         group_by: keep images of a group in the same part: a column of the CSV file, or a
             regular expression whose first capture group, or match, in the path relative
             to the data is the group (default: None)
-        path_column: the column of paths in a CSV file (default: path, or as labelling
-            tools name it)
+        path_column: the column of paths in a CSV file (default: path)
         label_column: the column of labels, or the columns of 0 and 1 that are the
-            classes, with commas between (default: label, or as labelling tools name it)
+            classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
         folders: what the folders in the data folder are: classes, even one called train;
-            parts; or innermost, where the folder that an image lies in is its class, at
-            whatever depth (default: as their names show it)
+            parts, also with names such as Training; or innermost, where the folder that
+            an image lies in is its class, at whatever depth (default: as their names show
+            it)
         only: of a data folder, read the images alone whose name matches a pattern, such
             as '*.jpg' (default: all images)
         label_by: of a data folder, a regular expression whose first capture group, or
@@ -1174,6 +1180,7 @@ def few_shot(
     data_dir: str | os.PathLike | None = None,
     strict: bool = False,
     follow_symlinks: bool = False,
+    split: str | os.PathLike[str] | Mapping[str, str] | Sequence[str] = (),
     labels: str | os.PathLike[str] | Mapping[str, str] | Sequence[str] = (),
     group_by: str | None = None,
     path_column: str | None = None,
@@ -1183,6 +1190,7 @@ def few_shot(
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
     label_by: str | None = None,
+    copies: Literal["together", "ignore"] = "together",
     groups: str | os.PathLike[str] | Mapping[str, str] | Sequence[str] = (),
     batch_size: int = 32,
     shots: Sequence[int] = (1, 5, 10, 25),
@@ -1223,27 +1231,31 @@ def few_shot(
         strict: stop at an image that cannot be read (default: False)
         follow_symlinks: read images that symbolic links lead to outside of the data's
             folder (default: False)
+        split: a CSV file path,split with the part of each image, by its path relative to
+            the data (default: ())
         labels: a CSV file path,label with other labels for some images; paths are
             relative to the data (default: ())
         group_by: keep images of a group in the same part: a column of the CSV file, or a
             regular expression whose first capture group, or match, in the path relative
             to the data is the group (default: None)
-        path_column: the column of paths in a CSV file (default: path, or as labelling
-            tools name it)
+        path_column: the column of paths in a CSV file (default: path)
         label_column: the column of labels, or the columns of 0 and 1 that are the
-            classes, with commas between (default: label, or as labelling tools name it)
+            classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
         bit_depth: bits of the values of 16-bit PNG and TIFF files, whose high 8 are read
             (default: 8, 10, 12, 14 or 16, as the largest value needs)
         folders: what the folders in the data folder are: classes, even one called train;
-            parts; or innermost, where the folder that an image lies in is its class, at
-            whatever depth (default: as their names show it)
+            parts, also with names such as Training; or innermost, where the folder that
+            an image lies in is its class, at whatever depth (default: as their names show
+            it)
         only: of a data folder, read the images alone whose name matches a pattern, such
             as '*.jpg' (default: all images)
         label_by: of a data folder, a regular expression whose first capture group, or
             match, in the path relative to the data is the class, such as '_(\w+)\.' for
             12_cat.jpg (default: the folder of an image is its class)
+        copies: whether photos that show one thing (copies and bursts) are kept in the
+            same part (default: 'together')
         groups: a CSV file path,group, such as groups.csv of keras-vit check: images of a
             group are kept in the same part; an image without a row is a group of one
             (default: ())

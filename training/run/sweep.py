@@ -20,7 +20,6 @@ from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
 from keras_vit.training.settings import FineTuning, RunOptions
 from keras_vit.training.trainer.trainer import NonFiniteError
-from keras_vit.utils.earlier_names import with_present_names
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.report import markdown_table
