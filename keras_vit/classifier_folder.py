@@ -18,6 +18,7 @@ from keras_vit.checkpoints.hdf5 import check_keras_archive
 from keras_vit.description import (
     Description,
     description_layer,
+    description_text,
     held_description,
     set_description,
 )
@@ -215,6 +216,23 @@ def write_model(folder: pathlib.Path, predictor: Predictor) -> None:
     for name in TEXTS:
         files.write_text(folder / name, texts[name])
     files.write_text(folder / files.RECIPE, json.dumps(predictor.recipe, indent=2) + "\n")
+
+
+def write_without_classes(
+    folder: pathlib.Path,
+    model: keras.Model,
+    description: Description,
+    recipe: Mapping[str, Any],
+    history: Sequence[Mapping[str, Any]],
+    model_card: str,
+) -> None:
+    """Writes the files of a pre-trained model without classes into a folder that exists."""
+    set_description(model, description)
+    model.save(folder / files.MODEL)
+    files.write_text(folder / files.DESCRIPTION, description_text(description))
+    files.write_text(folder / files.RECIPE, json.dumps(recipe, indent=2) + "\n")
+    write_history(folder / files.HISTORY, history)
+    files.write_text(folder / files.CARD, model_card)
 
 
 def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import keras
 
+from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
 from keras_vit.checkpoints.find import DEFAULT_SIZE, Weights, find, weights_of
 from keras_vit.checkpoints.hdf5 import has_own_layers
 from keras_vit.checkpoints.load import LoadReport
 from keras_vit.classifier_folder import read_classifier, read_model
-from keras_vit.configs import MODELS, BiTConfig, ViTConfig, default_image_size
 from keras_vit.configs.model_table import check_agrees, paper_name, without_hidden_layer
 from keras_vit.description import (
     FACTS,
@@ -43,7 +43,7 @@ from keras_vit.utils.quiet_tensorflow import check_not_forked
 def open_model(
     anything: str | os.PathLike,
     *,
-    model: str | ViTConfig | BiTConfig | None = None,
+    model: str | configs.ViTConfig | configs.BiTConfig | None = None,
     image_size: tuple[int | None, int | None] | None = None,
     num_heads: int | None = None,
     gelu: object = None,
@@ -78,7 +78,7 @@ def open_model(
     ('beagle', 'boxer')
     """
     check_not_forked()
-    if not isinstance(anything, (str, os.PathLike)) or anything in MODELS:
+    if not isinstance(anything, (str, os.PathLike)) or anything in configs.MODELS:
         raise ValueError(
             "A model's name needs weights (--weights; in Python "
             f'load_classifier("imagenet", model="ViT-B/16")): imagenet21k, imagenet, a key of the '
@@ -187,7 +187,7 @@ def _random(model, given):
     """A model with random weights; a fact that is given is one of its config."""
     changes = {name: value for name, value in given.items() if value is not None}
     known = describe_config(model, include_top=False, changes=changes)
-    preprocessing = Preprocessing((default_image_size(model),) * 2)
+    preprocessing = Preprocessing((configs.default_image_size(model),) * 2)
     origins = dict.fromkeys(FACTS, "the settings")
     known = dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
     return OpenedModel(known.name, known)

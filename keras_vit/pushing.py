@@ -10,7 +10,6 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable
 
 from keras_vit.checkpoints.hdf5 import check_keras_archive
 from keras_vit.description.description_texts import (
@@ -31,6 +30,7 @@ from keras_vit.hub.repositories import (
 from keras_vit.training.run.card import hub_card
 from keras_vit.utils import files
 from keras_vit.utils.json_files import read_json
+from keras_vit.utils.progress import Log
 from keras_vit.utils.report import align_columns
 
 
@@ -69,7 +69,7 @@ def push_folder(
     *,
     private: bool = False,
     dry_run: bool = False,
-    log: Callable[[str], object] | None = print,
+    log: Log | None = print,
 ) -> Pushed:
     """Pushes a classifier with its card in one commit.
 

@@ -262,7 +262,7 @@ def _kinds(fields):
         (known, field.type if field_info(field).flag != "" else "object")
         for known, field in fields.items()
     ]
-    names = {"Any": Any, "os": os}  # Of the annotations.
+    names = {"Any": Any, "os": os}  # What annotations use.
     kinds = get_type_hints(dataclasses.make_dataclass("Arguments", plain), names)
     wide = {known for known, field in fields.items() if field_info(field).python}
     return {known: object if known in wide else kind for known, kind in kinds.items()}

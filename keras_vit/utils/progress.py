@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 from tqdm import tqdm
+
+# Receives lines about work that goes on, such as `print`.
+Log: TypeAlias = Callable[[str], object]
 
 LOG_INTERVAL = 30.0  # Seconds between two lines in a log.
 COUNTS = "{n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"

@@ -117,7 +117,7 @@ def check_parts(how, parts, printed):
 
 
 def check_test(how, parts, printed):
-    """Checks the number beside that of the test: of photos that show new things."""
+    """Checks the second number of the test, of photos that show new things."""
     _, new = crossing(parts)
     if how == "drawn":
         assert "not trained on" not in printed

@@ -256,7 +256,7 @@ def evaluate_classifier(
         split_lines=images.lines,
         new=new,
         simple=images.simple,
-        # Of images that were trained on the split line says it.
+        # The split line says it where all images were trained on.
         is_shown_before=None if images.is_used or report.skipped else images.seen,
         ignores_copies=not images.is_new and recipe.data.get("copies") == IGNORED,
         run_test=run_test,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,6 +12,7 @@ import numpy as np
 from keras_vit.models.rebuild import head_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
+from keras_vit.utils.progress import Log
 
 from .predictions import extract
 
@@ -88,7 +89,7 @@ def distinct(*keys: Sequence) -> np.ndarray:
 
 
 def counted(
-    examples: Examples, groups: Mapping[str, int] | None, log: Callable[[str], object]
+    examples: Examples, groups: Mapping[str, int] | None, log: Log
 ) -> tuple[Examples, bool]:
     """Returns the calibration images that count, one of each content and of each group.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -22,6 +21,7 @@ from keras_vit.training.trust.calibration_bound import (
     find_decision,
     with_section,
 )
+from keras_vit.utils.progress import Log
 
 from .settle import Settled, Stage
 
@@ -40,9 +40,7 @@ class Thresholds(Stage):
         outcome.labels = dataclasses.replace(outcome.labels, thresholds=thresholds)
 
 
-def choose_thresholds(
-    plan: Settled, model: keras.Model, log: Callable[[str], object]
-) -> tuple[float, ...]:
+def choose_thresholds(plan: Settled, model: keras.Model, log: Log) -> tuple[float, ...]:
     """Returns the threshold of each class of multi-label data, and prints them.
 
     They are chosen on the validation images; without any, each is 0.5.

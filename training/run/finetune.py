@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 from collections.abc import Callable
@@ -13,9 +12,8 @@ import keras
 import numpy as np
 
 from keras_vit import configs
-from keras_vit.classifier_folder import read_classifier, write_files, write_history
+from keras_vit.classifier_folder import read_classifier, write_files, write_without_classes
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import description_text, set_description
 from keras_vit.description.class_labels import ACTIVATIONS, SCORES
 from keras_vit.images.samples import write_samples
 from keras_vit.models.build import build
@@ -27,7 +25,6 @@ from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
 from keras_vit.training.trainer.devices import Place, backend_devices
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.utils.files import CARD, DESCRIPTION, HISTORY, MODEL, RECIPE, write_text
 
 from .card import describe_end, describe_plan, masked_patch_card, model_card, write_run_page
 from .head_start import CLEARLY, left_out_answers
@@ -378,12 +375,8 @@ def finish_masked_patches(job: Job, plan: Settled, model: keras.Model, history: 
     name = configs.layer_name(plan.description.name)
     plain = inference_model(model, include_top=False, name=name)
     described = dataclasses.replace(plan.description, config=config_of(plain))
-    set_description(plain, described)
-    plain.save(folder.path / MODEL)
-    write_text(folder.path / DESCRIPTION, description_text(described))
-    write_text(folder.path / RECIPE, json.dumps(recipe.to_json(), indent=2) + "\n")
-    write_history(folder.path / HISTORY, history)
-    write_text(folder.path / CARD, masked_patch_card(recipe, history))
+    card = masked_patch_card(recipe, history)
+    write_without_classes(folder.path, plain, described, recipe.to_json(), history, card)
     job.publish(plan.source)
     if folder.writes:
         command = f"keras-vit finetune --weights {folder.output}"

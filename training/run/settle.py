@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 import keras
@@ -32,6 +32,7 @@ from keras_vit.training.evaluation.results import versions
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, Settings
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import changed_fields
+from keras_vit.utils.progress import Log
 
 from .images import RunImages
 from .loop import make_schedule
@@ -71,7 +72,7 @@ class Outcome:
     model: keras.Model
     labels: Labels
     fingerprints: Mapping[str, np.ndarray | None]
-    log: Callable[[str], object]
+    log: Log
     sections: list[str] = dataclasses.field(default_factory=list)
     decision: dict[str, Any] | None = None
 
@@ -118,7 +119,7 @@ class Stage:
     def after(self, plan: Settled, outcome: Outcome) -> None:
         """Changes the trained model before it is tested and written."""
 
-    def tested(self, plan: Settled, report: EvaluationReport, log: Callable[[str], object]) -> None:
+    def tested(self, plan: Settled, report: EvaluationReport, log: Log) -> None:
         """Logs what it has to say of the report on the test images."""
 
 

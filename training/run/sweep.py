@@ -8,7 +8,7 @@ import os
 import pathlib
 import shutil
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.description.class_labels import MULTILABEL, SCORES
@@ -22,6 +22,7 @@ from keras_vit.training.settings import FineTuning, RunOptions
 from keras_vit.training.trainer.trainer import NonFiniteError
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
+from keras_vit.utils.progress import Log
 from keras_vit.utils.report import markdown_table
 
 from .finetune import run
@@ -121,7 +122,7 @@ def sweep(
     learning_rates: Sequence[float] | None = None,
     seeds: Sequence[int] = recipes.SWEEP_SEEDS,
     command: str = "",
-    log: Callable[[str], object] = print,
+    log: Log = print,
     **data_options: object,
 ) -> SweepResult:
     """Finds the learning rate on a development split, then trains on all with several seeds.
@@ -303,7 +304,7 @@ def _best_rate(scores):
 class _Runs:
     """The runs of a sweep, of which the first looks for the things that the photos show."""
 
-    def __init__(self, command: str, log: Callable[[str], object]):
+    def __init__(self, command: str, log: Log):
         self.command, self.log = command, log
         self.images: RunImages | None = None
 

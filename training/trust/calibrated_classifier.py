@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +33,7 @@ from keras_vit.utils.files import (
     check_writable,
     write_text,
 )
+from keras_vit.utils.progress import Log
 
 from .calibration_bound import about_size, check_counts, find_decision, with_section
 
@@ -61,7 +61,7 @@ def calibrate(
     training_data: Data = None,
     batch_size: int = 32,
     progress: bool = False,
-    log: Callable[[str], object] = print,
+    log: Log = print,
     **data_options,
 ) -> Predictor:
     """Finds when a classifier answers, and writes its model with "unknown" into its folder.
@@ -159,7 +159,7 @@ def calibration_images(
     classifier: Predictor,
     spec: DataSpec,
     split: str | None = None,
-    log: Callable[[str], object] = print,
+    log: Log = print,
     training_data: Data = None,
 ) -> CalibrationImages:
     """Returns the images that a classifier's decision is found on.
