@@ -41,13 +41,13 @@ from .models.rebuild import (
 from .models.saving import (
     save_checkpoint as save_checkpoint,
 )
-from .opening import (
-    features as features,
-)
 from .preprocessing import (
     Preprocessing as Preprocessing,
     decode_predictions as decode_predictions,
     preprocess_input as preprocess_input,
+)
+from .representations import (
+    features as features,
 )
 from .training.run.image_datasets import (
     image_datasets as image_datasets,

@@ -10,13 +10,13 @@ from typing import Any
 
 import keras
 
-from keras_vit import configs
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
 from keras_vit.checkpoints.find import DEFAULT_SIZE, Weights, find, weights_of
 from keras_vit.checkpoints.hdf5 import has_own_layers
 from keras_vit.checkpoints.load import LoadReport
 from keras_vit.classifier_folder import read_classifier, read_model
+from keras_vit.configs import MODELS, BiTConfig, ViTConfig, default_image_size
 from keras_vit.configs.model_table import check_agrees, paper_name, without_hidden_layer
 from keras_vit.description import (
     FACTS,
@@ -32,7 +32,7 @@ from keras_vit.description.recipe import Recipe
 from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.models.build import build
 from keras_vit.models.graph import as_computed, check_described, difference
-from keras_vit.models.rebuild import feature_model, with_probabilities, without_unknown
+from keras_vit.models.rebuild import with_probabilities, without_unknown
 from keras_vit.predictor import AnyClassifier, Predictor, predictor_in
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.runtimes import is_export, open_export
@@ -43,7 +43,7 @@ from keras_vit.utils.quiet_tensorflow import check_not_forked
 def open_model(
     anything: str | os.PathLike,
     *,
-    model: str | configs.ViTConfig | configs.BiTConfig | None = None,
+    model: str | ViTConfig | BiTConfig | None = None,
     image_size: tuple[int | None, int | None] | None = None,
     num_heads: int | None = None,
     gelu: object = None,
@@ -78,7 +78,7 @@ def open_model(
     ('beagle', 'boxer')
     """
     check_not_forked()
-    if not isinstance(anything, (str, os.PathLike)) or anything in configs.MODELS:
+    if not isinstance(anything, (str, os.PathLike)) or anything in MODELS:
         raise ValueError(
             "A model's name needs weights (--weights; in Python "
             f'load_classifier("imagenet", model="ViT-B/16")): imagenet21k, imagenet, a key of the '
@@ -144,50 +144,11 @@ def open_predictor(
     return predictor
 
 
-def features(
-    model_or_name: Any,
-    feature: str = "pre_logits",
-    *,
-    weights: str | os.PathLike | None = None,
-    **facts: Any,
-) -> keras.Model:
-    """Returns a model from images to one representation `(B, D)`, as `keras-vit embed` computes it.
-
-    timm calls this `forward_head(forward_features(images), pre_logits=True)`. Patch tokens come
-    from `keras_vit.build(..., include_top=False)`.
-
-    Args:
-        model_or_name: A Keras model of the package, whose layers are shared; what
-            `keras_vit.load_classifier` takes; or a name of `keras_vit.list_models()`, which needs
-            `weights`.
-        feature: "pre_logits", what the head reads; "avg", the mean of the patch tokens; or "token",
-            the class token.
-        weights: For a name: its weights, which are what `keras_vit.load_classifier` takes.
-        **facts: What the weights do not hold; see `keras_vit.load_classifier`.
-
-    Raises:
-        ValueError: If the feature is unknown, the model does not have it, or the model cannot be
-            opened.
-
-    Example:
-    >>> features("cifar10").output_shape
-    (None, 256)
-    """
-    model = getattr(model_or_name, "model", model_or_name)  # A classifier's.
-    if not isinstance(model, keras.Model):
-        if weights is not None:
-            model, facts = weights, {**facts, "model": model}
-        opened = open_model(model, **facts)
-        # Without a name the hidden layer of pre-training is one of the model's own.
-        model, _ = opened.to_model(new_head=weights is not None)
-    return feature_model(model, feature)
-
-
 def _random(model, given):
     """A model with random weights; a fact that is given is one of its config."""
     changes = {name: value for name, value in given.items() if value is not None}
     known = describe_config(model, include_top=False, changes=changes)
-    preprocessing = Preprocessing((configs.default_image_size(model),) * 2)
+    preprocessing = Preprocessing((default_image_size(model),) * 2)
     origins = dict.fromkeys(FACTS, "the settings")
     known = dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
     return OpenedModel(known.name, known)

@@ -36,7 +36,7 @@ class Embed(Command):
     def result(self) -> tuple[dict, list[tuple[str, str]]]:
         """Computes and writes features; also returns the images that could not be read."""
         from keras_vit.images.listing import image_files
-        from keras_vit.opening import features
+        from keras_vit.representations import features
         from keras_vit.training.evaluation.embeddings import check_suffix, embed, write_features
 
         check_suffix(self.output)

@@ -41,7 +41,7 @@ class FewShot(Command):
 
     def result(self) -> FewShotReport:
         """Evaluates; writes result files with --output."""
-        from keras_vit.opening import features
+        from keras_vit.representations import features
         from keras_vit.training.data import open_source
         from keras_vit.training.data.things import lines_of_things
         from keras_vit.training.evaluation import few_shot

@@ -2,6 +2,7 @@
 
 inference_model(model)          after training: float32, probabilities, no dropout, LoRA merged
 feature_model(model, feature)   a representation of the image instead of class scores
+map_model(model, at)            maps of the patches at several depths
 with_new_head(model, classes)   a new head of zeros on the same body, for transfer
 with_unknown(model, ...)        calibrated, with "unknown" as a further class
 without_unknown(model)          the model within a calibrated one
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import numbers
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -32,7 +33,7 @@ from keras_vit.description import (
 )
 from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_activation
 from keras_vit.keras_private import all_layers
-from keras_vit.layers import Leverage, UnknownClass, class_scores
+from keras_vit.layers import Leverage, TokensToMap, UnknownClass, class_scores
 from keras_vit.models.build import build
 from keras_vit.models.vit import classification_head, pool_tokens
 
@@ -162,6 +163,39 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
         'and token need the tokens of a Vision Transformer with final_norm="tokens", and token a '
         f"class token. Received: feature={feature!r}, {model.name}"
     )
+
+
+def map_model(model: keras.Model, at: int | Sequence[int]) -> keras.Model:
+    """Returns a model from images to maps of the patch tokens behind encoder blocks.
+
+    Args:
+        model: A Vision Transformer of the package.
+        at: Numbers of blocks, from 0.
+
+    Returns:
+        A model that gives a map `(B, h, w, D)` for a number, and a list of maps for several.
+
+    Raises:
+        ValueError: If the model has no such block.
+    """
+    blocks = [at] if isinstance(at, int) else list(at)
+    layers = {layer.name: layer for layer in model.layers}
+    depth = sum(name.startswith("encoder_block_") for name in layers)
+    wrong = [block for block in blocks if f"encoder_block_{block}" not in layers]
+    config = config_of(model)
+    if not blocks or wrong or not isinstance(config, configs.ViTConfig):
+        raise ValueError(
+            f"at must be encoder blocks of a Vision Transformer, from 0 to {depth - 1} here. "
+            f"Received: at={at!r}, {model.name} with {depth} blocks"
+        )
+    patches = layers["patch_embedding"].output
+    maps = [
+        TokensToMap(config.num_prefix_tokens, name=f"map_{block}")(
+            layers[f"encoder_block_{block}"].output, patches
+        )
+        for block in blocks
+    ]
+    return keras.Model(model.input, maps[0] if isinstance(at, int) else maps)
 
 
 def class_layer(model: keras.Model) -> keras.layers.Layer | None:

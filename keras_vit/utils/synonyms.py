@@ -67,8 +67,8 @@ ARGUMENTS = _table(
     ("dtype", f"{TIMM}, {HF}, {HUB}", "here keras.config.set_dtype_policy() before build"),
     ("torch_dtype", HF, "here keras.config.set_dtype_policy() before build"),
     # What the model gives.
-    ("features_only", TIMM, "here include_top=False, which gives a map of the patches"),
-    ("out_indices", TIMM, _PREDICT_ALL),
+    ("features_only", TIMM, "here keras_vit.features(model, at=(3, 7, 11)), maps of the patches"),
+    ("out_indices", TIMM, "here keras_vit.features(model, at=(3, 7, 11)), maps of the patches"),
     ("output_hidden_states", HF, _PREDICT_ALL),
     ("output_attentions", HF, "here keras_vit.inspection.attention_maps(classifier, images)"),
     ("global_pool", TIMM, 'here classifier="token", "gap" or "map"; without the head: pooling'),

@@ -51,7 +51,7 @@ IN_WORDS = {
     "proj_drop_rate": "dropout_rate, which is after each dense layer",
     "dynamic_img_size": "input_shape=(None, None, 3)",
     "dtype": "keras.config.set_dtype_policy()",
-    "features_only": "include_top=False",
+    "features_only": "keras_vit.features(model, at=(3, 7, 11))",
 }
 
 

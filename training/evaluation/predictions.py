@@ -196,7 +196,7 @@ def extract(
     Raises:
         ValueError: If the model does not have the feature, or there are no examples.
     """
-    from keras_vit.opening import features  # With Keras.
+    from keras_vit.representations import features  # With Keras.
 
     outputs = predictions_of(
         features(model, feature),
