@@ -8,6 +8,7 @@ docs/verbs_stub.py writes the signatures to `keras_vit/verbs.pyi`, for editors a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import inspect
 import os
@@ -250,10 +251,22 @@ def _call(name, command_type, given, fields):
     if output:
         check_writable(output)  # Before the work.
     with named_disk_errors(output or "A file"):
-        if command.log is None:
-            with without_progress():
-                return command.result()
-        return command.result()
+        shown = without_progress() if command.log is None else contextlib.nullcontext()
+        with shown:
+            return _with_classifier(command.result())
+
+
+def _with_classifier(result):
+    """A result with the public `Classifier` in place of the object that rooms below have."""
+    from keras_vit.classifier import load_classifier
+    from keras_vit.predictor import Predictor
+
+    if isinstance(result, Predictor):
+        return load_classifier(result)
+    held = getattr(result, "classifier", None)
+    if isinstance(held, Predictor):
+        return dataclasses.replace(result, classifier=load_classifier(held))
+    return result
 
 
 def _kinds(fields):

@@ -162,6 +162,8 @@ FLAGS = _table(
     ("--smoothing", TIMM, "--label-smoothing"),
     ("--drop-path", TIMM, "--stochastic-depth-rate"),
     ("--drop", TIMM, "--dropout-rate"),
+    ("--dropout", f"{HUB}, torch", "--dropout-rate"),
+    ("--stochastic-depth", HUB, "--stochastic-depth-rate"),
     ("--aa", TIMM, "--augmentation"),
     ("--reprob", TIMM, "here --layers RandomErasing"),
     ("--cutmix", TIMM, "here --layers CutMix"),

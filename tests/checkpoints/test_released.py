@@ -29,7 +29,7 @@ def released(request):
 
 @pytest.fixture(scope="module")
 def classifier(released):
-    return keras_vit.load_classifier(released.key)
+    return open_predictor(released.key)
 
 
 def test_a_released_classifier_is_small_and_whole(released, classifier):

@@ -308,9 +308,8 @@ def test_embed_returns_the_arrays_that_the_command_writes(command, tiny, colors,
 
 def test_calibrate_gives_the_classifier_with_the_threshold_of_the_command(command, tmp_path):
     rng = np.random.default_rng(0)
-    classifier = keras_vit.load_classifier("r7_vit_nano8_cifar10")
     without, photos = tmp_path / "function", tmp_path / "photos"
-    keras_vit.convert(classifier.folder, without)
+    keras_vit.convert("r7_vit_nano8_cifar10", without)
     names = keras_vit.load_classifier(without).class_names
     pictures = [smooth_picture(rng, (32, 32), (6, 6)) for _ in range(90)]
     answers = keras_vit.load_classifier(without).predict(pictures)
@@ -327,6 +326,7 @@ def test_calibrate_gives_the_classifier_with_the_threshold_of_the_command(comman
     assert "\n".join(lines).splitlines()[:-1] == outcome.out.splitlines()[:-1]
     weights = keras_vit.load_classifier(tmp_path / "command").model.get_weights()
     assert all(map(np.array_equal, weights, calibrated.model.get_weights()))
+    assert isinstance(calibrated, keras_vit.Classifier)
 
 
 def test_convert_returns_the_notes_that_the_command_prints(command, tiny, tmp_path):

@@ -12,6 +12,7 @@ import keras_vit
 from keras_vit.layers import LayerNorm
 from keras_vit.models.rebuild import with_unknown
 from keras_vit.opening import open_predictor
+from keras_vit.predictor import Predictor
 
 SIZES = {"patch_size": 8, "width": 16, "depth": 2, "mlp_dim": 16, "num_heads": 2}
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
@@ -168,7 +169,7 @@ def test_preprocessed_images_are_what_predict_computes(preprocessing):
     images = keras.Input((*preprocessing.image_size, 3))
     pooled = keras.layers.GlobalAveragePooling2D()(images)
     model = keras.Model(images, keras.layers.Dense(2, activation="softmax")(pooled))
-    classifier = keras_vit.Classifier(model, ("a", "b"), preprocessing)
+    classifier = Predictor(model, ("a", "b"), preprocessing)
     content = [Image.fromarray(photo) for photo in PHOTOS]
     expected = np.stack([classifier.input_of(png(image)) for image in content])
     for images in (PHOTOS, list(PHOTOS), content):
