@@ -97,7 +97,6 @@ def test_layers_models_and_files_pass_their_tests_on_torch(tmp_path):
 WITHOUT_TENSORFLOW = """
 import sys
 import keras_vit
-from keras_vit.opening import open_predictor
 
 assert keras_vit.list_models() and keras_vit.ViTConfig
 assert not {"keras", "tensorflow", "jax", "PIL"} & set(sys.modules)
