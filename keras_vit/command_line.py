@@ -100,7 +100,10 @@ def main(argv: list[str] | None = None) -> int:
             command.add_argument(
                 "--traceback", action="store_true", help="show where an error was raised"
             )
-            add_arguments(command, command_type(name))
+            shown = command_type(name).common_flags
+            if shown:
+                command.add_argument("--help-all", action="help", help="show all arguments")
+            add_arguments(command, command_type(name), () if "--help-all" in argv else shown)
         else:
             commands.add_parser(name, help=summary)
     arguments, unknown = parser.parse_known_args(argv)

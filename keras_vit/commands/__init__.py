@@ -34,6 +34,9 @@ class Command:
     # The backends of Keras that it runs on.
     backends: ClassVar[tuple[str, ...]] = (*TRAINING_BACKENDS, "torch")
 
+    # The flags that `--help` lists, those that people use; all where there are none.
+    common_flags: ClassVar[tuple[str, ...]] = ()
+
     # Whether a run's recipe may say how its data are read, and not the arguments.
     takes_data_of_run: ClassVar[bool] = False
 

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from keras_vit.training.run.finetune import Finished
 
 
+COMMON_FLAGS = (
+    "--data", "--holdout", "--group-by", "--calibration", "--checked", "--output", "--resume",
+    "--dry-run", "--weights", "--image-size", "--steps", "--epochs", "--batch-size",
+    "--learning-rate", "--max-error",
+)  # fmt: skip
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finetune(Command):
     """Fine-tune a pre-trained model on your own images."""
@@ -26,6 +33,7 @@ class Finetune(Command):
     settings: FineTuning = part(FineTuning, make=FineTuning.from_options)
 
     backends = TRAINING_BACKENDS
+    common_flags = COMMON_FLAGS
 
     def result(self) -> Finished:
         """Fine-tunes and writes the folder."""

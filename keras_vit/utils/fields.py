@@ -237,19 +237,30 @@ def _items(value):
     return value if isinstance(value, tuple) else (value,)
 
 
-def add_arguments(parser: argparse.ArgumentParser, settings_type: SettingsType) -> None:
-    """Adds an argument for each field of a dataclass of settings; see `FieldInfo`."""
+def add_arguments(
+    parser: argparse.ArgumentParser, settings_type: SettingsType, shown: Collection[str] = ()
+) -> None:
+    """Adds an argument for each field of a dataclass of settings; see `FieldInfo`.
+
+    Args:
+        parser: The parser.
+        settings_type: The dataclass.
+        shown: The flags that `--help` lists; all by default.
+    """
     groups: dict[str | None, Any] = {None: parser}
     for field, group, rules in flat_fields(settings_type):
         if group not in groups:
             groups[group] = parser.add_argument_group(group)
-        _add_argument(groups[group], field, rules)
+        text = _help(field, rules)
+        if shown and flag_of(field) not in shown:
+            text = argparse.SUPPRESS
+        _add_argument(groups[group], field, text)
 
 
-def _add_argument(parser, field, rules):
+def _add_argument(parser, field, text):
     info, kind = field_info(field), str(field.type)
     required = field.default is REQUIRED
-    options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(field, rules)}
+    options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": text}
     if kind == "bool":
         options["action"] = "store_true"
     elif kind == "bool | None":
@@ -257,8 +268,8 @@ def _add_argument(parser, field, rules):
     else:
         several = re.fullmatch(r"tuple\[(.*), \.\.\.\]", kind.removesuffix(" | None"))
         item = several[1] if several else kind.removesuffix(" | None")
-        text = str if info.unit == "TEXT" else without_tilde
-        options["type"] = info.parse or _PARSERS.get(item, text)
+        plain = str if info.unit == "TEXT" else without_tilde
+        options["type"] = info.parse or _PARSERS.get(item, plain)
         options["metavar"] = info.unit
         if info.choices:
             options["choices"] = tuple(info.choices)

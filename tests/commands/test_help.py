@@ -8,6 +8,7 @@ import pytest
 
 from keras_vit import command_line
 from keras_vit.command_line import COMMANDS, command_type
+from keras_vit.utils.fields import flag_of, flat_fields
 
 
 def test_help_of_every_command_loads_neither_tensorflow_nor_keras():
@@ -33,7 +34,8 @@ def test_help_of_every_command_loads_neither_tensorflow_nor_keras():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_has_its_options_in_groups_that_can_be_read(command, name):
-    groups = re.split(r"(?m)^\S.*:$", command(name, "--help").out)
+    flag = "--help-all" if command_type(name).common_flags else "--help"
+    groups = re.split(r"(?m)^\S.*:$", command(name, flag).out)
     assert max(len(re.findall(r"(?m)^  -", group)) for group in groups) <= 20
 
 
@@ -109,3 +111,16 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     running.stdout.close()  # Before anything is printed.
     assert running.stderr.read() == b""
     assert running.wait() == 141
+
+
+def test_the_help_of_finetune_has_the_fifteen_flags_that_people_use(command):
+    flags = re.findall(r"(?m)^  (--[a-z-]+)", command("finetune", "--help").out)
+    flags = [flag for flag in flags if flag not in ("--traceback", "--help-all")]
+    assert sorted(flags) == sorted(command_type("finetune").common_flags)
+    assert len(flags) == 15
+
+
+def test_help_all_has_every_flag_of_finetune(command):
+    text = command("finetune", "--help-all").out
+    fields = [field for field, *_ in flat_fields(command_type("finetune"))]
+    assert {flag_of(field) for field in fields} <= {*re.findall(r"--[a-z0-9-]+", text)}
