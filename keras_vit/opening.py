@@ -58,7 +58,7 @@ def open_model(
         anything: A classifier's folder, the folder of a pre-trained model, an export of this
             package, anything that `keras_vit.load_checkpoint` reads, "imagenet21k" or another
             name of `keras_vit.list_weights()`; a repository, "hf:owner/name@revision", whose
-            commit is in `source`; or "random", for random weights of `model`.
+            commit is in `source`; or "none", for random weights of `model`.
         model: A name or config that the weights must have; official weights need it. By
             default it is recognised from the file.
         image_size: Pixels (height, width), by which an official file is chosen; needed for other
@@ -82,13 +82,13 @@ def open_model(
         raise ValueError(
             "A model's name needs weights (--weights; in Python "
             f'load_classifier("imagenet", model="ViT-B/16")): imagenet21k, imagenet, a key of the '
-            "catalogue, a file, or random. "
+            "catalogue, a file, or none for random values. "
             f"Received: {anything!r} without weights"
         )
     given = {"num_heads": num_heads, "gelu": gelu}
     repository = fixed_name(anything)
     name = repository or os.fspath(anything)
-    if anything == "random":
+    if anything == "none":
         catalogue.check_unambiguous(name)
         opened = _random(model or "ViT-B/16", given)
     else:

@@ -904,7 +904,7 @@ def evaluate(
         data: a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels,
             tfrecords:FOLDER or tfds:NAME; the flag itself may be left out (default: None)
         weights: for a model's name: imagenet21k, imagenet, a key of the catalogue, a
-            file, or random (default: None)
+            file, or none for random values (default: None)
         image_size: images of another size, 384 or 384x512 (height x width) (default: the
             weights', or 224)
         normalization: range of the pixels: half is -1 to 1, imagenet ImageNet's mean and
@@ -1144,7 +1144,7 @@ def embed(
         images: image files and folders of images
         output: the file of names and features to write, an .npz
         weights: for a model's name: imagenet21k, imagenet, a key of the catalogue, a
-            file, or random (default: None)
+            file, or none for random values (default: None)
         image_size: images of another size, 384 or 384x512 (height x width) (default: the
             weights', or 224)
         normalization: range of the pixels: half is -1 to 1, imagenet ImageNet's mean and
@@ -1218,7 +1218,7 @@ def few_shot(
         data: a folder {train,test}/CLASS/* or CLASS/*, a CSV file of paths and labels,
             tfrecords:FOLDER or tfds:NAME; the flag itself may be left out (default: None)
         weights: for a model's name: imagenet21k, imagenet, a key of the catalogue, a
-            file, or random (default: None)
+            file, or none for random values (default: None)
         image_size: images of another size, 384 or 384x512 (height x width) (default: the
             weights', or 224)
         normalization: range of the pixels: half is -1 to 1, imagenet ImageNet's mean and

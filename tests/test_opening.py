@@ -124,7 +124,7 @@ def test_official_weights_are_known_without_a_download():
         ("timm", {"num_heads": 2, "gelu": "exact", "normalization": "clip"}, "one of .*'clip'"),
         ("timm", {"model": "ViT-B/16", "gelu": "exact"}, "must be of the given model"),
         ("pets", {"gelu": "tanh"}, "gelu='tanh' .*which has 'exact'"),
-        ("ViT-B/16", {}, "A model's name needs weights .*or random"),
+        ("ViT-B/16", {}, "A model's name needs weights .*or none"),
         ("nowhere", {}, "No such folder or file: nowhere"),
     ],
 )

@@ -62,7 +62,8 @@ class ModelArguments:
     )
     weights: str | None = setting(
         None,
-        "for a model's name: imagenet21k, imagenet, a key of the catalogue, a file, or random",
+        "for a model's name: imagenet21k, imagenet, a key of the catalogue, a file, or "
+        "none for random values",
         unit="NAME",
     )
     image_size: tuple[int, int] | None = setting(

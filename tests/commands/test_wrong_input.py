@@ -34,7 +34,7 @@ ROWS = [
     (FEW_SHOT + "--output {colors}/out", IN_DATA),
     (FEW_SHOT + "--weights imagenet", "of keras_vit.list_models()"),
     (
-        "few-shot BiT-R50x1 --weights random --image-size 32 --feature token --data {colors}",
+        "few-shot BiT-R50x1 --weights none --image-size 32 --feature token --data {colors}",
         "tokens of a Vision Transformer",
     ),
     ("finetune --output {tmp}/out --weights none", "Data must be given"),

@@ -275,7 +275,7 @@ def build_evaluated(
 
     Args:
         model: Anything that `keras_vit.load_classifier` takes, also without names of classes.
-        weights: For a name: its weights, or "random".
+        weights: For a name: its weights, or "none" for random values.
         image_size: Pixels; by default the weights', or 224.
         evaluation: How images are resized; by default as for the weights.
         classes: For a name: the head's classes, to be read from the weights. None makes a

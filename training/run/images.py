@@ -72,7 +72,7 @@ def find_start(settings: Settings) -> OpenedModel:
     facts = getattr(settings, "unknown_facts", {})
     weights = getattr(settings, "weights", None)
     if weights is None:
-        opened = open_model("random", model=settings.model or DEFAULT_MODEL, **facts)
+        opened = open_model("none", model=settings.model or DEFAULT_MODEL, **facts)
     else:
         size = settings.image_size or (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
         opened = open_model(weights, model=settings.model, image_size=size, **facts)

@@ -154,7 +154,7 @@ def _doubts(features, labels, groups):
 
 def _open_model(weights, model, image_size):
     """Returns the model whose features are used."""
-    is_of_several = weights in ("imagenet21k", "imagenet", "random") or weights in MODELS
+    is_of_several = weights in ("imagenet21k", "imagenet", "none") or weights in MODELS
     if model is None and is_of_several:
         model = DEFAULT_MODEL
     if model is None:
