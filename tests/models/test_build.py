@@ -33,10 +33,11 @@ def randomise(model, seed=0):
 def test_functions_have_the_signature_of_keras_applications():
     ours = inspect.signature(keras_vit.ViTB16).parameters
     theirs = inspect.signature(keras.applications.ResNet50).parameters
-    assert list(ours) == list(theirs)
+    assert list(ours) == [*theirs, "include_preprocessing"]
     assert {name: ours[name].default for name in ours} == {
         **{name: theirs[name].default for name in theirs},
         "name": "vit_b16",
+        "include_preprocessing": False,
     }
 
 
