@@ -32,6 +32,7 @@ Rows in the output are not run again. Needs scikit-image and scikit-learn.
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -314,8 +315,11 @@ def tables(lines):
     from keras_vit.training.evaluation.measures import accuracy_text
     from keras_vit.utils.report import markdown_table
 
+    lines = list(lines)
     by_set = {}
     for line in lines:
+        if line["row"] == NEW:
+            continue
         by_set.setdefault(line["set"], {})[line["row"]] = line
     shown = [*SIMPLE, "probe", "default", "sweep's best", "keras"]
     accuracies, minutes, trust = [("set", *shown)], [("set", *shown)], []
@@ -337,8 +341,54 @@ def tables(lines):
             real = f"{rows['probe']['right'] / rows['probe']['of']:.1%}"
             trust.append((name, expected, real, str(rows["check"]["doubted"]), bound))
     headings = ("set", "check expects", "probe", "doubted labels, all right", "bound of 10%")
-    written = [accuracies, minutes] + ([[headings, *trust]] if trust else [])
+    written = [accuracies, minutes] if by_set else []
+    written += [[headings, *trust]] if trust else []
+    new = [line for line in lines if line["row"] == NEW]
+    written += [new_things_table(new)] if new else []
     return "\n\n".join(markdown_table(table) for table in written)
+
+
+def new_things_table(lines):
+    """Returns what runs say of themselves next to what is true of new things, by set."""
+    rows = [
+        ("set", "draws", "the run", "new things", "holds", "best reference", "check, CPU s", "GiB")
+    ]
+    for name in dict.fromkeys(line["set"] for line in lines):
+        drawn = [line for line in lines if line["set"] == name]
+        says, true = (
+            [line[part]["right"] / line[part]["of"] for line in drawn] for part in ("run", "new")
+        )
+        best = {row: np.mean([line["simple"][row] for line in drawn]) for row in SIMPLE}
+        reference = max(best, key=best.get)
+        rows.append(
+            (
+                name,
+                str(len(drawn)),
+                f"{np.mean(says):.1%}",
+                f"{np.mean(true):.1%}",
+                f"{sum(map(holds, drawn))} of {len(drawn)}",
+                f"{best[reference]:.1%} ({reference})",
+                *(
+                    f"{max(line['check'][fact] for line in drawn):.{digits}f}"
+                    for fact, digits in (("cpu_seconds", 0), ("gibibytes", 1))
+                ),
+            )
+        )
+    return rows
+
+
+def holds(line):
+    """Returns whether a run's accuracy and that on new things differ by no more than chance.
+
+    The difference is within both intervals together (Newcombe, 1998, method 10).
+    """
+    sides = []
+    for part in ("run", "new"):
+        low, high = line[part]["interval"]
+        share = line[part]["right"] / line[part]["of"]
+        sides.append((share, share - low, high - share))
+    (says, below, above), (true, under, over) = sides
+    return -math.hypot(above, under) <= says - true <= math.hypot(below, over)
 
 
 if __name__ == "__main__":
