@@ -14,6 +14,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.commands.convert import CONVERSION_FORMATS
 from keras_vit.description import Description, held_description
+from keras_vit.export.artefacts import load_artefact
 from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.layers import ImagePreprocessing
 from keras_vit.models.rebuild import inference_model
@@ -272,7 +273,7 @@ def test_an_export(folders, photos, tmp_path, suffix, input):
     export = getattr(keras_vit.export, suffix[1:])
     path = tmp_path / f"model{suffix}"
     export(folders[0], path, input=input, check_images=files_of(photos))
-    exported = keras_vit.export.load_artefact(path)
+    exported = load_artefact(path)
     expected = answers(keras_vit.load_classifier(folders[1]), photos)
     np.testing.assert_allclose(answers(exported, photos), expected, atol=1e-4)
     assert exported.description.included is not None
@@ -281,7 +282,7 @@ def test_an_export(folders, photos, tmp_path, suffix, input):
 def test_a_served_model_of_encoded_images(folders, photos, tmp_path):
     keras_vit.export.saved_model(folders[0], tmp_path / "served", check_images=files_of(photos))
     expected = answers(keras_vit.load_classifier(folders[1]), photos)
-    served = keras_vit.export.load_artefact(tmp_path / "served")
+    served = load_artefact(tmp_path / "served")
     np.testing.assert_allclose(answers(served, photos), expected, atol=1e-5)
 
 
