@@ -285,13 +285,18 @@ class Classifier(PredictorHolder):
             overwrite: Whether to replace an older classifier.
 
         Raises:
-            ValueError: If the folder is not empty and may not be replaced, or the classifier is an
-                export.
+            ValueError: If the folder has the name of a file, is not empty and may not be replaced,
+                or the classifier is an export.
             OSError: If there is no space, or no permission to write.
         """
         from keras_vit.classifier_folder import copy_classifier
 
         self._check_keras_model("save")
+        if pathlib.Path(folder).suffix in (".keras", ".h5"):
+            raise ValueError(
+                "A classifier is saved as a folder; classifier.model.save(path) writes the Keras "
+                f"model alone. Received: {os.fspath(folder)}"
+            )
         return _holding(copy_classifier(folder, self._predictor, overwrite=overwrite))
 
     def push(self, name: str, *, private: bool = False) -> None:

@@ -44,8 +44,8 @@ def features(
     Example:
     >>> features("cifar10").output_shape
     (None, 256)
-    >>> features("vit_mini4_cifar10", at=(1, 3, 5)).output_shape
-    [(None, 8, 8, 192), (None, 8, 8, 192), (None, 8, 8, 192)]
+    >>> features("vit_mini4_cifar10", at=(1, 3)).output_shape
+    [(None, 8, 8, 128), (None, 8, 8, 128)]
     """
     model = getattr(model_or_name, "model", model_or_name)  # A classifier's.
     if not isinstance(model, keras.Model):

@@ -366,3 +366,8 @@ def test_a_folder_at_another_size(folders, photos, tmp_path):
         for folder in folders
     ]
     np.testing.assert_allclose(*(each["features"] for each in arrays), atol=1e-5)
+
+
+def test_what_is_neither_true_nor_a_preprocessing_is_refused():
+    with pytest.raises(ValueError, match="Received: 'imagenet'"):
+        keras_vit.ViTTi16(weights=None, include_preprocessing="imagenet")

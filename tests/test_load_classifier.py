@@ -312,3 +312,11 @@ def test_rooms_below_take_the_narrower_object(tiny):
     predictor = open_predictor(keras_vit.load_classifier(tiny))
     assert type(predictor) is Predictor
     assert predictor.folder == tiny
+
+
+@pytest.mark.parametrize("name", ["a.keras", "a.weights.h5"])
+def test_a_classifier_is_not_saved_to_the_name_of_a_file(tmp_path, name):
+    classifier = keras_vit.load_classifier("vit_mini4_cifar10")
+    with pytest.raises(ValueError, match="saved as a folder"):
+        classifier.save(tmp_path / name)
+    assert not (tmp_path / name).exists()

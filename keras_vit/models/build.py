@@ -140,6 +140,11 @@ def build(
 
 def _included(wanted, weights, of_weights, shape):
     """The preprocessing that a model includes, at its image size; None for none."""
+    if not isinstance(wanted, bool | Preprocessing):
+        raise ValueError(
+            "include_preprocessing must be True, False or a keras_vit.Preprocessing. "
+            f"Received: {wanted!r}"
+        )
     if not wanted:
         return None
     if None in shape[:2]:
