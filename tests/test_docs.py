@@ -224,7 +224,7 @@ def test_the_flags_in_the_text_of_the_pages_are_ones_of_the_command_with_their_c
         add_arguments(parser, keras_vit.command_line.command_type(name))
         flags[name] = {
             flag: action.choices for action in parser._actions for flag in action.option_strings
-        } | dict.fromkeys(("--traceback", "--version"))
+        } | dict.fromkeys(("--traceback", "--version", "--help-all"))
     of_any = [(flag, choices) for known in flags.values() for flag, choices in known.items()]
     wrong, seen = [], 0
     for page in PAGES.keys() - {COMING_FROM, "paper/claims/README.md"}:  # Flags of other programs.

@@ -97,8 +97,9 @@ def image_datasets(
     """Returns the train, validation and test photos of a folder or table for `fit`.
 
     Pixels are from 0 to 255: a model scales them itself, as `keras_vit.build(...,
-    include_preprocessing=True)` does, or they are mapped by a `keras_vit.Preprocessing`. The parts are those that `finetune` draws with the same seed. Photos that show one thing (copies
-    and bursts) are in one part, so that the accuracy on test photos describes new things.
+    include_preprocessing=True)` does, or a `keras_vit.Preprocessing` maps them. The parts are those
+    that `finetune` draws with the same seed. Photos that show one thing (copies and bursts) are in
+    one part, so that the accuracy on test photos describes new things.
 
     Args:
         photos: A folder, a table and so on; see `open_source`. Or a `DataSpec`, which has the
