@@ -34,7 +34,7 @@ def __getattr__(name):
             raise AttributeError(f"{error}. {FUNCTIONS[name].answer()}") from None
         for pattern, module in MODULES.items():
             if re.fullmatch(pattern, name):
-                raise AttributeError(f"{error}. It is {module}.{name}") from None
+                raise AttributeError(f"{error}. It is {__name__}.{module}.{name}") from None
         raise
 
 

@@ -227,11 +227,11 @@ FUNCTIONS = _table(
     ("predict", KERAS, "here keras_vit.load_classifier(name).predict(paths)"),
 )  # fmt: skip
 
-# Packages of public names, by a pattern of the names.
+# The packages in keras_vit that have other public names, by a pattern of the names.
 MODULES = {
-    r"ViT(Mini|[SBL])(4|8|14)|(R\d*ViT|BiTR|Axial(ViT|ResNet))\w+": "keras_vit.applications",
-    r"(Axial|AxialResNet|BiT)Config|(ResNet|Pooling)Stem": "keras_vit.configs",
-    r"Description|Labels": "keras_vit.description",
+    r"ViT(Mini|[SBL])(4|8|14)|(R\d*ViT|BiTR|Axial(ViT|ResNet))\w+": "applications",
+    r"(Axial|AxialResNet|BiT)Config|(ResNet|Pooling)Stem": "configs",
+    r"Description|Labels": "description",
 }
 
 _SIZES = {

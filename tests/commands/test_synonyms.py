@@ -1,6 +1,7 @@
 """Names of timm, transformers, KerasHub and Keras are answered with ours, and nothing false."""
 
 import dataclasses
+import importlib
 
 import pytest
 
@@ -175,3 +176,20 @@ def test_a_typing_error_is_answered(slip, name):
 @pytest.mark.parametrize("name", ["drop_path", "token", "size", "norm", "heads", "rate"])
 def test_another_word_is_no_typing_error(name):
     assert near_names(name, FIELDS) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("BiTR50x1", "keras_vit.applications.BiTR50x1"),
+        ("R50ViTB16", "keras_vit.applications.R50ViTB16"),
+        ("ViTMini4", "keras_vit.applications.ViTMini4"),
+        ("ResNetStem", "keras_vit.configs.ResNetStem"),
+        ("Description", "keras_vit.description.Description"),
+    ],
+)
+def test_a_name_that_is_in_a_package_is_answered_with_its_place(name, place):
+    with pytest.raises(AttributeError, match=f"It is {place}$"):
+        getattr(keras_vit, name)
+    package, _, inside = place.rpartition(".")
+    assert hasattr(importlib.import_module(package), inside)
