@@ -194,7 +194,7 @@ def test_a_model_that_includes_it_says_so_and_takes_pixels(models):
 
 
 def test_it_is_the_last_keyword_of_build_and_of_the_model_functions():
-    for function in (keras_vit.ViTB16, keras_vit.ViTMini4):
+    for function in (keras_vit.ViTB16, keras_vit.applications.ViTMini4):
         *_, (name, last) = inspect.signature(function).parameters.items()
         assert (name, last.default) == ("include_preprocessing", False)
     *_, before, changes = inspect.signature(keras_vit.build).parameters
@@ -202,8 +202,8 @@ def test_it_is_the_last_keyword_of_build_and_of_the_model_functions():
 
 
 def test_a_model_function_gives_the_answers_of_its_weights_for_pixels():
-    model = keras_vit.ViTMini4(weights="cifar10", include_preprocessing=True)
-    classifier = keras_vit.ViTMini4(weights="cifar10")
+    model = keras_vit.applications.ViTMini4(weights="cifar10", include_preprocessing=True)
+    classifier = keras_vit.applications.ViTMini4(weights="cifar10")
     images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), "uint8")
     expected = classifier.predict(keras_vit.describe(classifier).preprocessing(images), verbose=0)
     np.testing.assert_allclose(model.predict(images, verbose=0), expected, atol=1e-5)
