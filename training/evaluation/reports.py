@@ -126,7 +126,7 @@ class EvaluationReport(abc.ABC):
             return None
         return Share(self.right[~seen].mean(), self._worth(self.right, ~seen))
 
-    @property
+    @functools.cached_property
     def independent(self) -> int:
         """Independent images that the right answers are worth; see `independent_images`."""
         return self._worth(self.right, np.ones(self.count, bool))
