@@ -147,6 +147,11 @@ def convert(
 
 def read(source, *, image_size: tuple[int, int] | None = None, **facts: Any) -> Converted:
     """Returns the model of a source; arguments and errors as for `convert`."""
+    if source == "none":
+        raise ValueError(
+            "Random weights are nothing to convert: give a file, a folder or a name of "
+            "keras_vit.list_weights(). Received: 'none'"
+        )
     opened = open_model(source, image_size=image_size, **facts)
     if image_size not in (None, opened.description.image_size):
         raise ValueError(
