@@ -52,13 +52,13 @@ import numpy as np
 from PIL import Image
 
 import keras_vit
+from keras_vit.reports.report import markdown_table
 from keras_vit.training.data.copies import find_copies, joined_groups
 from keras_vit.training.data.parts import assign
 from keras_vit.training.evaluation.ridge import Decomposition, one_hot
 from keras_vit.training.trust.photo_check import L2_SHARES
 from keras_vit.training.trust.shortcuts import find_shortcuts, photo_facts
 from keras_vit.training.trust.wrong_labels import doubts_of_classes
-from keras_vit.utils.report import markdown_table
 
 CLASSES, SIDE, PATCH, FILTERS = 10, 32, 6, 400
 CLASSIFIER = "r14_vit_micro16_cifar10"  # In the package; has not seen the test images.

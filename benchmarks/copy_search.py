@@ -17,8 +17,8 @@ import time
 import numpy as np
 from PIL import Image, ImageEnhance
 
+from keras_vit.reports.report import markdown_table
 from keras_vit.training.data.copies import find_copies, photo_print
-from keras_vit.utils.report import markdown_table
 
 SIDE = 300  # Pixels of larger photos and of crops.
 

@@ -23,12 +23,12 @@ import scipy.stats
 
 from keras_vit.description import Labels
 from keras_vit.opening import open_predictor
+from keras_vit.reports.report import markdown_table
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.evaluation.measures import calibration_of, scaled_probabilities
 from keras_vit.training.evaluation.scores import MAX_TRAINING, Scores, compute_scores, distinct
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibration_bound import find_decision, leverages_of
-from keras_vit.utils.report import markdown_table
 
 TARGETS = (0.01, 0.02, 0.05, 0.10)
 CONFIDENCE = 0.95

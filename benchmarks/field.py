@@ -312,8 +312,8 @@ def main() -> None:
 
 def tables(lines):
     """Returns accuracies by set and row, and what check and calibrate print beside the truth."""
+    from keras_vit.reports.report import markdown_table
     from keras_vit.training.evaluation.measures import accuracy_text
-    from keras_vit.utils.report import markdown_table
 
     lines = list(lines)
     by_set = {}

@@ -12,6 +12,7 @@ import argparse
 
 import numpy as np
 
+from keras_vit.reports.report import markdown_table
 from keras_vit.training.trust.paired import (
     FAILS,
     HOLDS,
@@ -21,7 +22,6 @@ from keras_vit.training.trust.paired import (
     judge,
     parse_gates,
 )
-from keras_vit.utils.report import markdown_table
 
 CLASSES = 10
 

@@ -20,7 +20,7 @@ import time
 
 from machine import describe
 
-from keras_vit.utils.report import markdown_table
+from keras_vit.reports.report import markdown_table
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -111,7 +111,7 @@ def sides(classifier, data, count):
     """Returns the function of each side; all do the same images."""
     from keras_vit.commands.predict import WRITERS
     from keras_vit.images.listing import image_files
-    from keras_vit.prediction import predict_batch
+    from keras_vit.models.outputs import predict_batch
     from keras_vit.training.data import evaluation_batches, open_source
     from keras_vit.training.evaluation.classification import evaluate_classifier
 

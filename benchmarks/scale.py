@@ -91,7 +91,7 @@ def main():
 
 def measure(arguments):
     """Prints two tables: the rates of the ways, and the processor time of a photo without Ray."""
-    from keras_vit.utils.report import markdown_table
+    from keras_vit.reports.report import markdown_table
 
     print(describe("onnxruntime", "keras"), "\n")
     rates = [["model", "way", "photos/s", "of predict", "processor ms a photo", "", "", "", ""]]
@@ -326,7 +326,7 @@ def share_cells(turns):
 
 def on_paper(given):
     """Prints the inputs and the arithmetic of a million photos."""
-    from keras_vit.utils.report import markdown_table
+    from keras_vit.reports.report import markdown_table
 
     rows = [["input", "value", "unit", "source"]]
     for name, (_, unit, source) in INPUTS.items():

@@ -21,7 +21,7 @@ import tempfile
 import numpy as np
 from own_process import run_program
 
-from keras_vit.utils.report import markdown_table
+from keras_vit.reports.report import markdown_table
 
 HEADINGS = ("name", "model", "parameters", "license", "library", "difference", "first", "accuracy")
 _TOKEN = ("vit", "deit", "vit_msn", "vit_mae")  # Their pooler is another layer.
@@ -145,8 +145,8 @@ def check(name: str, image: str | None) -> dict:
     """
     from keras_vit.hub.repositories import repository_folder
     from keras_vit.images.transcoding import read_image
+    from keras_vit.models.outputs import array_of
     from keras_vit.opening import open_model
-    from keras_vit.prediction import array_of
     from keras_vit.preprocessing import Preprocessing
 
     opened = open_model(name)

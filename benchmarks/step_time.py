@@ -22,7 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from compare import job_of, make_step
 from machine import describe, seconds_of
 
-from keras_vit.utils.report import markdown_table
+from keras_vit.reports.report import markdown_table
 
 # The first pattern found in "name of the operation:type" decides.
 KINDS = (

@@ -19,10 +19,10 @@ from keras_vit.images.listing import image_files
 from keras_vit.images.transcoding import read_image
 from keras_vit.models.rebuild import feature_model
 from keras_vit.opening import open_predictor
+from keras_vit.reports.report import markdown_table
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.evaluation.scores import MAX_TRAINING, compute_scores
 from keras_vit.training.trust.calibration_bound import leverage_arrays, leverages_of
-from keras_vit.utils.report import markdown_table
 
 REFUSED = 0.01  # The share of known photos.
 NEIGHBOURS = 10

@@ -20,9 +20,9 @@ from collections import Counter
 import numpy as np
 
 import keras_vit
+from keras_vit.reports.report import markdown_table
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.trust import compare_classifiers
-from keras_vit.utils.report import markdown_table
 
 GATES = "top_1 > -0.5, negative_flips < 1%, class_recall > -3"
 RECIPE = FineTuning(

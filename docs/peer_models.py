@@ -22,8 +22,8 @@ import torch
 import transformers
 
 import keras_vit
+from keras_vit.models.outputs import array_of
 from keras_vit.opening import open_model
-from keras_vit.prediction import array_of
 
 PAGE = pathlib.Path(__file__).parent / "checkpoints.md"
 START, END = "<!-- peers: docs/peer_models.py writes this table -->\n", "<!-- end of peers -->\n"

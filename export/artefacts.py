@@ -35,6 +35,7 @@ class RuntimeModel:
         signature: The signature of pixels.
         image_size: Pixels (height, width).
         files: The files that hold the weights.
+        path: The export, which is opened again where a pickle of this is read.
 
     Raises:
         ValueError: If its answers are not a row of probabilities for each image; also in
@@ -46,7 +47,9 @@ class RuntimeModel:
         signature: Signature,
         image_size: tuple[int, int],
         files: Sequence[pathlib.Path],
+        path: pathlib.Path,
     ):
+        self._path = os.path.abspath(path)
         self.takes_pixels = signature.takes_pixels
         sides = (None, None) if self.takes_pixels else image_size
         self.input_shape = (None, *sides, _CHANNELS)
@@ -57,6 +60,9 @@ class RuntimeModel:
             size = signature.input_size or image_size
             classes = self._answers(np.zeros((1, *size, _CHANNELS), self._dtype)).shape[1]
         self.output_shape = (None, classes)
+
+    def __reduce__(self):
+        return _open_model, (self._path,)
 
     @property
     def weights(self) -> list[np.ndarray]:
@@ -107,7 +113,7 @@ def load_artefact(path: str | os.PathLike) -> Predictor:
         image_size = required(description.preprocessing, "preprocessing").image_size
         report_program(os.path.abspath(path))
         # Not a Keras model, but it has all that is called of one.
-        model: Any = RuntimeModel(opened.signatures()["serve"], image_size, opened.files)
+        model: Any = RuntimeModel(opened.signatures()["serve"], image_size, opened.files, path)
         if not model.takes_pixels:  # TensorFlow resizes the images.
             import_tensorflow_quietly()
         return Predictor.of(model, description, recipe, path)
@@ -115,6 +121,10 @@ def load_artefact(path: str | os.PathLike) -> Predictor:
         raise
     except Exception as error:  # Each runtime raises different errors.
         raise ValueError(f"{path} cannot be opened as an export. {reason_of(error)}") from error
+
+
+def _open_model(path):
+    return load_artefact(path).model
 
 
 def read_pixels(

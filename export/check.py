@@ -30,7 +30,7 @@ import numpy as np
 import keras_vit
 from keras_vit.description.recipe import Recipe
 from keras_vit.images.transcoding import read_image, transcoded_file
-from keras_vit.prediction import predict_batch
+from keras_vit.models.outputs import predict_batch
 from keras_vit.predictor import Predictor
 from keras_vit.utils.fields import required
 from keras_vit.utils.json_files import parse_json

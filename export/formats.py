@@ -19,7 +19,7 @@ from keras_vit._installation import import_optional
 from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.description import Description, check_class_names, description_texts
 from keras_vit.utils.fields import check_fields, setting
-from keras_vit.utils.files import CLASSES
+from keras_vit.utils.files import CLASSES, model_in
 from keras_vit.utils.json_files import parse_json
 
 if TYPE_CHECKING:
@@ -301,6 +301,24 @@ def format_of(path: str | os.PathLike) -> type[ExportFormat]:
         f"An export must be a folder with {markers}, or a file ending in {suffixes}. "
         f"Received: {path}{'' if path.exists() else ', which does not exist'}"
     )
+
+
+def is_export(path: str | os.PathLike) -> bool:
+    """Returns whether a path looks like an export of this package."""
+    return _format_or_none(path) is not None
+
+
+def runs_without_tensorflow(anything: str | os.PathLike) -> bool:
+    """Returns whether something is an export whose runtime is not TensorFlow."""
+    export_format = None if model_in(pathlib.Path(anything)) else _format_or_none(anything)
+    return export_format is not None and not export_format.runs_in_tensorflow
+
+
+def _format_or_none(path):
+    try:
+        return format_of(path)
+    except ValueError:
+        return None
 
 
 def read_facts(texts: Mapping[str, str]) -> tuple[Description, dict[str, Any]]:

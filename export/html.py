@@ -140,7 +140,7 @@ def page(
         facts: What its script knows of the classifier, as types of JSON.
         parts: The files that its script loads, by name.
     """
-    from keras_vit.inspection.pages import style_sheet
+    from keras_vit.reports.pages import style_sheet
 
     folder = pathlib.Path(__file__).with_name("browser")
     template = (folder / "page.html").read_text(encoding="utf-8")

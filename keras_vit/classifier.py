@@ -17,11 +17,12 @@ import numpy as np
 
 from keras_vit.checkpoints.catalogue import find_weights
 from keras_vit.description.class_labels import MULTICLASS
+from keras_vit.export.artefacts import load_artefact
+from keras_vit.export.formats import runs_without_tensorflow
 from keras_vit.images.listing import Images, is_one_image
 from keras_vit.prediction import Prediction
 from keras_vit.predictor import AnyClassifier, Predictor, PredictorHolder
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.runtimes import open_export, runs_without_tensorflow
 from keras_vit.utils.nearest_names import nearest_names
 
 if TYPE_CHECKING:
@@ -400,7 +401,7 @@ def find_predictor(
     is_alone = not image_size and not facts
     if is_alone and isinstance(anything, (str, os.PathLike)) and runs_without_tensorflow(anything):
         find_weights(anything)  # Raises for a file that has a name of weights.
-        return open_export(anything)
+        return load_artefact(anything)
     from keras_vit.opening import open_predictor
 
     return open_predictor(anything, image_size, facts)

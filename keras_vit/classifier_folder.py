@@ -27,7 +27,7 @@ from keras_vit.description.description_texts import TEXTS, description_of_folder
 from keras_vit.images.listing import Images, as_images
 from keras_vit.images.samples import pixels_of, write_samples
 from keras_vit.keras_private import all_layers, load_keras_model
-from keras_vit.prediction import array_of
+from keras_vit.models.outputs import array_of
 from keras_vit.predictor import ONE_UNIT, Predictor, described_fully
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils import files

@@ -99,7 +99,7 @@ class CompileWherePossible(Mixin):
     """Takes `jit_compile="auto"` for False where TensorFlow has no XLA for its device.
 
     Keras takes it for True as soon as TensorFlow lists a device that is not a CPU, as its
-    build for TPUs does on a host without one; see `keras_vit.prediction.predict_batch`.
+    build for TPUs does on a host without one; see `keras_vit.models.outputs.predict_batch`.
     """
 
     def _resolve_auto_jit_compile(self):

@@ -29,13 +29,14 @@ from keras_vit.description import (
     held_description,
 )
 from keras_vit.description.recipe import Recipe
+from keras_vit.export.artefacts import load_artefact
+from keras_vit.export.formats import is_export
 from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.models.build import build
 from keras_vit.models.graph import as_computed, check_described, difference
 from keras_vit.models.rebuild import with_probabilities, without_unknown
 from keras_vit.predictor import AnyClassifier, Predictor, predictor_in
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
-from keras_vit.runtimes import is_export, open_export
 from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in
 from keras_vit.utils.quiet_tensorflow import check_not_forked
 
@@ -179,7 +180,7 @@ def _open_model(name, path):
             known = dataclasses.replace(held, origins={**known.origins, **held.origins})
         return _of_model(name, model, known, read_json(path / RECIPE))
     if is_export(path):
-        export = open_export(path)
+        export = load_artefact(path)
         return OpenedModel(name, export.description, export.recipe, model=export.model, folder=path)
     return None
 

@@ -32,9 +32,9 @@ from keras_vit.description import (
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.images.listing import PATHS, Image, Images, as_image, as_images
 from keras_vit.images.transcoding import decode_file, with_pixels
-from keras_vit.prediction import Prediction, highest, predict_batch, split_answers
+from keras_vit.models.outputs import predict_batch
+from keras_vit.prediction import Prediction, highest, split_answers
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.runtimes import open_export
 from keras_vit.utils.fields import required
 from keras_vit.utils.quiet_tensorflow import check_not_forked, is_forked
 
@@ -123,8 +123,6 @@ class Predictor:
         check_not_forked()
 
     def __reduce__(self):
-        if self.is_export:  # A running export is opened again.
-            return _unpickled, (open_export, (os.path.abspath(str(self.folder)),))
         facts = (self.description, self.recipe, self.folder, self.source)
         return _unpickled, (*self.model.__reduce__(), *facts)
 
@@ -384,5 +382,4 @@ def check_classifier(labels: Labels, model: keras.Model, preprocessing: Preproce
 def _unpickled(read, arguments, *facts):
     if is_forked():  # Its use is refused.
         return Predictor.__new__(Predictor)
-    model = read(*arguments)
-    return Predictor.of(model, *facts) if facts else model
+    return Predictor.of(read(*arguments), *facts)

@@ -13,6 +13,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from keras_vit import images as image_formats
+from keras_vit.images.pixels import FULL_DEPTH, scaled_pixels
+
 # "resize": to the image size without keeping the aspect ratio; official ViT code.
 # "resize_small_central_crop": the short side, then the middle; big_vision.
 # "resize_central_crop": both sides to a little more, then the middle; big_vision's few-shot.
@@ -26,7 +29,6 @@ EVALUATIONS = (
 PILLOW_EVALUATIONS = ("huggingface", "torchvision")
 INTERPOLATIONS = ("bilinear", "bicubic", "lanczos")
 
-FULL_DEPTH = 16  # Bits of a 16-bit image that uses its whole range: the high byte is read.
 MAX_SIDE = 2**15  # Pixels; more than any model or format of images has.
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # By channel, for pixels in [0, 1].
@@ -117,11 +119,9 @@ class Preprocessing:
         object.__setattr__(self, "resize_size", self._checked_resize_size())
 
     def __call__(self, images: object) -> Any:
-        from keras_vit.runtimes import preprocess_images  # With TensorFlow.
-
         if reason := scaled_pixels(images):
             warnings.warn(reason, stacklevel=2)
-        return preprocess_images(images, self)
+        return image_formats.decoding.preprocess_images(images, self)  # With TensorFlow.
 
     def _checked_resize_size(self):
         wanted = self.resize_size
@@ -259,32 +259,6 @@ def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -
     if reason := scaled_pixels(x):
         warnings.warn(reason, stacklevel=2)
     return keras.applications.imagenet_utils.preprocess_input(x, data_format, mode)
-
-
-def scaled_pixels(images: Any) -> str:
-    """Returns what is wrong with pixels that were divided by 255; "" for other pixels.
-
-    Integers are pixels, and so are images of zeros alone. Tensors of a graph have no values yet.
-
-    Args:
-        images: An array, a tensor, a PIL image, or a list of these.
-    """
-    import numpy as np
-
-    for image in images if isinstance(images, (list, tuple)) else [images]:
-        image = image.detach().cpu() if hasattr(image, "detach") else image  # PyTorch's.
-        try:
-            pixels = np.asarray(image)
-        except (TypeError, ValueError, NotImplementedError):  # Within a graph.
-            continue
-        is_float = pixels.dtype.kind in "fV"  # bfloat16 has the kind V.
-        if is_float and pixels.size and pixels.min() >= 0 and 0 < pixels.max() <= 1:
-            return (
-                "Images must have pixels in [0, 255]. Received: floats from "
-                f"{float(pixels.min()):.3g} to {float(pixels.max()):.3g}, which all become nearly "
-                "black; multiply them by 255"
-            )
-    return ""
 
 
 def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, Any]]]:

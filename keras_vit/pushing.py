@@ -27,11 +27,11 @@ from keras_vit.hub.repositories import (
     import_hugging_face,
     one_line_errors,
 )
+from keras_vit.reports.report import align_columns
 from keras_vit.training.run.card import hub_card
 from keras_vit.utils import files
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.progress import Log
-from keras_vit.utils.report import align_columns
 
 
 @dataclasses.dataclass(frozen=True)

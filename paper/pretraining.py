@@ -14,8 +14,8 @@ from keras_vit import configs
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.recognition import config_of_json
 from keras_vit.description import describe_config
+from keras_vit.reports.report import align_columns
 from keras_vit.training.evaluation.results import Result
-from keras_vit.utils.report import align_columns
 
 BACKWARD = 2  # The backward pass costs about two forward passes.
 

@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable, Sequence
 from read_results import read_results
 
 from keras_vit.configs import ViTConfig
+from keras_vit.reports.report import align_columns, markdown_table
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.results import Result
 from keras_vit.utils.files import atomic_write, write_csv, write_text
 from keras_vit.utils.plots import new_figure
-from keras_vit.utils.report import align_columns, markdown_table
 
 PUBLISHED = pathlib.Path(__file__).parent / "published"
 PAPER, OURS = "paper", "ours"

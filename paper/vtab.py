@@ -35,6 +35,7 @@ from vtab_tasks import GROUPS, TASKS, VtabTask, resolve
 
 from keras_vit.description.recipe import Recipe
 from keras_vit.opening import open_predictor
+from keras_vit.reports.report import align_columns
 from keras_vit.training import FineTuning, finetune, recipes
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
@@ -46,7 +47,6 @@ from keras_vit.training.evaluation.results import (
     check_same_settings,
     pretraining_fields,
 )
-from keras_vit.utils.report import align_columns
 
 _ROW = recipes.FINETUNING["VTAB"].settings
 SETTINGS = FineTuning(

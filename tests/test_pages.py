@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.inspection.pages import (
+from keras_vit.reports.pages import (
     GridPicture,
     Line,
     calibration_chart,

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import keras_private
-from keras_vit.prediction import predict_batch
+from keras_vit.models.outputs import predict_batch
 from keras_vit.training import Trainer
 from makers import tiny_config
 
@@ -67,5 +67,5 @@ def test_keras_still_compiles_wherever_an_accelerator_is_listed(no_xla):
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     assert model.jit_compile, (
-        "Keras has mended it, remove the exception in keras_vit.prediction.predict_batch"
+        "Keras has mended it, remove the exception in keras_vit.models.outputs.predict_batch"
     )

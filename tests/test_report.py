@@ -1,7 +1,7 @@
 import json
 import math
 
-from keras_vit.utils.report import Report, Table, align_columns
+from keras_vit.reports.report import Report, Table, align_columns
 
 ROWS = [("model", "tokens", "weights"), ("ViT-B/16", "197", "imagenet"), ("BiT-R50x1", "", "-")]
 

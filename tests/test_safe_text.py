@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from keras_vit.command_line import main
+from keras_vit.reports.report import markdown_table
 from keras_vit.training.data.corrections import read_table
 from keras_vit.training.data.spec import table_lines
-from keras_vit.utils.report import markdown_table
 from keras_vit.utils.safe_text import for_csv, for_line, for_markdown, for_output, safe_output
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -138,5 +138,5 @@ def test_every_table_is_written_by_these_functions():
         "training/data/spec.py",  # Lines that are read again; see the test of formulas.
     }
     assert [path for path, text in code.items() if "'---'" in text or '"---"' in text] == [
-        "keras_vit/utils/report.py"
+        "keras_vit/reports/report.py"
     ]

@@ -149,6 +149,12 @@ def _with_facts(checkpoint, note):
     return dataclasses.replace(checkpoint, fields=fields, stated=stated, assumed=assumed)
 
 
+_EXPORTS = (
+    "keras_vit.load_classifier opens an export; its weights are in the folder of the classifier "
+    "that was exported."
+)
+
+
 def _read(path):
     """The content of a file, or of the files of a folder."""
     if not path.exists():
@@ -159,7 +165,7 @@ def _read(path):
     if file is None:
         raise ValueError(
             f"A folder must hold one of {_FOLDER_FILES}; weights in parts are not read. "
-            f"Received: {path}"
+            f"{_EXPORTS} Received: {path}"
         )
     content = _read_file(path / file)
     if file == WEIGHTS and (path / keras_hub.HEAD).is_file():
@@ -188,7 +194,7 @@ def _read_file(path) -> formats.FileContent:
     reason = "a pickle is never opened, as it can run any code" if is_pickle else f"{start[:8]!r}"
     raise ValueError(
         "A checkpoint must be an .npz archive, a .weights.h5, a .safetensors or a PyTorch "
-        f"state dict. Received: {path} ({reason})"
+        f"state dict. {_EXPORTS} Received: {path} ({reason})"
     )
 
 

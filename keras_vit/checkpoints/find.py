@@ -51,7 +51,6 @@ from keras_vit.description.description_texts import (
     license_of_family,
 )
 from keras_vit.preprocessing import Preprocessing, imagenet_classes
-from keras_vit.runtimes import is_export
 from keras_vit.utils.safe_text import for_line
 
 DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
@@ -143,12 +142,6 @@ def find(
     if isinstance(file, OfficialWeights):
         description = _describe_official(file, model, facts.get("is_given"))
         return Weights(description, lambda: open_checkpoint(download(file)))
-    if is_export(file):
-        raise ValueError(
-            "The weights of an export are in its own format: give the folder of the classifier "
-            "that was exported; keras_vit.load_classifier opens the export itself. "
-            f"Received: {file}"
-        )
     checkpoint = open_checkpoint(file)
     description = describe_checkpoint(checkpoint, model, image_size=image_size, **facts)
     if description.license != UNKNOWN and not checkpoint.layout.numbered:

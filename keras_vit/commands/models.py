@@ -6,9 +6,9 @@ import dataclasses
 
 from keras_vit import configs
 from keras_vit.commands import Command
+from keras_vit.reports.report import align_columns
 from keras_vit.utils.fields import setting
 from keras_vit.utils.json_files import changed_fields
-from keras_vit.utils.report import align_columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.commands import Command
+from keras_vit.reports.report import align_columns
 from keras_vit.training.recipes import FINETUNING, MASKED_PATCHES, PRETRAINING, find_recipe
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining, Settings
 from keras_vit.utils.fields import field_info, setting
-from keras_vit.utils.report import align_columns
 
 # The settings by the command that takes them.
 SETTINGS = {kind.command: kind for kind in (FineTuning, PreTraining, MaskedPatches)}

@@ -18,10 +18,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.images.listing import as_image
+from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.resizing import Preprocessing, resize
 from keras_vit.images.transcoding import (
     COLUMNS_REVERSED,
-    FULL_DEPTH,
     LARGE,
     MAX_PIXELS,
     MAX_SCANNED,

@@ -15,6 +15,7 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 
+from keras_vit.images.pixels import FULL_DEPTH, scaled_pixels
 from keras_vit.images.transcoding import (
     IMAGE_SUFFIXES,
     OTHER_IMAGE_SUFFIXES,
@@ -23,7 +24,6 @@ from keras_vit.images.transcoding import (
     kind_of,
     to_rgb,
 )
-from keras_vit.preprocessing import FULL_DEPTH, scaled_pixels
 from keras_vit.utils.safe_text import for_line
 
 # The reason why a name such as x.jpg is left out that is no file; a pipe would be waited for.

@@ -17,9 +17,9 @@ from PIL import Image
 
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
+from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.resizing import Preprocessing
 from keras_vit.images.transcoding import decode_file, read_image
-from keras_vit.preprocessing import FULL_DEPTH
 from keras_vit.utils.files import SAMPLES, check_own_files
 
 NO_SAMPLES = "none"

@@ -22,7 +22,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from keras_vit._installation import import_optional
 from keras_vit.images import MAX_PIXELS
-from keras_vit.preprocessing import FULL_DEPTH
+from keras_vit.images.pixels import FULL_DEPTH
 
 # In lower case; suffixes of files are compared in lower case.
 TRANSCODED_SUFFIXES = frozenset(

@@ -22,7 +22,10 @@ from keras_vit.inspection.embedding_weights import (
     filter_components,
     position_similarity,
 )
-from keras_vit.inspection.pages import (
+from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
+from keras_vit.models.outputs import predict_batch
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.reports.pages import (
     columns,
     facts_table,
     file_links,
@@ -31,9 +34,6 @@ from keras_vit.inspection.pages import (
     wide_picture,
     write_page,
 )
-from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
-from keras_vit.prediction import predict_batch
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import atomic_folder, check_folder
 from keras_vit.utils.plots import evenly_spread, new_figure
 

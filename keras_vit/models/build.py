@@ -19,11 +19,12 @@ from keras_vit.configs.model_table import argument_errors, paper_name
 from keras_vit.description import INCLUDED, LAYER, Description, Labels, fitted_to
 from keras_vit.description.class_labels import task_of_activation
 from keras_vit.hub.repositories import fixed_name, repository_folder
+from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.layers import ImagePreprocessing, ModelDescription
 from keras_vit.models.graph import check_file_described
 from keras_vit.models.resnet import build_resnet, resnet_head
 from keras_vit.models.vit import build_vit, vit_head
-from keras_vit.preprocessing import FULL_DEPTH, Preprocessing, describe_range
+from keras_vit.preprocessing import Preprocessing, describe_range
 
 
 def build(

@@ -30,9 +30,9 @@ from claims import (
 )
 from trainings import RESULTS, Results, finished, rates_of, results_of, run_of
 
+from keras_vit.reports.report import markdown_table
 from keras_vit.utils.files import write_text
 from keras_vit.utils.plots import new_figure
-from keras_vit.utils.report import markdown_table
 
 PAGE = RESULTS.parents[1] / "README.md"
 REPRODUCED, NOT_SEEN, CONTRADICTED = "reproduced", "not seen at this size", "contradicted"

@@ -22,8 +22,8 @@ from keras_vit.checkpoints.save import note_of, stored_arrays
 from keras_vit.description import Description, Labels
 from keras_vit.export import convert
 from keras_vit.export.conversion import read
+from keras_vit.models.outputs import array_of
 from keras_vit.opening import open_model
-from keras_vit.prediction import array_of
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 

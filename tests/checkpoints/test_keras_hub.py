@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.models.outputs import array_of
 from keras_vit.opening import open_model
-from keras_vit.prediction import array_of
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "keras_hub"
 with np.load(GOLDEN / "presets.npz") as arrays:

@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit.command_line import main
 from keras_vit.export.conversion import read
-from keras_vit.prediction import array_of
+from keras_vit.models.outputs import array_of
 
 
 def _prefixed(prefix):

@@ -1,6 +1,7 @@
 """Exports as classifiers: the commands and `load_artefact` take them instead of a folder."""
 
 import json
+import pathlib
 import shutil
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -167,7 +168,7 @@ def test_a_pickled_export_is_opened_again(path_of, files):
 
 def runtime_model(answer):
     """An export that answers a batch by a function."""
-    return RuntimeModel(Signature(answer, takes_pixels=True), (8, 8), [])
+    return RuntimeModel(Signature(answer, takes_pixels=True), (8, 8), [], pathlib.Path("made"))
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ from keras_vit.images.decoding import (
     scale,
     upright_size,
 )
+from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.resizing import resize_small
 from keras_vit.keras_private import BaseImagePreprocessingLayer, all_layers, use_seeds
-from keras_vit.preprocessing import FULL_DEPTH, Preprocessing, ValueRange
+from keras_vit.preprocessing import Preprocessing, ValueRange
 from keras_vit.training.settings import FLIPS
 from keras_vit.training.settings.declared import stored_layers
 from keras_vit.utils.nearest_names import nearest_names

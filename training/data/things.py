@@ -20,8 +20,8 @@ from PIL import Image
 from tqdm import tqdm
 
 from keras_vit.description.class_labels import MULTICLASS
+from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.transcoding import with_pixels
-from keras_vit.preprocessing import FULL_DEPTH
 from keras_vit.utils.fields import required
 
 from .copies import ALIKE, EXACT, Copy, Fingerprint, find_copies, joined_groups, photo_print

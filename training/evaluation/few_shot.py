@@ -17,10 +17,10 @@ import scipy.linalg
 
 from keras_vit.configs import FEATURES
 from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.reports.report import Report, Table
 from keras_vit.training.data import Source
 from keras_vit.training.data.examples import places_by_class, task_of
 from keras_vit.training.data.sources import describe_skipped
-from keras_vit.utils.report import Report, Table
 
 from .measures import accuracy_text
 from .predictions import EvaluatedModel

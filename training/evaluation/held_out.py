@@ -10,7 +10,6 @@ import numpy as np
 from keras_vit.description.class_labels import look_alikes
 from keras_vit.description.recipe import Recipe, Reference
 from keras_vit.predictor import Predictor
-from keras_vit.runtimes import is_export
 from keras_vit.training.data import Examples, Source, open_source
 from keras_vit.training.data.image_files import FileExamples, verify_files
 from keras_vit.training.data.in_memory import InMemory
@@ -292,7 +291,7 @@ def _without_record(classifier, source, split, is_of_run):
     images, now = Recipe.from_json(classifier.recipe).images, sum(map(len, source.splits.values()))
     before = sum(images.get(part, 0) for part in PARTS)
     kind = "no record of the run's split: drawn again by its seed"
-    if classifier.folder is not None and is_export(classifier.folder):
+    if classifier.is_export:
         kind = "an export holds no record of its run's split: drawn again by the run's seed"
     trained = "" if split in _HELD_OUT else f"; images of {split} were trained on"
     if now == before:

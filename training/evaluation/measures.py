@@ -15,7 +15,7 @@ import numpy as np
 import scipy.optimize
 import scipy.stats
 
-from keras_vit.utils.report import Table
+from keras_vit.reports.report import Table
 
 NUM_BINS = 15  # As in Guo et al., "On Calibration of Modern Neural Networks", 2017.
 MAX_ROWS = 1000  # In the table of the curve.

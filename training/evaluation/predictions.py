@@ -13,7 +13,7 @@ import numpy as np
 from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.description import Description, input_dtype
 from keras_vit.description.recipe import Recipe
-from keras_vit.prediction import array_of, mesh_of, predict_batch
+from keras_vit.models.outputs import array_of, mesh_of, predict_batch
 from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import evaluation_batches

@@ -17,7 +17,8 @@ import numpy as np
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
 from keras_vit.description.recipe import Reference
 from keras_vit.images.samples import seen_picture
-from keras_vit.inspection.pages import (
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.reports.pages import (
     GridPicture,
     Line,
     calibration_chart,
@@ -32,14 +33,13 @@ from keras_vit.inspection.pages import (
     with_photos,
     write_page,
 )
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.reports.report import METRICS_JSON, Report, Table
 from keras_vit.training.data import Examples
 from keras_vit.training.data.examples import first_names
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import NOT_LOOKED_FOR
 from keras_vit.utils.files import REPORT, SKIPPED
 from keras_vit.utils.json_files import number_or_none
-from keras_vit.utils.report import METRICS_JSON, Report, Table
 
 from .measures import (
     UNEQUAL,

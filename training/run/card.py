@@ -18,7 +18,8 @@ from keras_vit.description.description_texts import hub_license, without_header
 from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.hub.repositories import RepositoryName, import_hugging_face
 from keras_vit.images.samples import encoded_png
-from keras_vit.inspection.pages import (
+from keras_vit.preprocessing import describe_range
+from keras_vit.reports.pages import (
     MAX_LARGE,
     GridPicture,
     Line,
@@ -30,7 +31,7 @@ from keras_vit.inspection.pages import (
     picture_grid,
     write_page,
 )
-from keras_vit.preprocessing import describe_range
+from keras_vit.reports.report import align_columns, markdown_table
 from keras_vit.training.data import training_batches
 from keras_vit.training.data.augmentations import mixes_batches
 from keras_vit.training.data.sources import describe_skipped
@@ -39,7 +40,6 @@ from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.reports import EvaluationReport, error_pictures, report_parts
 from keras_vit.utils.fields import field_info
 from keras_vit.utils.files import MODEL, REPORT, SAMPLES
-from keras_vit.utils.report import align_columns, markdown_table
 from keras_vit.utils.safe_text import for_line, for_markdown
 
 from .folder import RunFolder

@@ -9,7 +9,8 @@ import keras
 import tensorflow as tf
 
 from keras_vit.description.class_labels import MULTILABEL, Labels
-from keras_vit.preprocessing import FULL_DEPTH, Preprocessing
+from keras_vit.images.pixels import FULL_DEPTH
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.data.things import shown_in_training, unit_numbers

@@ -17,10 +17,11 @@ from keras_vit.configs.model_table import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels, check_class_names
 from keras_vit.description.class_labels import look_alikes
 from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.samples import describe_samples, sample_count, spread
 from keras_vit.images.transcoding import decode_file
 from keras_vit.opening import OpenedModel
-from keras_vit.preprocessing import FULL_DEPTH, Preprocessing, describe_resize
+from keras_vit.preprocessing import Preprocessing, describe_resize
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.examples import balanced_class_weight
 from keras_vit.training.data.spec import IGNORED

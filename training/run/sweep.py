@@ -13,6 +13,7 @@ from typing import Any
 
 from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.description.recipe import Recipe
+from keras_vit.reports.report import markdown_table
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import IGNORED, NOT_LOOKED_FOR, Data, DataSpec, data_spec
 from keras_vit.training.evaluation.measures import accuracy_text
@@ -23,7 +24,6 @@ from keras_vit.training.trainer.trainer import NonFiniteError
 from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.progress import Log
-from keras_vit.utils.report import markdown_table
 
 from .finetune import run
 from .folder import clear_finished, partial_of, unfinished_recipe

@@ -17,7 +17,7 @@ from keras_vit.keras_private import (
     TFDatasetAdapter,
     get_data_adapter,
 )
-from keras_vit.prediction import is_sent, pad_rows, send
+from keras_vit.models.outputs import is_sent, pad_rows, send
 
 _AHEAD = 2  # Batches on their way to the device while it computes.
 

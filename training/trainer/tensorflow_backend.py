@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras_vit._installation import install_command
 from keras_vit.keras_private import unscale_loss, without_gradient_summing
 from keras_vit.layers.random_numbers import examples_from
-from keras_vit.prediction import pad_rows
+from keras_vit.models.outputs import pad_rows
 
 # Device files of a machine with TPU cores.
 TPU_DEVICES = ("dev/accel0", "dev/vfio/0")

@@ -12,12 +12,12 @@ from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.opening import open_predictor
 from keras_vit.predictor import AnyClassifier
+from keras_vit.reports.report import Report, Table
 from keras_vit.training.data import Examples
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.utils.files import check_file
-from keras_vit.utils.report import Report, Table
 from keras_vit.utils.safe_text import for_line
 
 from .paired import FAILS, UNCLEAR, Measure, Verdict, judge, measures_of, parse_gates

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.inspection.pages import data_address, escape, thumbnail, write_page
+from keras_vit.reports.pages import data_address, escape, thumbnail, write_page
 from keras_vit.training.data import Examples
 from keras_vit.training.evaluation.measures import exact_interval
 

@@ -15,8 +15,8 @@ import numpy as np
 from PIL import Image
 from scipy import stats
 
+from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.transcoding import kind_of, with_pixels
-from keras_vit.preprocessing import FULL_DEPTH
 from keras_vit.training.data.copies import Fingerprint, photo_print
 from keras_vit.training.evaluation.measures import holm
 from keras_vit.training.evaluation.references import SimplePhoto, simple_photo

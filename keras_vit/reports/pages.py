@@ -20,8 +20,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image
 
+from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.transcoding import decode_file
-from keras_vit.preprocessing import FULL_DEPTH
 from keras_vit.utils.files import write_text
 
 # Pixels of the longer side of a picture.

@@ -1,0 +1,36 @@
+"""Pixels of any image: their depth in bits, and floats that were scaled before.
+
+Neither TensorFlow nor Keras is imported here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FULL_DEPTH = 16  # Bits of a 16-bit image that uses its whole range: the high byte is read.
+
+
+def scaled_pixels(images: Any) -> str:
+    """Returns what is wrong with pixels that were divided by 255; "" for other pixels.
+
+    Integers are pixels, and so are images of zeros alone. Tensors of a graph have no values yet.
+
+    Args:
+        images: An array, a tensor, a PIL image, or a list of these.
+    """
+    import numpy as np
+
+    for image in images if isinstance(images, (list, tuple)) else [images]:
+        image = image.detach().cpu() if hasattr(image, "detach") else image  # PyTorch's.
+        try:
+            pixels = np.asarray(image)
+        except (TypeError, ValueError, NotImplementedError):  # Within a graph.
+            continue
+        is_float = pixels.dtype.kind in "fV"  # bfloat16 has the kind V.
+        if is_float and pixels.size and pixels.min() >= 0 and 0 < pixels.max() <= 1:
+            return (
+                "Images must have pixels in [0, 255]. Received: floats from "
+                f"{float(pixels.min()):.3g} to {float(pixels.max()):.3g}, which all become nearly "
+                "black; multiply them by 255"
+            )
+    return ""
