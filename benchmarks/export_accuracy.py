@@ -40,8 +40,8 @@ def main():
     )
     arguments = parser.parse_args()
 
-    from keras_vit.export.artefacts import load_artefact
     from keras_vit.export.check import size_of
+    from keras_vit.export.formats.artefacts import load_artefact
     from keras_vit.opening import open_model
     from keras_vit.training.data import evaluation_batches, open_source
 

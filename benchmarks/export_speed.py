@@ -37,7 +37,7 @@ def main():
     import keras
 
     import keras_vit
-    from keras_vit.export.artefacts import open_export
+    from keras_vit.export.formats.artefacts import open_export
     from keras_vit.predictor import Predictor
     from keras_vit.preprocessing import Preprocessing
 
@@ -97,7 +97,7 @@ def export_all(classifier, samples, folder):
         folder: A folder for the exports.
     """
     import keras_vit.export
-    from keras_vit.export.formats import FORMATS
+    from keras_vit.export.formats.table import FORMATS
 
     reports = {}
     for format_name in COMPARED:
@@ -120,7 +120,7 @@ def export_all(classifier, samples, folder):
 
 def in_bfloat16(path):
     """Returns an OpenVINO model as a function, in bfloat16."""
-    from keras_vit.export.openvino import openvino_core
+    from keras_vit.export.formats.openvino import openvino_core
 
     precision = {"INFERENCE_PRECISION_HINT": "bf16"}
     model = openvino_core().compile_model(os.path.join(path, "model.xml"), "CPU", precision)

@@ -36,7 +36,7 @@ def modules() -> dict[str, pathlib.Path]:
 def box_of(path: pathlib.Path) -> str:
     """Returns the room of a file, or the file itself if it lies in a top folder."""
     inside = path.relative_to(ROOT)
-    if inside.parts[0] == "export":
+    if inside.parts[0] == "export" and len(inside.parts) == 2:
         return "export"
     return "/".join(inside.parts[:2])
 

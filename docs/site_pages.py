@@ -23,7 +23,7 @@ import griffe
 import yaml
 
 from keras_vit.command_line import COMMANDS, command_type, details_of
-from keras_vit.export.formats import FORMATS
+from keras_vit.export.formats.table import FORMATS
 from keras_vit.utils.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

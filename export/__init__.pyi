@@ -5,10 +5,11 @@ from .check import (
 from .conversion import (
     convert as convert,
 )
-from .html import html as html
-from .onnx import onnx as onnx
-from .openvino import openvino as openvino
-from .saved_model import saved_model as saved_model
-from .tflite import tflite as tflite
-
-litert = tflite
+from .functions import (
+    html as html,
+    litert as litert,
+    onnx as onnx,
+    openvino as openvino,
+    saved_model as saved_model,
+    tflite as tflite,
+)

@@ -36,18 +36,18 @@ from keras_vit.utils.fields import required
 from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.safe_text import for_line
 
-from .artefacts import open_export, read_pixels, reason_of, report_program, with_size
-from .formats import (
+from .formats.artefacts import open_export, reason_of, report_program
+from .formats.export_format import (
     CHECKSUMS,
-    FORMATS,
     GOLDEN,
     NAMES,
     ORIGIN,
     VERIFY_SECONDS,
     CheckImages,
-    format_of,
     read_facts,
 )
+from .formats.pillow_pixels import read_pixels, with_size
+from .formats.table import FORMATS, format_of
 
 # Largest difference of probabilities from those that an export gave when it was written.
 TOLERANCE = 1e-3
@@ -329,7 +329,7 @@ def compare_with_keras(
     Raises:
         ValueError: If the export cannot be run or gives another number of classes.
     """
-    from .check_images import load_images, preprocessed
+    from .formats.check_images import load_images, preprocessed
 
     files, count = [*images.files, *images.golden], len(images.files)
     inputs = load_images(classifier, files)

@@ -39,7 +39,7 @@ from keras_vit.utils.files import (
 )
 from keras_vit.utils.safe_text import for_markdown
 
-from .formats import CONVERSION_FORMATS
+from .formats.export_format import CONVERSION_FORMATS
 
 # Files by which an older folder is recognised, before it is overwritten.
 _MARKERS = {"classifier": MODEL, "huggingface": SAFETENSORS}

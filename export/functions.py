@@ -6,7 +6,12 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .formats import FORMATS, ExportFormat
+from .formats.export_format import ExportFormat
+from .formats.html import HTML
+from .formats.onnx import ONNX
+from .formats.openvino import OpenVINO
+from .formats.saved_model import SavedModel
+from .formats.tflite import TFLite
 
 if TYPE_CHECKING:
     from keras_vit.predictor import AnyClassifier
@@ -14,8 +19,8 @@ if TYPE_CHECKING:
     from .check import ExportReport
 
 
-def export_function(format_type: type[ExportFormat], what: str) -> Callable[..., ExportReport]:
-    """Adds a format to `FORMATS`; returns its public function, which writes and checks an export.
+def _export_function(format_type: type[ExportFormat], what: str) -> Callable[..., ExportReport]:
+    """Returns the public function of a format, which writes and checks an export.
 
     Args:
         format_type: The format.
@@ -43,7 +48,14 @@ def export_function(format_type: type[ExportFormat], what: str) -> Callable[...,
 
         return write_export(format_type(**options), classifier, path)
 
-    FORMATS[format_type.name] = format_type
     export.__doc__ = (export.__doc__ or "").format(what=what, format_name=format_type.__name__)
     export.__name__ = export.__qualname__ = format_type.name
     return export
+
+
+onnx = _export_function(ONNX, "as an ONNX file and checks it in ONNX Runtime")
+tflite = _export_function(TFLite, "as a TFLite file and checks it in LiteRT's interpreter")
+litert = tflite  # As Keras and Google call it now.
+openvino = _export_function(OpenVINO, "for OpenVINO and checks it there")
+saved_model = _export_function(SavedModel, "as a SavedModel and checks it in TensorFlow")
+html = _export_function(HTML, "as a web page and checks it in Chromium with the network off")

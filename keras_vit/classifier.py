@@ -17,8 +17,8 @@ import numpy as np
 
 from keras_vit.checkpoints.catalogue import find_weights
 from keras_vit.description.class_labels import MULTICLASS
-from keras_vit.export.artefacts import load_artefact
-from keras_vit.export.formats import runs_without_tensorflow
+from keras_vit.export.formats.artefacts import load_artefact
+from keras_vit.export.formats.table import ALIASES, FORMATS, runs_without_tensorflow
 from keras_vit.images.listing import Images, is_one_image
 from keras_vit.prediction import Prediction
 from keras_vit.predictor import AnyClassifier, Predictor, PredictorHolder
@@ -258,25 +258,23 @@ class Classifier(PredictorHolder):
                 check fails. Nothing is written then.
             ImportError: If a package that the format needs is not installed.
         """
-        from keras_vit import export
         from keras_vit.export.publish import write_export
 
-        formats, aliases = export.formats.FORMATS, export.formats.ALIASES
         suffix = pathlib.Path(path).suffix
-        by_suffix = {known.suffix: name for name, known in formats.items() if known.suffix}
-        name = by_suffix.get(suffix) if format is None else aliases.get(format, format)
-        if name not in formats:
+        by_suffix = {known.suffix: name for name, known in FORMATS.items() if known.suffix}
+        name = by_suffix.get(suffix) if format is None else ALIASES.get(format, format)
+        if name not in FORMATS:
             raise ValueError(
                 f"The path must end in {', '.join(by_suffix)}, or format be one of "
-                f"{', '.join((*formats, *aliases))}. "
+                f"{', '.join((*FORMATS, *ALIASES))}. "
                 f"Received: {os.fspath(path)}, format={format!r}"
             )
-        fields = [field.name for field in dataclasses.fields(formats[name])]
+        fields = [field.name for field in dataclasses.fields(FORMATS[name])]
         for option in options:
             if option not in fields:
                 known_options = nearest_names(option, fields)
                 raise ValueError(f"{option} is no option of {name}. {known_options}")
-        return write_export(formats[name](**options), self._predictor, path)
+        return write_export(FORMATS[name](**options), self._predictor, path)
 
     def save(self, folder: str | os.PathLike, *, overwrite: bool = False) -> Classifier:
         """Writes the classifier's folder, complete or not at all; returns the classifier in it.

@@ -29,8 +29,8 @@ from keras_vit.description import (
     held_description,
 )
 from keras_vit.description.recipe import Recipe
-from keras_vit.export.artefacts import load_artefact
-from keras_vit.export.formats import is_export
+from keras_vit.export.formats.artefacts import load_artefact
+from keras_vit.export.formats.table import is_export
 from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.models.build import build
 from keras_vit.models.graph import as_computed, check_described, difference

@@ -14,7 +14,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.commands.convert import CONVERSION_FORMATS
 from keras_vit.description import Description, held_description
-from keras_vit.export.artefacts import load_artefact
+from keras_vit.export.formats.artefacts import load_artefact
 from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.layers import ImagePreprocessing
 from keras_vit.models.rebuild import inference_model

@@ -17,7 +17,7 @@ from keras_vit.description.description_texts import (
     license_of_family,
 )
 from keras_vit.export import convert
-from keras_vit.export.artefacts import load_artefact
+from keras_vit.export.formats.artefacts import load_artefact
 from keras_vit.opening import open_model, open_predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.run.finetune import finetune

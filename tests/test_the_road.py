@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from keras_vit.command_line import main
-from keras_vit.export.artefacts import load_artefact
+from keras_vit.export.formats.artefacts import load_artefact
 from keras_vit.opening import open_predictor
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "the_road.py"

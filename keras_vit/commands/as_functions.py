@@ -116,7 +116,7 @@ def function_of(name: str) -> Callable:
         return _call(name, verb.command, _with_spec(given, fields, name), fields)
 
     function.__name__ = function.__qualname__ = name
-    function.__module__ = "keras_vit.verbs"
+    function.__module__ = "keras_vit"
     function.__doc__ = docstring_of(name)
     vars(function)["__signature__"] = known
     return function

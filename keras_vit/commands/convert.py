@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_vit.commands import Command
 from keras_vit.commands.shared_arguments import unknown_facts
-from keras_vit.export.formats import CONVERSION_FORMATS
+from keras_vit.export.formats.export_format import CONVERSION_FORMATS
 from keras_vit.utils.fields import REQUIRED, setting
 
 

@@ -6,7 +6,8 @@ import dataclasses
 from typing import Any
 
 from keras_vit.commands import Command
-from keras_vit.export.formats import ALIASES, FORMATS, ExportFormat, any_of
+from keras_vit.export.formats.export_format import ExportFormat, any_of
+from keras_vit.export.formats.table import ALIASES, FORMATS
 from keras_vit.utils.fields import REQUIRED, field_info, flag_of, part, setting
 
 

@@ -93,7 +93,7 @@ class Predict(Command):
     @property
     def needs_tensorflow(self) -> bool:
         """Whether TensorFlow is needed: not for an export in another runtime."""
-        from keras_vit.export.formats import runs_without_tensorflow
+        from keras_vit.export.formats.table import runs_without_tensorflow
 
         return not runs_without_tensorflow(self.model)
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command
-from keras_vit.export.formats import VERIFY_SECONDS
+from keras_vit.export.formats.export_format import VERIFY_SECONDS
 from keras_vit.utils.fields import POSITIVE_NUMBER, REQUIRED, setting
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Verify(Command):
     @property
     def needs_tensorflow(self) -> bool:
         """Whether TensorFlow is needed: not for an export in another runtime."""
-        from keras_vit.export.formats import runs_without_tensorflow
+        from keras_vit.export.formats.table import runs_without_tensorflow
 
         return not runs_without_tensorflow(self.artefact)
 

@@ -6,7 +6,8 @@ import pytest
 import keras_vit
 from keras_vit.classifier import save_classifier
 from keras_vit.opening import open_predictor
-from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
+from keras_vit.training.data.content import file_fingerprints
+from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.trust import compare_classifiers
 from makers import tiny_config, write_picture

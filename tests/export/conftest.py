@@ -84,7 +84,7 @@ def draw_images(folder):
 def report_of(once, classifier):
     """Returns a function to the report of an export, which all workers share."""
     import keras_vit.export
-    from keras_vit.export.formats import FORMATS
+    from keras_vit.export.formats.table import FORMATS
 
     def report(name, precision="float32", input="float"):
         options = {"precision": precision, "input": input, "minimum_agreement": 0.8}
@@ -126,7 +126,7 @@ def not_finite():
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory):
     """Returns a folder with the files of onnxruntime-web."""
-    from keras_vit.export.html import VERSION
+    from keras_vit.export.formats.html import VERSION
 
     package = f"onnxruntime-web@{VERSION}"
     return installed("ONNXRUNTIME_WEB", package, tmp_path_factory, "onnxruntime-web/dist")

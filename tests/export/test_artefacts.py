@@ -16,8 +16,9 @@ import keras_vit
 import keras_vit.export
 from keras_vit import command_line
 from keras_vit.configs.recognition import config_of
-from keras_vit.export.artefacts import RuntimeModel, load_artefact
-from keras_vit.export.formats import FORMATS, Signature
+from keras_vit.export.formats.artefacts import RuntimeModel, load_artefact
+from keras_vit.export.formats.export_format import Signature
+from keras_vit.export.formats.table import FORMATS
 from keras_vit.predictor import Predictor
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.utils.files import EXPORT_MARKERS

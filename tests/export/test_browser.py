@@ -14,8 +14,8 @@ from page_flaws import flaws_of
 
 import keras_vit
 from keras_vit import command_line
-from keras_vit.export.artefacts import load_artefact
-from keras_vit.export.html import (
+from keras_vit.export.formats.artefacts import load_artefact
+from keras_vit.export.formats.html import (
     HTML,
     RUNTIME,
     _runtime_files,

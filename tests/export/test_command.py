@@ -7,7 +7,7 @@ import pytest
 
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.export.formats import ALIASES, FORMATS
+from keras_vit.export.formats.table import ALIASES, FORMATS
 from keras_vit.utils.files import EXPORT_MARKERS
 
 

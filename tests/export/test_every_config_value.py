@@ -16,12 +16,12 @@ import keras_vit
 from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
 from keras_vit.configs.blocks import Gelu
 from keras_vit.configs.vit_configs import FinalNorm, HeadInput, PositionKind
-from keras_vit.export.exported_model import exported_model
-from keras_vit.export.formats import import_export_package
-from keras_vit.export.onnx import keep_padding, onnx_content
-from keras_vit.export.openvino import openvino_core
-from keras_vit.export.saved_model import SavedModel
-from keras_vit.export.tflite import convert, finished, quantize
+from keras_vit.export.formats.export_format import import_export_package
+from keras_vit.export.formats.exported_model import exported_model
+from keras_vit.export.formats.onnx import keep_padding, onnx_content
+from keras_vit.export.formats.openvino import openvino_core
+from keras_vit.export.formats.saved_model import SavedModel
+from keras_vit.export.formats.tflite import convert, finished, quantize
 from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 

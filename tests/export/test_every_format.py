@@ -6,9 +6,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from keras_vit.export.artefacts import load_artefact, open_export
-from keras_vit.export.formats import INTEGER_PRECISIONS
-from keras_vit.export.onnx import onnx_content
+from keras_vit.export.formats.artefacts import load_artefact, open_export
+from keras_vit.export.formats.export_format import INTEGER_PRECISIONS
+from keras_vit.export.formats.onnx import onnx_content
 from keras_vit.inspection import attention_rollout
 from keras_vit.utils.files import CLASSES
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit.export
-from keras_vit.export.tflite import TFLite
+from keras_vit.export.formats.tflite import TFLite
 from makers import smooth_picture
 
 pytestmark = pytest.mark.slow

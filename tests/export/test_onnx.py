@@ -8,7 +8,7 @@ import pytest
 
 import keras_vit.export
 from keras_vit.configs import BiTConfig
-from keras_vit.export.onnx import onnx_content, quantize
+from keras_vit.export.formats.onnx import onnx_content, quantize
 from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config

@@ -16,7 +16,7 @@ import gc, os, pathlib, signal, sys
 import numpy as np
 import openvino
 from openvino import opset13
-from keras_vit.export.openvino import OpenVINO
+from keras_vit.export.formats.openvino import OpenVINO
 
 images = opset13.parameter([1, 3], np.uint8, name="images")
 images.output(0).set_names({"images"})

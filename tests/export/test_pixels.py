@@ -15,8 +15,9 @@ from ai_edge_litert.interpreter import Interpreter
 import keras_vit
 import keras_vit.export
 from keras_vit import command_line
-from keras_vit.export.artefacts import load_artefact, read_pixels
-from keras_vit.export.exported_model import PixelPreprocessing
+from keras_vit.export.formats.artefacts import load_artefact
+from keras_vit.export.formats.exported_model import PixelPreprocessing
+from keras_vit.export.formats.pillow_pixels import read_pixels
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.resizing import resize_batch
 from keras_vit.images.transcoding import read_image

@@ -18,7 +18,7 @@ from keras_vit import command_line
 from keras_vit.classifier import save_classifier
 from keras_vit.description.recipe import Recipe
 from keras_vit.export import convert
-from keras_vit.export.artefacts import open_export
+from keras_vit.export.formats.artefacts import open_export
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run

@@ -8,9 +8,10 @@ import pytest
 
 import keras_vit.export
 from keras_vit.export import check, check_images, publish
-from keras_vit.export.artefacts import open_export
 from keras_vit.export.check import ExportReport, SignatureCheck
-from keras_vit.export.formats import FORMATS, INTEGER_PRECISIONS
+from keras_vit.export.formats.artefacts import open_export
+from keras_vit.export.formats.export_format import INTEGER_PRECISIONS
+from keras_vit.export.formats.table import FORMATS
 from keras_vit.predictor import Predictor
 
 

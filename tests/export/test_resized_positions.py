@@ -10,7 +10,7 @@ from keras_vit.checkpoints.find import weights_of
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.configs.position_resize import RULES
 from keras_vit.configs.recognition import config_of
-from keras_vit.export.artefacts import open_export
+from keras_vit.export.formats.artefacts import open_export
 from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config

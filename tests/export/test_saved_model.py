@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.export.check_images import load_images
-from keras_vit.export.exported_model import exported_model
+from keras_vit.export.formats.check_images import load_images
+from keras_vit.export.formats.exported_model import exported_model
 from keras_vit.preprocessing import Preprocessing
 
 # Runs where `import keras_vit` fails, as on a server.

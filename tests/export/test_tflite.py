@@ -11,9 +11,9 @@ from ai_edge_quantizer.quantizer import Quantizer
 
 import keras_vit.export
 from keras_vit.configs.recognition import config_of
-from keras_vit.export.exported_model import exported_model
-from keras_vit.export.formats import INTEGER_PRECISIONS
-from keras_vit.export.tflite import (
+from keras_vit.export.formats.export_format import INTEGER_PRECISIONS
+from keras_vit.export.formats.exported_model import exported_model
+from keras_vit.export.formats.tflite import (
     TFLite,
     _ranges as ranges,
     convert,

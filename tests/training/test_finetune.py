@@ -14,7 +14,8 @@ from keras_vit import configs
 from keras_vit.models.rebuild import inference_model
 from keras_vit.opening import open_predictor
 from keras_vit.training.data import DataSpec
-from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
+from keras_vit.training.data.content import file_fingerprints
+from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.run.finetune import build_model, finetune, pretrain
 from keras_vit.training.run.machine import choose_accumulation, free_memory, step_memory
 from keras_vit.training.settings import FineTuning, PreTraining

@@ -7,6 +7,8 @@ from .batches import (
 )
 from .examples import (
     Examples as Examples,
+)
+from .labelled_images import (
     Source as Source,
 )
 from .sources import (

@@ -12,8 +12,8 @@ from keras_vit.preprocessing import Preprocessing
 
 from . import augmentations
 from .augmentations import Augmentation, View, augment, mixup_parameter
+from .content import usable_cores
 from .examples import Examples, random_key, without_autotune
-from .split_record import usable_cores
 
 _AHEAD = 2  # Batches that are ready for the model.
 _IMAGES_PER_CORE = 4  # Parallel calls per core, so that no core waits for its next image.

@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 from keras_vit.utils.progress import progress_bar
 
-from .split_record import pixel_digest, usable_cores
+from .content import pixel_digest, usable_cores
 
 EXACT, NEAR, ALIKE = "exact", "near", "alike"
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import abc
 import copy
-import dataclasses
 import importlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
@@ -17,13 +16,12 @@ import numpy.typing as npt
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.images.transcoding import decode_file
 
-from .split_record import encoded_pixel_fingerprint, fingerprint
+from .content import encoded_pixel_fingerprint, fingerprint
 
 if TYPE_CHECKING:
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
-    from .things import Things
 else:
 
     class _Lazy:
@@ -200,61 +198,6 @@ class RandomAccessExamples(KeyedExamples):
         slices = tf.data.Dataset.from_tensor_slices
         epochs = tf.data.Dataset.from_tensors(epoch).repeat()
         return tf.data.Dataset.zip(slices((keys, labels)), epochs, slices(tf.cast(order, tf.int64)))
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """Labelled images in splits.
-
-    Args:
-        class_names: The classes in the order of their numbers.
-        splits: "train" and "test", "validation" where the data have all three, and "calibration"
-            where they have it. A single validation or test split is "test", whatever its name in
-            the data.
-        skipped: Files that cannot be decoded and are left out, each with the reason.
-        notes: Lines about the data for the user.
-        groups: The group of each image by its name; None where images are not grouped.
-        things: The things that the images show; None where they were not looked for.
-        class_notes: Lines about the classes, which `class_line` has.
-        bit_depth: Bits of the values of 16-bit images; None where these are not known, or none.
-    """
-
-    class_names: tuple[str, ...]
-    splits: dict[str, Examples]
-    skipped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    notes: tuple[str, ...] = ()
-    groups: Mapping[str, int] | None = None
-    things: Things | None = None
-    class_notes: tuple[str, ...] = ()
-    bit_depth: int | None = None
-
-    @property
-    def task(self) -> str:
-        """The task of the labels: "multiclass" or "multilabel"."""
-        return task_of(next(iter(self.splits.values())).labels)
-
-    @property
-    def class_line(self) -> str:
-        """The first classes with the number of their images in all parts, and what is to say."""
-        parts = [class_counts(part.labels, len(self.class_names)) for part in self.splits.values()]
-        counts = np.sum(parts, axis=0).tolist()
-        images = zip(self.class_names, counts, strict=True)
-        names = first_names([f"{name} {count:,}" for name, count in images if count])
-        return "; ".join([names, *self.class_notes])
-
-    def with_classes(self, class_names: Sequence[str]) -> Source:
-        """Returns the images with more classes, or the classes in another order.
-
-        Args:
-            class_names: The names, which include the classes of the images.
-        """
-        number_of = {name: number for number, name in enumerate(class_names)}
-        numbers = np.array([number_of[name] for name in self.class_names], "int32")
-        count = len(class_names) if self.task == MULTILABEL else None
-        splits = {
-            split: examples.relabelled(numbers, count) for split, examples in self.splits.items()
-        }
-        return dataclasses.replace(self, class_names=tuple(class_names), splits=splits)
 
 
 def ascending_places(indices: Iterable[int], count: int) -> np.ndarray:

@@ -26,6 +26,7 @@ from keras_vit.images.listing import (
 from keras_vit.images.transcoding import IN_GRAPHS, LARGE, kind_of, with_pixels
 
 from .by_path import labelled_by_folder, labelled_by_path, only_matching
+from .content import file_fingerprints, file_pixel_fingerprints, usable_cores
 from .examples import (
     Handle,
     RandomAccessExamples,
@@ -36,7 +37,6 @@ from .examples import (
 )
 from .parts import SPLITS, folder_parts
 from .spec import INNERMOST
-from .split_record import file_fingerprints, file_pixel_fingerprints, usable_cores
 from .tables import (
     TABLE_SUFFIXES,
     LabelledFile,

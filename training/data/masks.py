@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.images.transcoding import with_pixels
 
-from .split_record import on_all_cores
+from .content import on_all_cores
 
 _LOSSY = (".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif", ".avif", ".webp")
 _LEVELS = 4  # Grey levels of a mask, at most.

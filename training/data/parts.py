@@ -16,7 +16,7 @@ from .path_patterns import texts_in_paths
 from .split_record import PARTS
 
 if TYPE_CHECKING:
-    from .things import Things
+    from .labelled_images import Things
 
 # The names of parts, of folders and in tables.
 SPLITS = {

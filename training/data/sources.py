@@ -22,7 +22,7 @@ from keras_vit.utils.safe_text import for_line
 
 from . import parts
 from .corrections import corrected_files, find_groups, without_excluded
-from .examples import Examples, Source, class_counts, first_names, multi_hot, task_of
+from .examples import Examples, class_counts, first_names, multi_hot, task_of
 from .image_files import (
     NOT_UTF_8,
     FileExamples,
@@ -34,6 +34,7 @@ from .image_files import (
     verify_files,
 )
 from .in_memory import MEMORY, InMemory, Labelled
+from .labelled_images import Source
 from .masks import mask_notes
 from .spec import TOGETHER, DataSpec, data_spec
 from .tables import (

@@ -23,10 +23,11 @@ from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.text_files import read_text
 
 from .examples import first_names, sorted_classes
+from .labelled_images import Things
 from .parts import SPLITS, check_one_word, words_for_parts
 from .spec import DataSpec, normal_path, path_forms
 from .split_record import PARTS
-from .things import InFirst, Things
+from .things import InFirst
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")
 # What other tools write becomes a table of ours.

@@ -22,7 +22,6 @@ from .examples import (
     Examples,
     Handle,
     KeyedExamples,
-    Source,
     class_numbers,
     label_array,
     multi_hot,
@@ -31,6 +30,7 @@ from .examples import (
     tfds,
     without_autotune,
 )
+from .labelled_images import Source
 from .parts import SPLITS
 from .split_record import PARTS
 from .tables import Reading

@@ -24,20 +24,12 @@ from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.transcoding import with_pixels
 from keras_vit.utils.fields import required
 
+from .content import UNKNOWN, at_once, number_of_digest, on_all_cores, pixel_digest, usable_cores
 from .copies import ALIKE, EXACT, Copy, Fingerprint, find_copies, joined_groups, photo_print
-from .examples import Examples, Source, task_of
+from .examples import Examples, task_of
+from .labelled_images import Source, Things
 from .spec import IGNORED, NOT_LOOKED_FOR, DataSpec
-from .split_record import (
-    PARTS,
-    UNKNOWN,
-    SplitRecord,
-    at_once,
-    number_of_digest,
-    on_all_cores,
-    pixel_digest,
-    read_pixel_fingerprints,
-    usable_cores,
-)
+from .split_record import PARTS, SplitRecord, read_pixel_fingerprints
 
 SEARCHED = 20_000  # Photos at most; among more only equal ones are looked for.
 LARGEST_SHARE, BURST = 0.05, 10  # A thing of more photos than both is a chain of bursts.
@@ -54,70 +46,6 @@ _WORTH_A_LINE = 10  # Seconds.
 # What the first of several processes computes, in all of them: a function of a function that
 # returns int64 `(N,)`, and of N.
 InFirst: TypeAlias = Callable[[Callable[[], np.ndarray], int], np.ndarray]
-
-
-class Things(NamedTuple):
-    """The thing that each photo shows.
-
-    Args:
-        numbers: The number of the thing of each image by its name.
-        shown: How many things they are, human-readable.
-        place: Whether each is in one part, human-readable; "" before there are parts, and where
-            each image shows another.
-        limits: What was not looked for, human-readable; "" for nothing.
-        notes: Lines about things that were split.
-        pixels: The `pixel_fingerprint` of each image, uint64 `(N,)`, as the search has read it;
-            None where another process searched.
-    """
-
-    numbers: Mapping[str, int]
-    shown: str
-    place: str = ""
-    limits: str = ""
-    notes: tuple[str, ...] = ()
-    pixels: np.ndarray | None = None
-
-    @property
-    def line(self) -> str:
-        """How many things they are, where they are, and what was not looked for."""
-        return self.shown + self.place + self.limits
-
-    @property
-    def are_single(self) -> bool:
-        """Whether each photo shows another thing."""
-        return len({*self.numbers.values()}) == len(self.numbers)
-
-    def placed(self, splits: Mapping[str, Examples]) -> Things:
-        """Returns these things with a text on whether each is in one part.
-
-        Args:
-            splits: The images by the name of their part.
-        """
-        if self.are_single:
-            return self
-        parts = [np.unique(self.of(examples)) for examples in splits.values()]
-        several = int((np.unique(np.concatenate(parts), return_counts=True)[1] > 1).sum())
-        place = ", kept together"
-        if several:
-            place = f", {several:,} of them in several parts: given parts and groups are not moved"
-        return self._replace(place=place)
-
-    def with_others(self, names: Iterable[str], others: Things | None) -> Things:
-        """Returns these things and the things of other images, such as replayed ones.
-
-        Args:
-            names: The other images.
-            others: Their things; None: each image shows another.
-        """
-        numbers, first = dict(self.numbers), max(self.numbers.values()) + 1
-        for place, name in enumerate(names):
-            own = place if others is None else others.numbers[name]
-            numbers.setdefault(name, first + own)
-        return self._replace(numbers=numbers)
-
-    def of(self, examples: Examples) -> np.ndarray:
-        """Returns the thing of each of some images, int64 `(N,)`."""
-        return np.array([self.numbers[name] for name in examples.names], "int64")
 
 
 def find_things(

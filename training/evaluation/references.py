@@ -17,8 +17,8 @@ from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import describe_config
 from keras_vit.description.recipe import Reference
 from keras_vit.images.transcoding import with_pixels
+from keras_vit.training.data.content import on_all_cores
 from keras_vit.training.data.copies import GREY, grey_photo
-from keras_vit.training.data.split_record import on_all_cores
 
 from .measures import accuracy_text, independent_images, wilson_interval
 from .ridge import L2_SHARES, Decomposition

@@ -13,12 +13,14 @@ from keras_vit.description.recipe import Recipe
 from keras_vit.hub.repositories import RepositoryName, cached_name, fixed_name
 from keras_vit.opening import OpenedModel, open_model
 from keras_vit.training.data import DataSpec, Source, open_source
+from keras_vit.training.data.content import fingerprint
 from keras_vit.training.data.examples import MixedExamples, class_counts, typical_size
+from keras_vit.training.data.labelled_images import Things
 from keras_vit.training.data.parts import Drawing, with_validation
 from keras_vit.training.data.spec import IGNORED, spec_of_run
-from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord, fingerprint, notes_of_seen
+from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord, notes_of_seen
 from keras_vit.training.data.tfrecords import NotPrepared
-from keras_vit.training.data.things import InFirst, Things
+from keras_vit.training.data.things import InFirst
 from keras_vit.training.evaluation.measures import UNEQUAL
 from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, MaskedPatches, Settings
 

@@ -21,10 +21,7 @@ from keras_vit.training.data.augmentations import check_augmentation, make_layer
 from keras_vit.training.data.image_files import FileExamples, verify_files
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, check_output, data_spec
-from keras_vit.training.data.split_record import (
-    SplitRecord,
-    read_fingerprints,
-)
+from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.data.tfrecords import NotPrepared
 from keras_vit.training.data.things import InFirst, record_of
 from keras_vit.training.evaluation.predictions import weights_hash

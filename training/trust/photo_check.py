@@ -13,10 +13,10 @@ from keras_vit.configs import MODELS
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.prediction import highest
 from keras_vit.training.data import open_source
+from keras_vit.training.data.content import on_all_cores
 from keras_vit.training.data.copies import ALIKE, find_copies
 from keras_vit.training.data.examples import task_of, typical_size
 from keras_vit.training.data.spec import IGNORED, Data, DataSpec, data_spec
-from keras_vit.training.data.split_record import on_all_cores
 from keras_vit.training.data.things import joined, things_of
 from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.evaluation.references import (

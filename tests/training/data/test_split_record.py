@@ -5,13 +5,15 @@ import PIL.Image
 import pytest
 
 from keras_vit.training.data import DataSpec, open_source
-from keras_vit.training.data.split_record import (
-    NEW,
+from keras_vit.training.data.content import (
     UNKNOWN,
-    SplitRecord,
     file_fingerprints,
     file_pixel_fingerprints,
     fingerprint,
+)
+from keras_vit.training.data.split_record import (
+    NEW,
+    SplitRecord,
     read_fingerprints,
     read_pixel_fingerprints,
 )

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.training.data import open_source, split_record, things
+from keras_vit.training.data import content, open_source, split_record, things
 from keras_vit.training.data.copies import ALIKE, EXACT, NEAR, Copy
 from keras_vit.training.data.things import joined, shown_in_training, things_of
 from makers import smooth_picture
@@ -105,13 +105,13 @@ def test_a_search_in_the_first_process_alone_is_that_of_all(exposures, source):
 @pytest.fixture
 def decoded(monkeypatch):
     """Receives an item for each image that the search or the record of a split decodes."""
-    decoded, with_pixels = [], split_record.with_pixels
+    decoded, with_pixels = [], content.with_pixels
 
     def counted(*arguments):
         decoded.append(1)
         return with_pixels(*arguments)
 
-    for module in (split_record, things):
+    for module in (content, things):
         monkeypatch.setattr(module, "with_pixels", counted)
     return decoded
 
@@ -133,7 +133,7 @@ def test_an_estimate_of_the_time_stands_before_a_long_search(exposures, decoded,
     open_source(str(exposures), 0.1, log=lambda line: lines.append((line, len(decoded))))
     ((line, count),) = lines
     assert line.startswith("things  120 photos are compared with each other, which takes about")
-    assert count < THINGS * EXPOSURES or split_record.at_once() >= THINGS * EXPOSURES
+    assert count < THINGS * EXPOSURES or content.at_once() >= THINGS * EXPOSURES
 
 
 def test_things_of_a_former_search_are_taken_for_the_same_photos(exposures, source, decoded):

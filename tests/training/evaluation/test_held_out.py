@@ -211,7 +211,7 @@ def test_a_line_says_if_data_without_a_record_have_other_images_now(run, tmp_pat
     data, _, classifier = run
     older = without_record(classifier, tmp_path)
     add_new(data)
-    monkeypatch.setattr(held_out, "is_export", lambda path: path == older.folder)
+    monkeypatch.setattr(Predictor, "is_export", True)
     line = evaluate_classifier(older, data).split_lines[0]
     assert "an export holds no record of its run's split: drawn again by the run's seed" in line
     assert "from 39 images instead of 30, so that" in line

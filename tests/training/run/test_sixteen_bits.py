@@ -9,7 +9,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit import command_line
-from keras_vit.export.artefacts import load_artefact
+from keras_vit.export.formats.artefacts import load_artefact
 from keras_vit.opening import open_predictor
 from keras_vit.training import FineTuning, finetune
 from keras_vit.training.data import DataSpec, open_source, write_records

@@ -12,7 +12,8 @@ from runs import SignalAt, silent, tiny_settings
 from keras_vit.opening import open_predictor
 from keras_vit.training import finetune
 from keras_vit.training.data import batches
-from keras_vit.training.data.split_record import SplitRecord, file_fingerprints
+from keras_vit.training.data.content import file_fingerprints
+from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.run.folder import Checkpoints
 from keras_vit.training.run.loop import Interrupted

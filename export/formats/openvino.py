@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from keras_vit.description.description_texts import read_texts
 from keras_vit.utils.fields import documented
 
-from .formats import (
+from .export_format import (
     NAMES,
     CheckImages,
     OpenedExport,
@@ -19,7 +19,6 @@ from .formats import (
     import_export_package,
     write_texts,
 )
-from .functions import export_function
 from .onnx import onnx_in_precision, separate
 
 if TYPE_CHECKING:
@@ -74,9 +73,6 @@ class OpenVINO(QuantizedFormat):
         model = path / OpenVINO.marker
         files = [model, model.with_suffix(".bin")]
         return OpenedExport(read_texts(path, NAMES), files, lambda: {"serve": _signature(model)})
-
-
-openvino = export_function(OpenVINO, "for OpenVINO and checks it there")
 
 
 @functools.cache

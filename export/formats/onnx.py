@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from keras_vit.utils.fields import documented
 from keras_vit.utils.files import CLASSES
 
-from .formats import (
+from .export_format import (
     FLOAT_LAYERS,
     NAMES,
     CheckImages,
@@ -25,7 +25,6 @@ from .formats import (
     json_texts,
     texts_of_json,
 )
-from .functions import export_function
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,9 +96,6 @@ class ONNX(QuantizedFormat):
         stored = session_of(path, optimised=False).get_modelmeta().custom_metadata_map
         texts = texts_of_json(stored, PROPERTIES)
         return OpenedExport(texts, [path], lambda: {"serve": _signature(session_of(path))})
-
-
-onnx = export_function(ONNX, "as an ONNX file and checks it in ONNX Runtime")
 
 
 def onnx_in_precision(

@@ -30,8 +30,8 @@ from keras_vit.images.samples import (
 )
 from keras_vit.predictor import Predictor
 
-from .artefacts import with_size
-from .formats import CheckImages, ExportFormat, QuantizedFormat
+from .export_format import CheckImages, ExportFormat, QuantizedFormat
+from .pillow_pixels import with_size
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256

@@ -7,20 +7,19 @@ import logging
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-import PIL.Image
-import PIL.ImageOps
 
-from keras_vit.images.transcoding import to_rgb
 from keras_vit.predictor import Predictor
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CLASSES, PREPROCESSING, check_holds_one_model
 from keras_vit.utils.quiet_tensorflow import check_not_forked, import_tensorflow_quietly
 from keras_vit.utils.safe_text import for_line
 
-from .formats import OpenedExport, Signature, check_is_no_pattern, format_of, read_facts
+from .export_format import OpenedExport, Signature, check_is_no_pattern, read_facts
+from .pillow_pixels import with_size
+from .table import format_of
 
 _CHANNELS = 3
 _MAX_REASON = 1000  # Letters.
@@ -125,29 +124,6 @@ def load_artefact(path: str | os.PathLike) -> Predictor:
 
 def _open_model(path):
     return load_artefact(path).model
-
-
-def read_pixels(
-    path: str | os.PathLike | BinaryIO, formats: tuple[str, ...] | None = None
-) -> np.ndarray:
-    """Returns an image file's pixels as Pillow decodes them: uint8 `(H, W, 3)`, upright.
-
-    Args:
-        path: The file, or its path.
-        formats: The formats that it may have, by Pillow's names; by default any.
-    """
-    with PIL.Image.open(path, formats=formats) as image:
-        return np.asarray(to_rgb(PIL.ImageOps.exif_transpose(image)))
-
-
-def with_size(pixels: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
-    """Returns pixels resized by Pillow, with antialiasing; unchanged if the size is None."""
-    if size is None or pixels.shape[:2] == tuple(size):
-        return pixels
-    height, width = size
-    return np.asarray(
-        PIL.Image.fromarray(pixels).resize((width, height), PIL.Image.Resampling.BILINEAR)
-    )
 
 
 def open_export(path: str | os.PathLike) -> OpenedExport:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from keras_vit.utils.fields import documented, setting
 from keras_vit.utils.files import CLASSES
 
-from .formats import (
+from .export_format import (
     NAMES,
     CheckImages,
     ExportFormat,
@@ -34,7 +34,6 @@ from .formats import (
     json_texts,
     texts_of_json,
 )
-from .functions import export_function
 from .onnx import onnx_content
 
 if TYPE_CHECKING:
@@ -125,9 +124,6 @@ class HTML(ExportFormat):
         texts = texts_of_json(stored, ELEMENTS)
         address = path.absolute().as_uri()
         return OpenedExport(texts, [path], lambda: {"serve": page_signature(address)})
-
-
-html = export_function(HTML, "as a web page and checks it in Chromium with the network off")
 
 
 def page(

@@ -16,7 +16,7 @@ from keras_vit.preprocessing import MAX_SIDE
 from keras_vit.utils.fields import Rule, documented, image_size, setting
 from keras_vit.utils.files import CLASSES
 
-from .formats import (
+from .export_format import (
     FLOAT_LAYERS,
     INTEGER_PRECISIONS,
     NAMES,
@@ -27,7 +27,6 @@ from .formats import (
     Signature,
     import_export_package,
 )
-from .functions import export_function
 
 if TYPE_CHECKING:
     from keras_vit.predictor import Predictor
@@ -145,9 +144,6 @@ class TFLite(QuantizedFormat):
                     if name in NAMES and entry.file_size <= _MAX_TEXT:
                         texts[name] = archive.read(entry).decode("utf-8")
         return OpenedExport(texts, [path], lambda: {"serve": _signature(path)})
-
-
-tflite = export_function(TFLite, "as a TFLite file and checks it in LiteRT's interpreter")
 
 
 def convert(model, precision):

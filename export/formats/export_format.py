@@ -1,4 +1,4 @@
-"""Export formats: the options, methods and texts that all have, and the format of a path.
+"""What all export formats have: options, methods, signatures, and the texts in an export.
 
 This module and the files of the formats import neither TensorFlow nor Keras nor NumPy at their top:
 the command line reads the options of all formats, and a new process runs an export in its own
@@ -19,7 +19,7 @@ from keras_vit._installation import import_optional
 from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.description import Description, check_class_names, description_texts
 from keras_vit.utils.fields import check_fields, setting
-from keras_vit.utils.files import CLASSES, model_in
+from keras_vit.utils.files import CLASSES
 from keras_vit.utils.json_files import parse_json
 
 if TYPE_CHECKING:
@@ -266,13 +266,6 @@ class QuantizedFormat(ExportFormat):
         super().__post_init__()
 
 
-# The classes by `ExportFormat.name`, which `functions.export_function` adds.
-FORMATS: dict[str, type[ExportFormat]] = {}
-
-# Other names of formats: TFLite is called LiteRT now.
-ALIASES = {"litert": "tflite"}
-
-
 def import_export_package(module: str, extra: str = "export") -> Any:
     """Returns a module that writes or runs exports; see `import_optional`."""
     return import_optional(module, "This export", extra)
@@ -281,44 +274,6 @@ def import_export_package(module: str, extra: str = "export") -> Any:
 def import_playwright() -> Any:
     """Returns the module of the extra `web` that controls Chromium; see `import_optional`."""
     return import_optional("playwright.sync_api", "A web page", "web")
-
-
-def format_of(path: str | os.PathLike) -> type[ExportFormat]:
-    """Returns an export's format.
-
-    Raises:
-        ValueError: If it is neither a folder nor a file that an export writes.
-    """
-    path = pathlib.Path(path)
-    for format_type in FORMATS.values():
-        if format_type.marker and (path / format_type.marker).is_file():
-            return format_type
-        if format_type.suffix and path.suffix == format_type.suffix and path.is_file():
-            return format_type
-    markers = any_of(each.marker for each in FORMATS.values() if each.marker)
-    suffixes = any_of(each.suffix for each in FORMATS.values() if each.suffix)
-    raise ValueError(
-        f"An export must be a folder with {markers}, or a file ending in {suffixes}. "
-        f"Received: {path}{'' if path.exists() else ', which does not exist'}"
-    )
-
-
-def is_export(path: str | os.PathLike) -> bool:
-    """Returns whether a path looks like an export of this package."""
-    return _format_or_none(path) is not None
-
-
-def runs_without_tensorflow(anything: str | os.PathLike) -> bool:
-    """Returns whether something is an export whose runtime is not TensorFlow."""
-    export_format = None if model_in(pathlib.Path(anything)) else _format_or_none(anything)
-    return export_format is not None and not export_format.runs_in_tensorflow
-
-
-def _format_or_none(path):
-    try:
-        return format_of(path)
-    except ValueError:
-        return None
 
 
 def read_facts(texts: Mapping[str, str]) -> tuple[Description, dict[str, Any]]:

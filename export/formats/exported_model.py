@@ -11,7 +11,7 @@ from keras_vit.images.resizing import resize_batch
 from keras_vit.inspection.rollouts import rollout_model
 from keras_vit.preprocessing import Preprocessing
 
-from .formats import PIXELS
+from .export_format import PIXELS
 
 _LARGEST = float(np.finfo("float32").max)
 

@@ -11,8 +11,7 @@ from keras_vit.description.description_texts import read_texts
 from keras_vit.images import MAX_PIXELS
 from keras_vit.utils.fields import AT_LEAST_1, documented, setting
 
-from .formats import NAMES, CheckImages, ExportFormat, OpenedExport, Signature, write_texts
-from .functions import export_function
+from .export_format import NAMES, CheckImages, ExportFormat, OpenedExport, Signature, write_texts
 
 if TYPE_CHECKING:
     import keras
@@ -83,9 +82,6 @@ class SavedModel(ExportFormat):
         """Returns the content of a SavedModel; see `ExportFormat.open`."""
         files = [path / SavedModel.marker, *sorted((path / "variables").glob("variables.data-*"))]
         return OpenedExport(read_texts(path / "assets", NAMES), files, lambda: _signatures(path))
-
-
-saved_model = export_function(SavedModel, "as a SavedModel and checks it in TensorFlow")
 
 
 def add_signatures(
