@@ -14,7 +14,7 @@ from typing import Any
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import OfficialWeights, download, find_weights
+from keras_vit.checkpoints.catalogue import OfficialWeights, download, find_released, find_weights
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.files_beside import found, read_class_names
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, NameRule, readable_files
@@ -70,6 +70,7 @@ class Weights:
         layout: The code base of their names.
         shapes: Shapes by layer, see `Checkpoint.shapes`; {} before a download.
         is_regression: Whether the head gives numbers and no scores of classes.
+        is_released: Whether they are a classifier of the package, by its name.
     """
 
     description: Description
@@ -77,6 +78,7 @@ class Weights:
     layout: Layout = OFFICIAL
     shapes: Mapping[str, tuple[int, ...] | None] = dataclasses.field(default_factory=dict)
     is_regression: bool = False
+    is_released: bool = False
 
     def load_into(
         self,
@@ -152,6 +154,7 @@ def find(
         checkpoint.layout,
         checkpoint.shapes,
         checkpoint.config.get("problem_type") == "regression",
+        is_released=bool(find_released(name)),
     )
 
 

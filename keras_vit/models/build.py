@@ -7,12 +7,11 @@ import logging
 import numbers
 import os
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import find_released
 from keras_vit.checkpoints.find import Weights, find
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import argument_errors, paper_name
@@ -93,54 +92,165 @@ def build(
     >>> build(weights="cifar10").output_shape
     (None, 10)
     """
-    found, of_weights, model_of = None, Description(), name_or_config
-    if weights is not None:
-        _check_weights(include_top, weights, classes, classifier_activation)
-        found = _find(weights, model_of, input_tensor, input_shape, changes)
-        of_weights = found.description
+    given = _Arguments(
+        name_or_config=name_or_config,
+        include_top=include_top,
+        weights=weights,
+        input_tensor=input_tensor,
+        input_shape=input_shape,
+        pooling=pooling,
+        classes=classes,
+        activation=classifier_activation,
+        name=name,
+        include_preprocessing=include_preprocessing,
+        changes=changes,
+    )
+    images = None if name_or_config is None else _images(given, name_or_config)
+    found = None if weights is None else _find(given, images)
+    settled = _settle(given, images, found)
+    model = _construct(settled, input_tensor)
+    if found is not None:
+        _load(given, found, model)
+        _warn_of_range(weights, found, settled.description.included)
+    return model
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Arguments:
+    """The arguments of `build`."""
+
+    name_or_config: str | ViTConfig | BiTConfig | None
+    include_top: bool
+    weights: str | os.PathLike | None
+    input_tensor: Any | None
+    input_shape: tuple[int | None, ...] | None
+    pooling: str | None
+    classes: int | None
+    activation: Any | None
+    name: str | None
+    include_preprocessing: bool | Preprocessing
+    changes: dict[str, Any]
+
+
+class _Images(NamedTuple):
+    """The images of a model: `(height, width, channels)`, and its usual side in pixels."""
+
+    shape: tuple[int | None, ...]
+    usual_side: int
+
+
+class _Settled(NamedTuple):
+    """A model to construct: its description, usual side, head and name.
+
+    The head is whether there is one, else the pooling; its classes; and its activation.
+    """
+
+    description: Description
+    usual_side: int
+    head: tuple[bool, str | None, int, Any]
+    name: str
+
+
+def _find(given, images) -> Weights:
+    """The weights, whose description has no config if a name or a config is given."""
+    _check_weights(given)
+    repository = fixed_name(given.weights)
+    weights = repository_folder(repository) or given.weights
+    if images is not None:
+        found = find(weights, given.name_or_config, images.shape[:2], is_given=True)
+    else:
+        facts = {fact: given.changes.get(fact) for fact in ("num_heads", "gelu")}
+        found = find(weights, **facts)
+    if found.shapes:  # An official file has none before it is downloaded to be loaded.
+        checkpoint = found.open()
+        check_file_described(checkpoint.config, checkpoint.path)
+    origins = dict(found.description.origins)
+    if repository is not None:
+        origins["weights"] = repository
+    if given.changes.get("position_resize"):
+        origins["position_resize"] = "given"
+    description = dataclasses.replace(found.description, origins=origins)
+    return dataclasses.replace(found, description=description)
+
+
+def _settle(given, images, found) -> _Settled:
+    """What is left out by the arguments comes from the weights, else from the model's usual."""
+    of_weights = found.description if found else Description()
+    model_of, name = given.name_or_config, given.name
     if model_of is None:
-        model_of = _stated_config(of_weights, changes)
+        model_of = _stated_config(of_weights, given.changes)
         name = name or configs.layer_name(paper_name(model_of) or model_of)
-        if input_tensor is None and input_shape is None:
-            size = of_weights.usual_size
-            input_shape = (*size, of_weights.channels) if size else of_weights.input_shape
-    shape = _images_shape(model_of, input_tensor, input_shape, include_preprocessing)
+        images = _images(given, model_of, of_weights)
+    _check_channels(given.weights, of_weights, images.shape)
+    head = _head(given, of_weights, found is not None and found.is_released)
+    config = configs.resolve(model_of, **given.changes)
+    _check_arguments(config, images.shape, head)
+    description = Description(
+        name=model_of if isinstance(model_of, str) and not given.changes else "",
+        config=config,
+        input_shape=images.shape,
+        position_grid=_position_grid(config, images, found),
+        labels=Labels(task=task_of_activation(head[-1])),
+    )
+    included = _included(given, of_weights, images.shape)
+    name = name or configs.layer_name(model_of)
+    return _Settled(fitted_to(description, included), images.usual_side, head, name)
+
+
+def _construct(settled, input_tensor) -> keras.Model:
+    """The functional model of a description, which a layer of it holds."""
+    description = settled.description
+    config, grid = description.config, description.position_grid
+    images = input_tensor
+    if images is None:
+        images = keras.Input(description.input_shape, name="images")
+    x = ModelDescription(description.to_json(), name=LAYER)(images)
+    if description.included is not None:
+        x = _preprocessing_layer(description.included)(x)
+    if grid is None:  # A ResNet, also an Axial-ResNet.
+        features = build_resnet(config, x, settled.usual_side)
+        outputs = resnet_head(config, features, *settled.head)
+    else:
+        tokens, patches = build_vit(config, x, grid)  # (B, P + N, D), (B, h, w, D)
+        outputs = vit_head(config, tokens, patches, *settled.head)
+    if input_tensor is not None:
+        sources = keras.utils.get_source_inputs(input_tensor)
+        images = sources[0] if len(sources) == 1 else sources
+    return keras.Model(images, outputs, name=settled.name)
+
+
+def _load(given, found, model):
+    """Loads weights; unlike `load_checkpoint` with the changes of a transfer."""
+    kept = "keep" if given.include_top and given.weights == "imagenet" else "fitting"
+    report = found.load_into(model, kept, given.changes.get("position_resize"))
+    logging.getLogger("keras_vit").info("%s", report)
+
+
+def _head(given, of_weights, is_released):
+    """Whether there is a head, else the pooling; its classes; and its activation."""
+    classes, activation = given.classes, given.activation
+    if classes is None and (given.name_or_config is None or is_released):
+        classes = of_weights.classes
+    classes = 1000 if classes is None else classes
+    if given.include_top and (not isinstance(classes, numbers.Integral) or classes < 1):
+        raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
+    if activation == "softmax" and classes == of_weights.classes:
+        activation = of_weights.labels.activation
+    return given.include_top, given.pooling, int(classes), activation  # Not a number of NumPy.
+
+
+def _check_channels(weights, of_weights, shape):
     if of_weights.channels not in (None, shape[-1]):
         raise ValueError(
             f"The weights {weights} are for images with {of_weights.channels} channels; build "
             'without and call keras_vit.load_checkpoint(model, path, input_channels="adapt"), '
             f"which adapts the first kernel of a file. Received: images with {shape[-1]}"
         )
-    if classes is None and (name_or_config is None or find_released(weights)):
-        classes = of_weights.classes
-    classes = 1000 if classes is None else classes
-    if classifier_activation == "softmax" and classes == of_weights.classes:
-        classifier_activation = of_weights.labels.activation
-    config, usual_side = configs.resolve(model_of, **changes), configs.default_image_size(model_of)
-    _check_arguments(config, shape, include_top, pooling, classes)
-    description = Description(
-        name=model_of if isinstance(model_of, str) and not changes else "",
-        config=config,
-        input_shape=shape,
-        position_grid=_position_grid(config, shape, usual_side, found),
-        labels=Labels(task=task_of_activation(classifier_activation)),
-    )
-    included = _included(include_preprocessing, weights, of_weights, shape)
-    description = fitted_to(description, included)
-    head = (include_top, pooling, int(classes), classifier_activation)  # Not a number of NumPy.
-    name = name or configs.layer_name(model_of)
-    model = _model(description, input_tensor, usual_side, head, name)
-    if found is not None:
-        # Unlike `load_checkpoint` this allows the changes of a transfer.
-        kept = "keep" if include_top and weights == "imagenet" else "fitting"
-        report = found.load_into(model, kept, changes.get("position_resize"))
-        logging.getLogger("keras_vit").info("%s", report)
-        _warn_of_range(weights, found, included)
-    return model
 
 
-def _included(wanted, weights, of_weights, shape):
+def _included(given, of_weights, shape):
     """The preprocessing that a model includes, at its image size; None for none."""
+    wanted, weights = given.include_preprocessing, given.weights
     if not isinstance(wanted, bool | Preprocessing):
         raise ValueError(
             "include_preprocessing must be True, False or a keras_vit.Preprocessing. "
@@ -169,39 +279,17 @@ def _included(wanted, weights, of_weights, shape):
     return dataclasses.replace(known.with_image_size(shape[:2]), bit_depth=FULL_DEPTH)
 
 
-def _find(weights, name_or_config, input_tensor, input_shape, changes) -> Weights:
-    """The weights, whose description has no config if a name or a config is given."""
-    repository = fixed_name(weights)
-    weights = repository_folder(repository) or weights
-    if name_or_config is not None:
-        size = _images_shape(name_or_config, input_tensor, input_shape)[:2]
-        found = find(weights, name_or_config, size, is_given=True)
-    else:
-        facts = {fact: changes.get(fact) for fact in ("num_heads", "gelu")}
-        found = find(weights, **facts)
-    if found.shapes:  # An official file has none before it is downloaded to be loaded.
-        checkpoint = found.open()
-        check_file_described(checkpoint.config, checkpoint.path)
-    origins = dict(found.description.origins)
-    if repository is not None:
-        origins["weights"] = repository
-    if changes.get("position_resize"):
-        origins["position_resize"] = "given"
-    description = dataclasses.replace(found.description, origins=origins)
-    return dataclasses.replace(found, description=description)
-
-
-def _position_grid(config, shape, usual_side, found):
+def _position_grid(config, images, found):
     """The grid (down, across) that a model's positions are for; None for a ResNet.
 
     A model of free image size has the grid of its default image size, or of the weights.
     """
     if not isinstance(config, ViTConfig):
         return None
-    if None not in shape[:2]:
-        return config.grid(shape[:2])
+    if None not in images.shape[:2]:
+        return config.grid(images.shape[:2])
     stored = found.free_grid if found else None
-    return stored or config.grid((usual_side, usual_side))
+    return stored or config.grid((images.usual_side, images.usual_side))
 
 
 def _stated_config(of_weights, changes):
@@ -215,47 +303,32 @@ def _stated_config(of_weights, changes):
     return of_weights.config
 
 
-def _model(description, input_tensor, usual_side, head, name):
-    """The functional model of a description, which a layer of it holds."""
-    config, grid = description.config, description.position_grid
-    images = input_tensor
-    if images is None:
-        images = keras.Input(description.input_shape, name="images")
-    x = ModelDescription(description.to_json(), name=LAYER)(images)
-    if (included := description.included) is not None:
-        x = ImagePreprocessing(
-            included.image_size,
-            included.evaluation,
-            included.value_range,
-            included.interpolation,
-            name=INCLUDED,
-        )(x)
-    if grid is None:  # A ResNet, also an Axial-ResNet.
-        outputs = resnet_head(config, build_resnet(config, x, usual_side), *head)
-    else:
-        tokens, patches = build_vit(config, x, grid)  # (B, P + N, D), (B, h, w, D)
-        outputs = vit_head(config, tokens, patches, *head)
-    if input_tensor is not None:
-        sources = keras.utils.get_source_inputs(input_tensor)
-        images = sources[0] if len(sources) == 1 else sources
-    return keras.Model(images, outputs, name=name)
+def _preprocessing_layer(included):
+    return ImagePreprocessing(
+        included.image_size,
+        included.evaluation,
+        included.value_range,
+        included.interpolation,
+        name=INCLUDED,
+    )
 
 
-def _check_weights(include_top, weights, classes, classifier_activation):
+def _check_weights(given):
     """Raises ValueError for arguments of the head that do not fit, as in Keras."""
-    activation = keras.activations.get(classifier_activation)
+    activation = keras.activations.get(given.activation)
     known = (keras.activations.linear, keras.activations.softmax)
-    if include_top and activation not in known:
+    if given.include_top and activation not in known:
         raise ValueError(
             "With weights, `classifier_activation` must be None or 'softmax'; build with None and "
             "add another activation behind the logits. "
-            f"Received: classifier_activation={classifier_activation!r}"
+            f"Received: classifier_activation={given.activation!r}"
         )
-    if include_top and weights == "imagenet" and classes not in (None, 1000):
+    is_imagenet = isinstance(given.weights, str) and given.weights == "imagenet"
+    if given.include_top and is_imagenet and given.classes not in (None, 1000):
         raise ValueError(
             "If using `weights='imagenet'` with `include_top=True`, `classes` should be 1000; "
             "to fine-tune on other classes, take weights='imagenet21k'. "
-            f"Received: classes={classes}"
+            f"Received: classes={given.classes}"
         )
 
 
@@ -279,16 +352,19 @@ def _warn_of_range(weights, found, included):
     )
 
 
-def _images_shape(name_or_config, input_tensor, input_shape, is_resized=False):
-    """Returns `(height, width, channels)` of the images that a model is built for.
+def _images(given, model_of, of_weights=None) -> _Images:
+    """The images that a model is built for; with `of_weights` by default the weights' own.
 
-    A model that resizes its images (`is_resized`) takes a tensor of any size.
+    A model that resizes its images takes a tensor of any size.
     """
-    side = configs.default_image_size(name_or_config)
+    side, input_shape = configs.default_image_size(model_of), given.input_shape
+    if of_weights is not None and given.input_tensor is None and input_shape is None:
+        size = of_weights.usual_size
+        input_shape = (*size, of_weights.channels) if size else of_weights.input_shape
     received: Any = input_shape or (side, side, 3)
     shape = () if isinstance(received, int | float | str) else tuple(received)
-    of_tensor = shape if input_tensor is None else tuple(input_tensor.shape[1:])
-    if is_resized:
+    of_tensor = shape if given.input_tensor is None else tuple(given.input_tensor.shape[1:])
+    if given.include_preprocessing:
         of_tensor = (*shape[:2], *of_tensor[2:])
     if input_shape is None:
         shape = of_tensor
@@ -296,20 +372,19 @@ def _images_shape(name_or_config, input_tensor, input_shape, is_resized=False):
         raise ValueError(
             "input_shape must be (height, width, channels), the channels known, and match "
             f"input_tensor. Received: {received!r}"
-            + ("" if input_tensor is None else f", input_tensor of shape {of_tensor}")
+            + ("" if given.input_tensor is None else f", input_tensor of shape {of_tensor}")
         )
-    return shape
+    return _Images(shape, side)
 
 
-def _check_arguments(config, shape, include_top, pooling, classes):
+def _check_arguments(config, shape, head):
+    include_top, pooling, *_ = head
     if pooling not in ((None,) if include_top else config.poolings):
         raise ValueError(
             f'pooling must be one of {config.poolings} for this model: "token" needs a class '
             'token, "map" needs classifier="map", and all of them include_top=False. '
             f"Received: include_top={include_top}, pooling={pooling!r}"
         )
-    if include_top and (not isinstance(classes, numbers.Integral) or classes < 1):
-        raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
     if include_top and None in shape:
         raise ValueError(
             f"If `include_top` is True, the image size must be known. Received: input_shape={shape}"
