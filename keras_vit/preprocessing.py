@@ -23,9 +23,13 @@ from keras_vit.images.pixels import FULL_DEPTH, scaled_pixels
 #     middle, as Hugging Face's image processors, or torchvision's and timm's transforms crop it.
 # "keras_hub": the middle of the image size's aspect ratio, then to the image size.
 EVALUATIONS = (
-    "resize", "resize_small_central_crop", "resize_central_crop",
-    "huggingface", "torchvision", "keras_hub",
-)  # fmt: skip
+    "resize",
+    "resize_small_central_crop",
+    "resize_central_crop",
+    "huggingface",
+    "torchvision",
+    "keras_hub",
+)
 PILLOW_EVALUATIONS = ("huggingface", "torchvision")
 INTERPOLATIONS = ("bilinear", "bicubic", "lanczos")
 

@@ -23,17 +23,29 @@ from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, WEIGHTS
 
 # In the order in which a file is compared with them.
 LAYOUTS = (
-    official.OFFICIAL, official.BIT, hugging_face.HUGGING_FACE,
-    hugging_face.HUGGING_FACE_CLIP_CLASSIFIER, hugging_face.HUGGING_FACE_SIGLIP_CLASSIFIER,
-    hugging_face.HUGGING_FACE_CLIP, hugging_face.HUGGING_FACE_DINOV3, timm.TIMM_EVA, timm.TIMM,
-    torchvision.TORCHVISION, keras_hub.KERAS_HUB, official.VIT_KERAS,
-)  # fmt: skip
+    official.OFFICIAL,
+    official.BIT,
+    hugging_face.HUGGING_FACE,
+    hugging_face.HUGGING_FACE_CLIP_CLASSIFIER,
+    hugging_face.HUGGING_FACE_SIGLIP_CLASSIFIER,
+    hugging_face.HUGGING_FACE_CLIP,
+    hugging_face.HUGGING_FACE_DINOV3,
+    timm.TIMM_EVA,
+    timm.TIMM,
+    torchvision.TORCHVISION,
+    keras_hub.KERAS_HUB,
+    official.VIT_KERAS,
+)
 
 # The same for HDF5 files of Keras 3; in Keras 2 only vit-keras has any.
 _KERAS_3 = (
-    keras_hub.KERAS_HUB, keras_hub.KERAS_HUB_DINOV2, keras_hub.KERAS_HUB_DINOV3,
-    keras_hub.KERAS_HUB_TOWERS, official.VIT_KERAS, official.KERAS,
-)  # fmt: skip
+    keras_hub.KERAS_HUB,
+    keras_hub.KERAS_HUB_DINOV2,
+    keras_hub.KERAS_HUB_DINOV3,
+    keras_hub.KERAS_HUB_TOWERS,
+    official.VIT_KERAS,
+    official.KERAS,
+)
 
 # A folder holds one of these: Hugging Face's and timm's, KerasHub's, which has the head in another
 # file, or a classifier's.

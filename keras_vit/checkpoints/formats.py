@@ -127,9 +127,12 @@ def check_declared_size(path, arrays: Iterable[Any], file_bytes: int | None = No
 
 # Names of dtypes in files that are not NumPy's.
 _DTYPES = {
-    "F16": "float16", "F32": "float32", "F64": "float64", "BF16": "bfloat16",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    "BF16": "bfloat16",
     **{f"torch.{name}": name for name in ("float16", "float32", "float64", "bfloat16")},
-}  # fmt: skip
+}
 
 
 def weight_dtype(path, name: str, dtype: np.dtype | str) -> np.dtype:

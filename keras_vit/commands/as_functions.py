@@ -92,8 +92,20 @@ VERBS = {
 
 # Processes of JAX are joined by a program itself, and a program is no command to record.
 _SHELL_ONLY = ("coordinator", "processes", "process", "called_as", "given", "recipe_source")
-_PATHS = ("DATA", "DEST", "DIR", "EXPORT", "FILE", "FOLDER", "MODEL", "NEW", "OLD", "SOURCE",
-          "TABLE", "WEIGHTS")  # fmt: skip
+_PATHS = (
+    "DATA",
+    "DEST",
+    "DIR",
+    "EXPORT",
+    "FILE",
+    "FOLDER",
+    "MODEL",
+    "NEW",
+    "OLD",
+    "SOURCE",
+    "TABLE",
+    "WEIGHTS",
+)
 
 
 def function_of(name: str) -> Callable:

@@ -15,16 +15,36 @@ if TYPE_CHECKING:
     from keras_vit.training.trust import CheckReport
 
 _DATA = (
-    "data_dir", "exclude", "follow_symlinks", "task", "split", "labels", "group_by", "path_column",
-    "label_column", "label_separator", "folders", "only", "label_by", "bit_depth",
-)  # fmt: skip
+    "data_dir",
+    "exclude",
+    "follow_symlinks",
+    "task",
+    "split",
+    "labels",
+    "group_by",
+    "path_column",
+    "label_column",
+    "label_separator",
+    "folders",
+    "only",
+    "label_by",
+    "bit_depth",
+)
 
 # The fields that say how the data are read, which the command that trains needs too.
 FEW = 2000  # Images, of which 100 small steps are enough for a first run.
 _READ_AGAIN = (
-    "data_dir", "follow_symlinks", "task", "path_column", "label_column", "label_separator",
-    "folders", "only", "label_by", "bit_depth",
-)  # fmt: skip
+    "data_dir",
+    "follow_symlinks",
+    "task",
+    "path_column",
+    "label_column",
+    "label_separator",
+    "folders",
+    "only",
+    "label_by",
+    "bit_depth",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,10 +16,22 @@ if TYPE_CHECKING:
 
 
 COMMON_FLAGS = (
-    "--data", "--holdout", "--group-by", "--calibration", "--checked", "--output", "--resume",
-    "--dry-run", "--weights", "--image-size", "--steps", "--epochs", "--batch-size",
-    "--learning-rate", "--max-error",
-)  # fmt: skip
+    "--data",
+    "--holdout",
+    "--group-by",
+    "--calibration",
+    "--checked",
+    "--output",
+    "--resume",
+    "--dry-run",
+    "--weights",
+    "--image-size",
+    "--steps",
+    "--epochs",
+    "--batch-size",
+    "--learning-rate",
+    "--max-error",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,9 +27,11 @@ class Push(Command):
         positional=True,
     )
     repository: str = setting(
-        REQUIRED, "the repository, which is made if it is missing", unit="OWNER/NAME",
+        REQUIRED,
+        "the repository, which is made if it is missing",
+        unit="OWNER/NAME",
         positional=True,
-    )  # fmt: skip
+    )
     private: bool = setting(False, "let nobody else see it")
     dry_run: bool = setting(False, "print every file and its size, and push nothing")
 

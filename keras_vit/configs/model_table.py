@@ -106,9 +106,16 @@ def default_image_size(name_or_config: str | ViTConfig | BiTConfig) -> int:
 # Arguments of `keras_vit.build` in addition to the fields of a config.
 _BUILD_ARGUMENTS = {
     "name_or_config",
-    "include_top", "weights", "input_tensor", "input_shape", "pooling", "classes", "name",
-    "classifier_activation", "include_preprocessing",
-}  # fmt: skip
+    "include_top",
+    "weights",
+    "input_tensor",
+    "input_shape",
+    "pooling",
+    "classes",
+    "name",
+    "classifier_activation",
+    "include_preprocessing",
+}
 
 
 def argument_errors(names: Iterable[str], kind: type) -> str:

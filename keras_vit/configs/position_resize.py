@@ -11,9 +11,14 @@ import dataclasses
 from typing import Any, Literal, get_args
 
 PositionRule = Literal[
-    "official", "bilinear", "bilinear_antialias", "bicubic", "bicubic_torch", "bicubic_corners",
+    "official",
+    "bilinear",
+    "bilinear_antialias",
+    "bicubic",
+    "bicubic_torch",
+    "bicubic_corners",
     "bicubic_keras",
-]  # fmt: skip
+]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,9 +30,16 @@ _HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 # Files of a repository beside the weights: of transformers and timm, of KerasHub, of this package,
 # of all; and the weights, of which the first that it has are read. Pickles never are.
 _BESIDE = (
-    files.CONFIG, hugging_face.PREPROCESSOR, hugging_face.PROCESSOR, keras_hub.PREPROCESSOR,
-    keras_hub.CONVERTER, *TEXTS, files.RECIPE, files.HISTORY, files.CARD,
-)  # fmt: skip
+    files.CONFIG,
+    hugging_face.PREPROCESSOR,
+    hugging_face.PROCESSOR,
+    keras_hub.PREPROCESSOR,
+    keras_hub.CONVERTER,
+    *TEXTS,
+    files.RECIPE,
+    files.HISTORY,
+    files.CARD,
+)
 _WEIGHTS = (files.MODEL, files.SAFETENSORS, files.WEIGHTS)
 # All that is read.
 READ_FILES = tuple(dict.fromkeys((*files.UNPACKED_MODEL, *_BESIDE, *_WEIGHTS, keras_hub.HEAD)))

@@ -30,11 +30,39 @@ TRANSCODED_SUFFIXES = frozenset(
 )
 IMAGE_SUFFIXES = TRANSCODED_SUFFIXES.union({".jpg", ".jpeg", ".jpe", ".jfif", ".png"})
 # Images as well, which are reported as unreadable.
-OTHER_IMAGE_SUFFIXES = frozenset((
-    ".ai", ".arw", ".cr2", ".cr3", ".dds", ".dng", ".eps", ".exr", ".hdr", ".ico", ".j2k",
-    ".jp2", ".jpf", ".jpx", ".jxl", ".nef", ".orf", ".pbm", ".pcx", ".pgm", ".pnm", ".ppm",
-    ".psd", ".raf", ".raw", ".rw2", ".svg", ".tga", ".xcf",
-))  # fmt: skip
+OTHER_IMAGE_SUFFIXES = frozenset(
+    (
+        ".ai",
+        ".arw",
+        ".cr2",
+        ".cr3",
+        ".dds",
+        ".dng",
+        ".eps",
+        ".exr",
+        ".hdr",
+        ".ico",
+        ".j2k",
+        ".jp2",
+        ".jpf",
+        ".jpx",
+        ".jxl",
+        ".nef",
+        ".orf",
+        ".pbm",
+        ".pcx",
+        ".pgm",
+        ".pnm",
+        ".ppm",
+        ".psd",
+        ".raf",
+        ".raw",
+        ".rw2",
+        ".svg",
+        ".tga",
+        ".xcf",
+    )
+)
 
 
 # The first bytes of a file, and Pillow's name of its format. TIFF is little or big endian,

@@ -7,6 +7,7 @@ import logging
 import numbers
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -122,14 +123,14 @@ class _Arguments:
     name_or_config: str | ViTConfig | BiTConfig | None
     include_top: bool
     weights: str | os.PathLike | None
-    input_tensor: Any | None
+    input_tensor: keras.KerasTensor | None
     input_shape: tuple[int | None, ...] | None
     pooling: str | None
     classes: int | None
-    activation: Any | None
+    activation: str | Callable | None
     name: str | None
     include_preprocessing: bool | Preprocessing
-    changes: dict[str, Any]
+    changes: dict
 
 
 class _Images(NamedTuple):
@@ -147,7 +148,7 @@ class _Settled(NamedTuple):
 
     description: Description
     usual_side: int
-    head: tuple[bool, str | None, int, Any]
+    head: tuple[bool, str | None, int, str | Callable | None]
     name: str
 
 

@@ -18,12 +18,18 @@ from keras_vit.utils.json_files import read_json as read_object
 
 # Names of activations in `transformers` and timm.
 _ACTIVATIONS = {
-    "gelu": "exact", "gelu_python": "exact",
-    "gelu_pytorch_tanh": "tanh", "gelu_new": "tanh", "gelu_fast": "tanh", "gelu_tanh": "tanh",
-    "gelu_approximate": "tanh", "gated silu": "swiglu",
-    "quick_gelu": "quick", "quickgelu": "quick",
+    "gelu": "exact",
+    "gelu_python": "exact",
+    "gelu_pytorch_tanh": "tanh",
+    "gelu_new": "tanh",
+    "gelu_fast": "tanh",
+    "gelu_tanh": "tanh",
+    "gelu_approximate": "tanh",
+    "gated silu": "swiglu",
+    "quick_gelu": "quick",
+    "quickgelu": "quick",
     "relu": "relu",
-}  # fmt: skip
+}
 
 
 _TOO_WIDE = 4096

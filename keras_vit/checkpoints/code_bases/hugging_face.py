@@ -36,9 +36,12 @@ from keras_vit.utils.files import DESCRIPTION
 
 # Defaults of `transformers`, for configs that leave fields out, and what differs by `model_type`.
 _DEFAULTS = {
-    "hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_attention_heads": 12, "image_size": 224,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "num_attention_heads": 12,
+    "image_size": 224,
     "patch_size": 16,
-}  # fmt: skip
+}
 _SIGLIP = {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
 _DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("vit", "deit", "vit_mae", "ijepa"), {}),
@@ -198,8 +201,11 @@ def _sides(size):
 
 # What all layouts share.
 _SHARED: dict[str, Any] = {
-    "models_vary": True, "position_resize": "bicubic_torch", "stated": _stated, "images": _images,
-}  # fmt: skip
+    "models_vary": True,
+    "position_resize": "bicubic_torch",
+    "stated": _stated,
+    "images": _images,
+}
 
 _BLOCK = "encoder.layer.{block}"
 _ATTENTION = f"{_BLOCK}.attention.attention"
@@ -270,8 +276,10 @@ HUGGING_FACE_DINOV3 = Layout(
             "class_token/token": "embeddings.cls_token",
             "registers/tokens": "embeddings.register_tokens",
             f"{BLOCK}/norm_1": f"{_DINOV3_BLOCK}.norm1",
-            **{f"{BLOCK}/attention/{part}": f"{_DINOV3_BLOCK}.attention.{part[0]}_proj"
-               for part in (*QKV, "out")},
+            **{
+                f"{BLOCK}/attention/{part}": f"{_DINOV3_BLOCK}.attention.{part[0]}_proj"
+                for part in (*QKV, "out")
+            },
             f"{BLOCK}/layer_scale_1/gamma": f"{_DINOV3_BLOCK}.layer_scale1.lambda1",
             f"{BLOCK}/norm_2": f"{_DINOV3_BLOCK}.norm2",
             f"{BLOCK}/mlp/dense_1": f"{_DINOV3_BLOCK}.mlp.up_proj",
@@ -292,7 +300,7 @@ HUGGING_FACE_DINOV3 = Layout(
     gates=(".mlp.gate_proj.", ".mlp.up_proj."),
     left_out=((r"^embeddings\.mask_token$", "the mask token"),),
     **_SHARED,
-)  # fmt: skip
+)
 
 _TOWER_BLOCK = "encoder.layers.{block}"
 
@@ -306,8 +314,10 @@ HUGGING_FACE_CLIP = Layout(
             "position_embedding/embedding": "embeddings.position_embedding.weight",
             "embedding_norm": "pre_layrnorm",
             f"{BLOCK}/norm_1": f"{_TOWER_BLOCK}.layer_norm1",
-            **{f"{BLOCK}/attention/{part}": f"{_TOWER_BLOCK}.self_attn.{part[0]}_proj"
-               for part in QKV},
+            **{
+                f"{BLOCK}/attention/{part}": f"{_TOWER_BLOCK}.self_attn.{part[0]}_proj"
+                for part in QKV
+            },
             f"{BLOCK}/attention/out": f"{_TOWER_BLOCK}.self_attn.out_proj",
             f"{BLOCK}/norm_2": f"{_TOWER_BLOCK}.layer_norm2",
             f"{BLOCK}/mlp/dense_1": f"{_TOWER_BLOCK}.mlp.fc1",
@@ -337,7 +347,7 @@ HUGGING_FACE_CLIP = Layout(
         (r"^visual_projection\.", "the projection into the space of texts (visual_projection)"),
     ),
     **_SHARED,
-)  # fmt: skip
+)
 
 
 def _stated_of_classifier(checkpoint: Checkpoint) -> Stated:
@@ -377,8 +387,11 @@ HUGGING_FACE_CLIP_CLASSIFIER = dataclasses.replace(
 # Writing
 
 _WRITTEN_ACTIVATIONS = {
-    "exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu", "relu": "relu",
-}  # fmt: skip
+    "exact": "gelu",
+    "tanh": "gelu_pytorch_tanh",
+    "quick": "quick_gelu",
+    "relu": "relu",
+}
 
 
 class WrittenModel(NamedTuple):

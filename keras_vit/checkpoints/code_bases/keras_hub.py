@@ -253,15 +253,32 @@ def _stated_of_encoder(checkpoint: Checkpoint) -> Stated:
 _EPSILONS = {"DINOV2Backbone": 1e-6, "CLIPVisionEncoder": 1e-5}
 
 _LAYERS = (
-    "embedding_norm", "encoder_norm",
-    *(f"{BLOCK}/{layer}" for layer in (
-        "norm_1", "norm_2", "attention/query", "attention/key", "attention/value",
-        "attention/out", "mlp/dense_1", "mlp/dense_2",
-    )),
-    *(f"map_head/{layer}" for layer in (
-        *QKV, "out", "norm", "mlp/dense_1", "mlp/dense_2",
-    )),
-)  # fmt: skip
+    "embedding_norm",
+    "encoder_norm",
+    *(
+        f"{BLOCK}/{layer}"
+        for layer in (
+            "norm_1",
+            "norm_2",
+            "attention/query",
+            "attention/key",
+            "attention/value",
+            "attention/out",
+            "mlp/dense_1",
+            "mlp/dense_2",
+        )
+    ),
+    *(
+        f"map_head/{layer}"
+        for layer in (
+            *QKV,
+            "out",
+            "norm",
+            "mlp/dense_1",
+            "mlp/dense_2",
+        )
+    ),
+)
 _NAMES = {
     **{layer: layer for layer in _LAYERS},
     "patch_embedding": "patches",  # Another name than in files of this package.

@@ -25,8 +25,10 @@ _NAMES = {
     "class_token/token": "cls",
     "position_embedding/embedding": "Transformer/posembed_input/pos_embedding",
     f"{BLOCK}/norm_1": f"{_BLOCK}/LayerNorm_0",
-    **{f"{BLOCK}/attention/{part}": f"{_BLOCK}/MultiHeadDotProductAttention_1/{part}"
-       for part in _PROJECTIONS},
+    **{
+        f"{BLOCK}/attention/{part}": f"{_BLOCK}/MultiHeadDotProductAttention_1/{part}"
+        for part in _PROJECTIONS
+    },
     f"{BLOCK}/norm_2": f"{_BLOCK}/LayerNorm_2",
     f"{BLOCK}/mlp/dense_1": f"{_BLOCK}/MlpBlock_3/Dense_0",
     f"{BLOCK}/mlp/dense_2": f"{_BLOCK}/MlpBlock_3/Dense_1",
@@ -42,12 +44,14 @@ _NAMES = {
     # The ResNet of a hybrid.
     "root_conv/kernel": "conv_root/kernel",
     "root_norm": "gn_root",
-    **{f"{UNIT}/conv_{part}/kernel": f"block{{block}}/unit{{unit}}/conv{part}/kernel"
-       for part in (1, 2, 3)},
+    **{
+        f"{UNIT}/conv_{part}/kernel": f"block{{block}}/unit{{unit}}/conv{part}/kernel"
+        for part in (1, 2, 3)
+    },
     f"{UNIT}/conv_projection/kernel": "block{block}/unit{unit}/conv_proj/kernel",
     **{f"{UNIT}/norm_{part}": f"block{{block}}/unit{{unit}}/gn{part}" for part in (1, 2, 3)},
     f"{UNIT}/norm_projection": "block{block}/unit{unit}/gn_proj",
-}  # fmt: skip
+}
 
 # google-research/vision_transformer, plain and hybrid, and google-research/big_vision.
 OFFICIAL = Layout(

@@ -65,9 +65,12 @@ _CLASSIFIERS = {"token": "token", "avg": "gap", "max": "max", "map": "map"}
 # Arguments of a model that change what it computes without a trace in the arrays' names; the
 # padding at image sizes that are no multiple of the patch.
 _ARGUMENTS = {
-    "pool_include_prefix": False, "norm_layer": "layernorm", "attn_layer": "attn", "block_fn": None,
+    "pool_include_prefix": False,
+    "norm_layer": "layernorm",
+    "attn_layer": "attn",
+    "block_fn": None,
     "dynamic_img_pad": False,
-}  # fmt: skip
+}
 
 
 def _stated(checkpoint: Checkpoint) -> Stated:
