@@ -8,9 +8,6 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import keras
-import numpy as np
-
 from keras_vit.checkpoints.code_bases import hugging_face
 from keras_vit.checkpoints.code_bases.files_beside import NAMES_LEFT_OUT
 from keras_vit.checkpoints.code_bases.hugging_face import PREPROCESSOR
@@ -19,7 +16,7 @@ from keras_vit.checkpoints.save import note_of, stored_arrays
 from keras_vit.classifier_folder import write_classifier
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import Description, Labels
+from keras_vit.description import Labels
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD
 from keras_vit.description.description_texts import card_header
 from keras_vit.images.samples import describe_samples, read_images, sample_files
@@ -27,7 +24,6 @@ from keras_vit.models.graph import check_described
 from keras_vit.models.saving import check_written, save_checkpoint
 from keras_vit.opening import OpenedModel, open_model
 from keras_vit.predictor import Predictor
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import (
     CARD,
     CONFIG,
@@ -45,39 +41,6 @@ from .formats.export_format import CONVERSION_FORMATS
 _MARKERS = {"classifier": MODEL, "huggingface": SAFETENSORS}
 
 _WITHOUT_NAMES = "class names have no place in the output; only keras-vit reads its preprocessing"
-
-
-@dataclasses.dataclass(frozen=True)
-class Converted:
-    """A model that was read from any source.
-
-    Args:
-        model: The model, giving probabilities; or without a head.
-        class_names: The names of its classes, or None without a head.
-        weights: Where they are from, and the facts about them.
-        notes: A sentence for each assumption and each part that was left out.
-        photos: The samples of a classifier's folder, uint8 `(H, W, 3)`.
-    """
-
-    model: keras.Model
-    class_names: tuple[str, ...] | None
-    weights: OpenedModel
-    notes: tuple[str, ...] = ()
-    photos: tuple[np.ndarray, ...] = ()
-
-    @property
-    def description(self) -> Description:
-        """What the model is."""
-        return self.weights.description
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """How an image becomes the model's input.
-
-        Raises:
-            ValueError: If the range of the pixels is unknown.
-        """
-        return self.weights.preprocessing_for(self.model.input_shape[1:3])
 
 
 def convert(
@@ -126,27 +89,36 @@ def convert(
             "samples are for a classifier's folder, other formats have no place for them. "
             f"Received: samples={samples!r}, to={name!r}"
         )
-    converted = read(source, **facts)
+    opened, notes = read(source, **facts)
+    if name != "classifier" and opened.description.included is not None:
+        opened = opened.as_weights()  # Other code bases have no place for the layer.
+        opened = dataclasses.replace(opened, model=opened.to_model()[0])
     if name == "classifier":
-        files = sample_files(samples, converted.weights.folder)
-        photos = read_images(files, converted.preprocessing.bit_depth)
-        converted = dataclasses.replace(converted, photos=tuple(photos))
-    if name != "classifier" and converted.description.included is not None:
-        weights = converted.weights.as_weights()  # Other code bases have no place for the layer.
-        converted = dataclasses.replace(converted, weights=weights, model=weights.to_model()[0])
-    notes = [*converted.notes, *_WRITERS[name](converted, destination, overwrite)]
-    if converted.class_names and converted.description.labels.is_multilabel:
+        notes += _write_classifier(opened, destination, overwrite, samples)
+    else:
+        notes += _WRITERS[name](opened, destination, overwrite)
+    labels = opened.description.labels
+    if labels.names and labels.is_multilabel:
         if name != "classifier":
             notes.append("the thresholds of the labels have no place in the output")
-        if name == "classifier" and converted.description.labels.thresholds is None:
+        if name == "classifier" and labels.thresholds is None:
             notes.append(
                 f"the source is multi-label and has no thresholds; each is {DEFAULT_THRESHOLD}"
             )
     return notes
 
 
-def read(source, *, image_size: tuple[int, int] | None = None, **facts: Any) -> Converted:
-    """Returns the model of a source; arguments and errors as for `convert`."""
+def read(
+    source, *, image_size: tuple[int, int] | None = None, **facts: Any
+) -> tuple[OpenedModel, list[str]]:
+    """Returns the model of a source, built, with a name or a number for each class.
+
+    Its recipe is the one of a classifier that was converted. Arguments and errors are those of
+    `convert`.
+
+    Returns:
+        The model, and a sentence for each assumption and each part that was left out.
+    """
     if source == "none":
         raise ValueError(
             "Random weights are nothing to convert: give a file, a folder or a name of "
@@ -178,7 +150,9 @@ def read(source, *, image_size: tuple[int, int] | None = None, **facts: Any) -> 
         is_told = any(note.endswith(NAMES_LEFT_OUT) for note in notes)
         reason = "" if is_told else "the source has no class names; "
         notes.append(f"{reason}numbers were written")
-    return Converted(model, names, opened, tuple(notes))
+    labels = dataclasses.replace(opened.description.labels, names=names)
+    recipe = {"converted": True, "notes": [*notes]}
+    return dataclasses.replace(opened.described(labels=labels), model=model, recipe=recipe), notes
 
 
 def _format(destination, to):
@@ -197,19 +171,20 @@ def _format(destination, to):
     return to
 
 
-def _write_classifier(converted, destination, overwrite):
-    if converted.class_names is None:
+def _write_classifier(opened, destination, overwrite, samples):
+    labels, preprocessing = opened.description.labels, _preprocessing(opened)
+    if labels.names is None:
         raise ValueError(
             "A classifier must have a head; without one, convert to official or huggingface."
         )
-    photos, preprocessing = converted.photos, converted.preprocessing
+    photos = read_images(sample_files(samples, opened.folder), preprocessing.bit_depth)
     predictor = Predictor(
-        converted.model,
-        converted.class_names,
+        opened.model,
+        labels.names,
         preprocessing,
-        {"converted": True, "notes": list(converted.notes)},
-        task=converted.description.labels.task,
-        thresholds=converted.description.labels.thresholds,
+        opened.recipe,
+        task=labels.task,
+        thresholds=labels.thresholds,
     )
     write_classifier(destination, predictor, samples=photos, overwrite=overwrite)
     where = "with the output and its exports"
@@ -217,42 +192,40 @@ def _write_classifier(converted, destination, overwrite):
     return [describe_samples(len(photos), "of the source", size, where)] if photos else []
 
 
-def _write_official(converted, destination, overwrite):
-    save_checkpoint(converted.model, destination, _noted(converted))
+def _preprocessing(opened):
+    """How an image becomes the model's input; ValueError if the range of pixels is unknown."""
+    return opened.preprocessing_for(opened.model.input_shape[1:3])
+
+
+def _write_official(opened, destination, overwrite):
+    # Without class names, what only this package reads in a file of weights.
+    labels = Labels(task=opened.description.labels.task)
+    save_checkpoint(
+        opened.model, destination, dataclasses.replace(opened.description, labels=labels)
+    )
     return [_WITHOUT_NAMES]
 
 
-def _noted(converted):
-    """What only this package reads in a file of weights: the description without class names."""
-    description = converted.description
-    return dataclasses.replace(description, labels=Labels(task=description.labels.task))
-
-
-def _write_hugging_face(converted, destination, overwrite):
-    model = converted.model
+def _write_hugging_face(opened, destination, overwrite):
+    model, description = opened.model, opened.description
     check_described(model, "Hugging Face's format holds unchanged models of keras_vit.build")
     config = config_of(model)
     if type(config) is not ViTConfig or config.resnet:
         raise ValueError(
             "A model for Hugging Face must be a plain Vision Transformer, not a hybrid (with a "
             "ResNet in front), BiT or an axial model: use --to official for the weights, or "
-            f"keras-vit export. Received: {converted.description.name}"
+            f"keras-vit export. Received: {description.name}"
         )
-    described = dataclasses.replace(
-        converted.description,
-        input_shape=model.input_shape[1:],
-        labels=Labels(converted.class_names, converted.description.labels.task),
-    )
+    labels = Labels(description.labels.names, description.labels.task)
+    described = dataclasses.replace(description, input_shape=model.input_shape[1:], labels=labels)
     written = hugging_face.written_model(config, described)
-    processor, notes = hugging_face.preprocessor_json(
-        converted.preprocessing, model.input_shape[-1]
-    )
+    processor, notes = hugging_face.preprocessor_json(_preprocessing(opened), model.input_shape[-1])
     files = {CONFIG: hugging_face.config_json(config, described), PREPROCESSOR: processor}
     arrays = {
         name if "classifier." in name else f"{written.prefix}{name}": array
         for name, array in stored_arrays(model, written.layout).items()
     }
-    license = converted.description.license
+    license = description.license
     card = f"{card_header(license)}\nLicense of the weights: {for_markdown(license)}.\n"
     with atomic_folder(destination, marker=_MARKERS["huggingface"], overwrite=overwrite) as folder:
         (folder / CARD).write_text(card, encoding="utf-8")
@@ -263,8 +236,7 @@ def _write_hugging_face(converted, destination, overwrite):
     return notes
 
 
-_WRITERS: dict[str, Callable[[Converted, pathlib.Path, bool], list[str]]] = {
-    "classifier": _write_classifier,
+_WRITERS: dict[str, Callable[[OpenedModel, pathlib.Path, bool], list[str]]] = {
     "official": _write_official,
     "huggingface": _write_hugging_face,
 }

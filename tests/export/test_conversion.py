@@ -79,11 +79,11 @@ PAIRS = (
 def test_there_and_back_is_equal_to_the_bit(name, to, source, golden, tmp_path):
     path = source(name)
     gelu = "tanh" if name == "vit_token" else "exact"
-    before = read(path, num_heads=3, gelu=gelu)
+    before, _ = read(path, num_heads=3, gelu=gelu)
     check_logits(before.model, golden(name).load())
     facts = {"num_heads": 3, "gelu": gelu, "normalization": "half"}
     convert(path, tmp_path / DESTINATIONS[to], to=to, **facts)
-    again = read(tmp_path / DESTINATIONS[to], num_heads=3, gelu=gelu)
+    again, _ = read(tmp_path / DESTINATIONS[to], num_heads=3, gelu=gelu)
     weights = {weight.path: weight for weight in again.model.weights}
     assert set(weights) == {weight.path for weight in before.model.weights}
     for weight in before.model.weights:
@@ -103,7 +103,7 @@ def test_the_model_is_recognised_from_the_file(name, source, golden, tmp_path):
 
 
 def test_a_bit_checkpoint_becomes_a_classifier(source, golden):
-    model = read(source("bit_r14x1")).model
+    model = read(source("bit_r14x1"))[0].model
     assert model.input_shape == (None, 224, 224, 3)
     small = keras_vit.build(
         keras_vit.configs.BiTConfig((1, 1, 1, 1)), input_shape=(64, 64, 3), classes=10
@@ -135,9 +135,9 @@ def test_numerics_and_preprocessing_are_written_as_hugging_face_names_them(hub_f
 
 
 def test_names_and_preprocessing_come_back_from_hugging_face(hub_folder):
-    again = read(hub_folder)
-    assert again.class_names == ("cat", "dog")
-    assert again.preprocessing == Preprocessing((16, 64), "huggingface", (0, 1))
+    again, _ = read(hub_folder)
+    assert again.description.labels.names == ("cat", "dog")
+    assert again.preprocessing_for() == Preprocessing((16, 64), "huggingface", (0, 1))
     block = again.model.get_layer("encoder_block_0")
     assert (block.gelu, block.norm_epsilon, block.num_heads) == ("tanh", 1e-5, 2)
 
@@ -253,9 +253,9 @@ def test_preprocessing_is_read_exactly_or_refused(library, content, side, expect
 
 
 def test_a_resize_that_is_in_no_file_is_the_official_one_and_printed(source):
-    found = read(source("timm_vit"), num_heads=3, normalization="half", gelu="exact")
-    assert found.preprocessing.evaluation == "resize"
-    assert any("resize was assumed" in note for note in found.notes)
+    found, notes = read(source("timm_vit"), num_heads=3, normalization="half", gelu="exact")
+    assert found.preprocessing_for().evaluation == "resize"
+    assert any("resize was assumed" in note for note in notes)
 
 
 def test_preprocessing_that_another_library_cannot_do_is_printed_or_refused():

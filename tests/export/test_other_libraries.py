@@ -75,9 +75,9 @@ def test_their_models_give_their_answers_here(folder):
     for path in paths:
         with np.load((path if path.is_dir() else path.parent) / "answers.npz") as arrays:
             images, wanted = arrays.values()
-        converted = read(path, num_heads=3 if path.name == "torchvision" else None)
+        converted, _ = read(path, num_heads=3 if path.name == "torchvision" else None)
         ours = np.asarray(converted.model(images))
-        if converted.class_names is not None:
+        if converted.description.labels.names is not None:
             ours, wanted = _centered(np.log(ours.astype("float64"))), _centered(wanted)
         difference = np.abs(ours - wanted).max()
         if not difference < TOLERANCE * max(1, np.abs(wanted).max()):
