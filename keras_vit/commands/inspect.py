@@ -31,24 +31,22 @@ class Inspect(Command):
     def run(self) -> None:
         """Writes the figures and prints the path of the page."""
         from keras_vit.images.listing import image_files
-        from keras_vit.inspection import InspectedModel, write_report
+        from keras_vit.inspection import write_report
 
         image_files(self.images)  # A wrong path is reported before the model is read.
         opened = self.model.open()
         print(opened.description.facts)
-        class_names = opened.description.labels.names
-        if class_names is None and self.model.weights == "imagenet":
-            class_names = [name for _, name in imagenet_classes()]
+        description = opened.description
+        if description.labels.names is None and self.model.weights == "imagenet":
+            names = tuple(name for _, name in imagenet_classes())
+            labels = dataclasses.replace(description.labels, names=names)
+            description = dataclasses.replace(description, labels=labels)
         written = write_report(
             self.output,
-            InspectedModel(
-                opened.model,
-                opened.preprocessing,
-                class_names,
-                opened.description.labels.limits,
-                opened.name,
-            ),
+            opened.model,
             self.images,
+            description=description,
+            name=opened.name,
             num_pictures=self.num_pictures,
             batch_size=self.batch_size,
             progress=print,

@@ -15,7 +15,7 @@ from .embedding_weights import (
     filter_components as filter_components,
     position_similarity as position_similarity,
 )
-from .html_report import InspectedModel as InspectedModel, write_report as write_report
+from .html_report import write_report as write_report
 from .rollouts import (
     attention_rollout as attention_rollout,
     draw_rollout as draw_rollout,

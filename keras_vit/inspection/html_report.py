@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_vit.description import Description, held_description
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
 from keras_vit.images.resizing import EVALUATION_STEPS
@@ -24,6 +25,7 @@ from keras_vit.inspection.embedding_weights import (
 )
 from keras_vit.inspection.rollouts import attention_rollout, draw_rollout
 from keras_vit.models.outputs import predict_batch
+from keras_vit.predictor import Predictor, predictor_in
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.pages import (
     columns,
@@ -40,55 +42,32 @@ from keras_vit.utils.plots import evenly_spread, new_figure
 if TYPE_CHECKING:
     import keras
 
-    from keras_vit.predictor import Predictor
-
 
 NUM_IMAGES = 128  # For the attention distance, as in the paper; evenly spread ones of more.
 
 
-@dataclasses.dataclass(frozen=True)
-class InspectedModel:
-    """A model that a report is written on.
-
-    Args:
-        model: A functional `keras.Model` of the package, or a `Classifier`.
-        preprocessing: The preprocessing from an image to the model's input.
-        class_names: Names of the model's classes, for predictions in the titles, or None.
-        thresholds: For a multi-label model, the probability of each label above which an image has
-            it; None for other models.
-        name: The heading of the page; by default the model's name.
-    """
-
-    model: keras.Model | Predictor
-    preprocessing: Preprocessing
-    class_names: Sequence[str] | None = None
-    thresholds: Sequence[float] | None = None
-    name: str | None = None
-
-
 @dataclasses.dataclass
-class _Inspected:
-    """The model and its images: `images` are inputs, `originals` the first few files."""
+class _Shown:
+    """Images of a report: `inputs` of the model, and of the first few what their pictures need."""
 
-    model: keras.Model
     image_size: tuple[int, int]
     batch_size: int
-    images: np.ndarray | tuple[()] = ()
+    inputs: np.ndarray | tuple[()] = ()
     originals: Sequence[np.ndarray] = ()
     regions: Sequence[tuple] = ()
     titles: Sequence[str] = ()
 
     @property
-    def first_images(self):
-        return self.images[: len(self.originals)]
+    def first_inputs(self):
+        return self.inputs[: len(self.originals)]
 
 
 # Arrays by name, and the name, the drawing and the caption of each picture.
 _Made = tuple[dict[str, Any], Iterable[tuple[str, Any, str]]]
 
 
-def _filters(inspected) -> _Made:
-    components, shares = filter_components(inspected.model)
+def _filters(model, _) -> _Made:
+    components, shares = filter_components(model)
     caption = (
         f"The first {len(components)} principal components of the filters that embed the image, "
         f"on one scale; together {shares.sum():.0%} of their variance."
@@ -97,8 +76,8 @@ def _filters(inspected) -> _Made:
     return {"components": components, "explained_variance": shares}, [picture]
 
 
-def _positions(inspected) -> _Made:
-    similarity = position_similarity(inspected.model)
+def _positions(model, _) -> _Made:
+    similarity = position_similarity(model)
     caption = (
         "Cosine similarity of position embeddings. Tiles: of the position at that row and "
         "column with all others. Matrices: of columns, rows or offsets with each other."
@@ -106,39 +85,35 @@ def _positions(inspected) -> _Made:
     return similarity, [("position_similarity", draw_position_similarity(similarity), caption)]
 
 
-def _distance(inspected) -> _Made:
-    height, width = inspected.image_size
-    distances = mean_attention_distance(
-        inspected.model, inspected.images, batch_size=inspected.batch_size
-    )
+def _distance(model, shown) -> _Made:
+    height, width = shown.image_size
+    distances = mean_attention_distance(model, shown.inputs, batch_size=shown.batch_size)
     caption = (
-        f"Mean attention distance of each head by depth, over {len(inspected.images)} images of "
+        f"Mean attention distance of each head by depth, over {len(shown.inputs)} images of "
         f"{height}x{width} pixels (height x width). Class token and registers are left out."
     )
     picture = ("attention_distance", draw_attention_distance(distances, width), caption)
     return {"distances": distances, "image_size": np.array([height, width])}, [picture]
 
 
-def _rollout(inspected) -> _Made:
-    maps = attention_rollout(
-        inspected.model, inspected.first_images, batch_size=inspected.batch_size
-    )
-    has_token = token_layout(inspected.model, inspected.image_size).has_class_token
+def _rollout(model, shown) -> _Made:
+    maps = attention_rollout(model, shown.first_inputs, batch_size=shown.batch_size)
+    has_token = token_layout(model, shown.image_size).has_class_token
     seen_by = "the class token" if has_token else "the mean over patches"
     caption = (
         f"Attention Rollout, from {seen_by}. Colours are from violet, the least "
         "attention of a patch, to yellow, the most."
     )
-    shown = zip(inspected.originals, maps, inspected.titles, inspected.regions, strict=True)
+    drawn = zip(shown.originals, maps, shown.titles, shown.regions, strict=True)
     pictures = (
         (
             f"rollout_{number}",
             draw_rollout(image, attention, title=title, region=region),
             title if number > 1 else f"{title}. {caption}",
         )
-        for number, (image, attention, title, region) in enumerate(shown, 1)
+        for number, (image, attention, title, region) in enumerate(drawn, 1)
     )
-    return {"rollout": maps, "titles": np.array(inspected.titles)}, pictures
+    return {"rollout": maps, "titles": np.array(shown.titles)}, pictures
 
 
 # The heading and the function of each figure, by the name of its .npz file. It returns arrays by
@@ -153,9 +128,11 @@ _FIGURES = {
 
 def write_report(
     folder: str | os.PathLike,
-    inspected: InspectedModel,
+    model: keras.Model | Predictor,
     images: Iterable[str | os.PathLike] = (),
     *,
+    description: Description | None = None,
+    name: str | None = None,
     num_pictures: int = 4,
     batch_size: int = 8,
     progress: Callable[[str], object] | None = None,
@@ -164,8 +141,11 @@ def write_report(
 
     Args:
         folder: New or empty. It appears at the end, in one rename.
-        inspected: The model, and what is known of it.
+        model: A functional `keras.Model` of the package, or a `Classifier`.
         images: Image files and folders of images; without any, only weights are drawn.
+        description: What the model is; by default what it holds. Its preprocessing reads the
+            images; its labels, where they have names, are in the titles.
+        name: The heading of the page; by default the model's name.
         num_pictures: Most images whose attention is drawn, at least 1.
         batch_size: Images that run at once.
         progress: Function that is called with a line of text for each figure.
@@ -174,20 +154,25 @@ def write_report(
         Names of the files written.
 
     Raises:
-        ValueError: If the folder is not empty, or an image cannot be read.
+        ValueError: If the folder is not empty, an image cannot be read, or there are images and no
+            preprocessing for them.
         ImportError: Without matplotlib.
         OSError: If a file cannot be read or written.
     """
     new_figure((1, 1))  # Raises at once without matplotlib.
     folder, paths = pathlib.Path(folder), list(images)
     check_folder(folder)
-    image_size = inspected.preprocessing.image_size
-    seen = _Inspected(keras_model(inspected.model), image_size, batch_size)
+    opened = predictor_in(model)
+    known = description or (opened.description if opened else held_description(model))
+    model = keras_model(model)
+    preprocessing = known.preprocessing
+    image_size = preprocessing.image_size if preprocessing else model.input_shape[1:3]
+    shown = _Shown(image_size, batch_size)
     if paths:
-        _read_images(seen, paths, inspected, num_pictures)
+        _read_images(shown, model, paths, known, num_pictures)
     facts = {
         "image size (height x width)": "{} x {}".format(*image_size),
-        "images": len(seen.images),
+        "images": len(shown.inputs),
     }
     parts, left_out = [facts_table(facts.items())], []
     with atomic_folder(folder) as scratch:
@@ -195,21 +180,26 @@ def write_report(
             if progress:
                 progress(f"{title} ...")
             try:
-                arrays, pictures = make(seen)
+                arrays, pictures = make(model, shown)
             except ValueError as error:
                 left_out.append(f"{title} is left out. {error}")
                 continue
             np.savez(scratch / f"{figure}.npz", **arrays)
-            shown = list(_save(scratch, pictures))
-            shown = [columns(shown)] if len(shown) > 1 else shown
-            parts += [heading(title), *shown, _links(scratch, figure, arrays)]
+            saved = list(_save(scratch, pictures))
+            saved = [columns(saved)] if len(saved) > 1 else saved
+            parts += [heading(title), *saved, _links(scratch, figure, arrays)]
         parts += map(paragraph, left_out)
-        write_page(scratch / "index.html", inspected.name or seen.model.name, *parts)
+        write_page(scratch / "index.html", name or model.name, *parts)
         return sorted(path.name for path in scratch.iterdir())
 
 
-def _read_images(seen, paths, inspected, num_pictures):
-    preprocessing = inspected.preprocessing
+def _read_images(shown, model, paths, description, num_pictures):
+    preprocessing, labels = description.preprocessing, description.labels
+    if preprocessing is None:
+        raise ValueError(
+            "The preprocessing of the images must be known: give a Classifier, or description= "
+            f"with a keras_vit.Preprocessing. Received: {model.name}"
+        )
     files = evenly_spread(image_files(paths), NUM_IMAGES)
     # Drawn images first, spread over all files: images of one folder often have one class.
     drawn = evenly_spread(files, num_pictures)
@@ -220,24 +210,24 @@ def _read_images(seen, paths, inspected, num_pictures):
         if len(originals) < len(drawn):
             originals.append(image)
         inputs.append(np.asarray(apply_preprocessing(image, preprocessing)))
-    seen.images, seen.originals = np.stack(inputs), originals
-    seen.regions = [seen_region(image.shape[:2], preprocessing) for image in originals]
-    seen.titles = [pathlib.Path(file).name for file in drawn]
-    if inspected.class_names is not None:
-        scores = predict_batch(seen.model, seen.first_images)
-        seen.titles = [
-            f"{name}: {_predicted(inspected, row)}"
-            for name, row in zip(seen.titles, scores, strict=True)
+    shown.inputs, shown.originals = np.stack(inputs), originals
+    shown.regions = [seen_region(image.shape[:2], preprocessing) for image in originals]
+    shown.titles = [pathlib.Path(file).name for file in drawn]
+    if labels.names is not None:
+        scores = predict_batch(model, shown.first_inputs)
+        shown.titles = [
+            f"{name}: {_predicted(labels, row)}"
+            for name, row in zip(shown.titles, scores, strict=True)
         ]
 
 
-def _predicted(inspected, row):
+def _predicted(labels, row):
     """The most likely class with its probability; with thresholds all labels above them."""
     chosen = [row.argmax()]
-    if inspected.thresholds is not None:
-        labels = np.flatnonzero(row > np.array(inspected.thresholds))
-        chosen = sorted(labels, key=lambda k: -row[k])
-    return ", ".join(f"{inspected.class_names[k]} {row[k]:.1%}" for k in chosen) or "no label"
+    if labels.limits is not None:
+        above = np.flatnonzero(row > np.array(labels.limits))
+        chosen = sorted(above, key=lambda k: -row[k])
+    return ", ".join(f"{labels.output_names[k]} {row[k]:.1%}" for k in chosen) or "no label"
 
 
 def seen_region(

@@ -6,6 +6,7 @@ from page_flaws import flaws_of
 
 import keras_vit
 from keras_vit import inspection
+from keras_vit.description import Description
 from keras_vit.inspection.html_report import seen_region
 from keras_vit.preprocessing import Preprocessing
 from makers import tiny_config, write_picture
@@ -71,8 +72,9 @@ def test_other_architectures_have_the_figures_that_apply(
     file = write_picture(tmp_path / "wide.png", pixels)
     inspection.write_report(
         tmp_path / "out",
-        inspection.InspectedModel(random_model(config, shape), Preprocessing(shape[:2])),
+        random_model(config, shape),
         [file],
+        description=Description(preprocessing=Preprocessing(shape[:2])),
         num_pictures=1,
     )
     written = {path.name for path in (tmp_path / "out").iterdir()}
@@ -92,9 +94,16 @@ def report(random_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     pixels = np.random.default_rng(0).integers(0, 255, (20, 31, 3), "uint8")
     file = write_picture(folder / "picture.png", pixels)
-    model = inspection.InspectedModel(random_model(tiny_config(), SHAPE), Preprocessing(SHAPE[:2]))
-    inspection.write_report(folder / "out", model, [file])
+    model, known = random_model(tiny_config(), SHAPE), Preprocessing(SHAPE[:2])
+    described = Description(preprocessing=known)
+    inspection.write_report(folder / "out", model, [file], description=described)
     return folder / "out"
+
+
+def test_images_without_a_preprocessing_are_refused(random_model, tmp_path):
+    model = random_model(tiny_config(), SHAPE)
+    with pytest.raises(ValueError, match="description="):
+        inspection.write_report(tmp_path / "out", model, ["a.png"])
 
 
 def test_the_page_links_to_each_array_and_drawing(report):
