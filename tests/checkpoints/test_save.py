@@ -77,9 +77,9 @@ def test_what_this_package_noted_counts_more_than_the_config_beside_it(tmp_path)
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"gelu": "silu"}, "gelu must be"),
+        ({"gelu": "silu"}, "gelu='silu'"),
         ({"num_heads": "two"}, "fields must match"),
-        ({"position_resize": "nearest"}, "position_resize must be"),
+        ({"position_resize": "nearest"}, "position_resize='nearest'"),
         ({"norm_epsilon": float("nan")}, "finite numbers"),
     ],
 )
