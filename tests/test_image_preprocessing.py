@@ -132,20 +132,18 @@ def test_the_layer_computes_what_no_row_of_the_table_of_resizes_rounds():
 
 @pytest.mark.parametrize("evaluation", [name for name in EVALUATIONS if name != "resize"])
 def test_a_resize_that_a_graph_cannot_compute_is_refused_by_name(evaluation):
-    with pytest.raises(
-        ValueError, match=f"Preprocessing on .* Received: evaluation='{evaluation}'"
-    ):
+    with pytest.raises(ValueError, match=f"evaluation='{evaluation}'"):
         ImagePreprocessing(SIZE, evaluation)
 
 
 @pytest.mark.parametrize("filter", INTERPOLATIONS[1:])
 def test_a_filter_that_a_graph_cannot_compute_is_refused_by_name(filter):
-    with pytest.raises(ValueError, match=f"interpolation='bilinear' to 1e-5.*='{filter}'"):
+    with pytest.raises(ValueError, match=f"interpolation='bilinear'.*='{filter}'"):
         ImagePreprocessing(SIZE, interpolation=filter)
 
 
 def test_a_range_for_other_channels_is_refused():
-    with pytest.raises(ValueError, match="a range of 3 channels, images of shape"):
+    with pytest.raises(ValueError, match="3 channels"):
         ImagePreprocessing(SIZE, value_range=IMAGENET)(np.zeros((1, 4, 4, 1)))
 
 
@@ -225,18 +223,18 @@ def test_pixels_of_any_size_are_resized_by_a_model_on_such_an_input(models):
 
 def test_what_cannot_be_included_is_refused_by_name():
     crop = Preprocessing(SIZE, evaluation="torchvision")
-    with pytest.raises(ValueError, match="Received: evaluation='torchvision'"):
+    with pytest.raises(ValueError, match="evaluation='torchvision'"):
         keras_vit.build(tiny_config(), input_shape=(*SIZE, 3), include_preprocessing=crop)
-    with pytest.raises(ValueError, match="must have an image size. Received: input_shape=.None"):
+    with pytest.raises(ValueError, match="image size.*input_shape=.None"):
         keras_vit.build(tiny_config(), input_shape=(None, None, 3), include_top=False,
                         include_preprocessing=True)  # fmt: skip
 
 
 def test_pixels_scaled_in_front_of_a_model_that_scales_them_are_refused(models, tmp_path):
     including, _, known = models
-    with pytest.raises(ValueError, match="Pixels must be scaled once, and .* includes its pre"):
+    with pytest.raises(ValueError, match="scaled once"):
         keras_vit.save_classifier(tmp_path / "twice", including, [*COLORS], known)
-    with pytest.raises(ValueError, match="Pixels must be scaled once"):
+    with pytest.raises(ValueError, match="scaled once"):
         keras_vit.Classifier(including, [*COLORS], known)
 
 
@@ -316,7 +314,7 @@ def test_weights_of_it_in_another_model(folders, models):
 def test_weights_for_another_range_are_not_loaded_into_it(models, tmp_path):
     _, without, _ = models
     keras_vit.save_classifier(tmp_path / "half", without, [*COLORS], Preprocessing(SIZE))
-    with pytest.raises(ValueError, match="must be for the range of the pixels that the model inc"):
+    with pytest.raises(ValueError, match="range of the pixels"):
         keras_vit.build(weights=tmp_path / "half", include_preprocessing=models[2])
 
 

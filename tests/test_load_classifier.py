@@ -172,11 +172,11 @@ def test_an_export_takes_the_options_of_its_format(classifier, tmp_path):
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        ("x", {}, r"must end in .*\.onnx.* or format be one of .*saved_model"),
-        ("x.pt", {}, r"must end in"),
+        ("x", {}, r"end in .*\.onnx.*format.*saved_model"),
+        ("x.pt", {}, "x.pt, format=None"),
         ("x.onnx", {"format": "torch"}, "format='torch'"),
-        ("x.onnx", {"precison": "int8"}, "precison is no option of onnx. Nearest: precision"),
-        ("x.onnx", {"precision": "int3"}, "precision must be one of"),
+        ("x.onnx", {"precison": "int8"}, "precison .*onnx.*precision"),
+        ("x.onnx", {"precision": "int3"}, "precision='int3'"),
         ("x", {"format": "saved_model", "precision": "int8"}, "no option of saved_model"),
     ],
 )
@@ -210,7 +210,7 @@ def test_what_needs_a_keras_model_refuses_an_export_by_name(onnx, tmp_path, use)
 @pytest.mark.parametrize("with_name", [False, True])
 def test_build_refuses_the_weights_of_an_export_by_name(onnx, with_name):
     name = "R7+ViT-Nano/8" if with_name else None
-    with pytest.raises(ValueError, match=r"export .* folder .*load_classifier.*cifar10\.onnx$"):
+    with pytest.raises(ValueError, match=r"load_classifier.*cifar10\.onnx$"):
         keras_vit.build(name, weights=onnx)
 
 
@@ -232,11 +232,11 @@ def test_a_classifier_is_loaded_as_it_is(classifier):
 @pytest.mark.parametrize(
     ("anything", "facts", "message"),
     [
-        ("imagenet21k", {}, "must have names.*imagenet has the 1,000 names"),
-        ("nothing", {}, "No such folder or file: nothing"),
+        ("imagenet21k", {}, "names.*imagenet .*1,000 names"),
+        ("nothing", {}, "No such .*: nothing"),
         ("ViT-B/16", {}, r'load_classifier\("imagenet", model="ViT-B/16"\)'),
         ("hf:nothing", {}, "hf:OWNER/NAME"),
-        ("cifar10", {"gelu": "tanh", "num_heads": 5}, "num_heads is for weights"),
+        ("cifar10", {"gelu": "tanh", "num_heads": 5}, "num_heads is for"),
     ],
 )
 def test_what_is_no_classifier_is_refused_in_one_line(anything, facts, message):
@@ -251,7 +251,7 @@ def test_a_keras_model_is_refused_with_the_call_that_takes_it(classifier):
 
 
 def test_a_loaded_classifier_has_its_facts(classifier):
-    with pytest.raises(ValueError, match=r"give them with its name or folder. Received: image_s"):
+    with pytest.raises(ValueError, match="Received: image_s"):
         keras_vit.load_classifier(classifier, image_size=(64, 64))
 
 
@@ -317,6 +317,6 @@ def test_rooms_below_take_the_narrower_object(tiny):
 @pytest.mark.parametrize("name", ["a.keras", "a.weights.h5"])
 def test_a_classifier_is_not_saved_to_the_name_of_a_file(tmp_path, name):
     classifier = keras_vit.load_classifier("vit_mini4_cifar10")
-    with pytest.raises(ValueError, match="saved as a folder"):
+    with pytest.raises(ValueError, match="as a folder"):
         classifier.save(tmp_path / name)
     assert not (tmp_path / name).exists()

@@ -100,7 +100,7 @@ def test_a_file_alone_is_asked_for_its_range_its_heads_and_its_gelu(model, tmp_p
     facts = {"num_heads": 2, "gelu": "exact"}
     opened = open_model(path, **facts)
     assert opened.description.preprocessing is None
-    with pytest.raises(ValueError, match="--normalization half .*no config.json of timm"):
+    with pytest.raises(ValueError, match="--normalization half .*config.json"):
         opened.preprocessing_for()
     given = open_model(path, **facts, normalization="imagenet")
     assert given.preprocessing_for() == Preprocessing((8, 8), value_range=IMAGENET)
@@ -122,10 +122,10 @@ def test_official_weights_are_known_without_a_download():
     ("weights", "facts", "message"),
     [
         ("timm", {"num_heads": 2, "gelu": "exact", "normalization": "clip"}, "one of .*'clip'"),
-        ("timm", {"model": "ViT-B/16", "gelu": "exact"}, "must be of the given model"),
-        ("pets", {"gelu": "tanh"}, "gelu='tanh' .*which has 'exact'"),
-        ("ViT-B/16", {}, "A model's name needs weights .*or none"),
-        ("nowhere", {}, "No such folder or file: nowhere"),
+        ("timm", {"model": "ViT-B/16", "gelu": "exact"}, "given model"),
+        ("pets", {"gelu": "tanh"}, "gelu='tanh' .*'exact'"),
+        ("ViT-B/16", {}, "needs weights"),
+        ("nowhere", {}, "No such .*: nowhere"),
     ],
 )
 def test_what_does_not_fit_is_refused(weights, facts, message, model, tmp_path):
@@ -171,7 +171,7 @@ def test_the_folder_of_a_classifier_and_its_file_say_the_same(model, tmp_path):
         assert opened.description.origins["pixels"] == "description.json"
         assert opened.to_model()[0].output_shape == (None, 3)
     model.save(tmp_path / "alone.keras")
-    with pytest.raises(ValueError, match=r"--normalization .*no description\.json"):
+    with pytest.raises(ValueError, match=r"--normalization .*description\.json"):
         open_model(tmp_path / "alone.keras").preprocessing_for()
 
 
@@ -239,11 +239,11 @@ def test_build_without_a_name_takes_changes_of_a_transfer(model, tmp_path):
 
 def test_build_needs_a_name_or_weights_that_state_it(model, tmp_path):
     path = written(tmp_path / "timm", model, TIMM) / "model.safetensors"
-    with pytest.raises(ValueError, match="must be given: attention heads .* the form of GELU"):
+    with pytest.raises(ValueError, match="attention heads .*GELU"):
         keras_vit.build(weights=path)
     with warnings.catch_warnings(action="ignore"):
         assert keras_vit.build(weights=path, num_heads=2, gelu="exact").output_shape == (None, 3)
-    with pytest.raises(ValueError, match="by its name or config, or by weights that state it"):
+    with pytest.raises(ValueError, match="name or config"):
         keras_vit.build()
     built = keras_vit.build(weights="cifar10")
     assert (built.name, built.output_shape) == ("r7_vit_nano8", (None, 10))
@@ -279,7 +279,7 @@ def test_the_head_of_a_regression_is_refused(classes, problem, tmp_path):
         "problem_type": problem,
     }  # fmt: skip
     folder = written(tmp_path / "theirs", built, HUGGING_FACE, config)
-    with pytest.raises(ValueError, match="must give the scores of two classes or more: a reg"):
+    with pytest.raises(ValueError, match="two classes"):
         open_model(folder).to_model()
 
 
@@ -365,9 +365,9 @@ def test_layers_in_front_of_a_model_leave_its_images_unknown(front, tmp_path):
     built.save(tmp_path / "m.keras")
     opened = open_model(tmp_path / "m.keras")
     for use in (opened.predictor, opened.preprocessing_for):
-        with pytest.raises(ValueError, match="range of the pixels must be known.*in front"):
+        with pytest.raises(ValueError, match="range of the pixels.*in front"):
             use()
-    with pytest.raises(ValueError, match="The range of pixels .* is not known"):
+    with pytest.raises(ValueError, match="range of pixels"):
         save_classifier(tmp_path / "saved", built, ("cat", "dog", "fox"))
 
 
@@ -382,7 +382,7 @@ def test_weights_behind_other_layers_are_those_of_the_model_alone(tmp_path):
     assert held_description(alone).preprocessing.value_range == (-1.0, 1.0)
     opened = open_model(tmp_path / "saved")
     assert opened.predictor().preprocessing == preprocessing
-    with pytest.raises(ValueError, match="without layers in front of it"):
+    with pytest.raises(ValueError, match="layers in front"):
         opened.to_model((16, 16))
 
 
@@ -390,7 +390,7 @@ def test_a_model_within_another_leaves_its_images_unknown(tmp_path):
     inner = described_model(input_shape=(8, 8, 3))
     images = keras.Input((8, 8, 3))
     keras.Model(images, inner(keras.layers.Rescaling(1 / 255)(images))).save(tmp_path / "m.keras")
-    with pytest.raises(ValueError, match="The range of the pixels must be known"):
+    with pytest.raises(ValueError, match="range of the pixels"):
         open_model(tmp_path / "m.keras").preprocessing_for()
 
 

@@ -73,7 +73,7 @@ def test_predictions_are_named_in_order_of_score():
 
 @pytest.mark.parametrize("shape", [(1000,), (1, 999), (1, 1, 1000)])
 def test_predictions_of_another_shape_are_refused_as_by_keras(shape):
-    with pytest.raises(ValueError, match=r"expects a batch of predictions .*\(samples, 1000\)"):
+    with pytest.raises(ValueError, match=r"\(samples, 1000\)"):
         decode_predictions(np.zeros(shape))
 
 
@@ -152,7 +152,7 @@ TAKE_PIXELS = [preprocess_input, Preprocessing((4, 4))]
 @pytest.mark.parametrize("function", TAKE_PIXELS)
 @pytest.mark.parametrize("kind", [np.float64, np.float16, tf.constant, keras.ops.array])
 def test_floats_from_zero_to_one_get_a_warning(function, kind):
-    with pytest.warns(UserWarning, match=r"pixels in \[0, 255\].* 0 to 1, .* by 255"):
+    with pytest.warns(UserWarning, match=r"\[0, 255\].* 0 to 1, .*by 255"):
         function(kind(UP_TO_ONE))
 
 

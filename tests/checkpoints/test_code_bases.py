@@ -125,7 +125,7 @@ def test_a_preset_of_keras_hub_is_read_from_both_its_files(preset, golden):
 @pytest.mark.parametrize("file", ["keras_2.h5", "keras_3.weights.h5"])
 def test_vit_keras_files_give_their_logits(file, golden):
     path, expected = golden("vit_keras").folder / file, golden("vit_keras").load()
-    with pytest.raises(ValueError, match="image size .* must be given"):  # 2x4 patches.
+    with pytest.raises(ValueError, match="image size .*given"):  # 2x4 patches.
         open_model(path, num_heads=2)
     config = keras_vit.ViTConfig(8, 16, 2, 32, 2, gelu="exact", representation_size=8)
     model = keras_vit.build(config, input_shape=(16, 32, 3), classes=3, classifier_activation=None)
@@ -223,8 +223,8 @@ def test_what_a_config_leaves_out_is_the_default_of_transformers(model_type, gol
 def test_what_a_bare_file_does_not_show_is_asked_for(golden, write):
     folder = write(PLAIN, config=False)
     given = {"num_heads": 4, "gelu": "exact", "image_size": (16, 24)}
-    unknown = r"\(num_heads, --num-heads\) and the form of GELU \(gelu, --gelu\)"
-    with pytest.raises(ValueError, match=f"does not show must be given: attention heads {unknown}"):
+    unknown = r"\(num_heads, --num-heads\) .*\(gelu, --gelu\)"
+    with pytest.raises(ValueError, match=f"attention heads {unknown}"):
         open_model(folder, image_size=(16, 24))
     opened = open_model(folder, **given)
     note = next(note for note in opened.description.notes if "were assumed" in note)
@@ -237,7 +237,7 @@ def test_what_a_bare_file_does_not_show_is_asked_for(golden, write):
     ("fact", "given", "stated"), [("num_heads", 3, 4), ("gelu", "tanh", "exact")]
 )
 def test_a_fact_that_a_folder_states_is_not_replaced(fact, given, stated, write):
-    with pytest.raises(ValueError, match=f"{fact}={given!r} for .*, which has {stated!r}"):
+    with pytest.raises(ValueError, match=f"{fact}={given!r} .*has {stated!r}"):
         open_model(write(PLAIN), **{fact: given})
     found = open_model(write(PLAIN), **{fact: stated}).description
     assert (getattr(found.config, fact), found.origins["gelu"]) == (stated, "config.json")
@@ -246,7 +246,7 @@ def test_a_fact_that_a_folder_states_is_not_replaced(fact, given, stated, write)
 def test_a_folder_of_hugging_face_knows_its_grid_and_epsilon(model_of, write):
     folder = write("hf_vit", image_size=[16, 64], layer_norm_eps=1e-5)
     model = model_of("hf_vit", gelu="tanh")
-    warning = "gelu='exact', norm_epsilon=1e-05; the model has gelu='tanh', norm_epsilon=1e-12"
+    warning = "gelu='exact', norm_epsilon=1e-05; .*gelu='tanh', norm_epsilon=1e-12"
     with pytest.warns(UserWarning, match=warning):
         report = keras_vit.load_checkpoint(model, folder)
     assert report.resized == {"position_embedding/embedding": ((2, 8), (4, 4))}
@@ -279,7 +279,7 @@ def test_the_name_in_timm_gives_heads_gelu_and_epsilon(name, width, facts):
     ("layout", "labels", "names", "note"),
     [
         ("timm_vit", ["ox", "ox", "cow"], ("ox (0)", "ox (1)", "cow"), "(2): ox (0), ox (1)"),
-        ("hf_vit", ["ox", "ox", "ox (0)"], None, "have the same name; the names were left out"),
+        ("hf_vit", ["ox", "ox", "ox (0)"], None, "have the same name"),
         ("hf_vit", {"0": "a", "1": "b", "2": "c"}, ("a", "b", "c"), ""),
         ("hf_vit", {"0": "a", "1": "b"}, None, "names in config.json: 2, outputs of the head: 3"),
         ("timm_vit", None, None, ""),
@@ -316,35 +316,35 @@ def _halved(arrays):
 
 
 REFUSED = {
-    "BEiT": ("hf_vit", {"model_type": "beit"}, "must be one of vit, deit, .*'beit'"),
-    "an activation": ("hf_deit", {"hidden_act": "silu"}, "hidden_act must be one of .*'silu'"),
+    "BEiT": ("hf_vit", {"model_type": "beit"}, "vit, deit, .*'beit'"),
+    "an activation": ("hf_deit", {"hidden_act": "silu"}, "hidden_act .*'silu'"),
     "a gate": (
         "hugging_face: DINOv3 with SwiGLU", {"hidden_act": "gelu"}, "one of .*'gated gelu'",
     ),
     "DINOv3 alone": (
-        "hugging_face: DINOv3", {"config": False}, "DINOv3 must have their config.json beside them",
+        "hugging_face: DINOv3", {"config": False}, "DINOv3 .*config.json",
     ),
-    "DINOv2 alone": (DINOV2, {"config": False}, "DINOv2 and DINOv3 must have their config.json"),
+    "DINOv2 alone": (DINOV2, {"config": False}, "DINOv2 and DINOv3 .*config.json"),
     "no known names": (
         PLAIN, {"arrays": lambda arrays: _zeros("model.embed_tokens.weight", "x")},
-        "names of official, BiT, Hugging Face.*, timm, torchvision, .* or Keras.*embed_tokens",
+        "official, BiT, .*timm, torchvision, .*embed_tokens",
     ),
     "another head": (
         "hugging_face: SigLIP", {"arrays": _zeros("classifier.bias")},
-        "in the file but not in the model .*classifier.bias",
+        "not in the model .*classifier.bias",
     ),
     "half of an array": (PLAIN, {"arrays": _halved}, r"qkv.weight: file \(36, 24\), model \(72"),
     "two poolings": (
         PLAIN, {"global_pool": "avg", "model_args": {"global_pool": "token"}},
-        "global_pool must be one of .*='avg' and 'token'",
+        "global_pool .*='avg' and 'token'",
     ),
-    "no pooling": (PLAIN, {"global_pool": ""}, "global_pool must be one of"),
-    "timm's activation": (PLAIN, {"model_args": {"act_layer": "silu"}}, "act_layer must be one of"),
+    "no pooling": (PLAIN, {"global_pool": ""}, "global_pool must"),
+    "timm's activation": (PLAIN, {"model_args": {"act_layer": "silu"}}, "act_layer must"),
     "another norm": (PLAIN, {"model_args": {"norm_layer": "rmsnorm"}}, "norm_layer='layernorm'"),
     "padding": (PLAIN, {"model_args": {"dynamic_img_pad": True}}, "dynamic_img_pad=False"),
-    "a changed width": (PLAIN, {"model_args": {"embed_dim": 24}}, "must be given: attention heads"),
+    "a changed width": (PLAIN, {"model_args": {"embed_dim": 24}}, "given: attention heads"),
     **{
-        name: (PLAIN, {"architecture": name}, f"here is no {part}. Received: {name}")
+        name: (PLAIN, {"architecture": name}, f"{part}.*{name}")
         for name, part in (
             ("eva02_tiny_patch14_224", "rotary positions that count patches"),
             ("vit_pe_core_tiny_patch16_384", "rotary positions that count patches"),
@@ -366,10 +366,10 @@ REFUSED = {
         )
     },
     "the 7B of DINOv3": (
-        "hugging_face: DINOv3", {"hidden_size": 4096}, "a width below 4096.* 27 GB .*width=4096",
+        "hugging_face: DINOv3", {"hidden_size": 4096}, "below 4096.* 27 GB .*width=4096",
     ),
     "a ConvNeXt of DINOv3": (
-        "hf_vit", {"model_type": "dinov3_convnext"}, "must be one of .*'dinov3_convnext'",
+        "hf_vit", {"model_type": "dinov3_convnext"}, "one of .*'dinov3_convnext'",
     ),
 }  # fmt: skip
 
@@ -386,7 +386,7 @@ def test_what_no_model_here_computes_is_refused_by_its_name(case, write):
     ("file", "changes", "message"),
     [
         ("config", {"class_name": "DeiTBackbone", "registered_name": "keras_hub>DeiTBackbone"},
-         "must be one of ViTIm.*Hugging Face.* with DeiTBackbone"),
+         "ViTIm.*with DeiTBackbone"),
         ("task", {"config": {"pooling": "gap"}}, "pooling='gap', use_class_token=True"),
     ],
 )  # fmt: skip
@@ -469,10 +469,10 @@ def test_a_siglip_with_a_head_is_written_back_without_its_attention_pooling(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("CLIP", "must be a ViT or a DeiT .*embedding_norm=True"),
-        ("CLIP with a head", "must be a ViT or a DeiT .*unread_class_token=True"),
-        ("DINOv2", "must be a ViT or a DeiT .*layer_scale=True"),
-        ("DINOv3", "must be a ViT or a DeiT .*rotary=100.0"),
+        ("CLIP", "DeiT .*embedding_norm=True"),
+        ("CLIP with a head", "DeiT .*unread_class_token=True"),
+        ("DINOv2", "DeiT .*layer_scale=True"),
+        ("DINOv3", "DeiT .*rotary=100.0"),
     ],
 )
 def test_what_hugging_face_does_not_have_is_refused(name, message, write, tmp_path):
@@ -485,7 +485,7 @@ def test_what_hugging_face_does_not_have_is_refused(name, message, write, tmp_pa
 def test_a_mean_for_rectangles_or_without_a_head_is_not_written(size, names):
     config = keras_vit.ViTConfig(8, 24, 2, 48, 4, classifier="gap")
     description = Description(input_shape=size, labels=Labels(names))
-    with pytest.raises(ValueError, match="a SigLIP with a head for square .*classifier='gap'"):
+    with pytest.raises(ValueError, match="SigLIP .*classifier='gap'"):
         written_model(config, description)
 
 
@@ -510,7 +510,7 @@ def test_the_official_form_gives_the_same_answers(name, golden, write, tmp_path)
 @pytest.mark.parametrize(
     ("name", "changes", "stated"),
     [
-        ("hf_vit", {"num_hidden_layers": 1}, "depth=1 in the config, 2 in the arrays"),
+        ("hf_vit", {"num_hidden_layers": 1}, "depth=1 in the config, 2"),
         ("hf_vit", {"hidden_size": 96}, "width=96 in the config, 48"),
         ("hf_vit", {"intermediate_size": 48}, "mlp_dim=48 in the config, 96"),
         ("hf_vit", {"patch_size": 4}, r"patch_size=\(4, 4\) in the config, \(8, 8\)"),
@@ -522,7 +522,7 @@ def test_the_official_form_gives_the_same_answers(name, golden, write, tmp_path)
 )
 def test_a_config_that_contradicts_its_arrays_is_refused(name, changes, stated, write):
     known = {"architecture": "vit_tiny_patch16_224"} if name == "timm_vit" else {}
-    with pytest.raises(ValueError, match=f"must match their arrays.*{stated}"):
+    with pytest.raises(ValueError, match=f"arrays.*{stated}"):
         open_checkpoint(write(name, **known, **changes))
 
 
@@ -537,7 +537,7 @@ def test_our_note_that_contradicts_its_arrays_is_refused(file, tmp_path):
         model.save_weights(tmp_path / file)
     else:
         write_npz(tmp_path / file, stored_arrays(model, OFFICIAL), note_of(model))
-    with pytest.raises(ValueError, match="depth=1 in the config, 2 in the arrays"):
+    with pytest.raises(ValueError, match="depth=1 in the config, 2"):
         open_checkpoint(tmp_path / file)
 
 

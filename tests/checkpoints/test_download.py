@@ -93,7 +93,7 @@ def test_a_file_comes_whole_and_once(server, row, tmp_path, capsys):
 def test_what_did_not_come_whole_is_not_kept(behaviour, server, row, tmp_path):
     server.behaviour = behaviour
     start = time.monotonic()
-    with pytest.raises(OSError, match="could not be downloaded") as error:
+    with pytest.raises(OSError, match="be downloaded") as error:
         catalogue.download(row)
     assert time.monotonic() - start < 15
     assert f"fetch {row.url} by other means and put it at ~/.keras/models/" in str(error.value)
@@ -117,7 +117,7 @@ def test_a_known_hash_is_compared(server, row, tmp_path):
     digest = hashlib.sha256(server.content).hexdigest()
     assert catalogue.download(dataclasses.replace(row, sha256=digest)).exists()
     for _ in range(2):
-        with pytest.raises(OSError, match="file hash does not match the provided value"):
+        with pytest.raises(OSError, match="file hash"):
             catalogue.download(dataclasses.replace(row, key="other", sha256="0" * 64))
 
 
@@ -190,7 +190,7 @@ def test_two_classes_of_one_name_have_their_numbers(imagenet):
     "name", ["imagenet21k", "vit_b16_augreg_imagenet21k", "vit_l16_imagenet21k"]
 )
 def test_weights_without_names_are_refused_before_a_download(name, imagenet):
-    with pytest.raises(ValueError, match="must have names.*finetune --weights .*imagenet") as error:
+    with pytest.raises(ValueError, match="names.*finetune --weights .*imagenet") as error:
         keras_vit.load_classifier(name)
     assert "\n" not in str(error.value)
     assert imagenet.requests == 0

@@ -109,7 +109,7 @@ def test_a_config_that_asks_for_more_than_the_archive_holds_is_refused(edited):
         head["config"]["units"] = 30_000_000_000  # 1 TB.
         return config
 
-    with pytest.raises(ValueError, match="a model of 240,000,00[01],.* numbers or more, which"):
+    with pytest.raises(ValueError, match="240,000,00[01],"):
         open_predictor(edited(many_classes))
 
 
@@ -119,7 +119,7 @@ def test_a_config_that_asks_for_more_than_the_archive_holds_is_refused(edited):
         ("Infinity", "config.json must be JSON"),
         ("1" + "0" * 400, "config.json must be JSON"),
         ("[" * 5000 + "]" * 5000, "config.json must be JSON"),
-        ("-1e-06", "cannot be read as a Keras model"),
+        ("-1e-06", "as a Keras model"),
     ],
 )
 def test_a_config_with_a_wrong_number_is_refused(value, message, edited):
@@ -152,7 +152,7 @@ def test_a_number_that_is_infinite_in_the_model_is_refused(model_of, checkpoint_
     arrays[name] = arrays[name].astype("float64")
     arrays[name][0, 0] = 1e300
     write_npz(tmp_path / "large.npz", arrays)
-    with pytest.raises(ValueError, match="NaN or infinity, or a number beyond float32"):
+    with pytest.raises(ValueError, match="beyond float32"):
         keras_vit.load_checkpoint(model_of("vit_token"), tmp_path / "large.npz")
 
 
@@ -224,7 +224,7 @@ def test_tensors_that_are_no_named_arrays_are_one_line(tmp_path):
         "sparse_coo": {"a": tensor.to_sparse()},
         "meta": {"a": tensor.to("meta")},
         "must hold the bytes": {"a": torch.zeros(1).expand(2**20, 2**20)},
-        "its entries are compressed": {"a": tensor},
+        "entries are compressed": {"a": tensor},
     }
     for message, state in states.items():
         torch.save(state, tmp_path / "a.bin")

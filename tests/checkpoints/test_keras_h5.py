@@ -29,7 +29,7 @@ def test_weights_of_keras_load_by_name(saved, golden, model_of):
 def test_one_dense_layer_more_does_not_shift_the_others(saved, model_of):
     # Keras calls the head "dense" here and "dense_1" there.
     model = model_of("vit_token", representation_size=48)
-    with pytest.raises(ValueError, match=r"missing in the file \(2\): pre_logits/0.*pre_logits/1"):
+    with pytest.raises(ValueError, match=r"missing .*\(2\): pre_logits/0.*pre_logits/1"):
         keras_vit.load_checkpoint(model, saved)
     keras_vit.load_checkpoint(model, saved, skip="pre_logits/*")
     with h5py.File(saved) as file:
@@ -41,8 +41,8 @@ def test_one_dense_layer_more_does_not_shift_the_others(saved, model_of):
 @pytest.mark.parametrize(
     ("size", "message"),
     [
-        (2**28, "must hold the bytes that its arrays declare"),
-        (2**40, "'1' declares 4.00 TB but only 0.00 B are stored"),  # Keras's own guard.
+        (2**28, "arrays declare"),
+        (2**40, "'1' declares 4.00 TB .*0.00 B"),  # Keras's own guard.
     ],
 )
 def test_absurd_shapes_are_refused_before_memory_is_taken(size, message, saved):
@@ -60,5 +60,5 @@ def test_a_truncated_file_and_another_one_are_named(saved, tmp_path):
         read_keras_h5(saved)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"] = np.zeros(3)
-    with pytest.raises(ValueError, match="without the group 'layers'"):
+    with pytest.raises(ValueError, match="the group 'layers'"):
         read_keras_h5(tmp_path / "a.h5")

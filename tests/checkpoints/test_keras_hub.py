@@ -99,8 +99,8 @@ def test_the_image_converter_beside_a_backbone_is_read(preset_of):
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("DINOv3", {"num_layers": 3}, "depth=3 in the config, 2 in the arrays"),
-        ("DINOv3", {"hidden_activation": "silu"}, "activation must be one of .*='silu'"),
+        ("DINOv3", {"num_layers": 3}, "depth=3 in the config, 2"),
+        ("DINOv3", {"hidden_activation": "silu"}, "activation .*='silu'"),
         ("SigLIP's image tower", {"layer_norm_epsilon": 1e-5}, "layer_norm_epsilon must be 1e-6"),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_keras_hub_computes_otherwise_is_refused(name, changes, message, pr
 def test_a_file_without_its_config_is_refused(name, preset_of):
     preset = preset_of(name)
     (preset / "config.json").unlink()
-    with pytest.raises(ValueError, match="must have their config.json beside them"):
+    with pytest.raises(ValueError, match="config.json beside them"):
         open_model(preset)
 
 
@@ -121,7 +121,7 @@ def test_numbers_of_positions_other_than_theirs_are_refused(preset_of):
     preset = preset_of("CLIP")
     with h5py.File(preset / WEIGHTS, "a") as file:
         file["layers/clip_vision_encoder/layers/clip_vision_embedding/vars/1"][...] = 0
-    with pytest.raises(ValueError, match=r"numbers of positions in a file must be 0, 1, 2 .*\[0"):
+    with pytest.raises(ValueError, match=r"positions .*0, 1, 2 .*\[0"):
         open_model(preset)
 
 
@@ -132,7 +132,7 @@ def test_a_gate_of_another_shape_is_refused(preset_of):
         kernel = layer["0"][:, :8]
         del layer["0"]
         layer["0"] = kernel
-    with pytest.raises(ValueError, match=r"A gate must have the shape .* \(16, 8\)"):
+    with pytest.raises(ValueError, match=r"A gate .* \(16, 8\)"):
         open_model(preset)
 
 
@@ -170,13 +170,13 @@ def test_a_preset_of_kaggle_is_opened_by_its_name_and_keeps_its_version(kaggle):
 
 @pytest.mark.parametrize("name", ["kaggle://keras/dinov3", "kaggle://a/b/pyTorch/c", "kaggle:x"])
 def test_another_form_of_a_kaggle_name_is_refused(name, kaggle):
-    with pytest.raises(ValueError, match="must be kaggle://OWNER/MODEL/keras/VARIATION"):
+    with pytest.raises(ValueError, match="kaggle://OWNER/MODEL/keras/VARIATION"):
         open_model(name)
     assert kaggle == []
 
 
 def test_a_preset_that_kaggle_does_not_have_is_a_line(kaggle):
-    with pytest.raises(OSError, match="cannot be downloaded: 404 Client Error") as caught:
+    with pytest.raises(OSError, match="404") as caught:
         open_model("kaggle://keras/dinov3/keras/other/1")
     assert "\n" not in str(caught.value)
 

@@ -147,7 +147,7 @@ def test_a_tower_without_a_head_gives_its_pooled_features(tmp_path, capsys):
     path = tmp_path / "tower.npz"
     np.savez(path, **arrays)
     assert main(["convert", str(path), str(tmp_path / "out.npz")]) == 2
-    assert "image size (image_size, --image-size) must be given" in capsys.readouterr().err
+    assert "(image_size, --image-size)" in capsys.readouterr().err
     converted = read(path, image_size=(16, 24))
     assert converted.class_names is None
     assert converted.description.config.classifier == "map"

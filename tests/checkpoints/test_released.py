@@ -104,7 +104,7 @@ def test_other_classes_and_sizes_are_a_transfer():
 
 def test_the_weights_are_of_these_models():
     known = re.escape(" or ".join(row.model for row in RELEASED))
-    with pytest.raises(ValueError, match=rf"are of {known}\. Received: ViT-Ti/16"):
+    with pytest.raises(ValueError, match=rf"{known}\. Received: ViT-Ti/16"):
         keras_vit.build("ViT-Ti/16", weights="cifar10", classes=10)
 
 
@@ -116,7 +116,7 @@ def test_a_name_that_is_a_folder_too_is_refused(tmp_path, monkeypatch):
         open_model,
         lambda name: keras_vit.build("ViT-Mini/4", weights=name),
     ):
-        with pytest.raises(ValueError, match=r"write \./cifar10 for the latter"):
+        with pytest.raises(ValueError, match=r"\./cifar10"):
             use("cifar10")
     assert released_folder(pathlib.Path("cifar10")) == pathlib.Path("cifar10")
     assert open_model("./cifar10").description.name == PLAIN.model

@@ -103,12 +103,12 @@ def test_without_a_network_what_is_cached_works_and_the_rest_is_a_line(
     assert f"hf:{NAME} is commit {commit}, as cached" in capsys.readouterr().err
     assert open_model(f"hf:{NAME}@{commit}").source == f"hf:{NAME}@{commit}"
     assert capsys.readouterr().err == ""  # A commit needs no network.
-    with pytest.raises(OSError, match="hf:owner/other cannot be downloaded: .* not in the cache"):
+    with pytest.raises(OSError, match="hf:owner/other .* not in the cache"):
         open_model("hf:owner/other")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     hub.forget()
     assert open_model(f"hf:{NAME}").source == f"hf:{NAME}@{commit}"
-    with pytest.raises(OSError, match="hf:owner/other cannot be downloaded: .* not in the cache"):
+    with pytest.raises(OSError, match="hf:owner/other .* not in the cache"):
         open_model("hf:owner/other")
 
 
@@ -130,13 +130,13 @@ def test_each_refusal_of_the_hub_is_a_line(hub, of_transformers, monkeypatch):
     for name, error, words in (
         ("hf:pets", ValueError, "must be hf:OWNER/NAME"),
         ("hf:owner/pets@../x", ValueError, "must be hf:OWNER/NAME"),
-        ("hf:owner/none", OSError, "no such repository"),
-        (f"hf:{NAME}@gone", OSError, "no such revision any more"),
-        (f"hf:{NAME}@{'0' * 40}", OSError, "no such revision any more"),
-        ("hf:owner/photos", OSError, "no such repository of a model"),
-        ("hf:owner/gated", OSError, "lets only chosen users in"),
-        ("hf:owner/pickle", ValueError, "pickles are never opened.*pytorch_model.bin"),
-        ("hf:owner/text", ValueError, "model_type must be one of"),
+        ("hf:owner/none", OSError, "hf:owner/none .*no such repository"),
+        (f"hf:{NAME}@gone", OSError, "no such revision"),
+        (f"hf:{NAME}@{'0' * 40}", OSError, "no such revision"),
+        ("hf:owner/photos", OSError, "hf:owner/photos .*no such repository"),
+        ("hf:owner/gated", OSError, "chosen users"),
+        ("hf:owner/pickle", ValueError, "pickles .*pytorch_model.bin"),
+        ("hf:owner/text", ValueError, "model_type .*'bert'"),
     ):
         with pytest.raises(error, match=words) as caught:
             open_model(name)
@@ -153,21 +153,21 @@ def test_each_refusal_of_the_hub_is_a_line(hub, of_transformers, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "lie", "message"),
     [
-        ("sha", "../../../x", "commit must be 40 hex digits. Received: '../../../x'"),
-        ("sha", "A" * 40, "commit must be 40 hex digits"),
-        ("sha", None, "commit must be 40 hex digits. Received: None"),
-        ("X-Repo-Commit", "../../../x", "commit must be 40 hex digits. Received: '../../../x'"),
-        ("ETag", '"{outside}/x"', "ETag must be 40 or 64 hex digits. Received: '\"/"),
-        ("ETag", 'W/"../../../x"', "ETag must be 40 or 64 hex digits"),
-        ("X-Linked-Etag", '"../x"', "ETag must be 40 or 64 hex digits"),
-        ("padding", 9 * 2**20, "answer has more than 8,388,608 bytes"),
+        ("sha", "../../../x", "commit .*40 hex digits.*'../../../x'"),
+        ("sha", "A" * 40, "commit .*40 hex digits"),
+        ("sha", None, "commit .*40 hex digits.*: None"),
+        ("X-Repo-Commit", "../../../x", "commit .*40 hex digits.*'../../../x'"),
+        ("ETag", '"{outside}/x"', "ETag .*40 or 64 .*'\"/"),
+        ("ETag", 'W/"../../../x"', "ETag .*40 or 64 hex"),
+        ("X-Linked-Etag", '"../x"', "ETag .*40 or 64 hex"),
+        ("padding", 9 * 2**20, "8,388,608 bytes"),
     ],
 )
 def test_a_hostile_server_writes_nothing(name, lie, message, hub, of_transformers, tmp_path):
     hub.add(NAME, of_transformers)
     hub.lies = {name: lie.format(outside=tmp_path) if isinstance(lie, str) else lie}
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(OSError, match=f"hf:{NAME} cannot be downloaded: the server's {message}"):
+    with pytest.raises(OSError, match=f"hf:{NAME} .*{message}"):
         open_model(f"hf:{NAME}")
     written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
     if name == "X-Linked-Etag":  # The small files, which are not of LFS, came before.
@@ -186,12 +186,12 @@ def test_a_client_that_huggingface_hub_makes_anew_is_checked_as_well(hub, of_tra
     huggingface_hub.close_session()  # As after an error of a connection.
     hub.repositories["model", NAME].commit({**of_transformers, "README.md": b"changed"})
     hub.lies = {"X-Repo-Commit": "../x"}
-    with pytest.raises(OSError, match="commit must be 40 hex digits. Received: '../x'"):
+    with pytest.raises(OSError, match="commit .*40 hex digits.*'../x'"):
         open_model(f"hf:{NAME}")
 
 
 def test_a_commit_that_was_asked_for_is_the_one_that_is_read(hub, of_transformers):
     first = hub.add(NAME, of_transformers)
     hub.lies = {"sha": "0" * 40}
-    with pytest.raises(OSError, match=f"commit must be {first}. Received: '0000"):
+    with pytest.raises(OSError, match=f"commit .*{first}.*'0000"):
         open_model(f"hf:{NAME}@{first}")

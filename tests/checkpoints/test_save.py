@@ -34,7 +34,7 @@ def test_the_form_of_gelu_is_kept(model_of, checkpoint_of, tmp_path):
     with pytest.warns(UserWarning, match="gelu"):
         keras_vit.load_checkpoint(model, checkpoint_of("vit_token"))
     keras_vit.save_checkpoint(model, tmp_path / "exact.npz")
-    with pytest.warns(UserWarning, match="trained with gelu='exact'; the model has gelu='tanh'"):
+    with pytest.warns(UserWarning, match="gelu='exact'; .*gelu='tanh'"):
         keras_vit.load_checkpoint(model_of("vit_token"), tmp_path / "exact.npz")
 
 
@@ -44,14 +44,14 @@ def test_positions_that_all_blocks_share_are_kept(tmp_path):
     keras_vit.save_checkpoint(model, tmp_path / "a.npz")
     assert open_model(tmp_path / "a.npz").description.config == shared
     other = keras_vit.build(tiny_config(depth=2), input_shape=(8, 8, 3), classes=2)
-    with pytest.warns(UserWarning, match="position_embedding_at='every_block_shared'; the model"):
+    with pytest.warns(UserWarning, match="position_embedding_at='every_block_shared'"):
         keras_vit.load_checkpoint(other, tmp_path / "a.npz", skip="head/*")
 
 
 def test_variables_without_an_official_name_are_refused(model_of, tmp_path):
     body = model_of("vit_token")
     model = keras.Model(body.input, keras.layers.Dense(2, name="mine")(body.output))
-    with pytest.raises(ValueError, match="a name for every variable.*mine/bias, mine/kernel"):
+    with pytest.raises(ValueError, match="mine/bias, mine/kernel"):
         keras_vit.save_checkpoint(model, tmp_path / "a.npz")
     assert not list(tmp_path.iterdir())
 
@@ -77,10 +77,10 @@ def test_what_this_package_noted_counts_more_than_the_config_beside_it(tmp_path)
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"gelu": "silu"}, "gelu must be"),
+        ({"gelu": "silu"}, "gelu='silu'"),
         ({"num_heads": "two"}, "fields must match"),
-        ({"position_resize": "nearest"}, "position_resize must be"),
-        ({"norm_epsilon": float("nan")}, "JSON with finite numbers"),
+        ({"position_resize": "nearest"}, "position_resize='nearest'"),
+        ({"norm_epsilon": float("nan")}, "finite numbers"),
     ],
 )
 def test_a_wrong_value_in_a_note_is_refused(config, message, tmp_path):

@@ -119,7 +119,7 @@ def test_a_torchscript_program_is_called_by_its_name(tmp_path):
 def test_colours_of_other_libraries_are_not_in_messages(tmp_path):
     torch = pytest.importorskip("torch")
     torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="weights-only loading takes") as error:
+    with pytest.raises(ValueError, match="weights-only loading") as error:
         open_checkpoint(tmp_path / "model.pt")
     assert "\x1b" not in str(error.value)
 
@@ -127,7 +127,7 @@ def test_colours_of_other_libraries_are_not_in_messages(tmp_path):
 def test_code_in_a_pytorch_file_is_not_run(tmp_path):
     torch = pytest.importorskip("torch")
     torch.save({"weights": _Malicious(tmp_path / "was_here")}, tmp_path / "model.bin")
-    with pytest.raises(ValueError, match="whole state dict that weights-only loading takes"):
+    with pytest.raises(ValueError, match="state dict.*weights-only"):
         open_checkpoint(tmp_path / "model.bin")
     assert not (tmp_path / "was_here").exists()
 
@@ -196,7 +196,7 @@ def test_biases_that_a_model_may_lack_are_zeros(name, biases, golden, model_of, 
         np.testing.assert_array_equal(weight, other, err_msg=weight.path)
 
     one = sorted(absent)[0]
-    with pytest.raises(ValueError, match=r"missing in the file \(\d\): .*\.bias"):
+    with pytest.raises(ValueError, match=r"missing .*\(\d\): .*\.bias"):
         keras_vit.load_checkpoint(
             model, write_safetensors({k: v for k, v in arrays.items() if k != one})
         )

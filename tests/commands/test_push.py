@@ -150,31 +150,31 @@ def test_training_starts_from_a_name_whose_commit_and_card_are_kept(hub, command
 
 
 def test_what_cannot_be_pushed_makes_no_repository(hub, refused, pets, tmp_path, monkeypatch):
-    assert "must be OWNER/NAME. Received: pets" in refused("push", pets, "pets")
-    assert "A classifier's folder must be pushed" in refused("push", tmp_path, NAME)
+    assert "OWNER/NAME. Received: pets" in refused("push", pets, "pets")
+    assert "A classifier's folder" in refused("push", tmp_path, NAME)
     monkeypatch.setenv("HF_TOKEN", READ_TOKEN)
-    assert "the token has no rights for this; log in" in refused("push", pets, NAME)
+    assert "the token has no rights" in refused("push", pets, NAME)
     monkeypatch.delenv("HF_TOKEN")
-    assert "log in with `hf auth login`, or set HF_TOKEN" in refused("push", pets, NAME)
+    assert "`hf auth login`, or set HF_TOKEN" in refused("push", pets, NAME)
     assert not hub.repositories
 
 
 def test_a_push_that_breaks_off_leaves_no_commit(hub, refused, pets):
     hub.broken["upload"] = 1
-    assert f"{NAME} cannot be pushed: the token has no rights" in refused("push", pets, NAME)
+    assert f"{NAME} cannot be pushed: the token" in refused("push", pets, NAME)
     assert pushed(hub) == {}  # The repository was made, and has no commit of ours.
 
 
 def test_a_public_repository_is_not_made_private(hub, refused, command, pets):
     assert command("push", pets, NAME).code == 0
     line = refused("push", pets, NAME, "--private")
-    assert "must be private: change it in its settings" in line
+    assert "must be private" in line
 
 
 def test_a_hub_that_cannot_be_reached_is_a_line(hub, refused, pets):
     hub.close()
     line = refused("push", pets, NAME)
-    assert f"{NAME} cannot be pushed: Hugging Face cannot be reached or broke off: " in line
+    assert f"{NAME} cannot be pushed: Hugging Face" in line
 
 
 def test_a_link_out_of_the_folder_is_not_pushed(hub, refused, pets, tmp_path):

@@ -67,9 +67,9 @@ def test_a_run_is_stopped_continued_and_evaluated_and_predicts(command, finetune
 @pytest.mark.any_backend
 def test_what_jax_has_not_is_refused_in_one_line(refused, tiny, colors, tmp_path):
     line = refused("export", tiny, "--output", tmp_path / "export", "--to", "saved_model")
-    assert "keras-vit export must run on Keras's backend tensorflow" in line
+    assert "backend tensorflow" in line
     given = ["finetune", "--data", colors, "--weights", tiny, "--output", tmp_path / "out"]
-    assert "the strategy must be auto" in refused(*given, "--strategy", "multiworker")
+    assert "strategy must be auto" in refused(*given, "--strategy", "multiworker")
     assert "needs a TPU" in refused(*given, "--strategy", "tpu")
 
 

@@ -104,7 +104,7 @@ def test_a_field_that_a_config_does_not_have_is_not_named():
 )
 def test_a_model_of_another_library_has_its_name_here(name, here):
     assert here in MODELS
-    with pytest.raises(ValueError, match=f"{name} is called {here.replace('+', '.')} here"):
+    with pytest.raises(ValueError, match=f"{name} is called {here.replace('+', '.')}"):
         resolve(name)
 
 
@@ -161,7 +161,7 @@ def test_a_function_of_another_library_has_its_place_here(name):
 
 
 def test_another_attribute_is_pythons_own_error():
-    with pytest.raises(AttributeError, match="^No keras_vit attribute unheard_of$"):
+    with pytest.raises(AttributeError, match="attribute unheard_of$"):
         keras_vit.unheard_of  # noqa: B018
 
 

@@ -50,10 +50,10 @@ def test_flags_give_values_of_the_fields_types():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--lora-rank", 4, "--train", "head"), "--lora-rank has no effect without --train lora."),
-        (("--temperature", 2), "--temperature has no effect without --teacher and --distillation"),
-        (("--replay-share", 0.3), "--replay-share has no effect without --replay."),
-        (("--momentum", 0.8, "--optimizer", "adam"), "--momentum has no effect without"),
+        (("--lora-rank", 4, "--train", "head"), "--lora-rank .*--train lora"),
+        (("--temperature", 2), "--temperature .*--teacher and --distillation"),
+        (("--replay-share", 0.3), "--replay-share .*without --replay."),
+        (("--momentum", 0.8, "--optimizer", "adam"), "--momentum .*no effect"),
     ],
 )
 def test_a_flag_without_effect_is_refused(flags, message):

@@ -123,8 +123,8 @@ def test_a_file_that_is_no_export_of_this_package_is_refused_in_one_line(
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [(["cat", "dog"], "classes.txt and description.json do not belong together")]
-    + [([name, "b", "c"], "one line of text") for name in ("red\nfox", "red\u2028fox", "", 5)],
+    [(["cat", "dog"], "classes.txt and description.json")]
+    + [([name, "b", "c"], "one line") for name in ("red\nfox", "red\u2028fox", "", 5)],
     ids=str,
 )
 def test_class_names_of_an_onnx_file_are_one_line_for_each_output(
@@ -149,7 +149,7 @@ def test_a_classifier_that_is_also_an_export_is_refused(
         monkeypatch.setattr(known, "open", staticmethod(pytest.fail))
     assert command_line.main(command.format(folder, photos).split()) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("keras-vit: A folder must hold one model")
+    assert line.startswith("keras-vit: A folder")
     assert f"model.keras and {marker}" in line
 
 
@@ -185,14 +185,14 @@ def runtime_model(answer):
     ids=["1e9", "-1", "three rows", "text", "integers", "no classes"],
 )
 def test_an_answer_that_is_none_is_an_error_when_an_export_is_opened(answer):
-    with pytest.raises(ValueError, match="An export must give"):
+    with pytest.raises(ValueError, match="An export"):
         runtime_model(answer)
 
 
 def test_an_answer_that_depends_on_the_image_is_checked_too():
     opened = runtime_model(lambda batch: batch.max(axis=(1, 2)).astype("float32"))
     assert np.isnan(opened.predict_on_batch(np.zeros((2, 8, 8, 3), "uint8"))).all()
-    with pytest.raises(ValueError, match="numbers from 0 to 1. Received: 7"):
+    with pytest.raises(ValueError, match="0 to 1.*: 7"):
         opened.predict_on_batch(np.full((2, 8, 8, 3), 7, "uint8"))
 
 

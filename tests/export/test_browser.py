@@ -77,9 +77,9 @@ def test_files_of_another_runtime_are_refused(classifier, tmp_path):
     for name in RUNTIME:
         (tmp_path / name).write_bytes(b"other")
     path = tmp_path / "x.html"
-    with pytest.raises(ValueError, match=r"must be the file of onnxruntime-web [\d.]+. Received"):
+    with pytest.raises(ValueError, match=r"onnxruntime-web [\d.]+"):
         keras_vit.export.html(classifier, path, runtime=tmp_path)
-    with pytest.raises(ValueError, match="must be a folder with ort.wasm.bundle.min.mjs and"):
+    with pytest.raises(ValueError, match="folder with ort.wasm.bundle.min.mjs"):
         keras_vit.export.html(classifier, path, runtime=tmp_path / "missing")
     assert not path.exists()
 
@@ -87,7 +87,7 @@ def test_files_of_another_runtime_are_refused(classifier, tmp_path):
 def test_a_failed_download_names_the_flag(monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.setattr(sys.modules[HTML.__module__], "ADDRESS", "http://127.0.0.1:9/")
-    with pytest.raises(ValueError, match="cannot be downloaded .* Pass runtime=FOLDER"):
+    with pytest.raises(ValueError, match="runtime=FOLDER"):
         _runtime_files(None)
 
 

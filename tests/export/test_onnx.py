@@ -61,7 +61,7 @@ def test_the_pairs_of_int8_are_those_that_onnx_runtime_fuses(tmp_path, config, i
 def test_images_that_calibrate_must_be_readable(classifier, files, tmp_path):
     (tmp_path / "cut.jpg").write_bytes(b"\xff\xd8\xff")
     options = {"precision": "int8", "check_images": [tmp_path / "cut.jpg", *files[:2]]}
-    with pytest.raises(ValueError, match=r"cut.jpg cannot be read as an image\. The file is"):
+    with pytest.raises(ValueError, match="cut.jpg cannot be read"):
         keras_vit.export.onnx(classifier, tmp_path / "x.onnx", **options)
 
 

@@ -188,7 +188,7 @@ def test_a_converted_folder_keeps_samples_of_its_source_encoded_anew(photographe
     assert any("3 photos of the source, 8x8, without metadata" in note for note in notes)
     convert(photographed, tmp_path / "none", samples="none")
     assert not (tmp_path / "none" / "samples").exists()
-    with pytest.raises(ValueError, match="samples are for a classifier's folder"):
+    with pytest.raises(ValueError, match="samples .*classifier's folder"):
         convert(photographed, tmp_path / "x.npz", samples=1)
 
 
@@ -203,6 +203,6 @@ def test_a_folder_with_a_link_to_a_file_of_this_machine_is_neither_exported_nor_
         private.write_text('{"token": "secret"}')
     (source / name).symlink_to(private)
     for write in (keras_vit.export.onnx, convert):
-        with pytest.raises(ValueError, match="no links that lead out of it"):
+        with pytest.raises(ValueError, match="no links"):
             write(source, tmp_path / "out.onnx" if write is not convert else tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"source", "private"}

@@ -76,9 +76,7 @@ def test_integers_are_refused_where_the_images_show_that_too_few_answers_stay(
     classifier, precision, agreeing, count, refused
 ):
     if refused:
-        with pytest.raises(
-            ValueError, match=rf"Received: {agreeing / count:.1%} of {count} images"
-        ):
+        with pytest.raises(ValueError, match=f"{agreeing / count:.1%} of {count} images"):
             agreement_notes(classifier, precision, agreeing, count)
     else:
         agreement_notes(classifier, precision, agreeing, count)
@@ -89,7 +87,7 @@ def test_integers_state_the_share_of_answers_that_stay_with_its_interval(classif
     # Clopper and Pearson's, as their table and R's binom.test(31, 32) have it.
     assert note == "Integers keep 96.9% of the answers of 32 images (95% interval 83.8 to 99.9)."
     assert agreement_notes(classifier, "float32", 32, 32) == ()
-    with pytest.raises(ValueError, match=r"on 100.0% of the check images"):
+    with pytest.raises(ValueError, match="100.0%"):
         agreement_notes(classifier, "int8", 31, 32, least=1.0)
 
 
@@ -127,7 +125,7 @@ def test_an_export_that_disagrees_leaves_nothing(tflite, classifier, files, tmp_
         name="turned",
     )
     content = pathlib.Path(tflite("float32").path).read_bytes()
-    with pytest.raises(ValueError, match=r"on 99.0% of the.*Received: \d+.0% of 10 images"):
+    with pytest.raises(ValueError, match=r"99.0% .*\d+.0% of 10 images"):
         export(tmp_path / "x.tflite", turned, files, content)
     assert not list(tmp_path.iterdir())
 
@@ -135,15 +133,13 @@ def test_an_export_that_disagrees_leaves_nothing(tflite, classifier, files, tmp_
 def test_an_export_that_does_not_run_leaves_nothing_and_names_the_reason(
     classifier, files, tmp_path, own_process
 ):
-    with pytest.raises(
-        ValueError, match="does not run in its own runtime: .*not a valid Flatbuffer"
-    ):
+    with pytest.raises(ValueError, match="own runtime: .*Flatbuffer"):
         export(tmp_path / "x.tflite", classifier, files, b"no model")
     assert not list(tmp_path.iterdir())
 
 
 def test_verify_names_the_formats(tmp_path):
-    with pytest.raises(ValueError, match=r"model.xml or saved_model.pb, or a file ending"):
+    with pytest.raises(ValueError, match="model.xml or saved_model.pb"):
         keras_vit.export.verify(tmp_path)
 
 
@@ -155,7 +151,7 @@ def test_without_samples_an_export_is_checked_on_synthetic_images_which_do_not_c
         read = check_images.load_images(bare, images.files)
     assert read.shape == (3, *bare.preprocessing.image_size, 3)
     assert images.notes[0] == check_images.SYNTHETIC
-    with pytest.raises(ValueError, match="Ranges of activations need real images"):
+    with pytest.raises(ValueError, match="real images"):
         keras_vit.export.tflite(bare, tmp_path / "x.tflite", precision="int8")
 
 
@@ -171,14 +167,14 @@ def test_an_older_export_is_replaced_only_on_request_and_nothing_else_is(kind, t
     publish.check_output(path, known, overwrite=True)
     if known.marker:
         (path / known.marker).rename(path / "thesis.tex")
-        with pytest.raises(ValueError, match="remove this one by hand"):
+        with pytest.raises(ValueError, match="by hand"):
             publish.check_output(path, known, overwrite=True)
 
 
 def test_a_model_above_two_gib_is_refused_before_work_starts(classifier, tmp_path):
     huge = Predictor(classifier.model, classifier.class_names, classifier.preprocessing)
     huge.model = types.SimpleNamespace(count_params=lambda: 2**29)
-    with pytest.raises(ValueError, match="saved_model instead. Received: a model of 2.00 GiB"):
+    with pytest.raises(ValueError, match="saved_model .*2.00 GiB"):
         keras_vit.export.onnx(huge, tmp_path / "x.onnx")
 
 
@@ -190,6 +186,6 @@ def test_a_saved_model_in_a_folder_that_tensorflow_reads_as_a_pattern_is_refused
         lambda: publish.check_output(place, FORMATS["saved_model"]),
         lambda: open_export(place),
     ):
-        with pytest.raises(ValueError, match=r"as a pattern: .* Received: .*a \[1\]/model"):
+        with pytest.raises(ValueError, match=r"pattern: .*a \[1\]/model"):
             refused()
     publish.check_output(place.with_suffix(".onnx"), FORMATS["onnx"])

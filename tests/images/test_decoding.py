@@ -137,7 +137,7 @@ def test_a_truncated_file_is_refused(kind, share):
 
 def test_a_graph_refuses_other_formats_by_name():
     for content in (encode(photo(), "TIFF"), encode(photo(), "GIF"), b""):
-        refuses(content, "must be a whole JPEG or PNG")
+        refuses(content, "JPEG or PNG")
 
 
 HUGE = {
@@ -171,7 +171,7 @@ def memory_growth_below(limit):
 def test_an_image_that_claims_too_many_pixels_is_refused(kind):
     content = HUGE[kind]()
     with memory_growth_below(100):
-        refuses(content, f"at most {MAX_PIXELS} pixels")
+        refuses(content, f"{MAX_PIXELS} pixels")
 
 
 GOLDEN = {

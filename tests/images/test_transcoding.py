@@ -125,11 +125,11 @@ def test_avif_and_heic_are_read_and_turned(kind, tmp_path):
     [
         (encode(PHOTO, "TIFF")[:900], "damaged"),
         (encode(PHOTO, "AVIF")[:300], "damaged"),
-        (tiff(WIDE.astype("float32"), sample_format=3), "TIFF with 32 bits, Pillow's mode F"),
-        (tiff(WIDE.view("int16"), sample_format=2), "without a sign.* TIFF with 16 bits"),
-        (tiff(np.zeros((20, 30, 5), "uint8"), photometric=2), "TIFF that Pillow cannot read"),
-        (tiff(PIXELS, photometric=2, more=[(254, 1)]), "A camera's raw file"),
-        (tiff(WIDE_COLOURS, photometric=2, more=[(284, 2)]), "side by side, not in planes"),
+        (tiff(WIDE.astype("float32"), sample_format=3), "32 bits.*mode F"),
+        (tiff(WIDE.view("int16"), sample_format=2), "without a sign.*16 bits"),
+        (tiff(np.zeros((20, 30, 5), "uint8"), photometric=2), "TIFF that Pillow"),
+        (tiff(PIXELS, photometric=2, more=[(254, 1)]), "raw file"),
+        (tiff(WIDE_COLOURS, photometric=2, more=[(284, 2)]), "in planes"),
         (b"\0\0\0\x18ftypheic" + bytes(9), r"HEIC image needs .* pip install -e \"\.\[heif\]\""),
     ],
     ids=["cut-tiff", "cut-avif", "float", "signed", "five-bands", "raw", "planes", "heic"],
@@ -163,7 +163,7 @@ def test_images_of_a_folder_are_found_by_suffix_or_content(tmp_path):
 def test_a_folder_without_images_names_the_other_files(tmp_path):
     for name in ("labels.json", "notes.txt", ".DS_Store"):
         (tmp_path / name).write_text("{}")
-    with pytest.raises(ValueError, match=r"holds 2 other files, such as labels\.json, notes\.txt"):
+    with pytest.raises(ValueError, match=r"2 other files.*labels\.json, notes\.txt"):
         image_files(tmp_path)
 
 
@@ -175,7 +175,7 @@ def test_more_pixels_than_allowed_are_refused_before_they_are_decoded(kind, monk
     assert decode_file(encoded).shape == PIXELS.shape
     limit = height * width - 1
     monkeypatch.setattr(transcoding, "MAX_PIXELS", limit)
-    with pytest.raises(ValueError, match=f"at most {limit} pixels.*{height} {width}"):
+    with pytest.raises(ValueError, match=f"{limit} pixels.*{height} {width}"):
         decode_file(encoded)
 
 
@@ -241,7 +241,7 @@ def test_every_kind_of_file_has_the_pixels_of_the_graph(name):
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
 def test_a_file_that_is_cut_short_is_refused_in_one_line(kind):
     content = encode(picture("P" if kind == "GIF" else "RGB", (200, 150)), kind)
-    with pytest.raises(ValueError, match="^The file is damaged") as raised:
+    with pytest.raises(ValueError, match="damaged") as raised:
         decode_file(content[: len(content) // 2])
     assert "\n" not in str(raised.value)
 
@@ -249,9 +249,9 @@ def test_a_file_that_is_cut_short_is_refused_in_one_line(kind):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "The file is empty"),
-        (b"hello, I am a text", "An image must be JPEG, PNG"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n", "An image must be JPEG, PNG"),
+        (b"", "is empty"),
+        (b"hello, I am a text", "JPEG, PNG"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n", "JPEG, PNG"),
     ],
 )
 def test_what_is_no_image_is_refused(content, message):
@@ -321,9 +321,7 @@ def test_too_little_memory_for_an_image_is_one_line(error):
     def use(pixels):
         raise error(None, None, "no memory") if error is not MemoryError else error
 
-    with pytest.raises(
-        ValueError, match="more memory than there is. Received: height and width 20"
-    ):
+    with pytest.raises(ValueError, match="memory.*height and width 20"):
         with_pixels(encode(PHOTO), use)
 
 
@@ -378,7 +376,7 @@ def in_graph(encoded):
 def test_a_jpeg_of_more_scans_than_photos_have_is_refused(decode):
     assert progressive(10).count(START_OF_SCAN) == 10
     decode(progressive(10))
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="at most 100 scans"):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="100 scans"):
         decode(progressive(MAX_SCANS + 1))
 
 

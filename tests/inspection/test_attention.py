@@ -42,7 +42,7 @@ def test_attention_equals_loops_over_heads_queries_and_keys(random_model, random
 
 
 def test_attention_along_lines_is_refused(random_model, random_images):
-    with pytest.raises(ValueError, match="attend over all tokens. Received: .* rows and columns"):
+    with pytest.raises(ValueError, match="rows and columns"):
         inspection.attention_maps(random_model(AXIAL), random_images())
 
 

@@ -26,11 +26,11 @@ def test_an_error_names_the_part_that_a_model_lacks(random_model):
             ask(resnet, np.zeros((1, 32, 32, 3)))
     nowhere = random_model(tiny_config(position_embedding="none"))
     for model in (resnet, nowhere):
-        with pytest.raises(ValueError, match="must have position embeddings"):
+        with pytest.raises(ValueError, match="position embeddings"):
             inspection.position_similarity(model)
     with pytest.raises(ValueError, match=r"input shape \(None, 8, 12, 3\)"):
         inspection.attention_maps(nowhere, np.zeros((1, 8, 8, 3)))
-    with pytest.raises(ValueError, match="at least one image"):
+    with pytest.raises(ValueError, match="one image"):
         inspection.attention_rollout(nowhere, np.zeros((0, *SHAPE)))
 
 

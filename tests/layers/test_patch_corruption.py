@@ -69,7 +69,7 @@ def test_draws_differ_between_steps_and_images_and_repeat_for_a_seed():
 def test_a_share_that_corrupts_all_or_nothing_is_refused():
     with pytest.raises(ValueError, match="rate must be in"):
         PatchCorruption(1.0)
-    with pytest.raises(ValueError, match="leave one.*of 1 patches"):
+    with pytest.raises(ValueError, match="leave one.*1 patches"):
         PatchCorruption(0.6).build((None, 1, D))
 
 

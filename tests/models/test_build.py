@@ -81,7 +81,7 @@ def test_without_pooling_the_patch_tokens_are_a_map():
 
 
 def test_a_size_that_the_patch_does_not_divide_is_floored_as_a_valid_convolution_does():
-    with pytest.warns(UserWarning, match=r"\(14, 15\) pixels are cut to \(12, 12\)") as warned:
+    with pytest.warns(UserWarning, match=r"\(14, 15\) .*\(12, 12\)") as warned:
         whole, rest = randomise(tiny()), randomise(tiny(input_shape=(14, 15, 3)))
     assert len(warned) == 1
     batch = images(2, 14, 15, 3)
@@ -100,23 +100,23 @@ def test_input_tensor_keeps_the_layers_before_it():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"input_shape": (2, 12, 3)}, "at least 4x4 pixels.*Received"),
-        ({"input_shape": (None, None, 3)}, "`include_top` is True, the image size must be known"),
-        ({"input_shape": (12, 12)}, r"\(height, width, channels\)"),
-        ({"classes": 0}, "classes must be a positive integer"),
-        ({"classes": 3.9}, "classes must be a positive integer. Received: classes=3.9"),
-        ({"classes": "10"}, "classes must be a positive integer. Received: classes='10'"),
-        ({"classifier": "gap", "include_top": False, "pooling": "token"}, '"token" needs a class'),
-        ({"pooling": "mean"}, "pooling must be one of"),
-        ({"pooling": "avg"}, "all of them include_top=False"),
+        ({"input_shape": (2, 12, 3)}, "4x4 pixels"),
+        ({"input_shape": (None, None, 3)}, "`include_top` .*image size"),
+        ({"input_shape": (12, 12)}, r"input_shape .*: \(12, 12\)"),
+        ({"classes": 0}, "classes=0"),
+        ({"classes": 3.9}, "classes=3.9"),
+        ({"classes": "10"}, "classes='10'"),
+        ({"classifier": "gap", "include_top": False, "pooling": "token"}, "pooling='token'"),
+        ({"pooling": "mean"}, "pooling='mean'"),
+        ({"pooling": "avg"}, "include_top=True, pooling='avg'"),
         ({"weights": "imagenet"}, "`classes` should be 1000"),
         ({"weights": "hf:owner"}, "must be hf:OWNER/NAME"),
-        ({"input_shape": 224}, r"\(height, width, channels\), .* Received: 224$"),
-        ({"wings": 3}, "Only fields of ViTConfig can be changed"),
-        ({"num_classes": 3}, "^num_classes is called classes here. Received: num_classes$"),
-        ({"num_heads": 3}, "heads must divide the width"),
-        ({"dropout_rate": 1.5}, r"dropout_rate must be in \[0, 1\)"),
-        ({"gelu": "erf"}, "gelu must be one of"),
+        ({"input_shape": 224}, r"\(height, width, channels\), .*224$"),
+        ({"wings": 3}, "ViTConfig.*: wings"),
+        ({"num_classes": 3}, "num_classes is called classes"),
+        ({"num_heads": 3}, "heads .*num_heads=3"),
+        ({"dropout_rate": 1.5}, "dropout_rate=1.5"),
+        ({"gelu": "erf"}, "gelu='erf'"),
     ],
 )
 def test_wrong_arguments_are_refused_with_what_would_be_right(arguments, message):

@@ -158,9 +158,9 @@ def test_a_model_with_additional_layers_is_refused(models):
 
 
 def test_an_unknown_name_and_a_small_image_are_refused():
-    with pytest.raises(ValueError, match="ViT-B16 is called ViT-B/16 here"):
+    with pytest.raises(ValueError, match="ViT-B16 is called ViT-B/16"):
         describe("ViT-B16")
-    with pytest.raises(ValueError, match="at least 16x16 pixels"):
+    with pytest.raises(ValueError, match="16x16 pixels"):
         describe("ViT-B/16", input_shape=(15, 16, 3))
 
 

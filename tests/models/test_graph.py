@@ -195,7 +195,7 @@ def test_a_part_of_a_block_that_was_changed_shows_at_the_input_of_a_new_head(tmp
     model = keras_vit.with_new_head(build(), 5)  # Its scores are equal for all inputs.
     model.get_layer("encoder_block_0").norm_1.epsilon = 0.1
     assert difference(model) is None
-    with pytest.raises(ValueError, match=r"must compute what its model does.*differ by"):
+    with pytest.raises(ValueError, match="differ by"):
         keras_vit.save_checkpoint(model, tmp_path / "a.npz")
     assert not os.listdir(tmp_path)
 

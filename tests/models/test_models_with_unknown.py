@@ -110,7 +110,7 @@ def test_answers_are_recognised_by_the_layer_and_not_by_the_name(plain, tmp_path
     found = save_classifier(tmp_path / "plain", plain, names, Preprocessing((8, 8)))
     assert not open_predictor(tmp_path / "plain").description.labels.abstains
     assert {prediction.may_be_unknown for prediction in found.predict(PIXELS)} == {False}
-    with pytest.raises(ValueError, match="differ from each other.*Received: .'unknown'"):
+    with pytest.raises(ValueError, match="differ .*'unknown'"):
         save_classifier(
             tmp_path / "twice", with_unknown(plain, 1.0, 0.5), names, Preprocessing((8, 8))
         )
@@ -133,7 +133,7 @@ def test_names_without_the_fact_do_not_fit_the_model(folder, tmp_path):
     path = tmp_path / "copy" / "description.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "labels": {"names": [*NAMES, "unknown"]}}))
-    with pytest.raises(ValueError, match="do not belong together.*differ from each other"):
+    with pytest.raises(ValueError, match="belong together.*differ"):
         open_predictor(tmp_path / "copy")
 
 

@@ -133,9 +133,9 @@ def test_a_new_head_replaces_unknown():
 
 def test_a_new_head_without_a_place_is_refused():
     model = build(include_top=False, pooling=None)
-    with pytest.raises(ValueError, match="pre_logits needs a head or pooling"):
+    with pytest.raises(ValueError, match="pre_logits"):
         keras_vit.with_new_head(model, 5)
-    with pytest.raises(ValueError, match="positive integer. Received: classes=0"):
+    with pytest.raises(ValueError, match="classes=0"):
         keras_vit.with_new_head(build(), 0)
 
 
@@ -225,11 +225,11 @@ def test_a_photo_is_turned_as_its_exif_says(tmp_path):
 
 @pytest.mark.parametrize("shape", [(20, 31), (1, 2, 20, 31, 3), ()])
 def test_what_is_no_image_is_refused(shape):
-    with pytest.raises(ValueError, match=r"\(height, width, channels\).*Received: shape="):
+    with pytest.raises(ValueError, match=r"\(height, width, channels\).*shape="):
         PREPROCESSINGS[0](np.zeros(shape, "uint8"))
 
 
 def test_a_range_by_channel_needs_its_channels():
     preprocessing = keras_vit.Preprocessing((8, 8), value_range=((0.0,) * 3, (1.0,) * 3))
-    with pytest.raises(ValueError, match=r"\(height, width, 3\).*Received: shape=\(9, 9, 1\)"):
+    with pytest.raises(ValueError, match=r"\(height, width, 3\).*shape=\(9, 9, 1\)"):
         preprocessing(np.zeros((9, 9, 1), "uint8"))

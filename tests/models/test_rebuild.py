@@ -46,7 +46,7 @@ def test_an_inference_model_has_neither_dropout_nor_remat(mixed):
 @pytest.mark.parametrize("feature", ["avg", "token"])
 def test_features_of_tokens_need_their_normalisation(feature):
     model = build(classifier="gap", final_norm="pooled", unread_class_token=True)
-    with pytest.raises(ValueError, match='tokens of a Vision .*final_norm="tokens"'):
+    with pytest.raises(ValueError, match='final_norm="tokens"'):
         feature_model(model, feature)
 
 
@@ -76,5 +76,5 @@ def test_every_low_rank_addition_is_merged_at_its_scale(with_lora):
 def test_quantised_weights_are_not_merged():
     model = build((16, 16))
     model.get_layer("predictions").quantize("int8")
-    with pytest.raises(ValueError, match=r"must not be quantised\..*predictions is int8"):
+    with pytest.raises(ValueError, match="quantised.*predictions is int8"):
         merged_weights(model)

@@ -79,7 +79,7 @@ def test_scores_of_a_model_within_another_are_refused_by_its_name():
 def test_scores_of_a_convolution_are_refused():
     vit = body(pooling=None)
     scores = layers.GlobalAveragePooling2D()(layers.Conv2D(3, 1)(vit.output))
-    with pytest.raises(ValueError, match="not the output of such a layer"):
+    with pytest.raises(ValueError, match="output of such"):
         keras_vit.features(keras.Model(vit.input, layers.Softmax()(scores)))
 
 
@@ -188,5 +188,5 @@ def test_a_whole_model_in_h5_is_one_line(own, tmp_path):
     model = body() if own else keras.Sequential(other)
     model.save(tmp_path / "m.h5")
     for verb in (keras_vit.load_classifier, lambda path: keras_vit.build(weights=path)):
-        with pytest.raises(ValueError, match="save it as .keras"):
+        with pytest.raises(ValueError, match="as .keras"):
             verb(tmp_path / "m.h5")

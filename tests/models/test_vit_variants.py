@@ -221,7 +221,7 @@ def test_a_pooling_without_the_head_gives_the_same_representation(variant, pooli
 
 @pytest.mark.parametrize("variant", ["CLIP", "DINOv2", "MAE", "max", "no last norm", "DINOv3"])
 def test_the_official_layout_takes_only_what_it_can_give_back(variant, tmp_path):
-    refused = "layout must (match the model|have a name for every variable)"
+    refused = "layout must (match|have a name)"
     with pytest.raises(ValueError, match=f"The official {refused}"):
         keras_vit.save_checkpoint(built(variant), tmp_path / "model.npz")
     assert not (tmp_path / "model.npz").exists()
@@ -235,7 +235,7 @@ def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
     found = describe_checkpoint(open_checkpoint(path), gelu="tanh").config
     assert found.rotary == config.rotary
     plain = dataclasses.replace(config, rotary=None)
-    with pytest.warns(UserWarning, match=r"trained with rotary=.*the model has rotary=None"):
+    with pytest.warns(UserWarning, match="rotary=.*rotary=None"):
         keras_vit.build(plain, input_shape=SHAPE, classes=5, weights=path)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", ".*trained with rotary")
@@ -244,26 +244,29 @@ def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
         array(same(images())), softmax(array(model(images())), axis=1), atol=1e-6
     )
     other = dataclasses.replace(config, rotary=50.0)
-    with pytest.raises(ValueError, match=r"positions of the weights must match the model \(rotary"):
+    with pytest.raises(ValueError, match=r"positions .*\(rotary"):
         keras_vit.build(other, input_shape=SHAPE, classes=5).load_weights(path)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"rotary": -1.0}, "rotary must be positive or None. Received: -1.0"),
-        ({"rotary": 100.0, "num_heads": 4}, "multiple of 4 units.*num_heads=4"),
+        ({"rotary": -1.0}, "rotary .*: -1.0"),
+        ({"rotary": 100.0, "num_heads": 4}, "4 units.*num_heads=4"),
         ({"rotary": 100.0, "position_embedding": "relative"}, "alone .*'relative'"),
         ({"position_embedding": "none", "position_embedding_at": "every_block"}, "'every_block'"),
-        ({"position_embedding": "relative", "position_embedding_at": "every_block_shared"}, "add"),
+        (
+            {"position_embedding": "relative", "position_embedding_at": "every_block_shared"},
+            "nothing .*'every_block_shared'",
+        ),
         ({"position_embedding": "learned_2d", "width": 9, "num_heads": 3}, "must be even .*=9"),
-        ({"stochastic_depth_rate": 1.0}, "stochastic_depth_rate must be in"),
+        ({"stochastic_depth_rate": 1.0}, "stochastic_depth_rate=1.0"),
         ({"map_num_heads": 4}, 'need classifier="map"'),
-        ({"unread_class_token": True}, "for a head that pools"),
-        ({"num_registers": -1}, "must be 0 or more. Received: .*num_registers=-1"),
+        ({"unread_class_token": True}, "that pools"),
+        ({"num_registers": -1}, "num_registers=-1"),
         (
             {"classifier": "token+distillation", "representation_size": 7},
-            "no representation layer. Received.*size=7",
+            "representation layer.*size=7",
         ),
     ],
 )
@@ -282,17 +285,17 @@ def test_fields_that_do_not_fit_are_refused(fields, message):
         ),
         (
             lambda: keras_vit.configs.AxialResNetConfig((1,), num_heads=7),
-            "must divide the root's width",
+            "root's width",
         ),
         (lambda: keras_vit.configs.BiTConfig(()), "needs a block"),
         (lambda: keras_vit.configs.ResNetStem((3, 0, 9)), "num_blocks"),
         (
             lambda: keras_vit.configs.ResNetStem((3, 4, 9), width_factor=0.3),
-            "multiple of the 32 groups",
+            "32 groups",
         ),
         (
             lambda: keras_vit.configs.PoolingStem((64,), width=20),
-            "multiple of the 8 groups.*width=20",
+            "8 groups.*width=20",
         ),
         (lambda: keras_vit.build(SMALL, include_top=False, pooling="map"), '"map" needs'),
     ],

@@ -141,11 +141,11 @@ def test_pretraining_is_read_from_the_first_run(tmp_path):
 
 def test_what_is_no_result_is_an_error(tmp_path):
     (tmp_path / "result.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"result\.json must be a result file"):
+    with pytest.raises(ValueError, match=r"result\.json .*result file"):
         read_result(tmp_path / "result.json")
     with pytest.raises(ValueError, match="No such folder: .*nowhere"):
         list(find_results([tmp_path / "nowhere"]))
-    with pytest.raises(ValueError, match="Received: 1 results, none of Tables 2, 5"):
+    with pytest.raises(ValueError, match="1 results, .*Tables 2, 5"):
         tables.make_tables([result("cats and dogs")])
 
 

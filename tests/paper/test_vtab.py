@@ -287,7 +287,7 @@ def test_a_study_that_was_stopped_goes_on_with_the_same_settings(study, small_ta
     assert study.run(tasks) == results
     assert files[0].stat().st_mtime_ns == written
     other = dataclasses.replace(study.settings, learning_rate=0.5)
-    with pytest.raises(ValueError, match="of the same settings.*differs in: learning_rate"):
+    with pytest.raises(ValueError, match="differs in: learning_rate"):
         dataclasses.replace(study, settings=other).run(tasks)
 
 
@@ -318,7 +318,7 @@ def test_the_recipe_is_the_papers():
 
 def test_missing_data_are_an_error_before_training_or_left_out(mock_data, small_tasks):
     names, data_dir = ("svhn", "resisc45"), mock_data("svhn_cropped")
-    with pytest.raises(ValueError, match="Resisc45 must be downloaded by hand"):
+    with pytest.raises(ValueError, match="Resisc45 .*by hand"):
         vtab.available(names, data_dir)
     messages = []
     found = vtab.available(names, data_dir, skip_missing=True, log=messages.append)

@@ -246,5 +246,5 @@ def test_the_plan_and_the_recipe_have_the_steps_of_epochs(data, tmp_path):
 
 
 def test_settings_among_the_options_are_answered_with_the_third_argument():
-    with pytest.raises(TypeError, match=r"third argument, such as FineTuning\(steps=500\)"):
+    with pytest.raises(TypeError, match=r"FineTuning\(steps=500\)"):
         finetune("photos", "out", num_epochs=1)

@@ -52,12 +52,12 @@ def resumed(arrays, stopped):
 @pytest.mark.slow
 def test_a_run_on_arrays_is_resumed_with_the_same_arrays(arrays, stopped):
     output, options = stopped, {"log": silent, "settings": SETTINGS}
-    with pytest.raises(ValueError, match="no unfinished run: continue it with --resume"):
+    with pytest.raises(ValueError, match="unfinished run.*--resume"):
         finetune(arrays, output, class_names=COLORS, **options)
     images, labels = arrays
-    with pytest.raises(ValueError, match="must match the run's, memory:.*memory:"):
+    with pytest.raises(ValueError, match="run's, memory:.*memory:"):
         finetune((images, 2 - labels), output, resume=True, **options)
-    with pytest.raises(ValueError, match="must be passed again .* Received: memory:"):
+    with pytest.raises(ValueError, match="passed again .*memory:"):
         finetune(None, output, resume=True, **options)
 
 
@@ -87,7 +87,7 @@ def test_images_that_a_run_held_out_are_known_in_a_part_of_the_arrays(resumed, a
     assert named.counts.images.tolist() == [0, 0, again.counts.images.tolist()[2]]
     others = evaluate_classifier(done.classifier, (255 - images[25:], labels[25:]))
     assert others.counts.images.tolist() == [0, 0, 5]
-    with pytest.raises(ValueError, match="Received: blue, green, red; labels pink"):
+    with pytest.raises(ValueError, match="blue, green, red; labels pink"):
         evaluate_classifier(done.classifier, (images[25:], ["pink"] * 5))
 
 

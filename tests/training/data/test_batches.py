@@ -147,18 +147,18 @@ def test_micro_batches_of_a_step_are_the_batch_of_the_step(noisy, options, count
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"augmentation": "autoaugment"}, "augmentation must be one of .*'inception_crop'"),
+        ({"augmentation": "autoaugment"}, "augmentation .*'inception_crop'"),
         ({"augmentation": "medium1"}, "num_classes must be given"),
-        ({"batch_size": 0}, "batch_size must be positive"),
-        ({"start_step": -1}, "start_step not negative"),
-        ({"shard": (2, 2)}, "multiple of the shards"),
-        ({"shard": (0, 3)}, "multiple of the shards"),
-        ({"micro_batches": 0}, "multiple of the shards times micro_batches"),
-        ({"shard": (0, 2), "micro_batches": 4}, "multiple of the shards times micro_batches"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"start_step": -1}, "start_step=-1"),
+        ({"shard": (2, 2)}, r"shard=\(2, 2\)"),
+        ({"shard": (0, 3)}, r"shard=\(0, 3\)"),
+        ({"micro_batches": 0}, "micro_batches=0"),
+        ({"shard": (0, 2), "micro_batches": 4}, "micro_batches=4"),
     ],
 )
 def test_wrong_numbers_are_refused(examples, wrong, match):
     with pytest.raises(ValueError, match=match):
         training_batches(examples, **{**OPTIONS, **wrong})
-    with pytest.raises(ValueError, match="at least one example"):
+    with pytest.raises(ValueError, match="one example"):
         training_batches(examples.take([]), **OPTIONS)

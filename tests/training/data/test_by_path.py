@@ -72,9 +72,7 @@ def test_images_of_one_pattern_are_read_alone(beside):
     source = opened(beside, only="*.jpg")
     assert [name[-4:] for name in source.splits["train"].names] == [".JPG"] * 6
     assert source.notes[-1] == "6 images are left out by --only *.jpg"
-    refused(
-        beside, r"--only \(only=\) must match .* Received: '\*.tif', of 12 images", only="*.tif"
-    )
+    refused(beside, r"--only \(only=\) .*'\*.tif', of 12 images", only="*.tif")
 
 
 def test_the_line_of_classes_has_their_depth_where_images_lie_deeper(make_folder):
@@ -101,7 +99,7 @@ def test_innermost_folders_of_one_name_are_refused_by_their_places(make_folder):
     folder = make_folder({"n01/images": 2, "n02/images": 2})
     refused(
         folder,
-        "innermost folders are the classes .*different names.*--label-by",
+        "innermost folders .*--label-by",
         folders="innermost",
     )
     source = opened(folder, label_by=r"(\w+)/images")
@@ -115,8 +113,8 @@ def test_classes_are_found_in_the_names_of_files(tmp_path, write_image):
     source = opened(tmp_path / "houses", label_by=r"_(\w+)\.")
     assert labels(source) == ["bathroom", "kitchen", "bathroom"]
     assert source.skipped == [(str(tmp_path / "houses" / "notes.png"), NO_CLASS_IN_PATH)]
-    refused(tmp_path / "houses", r"--label-by .* Received: '\(x'; missing \)", label_by="(x")
-    refused(tmp_path / "houses", "no class in any of 4 paths such as 12_bath", label_by="none")
+    refused(tmp_path / "houses", r"--label-by .*'\(x'; missing \)", label_by="(x")
+    refused(tmp_path / "houses", "4 paths .*12_bath", label_by="none")
 
 
 def test_classes_in_paths_keep_the_parts(make_folder):
@@ -133,11 +131,11 @@ def test_images_without_folders_are_refused_with_the_flag_before_tensorflow(
     monkeypatch.setattr("keras_vit.command_line.import_tensorflow_quietly", lambda: 1 / 0)
     data, output = str(tmp_path / "houses"), str(tmp_path / "run")
     assert main(["finetune", data, "--weights", "none", "--output", output]) == 2
-    assert "--label-by REGEX reads classes in the names of files" in capsys.readouterr().err
+    assert "--label-by REGEX" in capsys.readouterr().err
 
 
 def test_patterns_go_with_folders_alone(make_folder):
     folder = make_folder({"a": 2, "b": 2})
     (folder / "list.csv").write_text("path,label\na/00.png,a\nb/00.png,b\n")
-    refused(folder / "list.csv", "only goes with folder. Received", only="*.png")
-    refused(folder / "list.csv", "label_by goes with folder. Received", label_by="a|b")
+    refused(folder / "list.csv", "only goes with folder", only="*.png")
+    refused(folder / "list.csv", "label_by goes with folder", label_by="a|b")

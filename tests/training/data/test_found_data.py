@@ -62,7 +62,7 @@ def table(tmp_path, write_image):
 def test_folders_of_parts_under_other_names_are_refused_with_both_ways(make_folder, train, test):
     layout = {f"{part}/{name}": 2 for part in (train, test) for name in CLASSES}
     folder = make_folder(layout)
-    match = f"--folders parts reads these as .*, --folders classes as classes. .*{test}"
+    match = f"--folders parts .*--folders classes .*{test}"
     refused(folder, match)
     assert opened(folder, folders="classes").class_names == (*sorted((train, test)),)
     source = opened(folder, folders="parts")
@@ -73,7 +73,7 @@ def test_folders_of_parts_under_other_names_are_refused_with_both_ways(make_fold
 @pytest.mark.parametrize("names", [("Train", "more"), ("Holdout", "cats"), ("dev", "dogs")])
 def test_a_folder_that_may_be_a_part_is_refused_with_both_ways(make_folder, names):
     folder = make_folder({f"{name}/{c}": 1 for name in names for c in "ab"})
-    refused(folder, f"--folders parts reads .*--folders classes as classes. Received: {names[0]}")
+    refused(folder, f"--folders parts .*--folders classes .*Received: {names[0]}")
 
 
 @pytest.mark.parametrize("parts", [("train", "test"), (".",)])
@@ -82,7 +82,7 @@ def test_a_folder_around_the_data_is_refused_with_the_data_in_it(make_folder, pa
     layout = {f"{around}/{part}/{name}": 2 for part in parts for name in CLASSES}
     folder = make_folder(layout)
     inner = folder / around
-    refused(folder, f"--data {inner} reads those in it, --folders classes makes .* a class")
+    refused(folder, f"--data {inner} .*--folders classes")
     assert counts(opened(inner))["train"] == {"cats": 2, "dogs": 2}
 
 
@@ -93,7 +93,7 @@ def test_other_folders_with_such_words_are_classes(make_folder, names):
 
 def test_a_class_called_train_is_read_where_the_folders_are_said_to_be_classes(make_folder):
     folder = make_folder({"train": 2, "car": 2, "bus": 2})
-    refused(folder, "Next to train and test .* bus must .*--folders classes")
+    refused(folder, "bus must .*--folders classes")
     assert opened(folder, folders="classes").class_names == ("bus", "car", "train")
     assert len(opened(folder, folders="classes", labelled=False).splits["train"]) == 6
 
@@ -112,18 +112,14 @@ def test_a_folder_may_be_named_as_a_table(make_folder):
 
 def test_folders_of_repeated_names_in_folders_are_refused_with_both_ways(make_folder):
     folder = make_folder({f"{place}/{name}": 2 for place in ("north", "south") for name in CLASSES})
-    refused(
-        folder,
-        "If the classes are north, south, give --folders classes; if they are cats, dogs, put .*"
-        "train and test, or list",
-    )
+    refused(folder, "north, south, .*--folders classes; .*cats, dogs, .*train and test")
     assert opened(folder, folders="classes").class_names == ("north", "south")
 
 
 def test_repeated_folders_in_the_classes_of_parts_are_refused_with_both_ways(make_folder):
     layout = {f"{part}/{c}/{day}": 1 for part in ("train", "test") for c in "ab" for day in "12"}
     folder = make_folder(layout)
-    refused(folder, "If the classes are a, b, give --folders parts; if they are 1, 2")
+    refused(folder, "are a, b, .*--folders parts; .*are 1, 2")
     assert counts(opened(folder, folders="parts"))["train"] == {"a": 2, "b": 2}
     refused(make_folder({"else": 1}), "Next to train and test", folders="parts")
 
@@ -136,7 +132,7 @@ def test_one_folder_in_each_class_is_no_doubt_and_is_named(make_folder):
 
 def test_two_folders_of_one_part_are_refused(make_folder):
     layout = {f"{part}/{name}": 2 for part in ("train", "valid", "val") for name in CLASSES}
-    refused(make_folder(layout), "Received: val and valid, which are both validation")
+    refused(make_folder(layout), "val and valid, .*validation")
 
 
 def test_images_beside_the_folders_of_classes_are_counted_and_named(make_folder):
@@ -164,7 +160,7 @@ def test_a_tree_of_boxes_has_one_folder_of_images(make_folder):
     for part in ("train", "val"):
         (folder / "labels" / part).mkdir(parents=True)
         (folder / "labels" / part / "00.txt").write_text("0 0.5 0.5 1 1")
-    refused(folder, r"There must be at least two classes. .* with 1 \(images\)")
+    refused(folder, r"two classes. .* 1 \(images\)")
 
 
 def test_a_pipe_named_as_an_image_is_left_out_and_named(make_folder, capsys):
@@ -207,8 +203,8 @@ def test_a_one_hot_table_is_one_class_an_image_where_asked_for_and_says_it_other
 
 def test_a_one_hot_table_is_refused_with_the_columns_of_0_and_1(table):
     path = table("image,MEL,NV,age", "0.png,1,0,30", "1.png,0,1,41")
-    refused(path, "--path-column COLUMN .*--label-column MEL,NV reads .*: image, MEL, NV, age")
-    refused(path, "csv must have .*rows; --label-column MEL,NV reads", path_column="image")
+    refused(path, "--path-column COLUMN .*--label-column MEL,NV .*: image, MEL, NV, age")
+    refused(path, "csv must have .*--label-column MEL,NV", path_column="image")
     source = opened(path, path_column="image", label_column="MEL,NV")
     assert by_name(source) == {"0.png": [1, 0], "1.png": [0, 1]}
 
@@ -231,7 +227,7 @@ def test_a_column_of_a_class_without_images_is_left_out_with_a_line(table):
 
 def test_a_column_of_classes_with_other_cells_is_refused_with_its_row(table):
     path = table("path,MEL,sex", "0.png,1,male", "1.png,0,female")
-    match = "--label-column must have 0 or 1 .*row 2: 'male' in sex"
+    match = "--label-column .*row 2: 'male' in sex"
     refused(path, match, label_column="MEL,sex")
 
 
@@ -247,7 +243,7 @@ def test_semicolons_and_tabs_separate_cells(table, separator, name):
 @pytest.mark.parametrize("header", ["filename,class", "id,label", "Path,Label", "file,category"])
 def test_columns_of_other_names_are_read_where_flags_say_so(table, header):
     path = table(header, "0.png,cat", "1.png,dog")
-    refused(path, f"--path-column COLUMN .* Received: {header.replace(',', ', ')}, and 2 rows")
+    refused(path, f"--path-column COLUMN .* Received: {header.replace(',', ', ')}, .*2 rows")
     columns = dict(zip(("path_column", "label_column"), header.split(","), strict=True))
     assert by_name(opened(path, **columns)) == {"0.png": 0, "1.png": 1}
 
@@ -276,7 +272,7 @@ def test_metadata_of_an_image_folder_is_a_table(table):
 
 def test_the_table_of_a_multi_label_export_of_roboflow_is_read(table):
     path = table("filename, cat, dog", "0.png, 1, 0", "1.png, 1, 1", name="_classes.csv")
-    refused(path, "--path-column COLUMN .*--label-column cat,dog reads columns of 0 and 1")
+    refused(path, "--path-column COLUMN .*--label-column cat,dog")
     source = opened(path, path_column="filename", label_column="cat,dog")
     assert by_name(source) == {"0.png": [1, 0], "1.png": [1, 1]}
 
@@ -288,7 +284,7 @@ def test_other_columns_are_named(table):
     assert opened(path, path_column="where").class_names == ("x", "y")
     refused(
         path,
-        "labels.csv must have the columns file,label .* Received: where, breed, label, and 2",
+        "labels.csv .*file,label .*: where, breed, label, ",
         path_column="file",
     )
 
@@ -297,7 +293,7 @@ def test_other_columns_are_named(table):
     ("lines", "match"),
     [
         (['{"file_name": "0.png"}', "{"], "metadata.jsonl, line 2"),
-        (["[1]"], "must have JSON objects. Received: "),
+        (["[1]"], "JSON objects"),
     ],
 )
 def test_a_damaged_line_of_json_is_named(table, lines, match):
@@ -308,7 +304,7 @@ def test_a_single_column_of_0_and_1_is_named_with_its_flag(make_folder, tmp_path
     folder = make_folder({"x": 4})
     table = tmp_path_factory.mktemp("table") / "train.csv"
     table.write_text("path,has_cactus\n" + "".join(f"0{n}.png,{n % 2}\n" for n in range(4)))
-    match = "rows; --label-column has_cactus reads .* Received: path, has_cactus, "
+    match = "--label-column has_cactus .*: path, has_cactus, "
     refused(table, match, data_dir=folder / "x")
     source = opened(table, data_dir=folder / "x", label_column="has_cactus", holdout=0)
     assert source.class_names == ("0", "1")
@@ -316,10 +312,10 @@ def test_a_single_column_of_0_and_1_is_named_with_its_flag(make_folder, tmp_path
 
 def test_images_without_labels_in_a_part_are_named(make_folder):
     folder = make_folder({"train/n01/images": 2, "train/n02/images": 2, "val/images": 3})
-    hint = "the (test|validation) images are all in one folder, images, .*--data TABLE"
+    hint = "the (test|validation) images .*images, .*--data TABLE"
     refused(folder, f"train without images; {hint}", labelled=True)
 
 
 def test_a_class_with_another_capital_in_a_part_is_named(make_folder):
     folder = make_folder({"train/Cat": 2, "train/dog": 2, "test/cat": 2, "test/dog": 2})
-    refused(folder, "test without Cat; 'Cat' and 'cat' are different")
+    refused(folder, "test without Cat; 'Cat' and 'cat'")

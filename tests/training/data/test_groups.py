@@ -73,8 +73,8 @@ def test_the_assignment_depends_on_the_seed_alone():
 @pytest.mark.parametrize(
     ("pattern", "match"),
     [
-        ("(", "a regular expression .* Received: '\\('"),
-        ("z", "none of 2 images has a group, such as a"),
+        ("(", "regular expression .*'\\('"),
+        ("z", "none of 2 images"),
     ],
 )
 def test_a_wrong_pattern_is_refused(pattern, match):
@@ -125,10 +125,10 @@ def test_a_column_has_the_groups(make_folder):
 
 def test_a_part_that_cannot_be_filled_is_refused_with_the_numbers(make_folder):
     data = make_bursts(make_folder, bursts=1)
-    match = "A test part by groups needs a class with .*two groups or more. Received: 8 images in 2"
+    match = "test part .*8 images in 2"
     with pytest.raises(ValueError, match=match):
         open_source(DataSpec(data, group_by="^\\w"), verify=False)
-    with pytest.raises(ValueError, match="A validation part .* Received: 8 images in 2 groups"):
+    with pytest.raises(ValueError, match="validation part .*8 images in 2 groups"):
         open_source(DataSpec(data, holdout=0.0, group_by="^\\w"), 0.1, verify=False)
 
 
@@ -147,7 +147,7 @@ def test_a_line_says_that_given_parts_share_groups(make_folder):
 
 def test_an_expression_without_an_end_is_refused_after_its_time(monkeypatch):
     monkeypatch.setattr(path_patterns, "_SECONDS", 2)
-    with pytest.raises(ValueError, match=r"group_by=.*not ended in 2 seconds, such as of repeats"):
+    with pytest.raises(ValueError, match="group_by=.*2 seconds"):
         group_of("(a+)+$", ["a" * 40 + "/b.png"])
 
 
@@ -213,5 +213,5 @@ def test_the_folder_of_a_check_gives_parts_groups_and_saved_decisions(make_folde
 
 
 def test_a_folder_without_a_check_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="must be a folder that keras-vit check wrote"):
+    with pytest.raises(ValueError, match="keras-vit check"):
         DataSpec("photos", checked=str(tmp_path))

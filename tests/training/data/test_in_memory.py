@@ -103,9 +103,9 @@ def test_a_spec_of_arrays_is_written_by_name_and_needs_them_again(arrays):
     assert recipe["data"]["class_names"] == list(CLASSES)
     again = DataSpec.of_recipe(Recipe.from_json(recipe), DataSpec(arrays))
     assert open_source(again).splits["test"].names == open_source(spec).splits["test"].names
-    with pytest.raises(ValueError, match="must be passed again .* Received: memory:"):
+    with pytest.raises(ValueError, match="passed again .* memory:"):
         open_source(DataSpec.of_recipe(Recipe.from_json(recipe)))
-    with pytest.raises(ValueError, match="must match the run's, memory:.* Received: memory:"):
+    with pytest.raises(ValueError, match="run's, memory:.* memory:"):
         DataSpec.of_recipe(Recipe.from_json(recipe), DataSpec((arrays[0][1:], arrays[1][1:])))
 
 
@@ -115,28 +115,28 @@ IMAGES, LABELS = np.zeros((4, 2, 2, 3), "uint8"), [0, 1, 0, 1]
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        ((IMAGES / 255, LABELS), {}, "range is not known. Received: float64"),
+        ((IMAGES / 255, LABELS), {}, "range .*float64"),
         ((IMAGES.transpose(0, 3, 1, 2), LABELS), {}, r"of shape \(4, 3, 2, 2\)"),
-        ((IMAGES[:0], np.zeros(0, int)), {}, "at least one. Received: 0 images"),
+        ((IMAGES[:0], np.zeros(0, int)), {}, "0 images"),
         (([IMAGES[0], IMAGES[0, :1]], [0, 1]), {}, "inhomogeneous shape"),
-        ((IMAGES, LABELS[:3]), {}, "same number.* Received: 4 images, 3 labels"),
-        ((IMAGES, [0.0, 1.0, 0.0, 1.0]), {}, "class numbers.* Received: float64"),
-        ((IMAGES, [-1, 1, 0, 1]), {}, "class numbers.* Received: int64"),
-        ((IMAGES, [[0, 2], [1, 0]] * 2), {}, r"zeros and ones.* of shape \(4, 2\)"),
-        ((IMAGES, ["a", "", "b", "b"]), {}, "or names.* Received: <U1"),
+        ((IMAGES, LABELS[:3]), {}, "4 images, 3 labels"),
+        ((IMAGES, [0.0, 1.0, 0.0, 1.0]), {}, "class numbers.*float64"),
+        ((IMAGES, [-1, 1, 0, 1]), {}, "class numbers.*int64"),
+        ((IMAGES, [[0, 2], [1, 0]] * 2), {}, r"zeros and ones.*\(4, 2\)"),
+        ((IMAGES, ["a", "", "b", "b"]), {}, "<U1"),
         ((IMAGES, LABELS), {"class_names": ["a"]}, "Received: a; labels 1"),
-        ((IMAGES, LABELS), {"class_names": ["a", "a"]}, "a different name.*Received: a, a"),
+        ((IMAGES, LABELS), {"class_names": ["a", "a"]}, "different name.*: a, a"),
         ((IMAGES, list("abac")), {"class_names": "ab"}, "Received: a, b; labels c"),
-        ("photos", {"class_names": "ab"}, "class_names goes with .*arrays.* Received: photos"),
-        (IMAGES, {}, r"must be a path, a pair \(images, labels\).* Received: ndarray"),
+        ("photos", {"class_names": "ab"}, "class_names .*: photos"),
+        (IMAGES, {}, r"\(images, labels\).*ndarray"),
         ({}, {}, "an empty mapping"),
-        ({"all": (IMAGES, LABELS)}, {}, "or test, each once. Received: 'all'"),
-        ({"val": (IMAGES, LABELS), "dev": (IMAGES, LABELS)}, {}, "each once. Received: 'dev'"),
-        ({"train": (IMAGES, LABELS), "test": (IMAGES, list("abab"))}, {}, "of the same kind"),
+        ({"all": (IMAGES, LABELS)}, {}, "each once.*'all'"),
+        ({"val": (IMAGES, LABELS), "dev": (IMAGES, LABELS)}, {}, "each once.*'dev'"),
+        ({"train": (IMAGES, LABELS), "test": (IMAGES, list("abab"))}, {}, "same kind"),
         (
             "memory:0123456789abcdef",
             {},
-            "must be passed again .* Received: memory:0123456789abcdef",
+            "passed again .*memory:0123456789abcdef",
         ),
     ],
 )
@@ -157,5 +157,5 @@ def test_a_frame_is_refused_with_how_to_pass_it():
     class DataFrame:
         pass
 
-    with pytest.raises(ValueError, match="written with its to_csv. Received: DataFrame"):
+    with pytest.raises(ValueError, match="to_csv.*DataFrame"):
         open_source(DataFrame())

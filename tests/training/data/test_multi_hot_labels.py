@@ -61,7 +61,7 @@ def test_semicolons_separate_the_labels_of_an_image(semicolons, write_csv):
 
 def test_the_setting_decides_where_every_image_has_one_label(write_csv, make_folder):
     path = write_csv("path,label", *[f"{n}.png,{'ab'[n % 2]}" for n in range(6)], "6.png,")
-    refused(path, "--task multilabel allows none.*in row 8", holdout=0)
+    refused(path, "--task multilabel .*row 8", holdout=0)
     labels = opened(path, holdout=0, task="multilabel").splits["train"].labels
     np.testing.assert_array_equal(labels, [[1, 0], [0, 1]] * 3 + [[0, 0]])
     source = opened(make_folder({"a": 3, "b": 2}), holdout=0, task="multilabel")
@@ -71,7 +71,7 @@ def test_the_setting_decides_where_every_image_has_one_label(write_csv, make_fol
 def test_multi_label_data_are_refused_where_one_class_is_asked_for(write_csv):
     flags = rows(lambda names: ",".join(str(int(name in names)) for name in ("cat", "dog", "sea")))
     path = write_csv("path,cat,dog,sea", *flags)
-    match = "which are multi-label: 8 images .* as .*2.png"
+    match = "multi-label: 8 images .* as .*2.png"
     refused(path, match, task="multiclass", label_column="cat,dog,sea")
 
 
@@ -81,7 +81,7 @@ def test_multi_label_data_are_refused_where_one_class_is_asked_for(write_csv):
         (("path,cat,cat", "0.png,1,0"), "each column once"),
         (("path,cat,dog", "0.png,1,maybe"), "0 or 1 .* in row 2"),
         (("path,cat,dog", "0.png,1"), "0 or 1 .* in row 2"),
-        (("path,cat,dog", "0.png,1,0,1"), "row 2: cells with a separator must be in quotes"),
+        (("path,cat,dog", "0.png,1,0,1"), "row 2: .*quotes"),
         (("path,cat,dog;cow", "0.png,1,0", "1.png,1,1"), 'must not hold ";".*dog;cow'),
         (("path,cat,dog", "0.png,1,0", "1.png,1,0"), "two classes. Received: .* with 1 .cat"),
     ],

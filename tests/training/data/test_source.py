@@ -74,7 +74,7 @@ def test_damaged_files_are_skipped_counted_and_named_or_stop(make_folder):
         "HEIC.",
     }
     assert not {path for path, _ in source.skipped} & set(all_names(source))
-    refused(folder, r"a/01\.png cannot be decoded\. The file is empty\.", verify=True, strict=True)
+    refused(folder, r"a/01\.png .*is empty\.", verify=True, strict=True)
     assert len(opened(folder, holdout=0).splits["train"]) == 10  # Not looked at.
 
 
@@ -83,17 +83,17 @@ def test_examples_are_excluded_by_their_path(make_folder):
     whole = str(folder / "b" / "01.png")
     source = opened(folder, exclude=["./a/00.png", whole], holdout=0)
     assert [os.path.relpath(name, folder) for name in all_names(source)] == ["a/01.png", "b/00.png"]
-    refused(folder, "Excluded images must be in the data. .* without 0.png", exclude=["0.png"])
+    refused(folder, "Excluded images .* without 0.png", exclude=["0.png"])
 
 
 @pytest.mark.parametrize(
     ("layout", "match"),
     [
-        ({}, "must hold a folder of images for each class"),
-        ({".": 1}, "must hold a folder of images for each class"),
-        ({"cat": 3}, r"at least two classes. Received: .*, with 1 \(cat\)"),
-        ({**TWO_SPLITS, "train/ant": 2}, "images of every class. Received: test without ant"),
-        ({**TWO_SPLITS, "bird": 1}, "no other folder: bird must be .*--folders classes.*bird"),
+        ({}, "images for each class"),
+        ({".": 1}, "images for each class"),
+        ({"cat": 3}, r"two classes.*, with 1 \(cat\)"),
+        ({**TWO_SPLITS, "train/ant": 2}, "every class.*test without ant"),
+        ({**TWO_SPLITS, "bird": 1}, "bird must .*--folders classes.*bird"),
     ],
     ids=str,
 )
@@ -103,18 +103,18 @@ def test_a_folder_without_classes_of_all_parts(make_folder, layout, match):
 
 def test_data_that_are_no_images(make_folder):
     folder = make_folder({"a": 1, "b": 1})
-    refused(folder / "missing", "missing; there is no such folder or file")
+    refused(folder / "missing", "missing; .*no such")
     (folder / "images.zip").write_text("")
-    refused(folder / "images.zip", r"must be a table \(\.csv")
-    refused(folder / "images.zip", r"must be a table \(\.csv", data_dir="x")
+    refused(folder / "images.zip", r"a table \(\.csv")
+    refused(folder / "images.zip", r"a table \(\.csv", data_dir="x")
     refused(folder, "holdout must be", holdout=1)
-    refused(folder, "data_dir goes with table, tfds:", data_dir="x")
+    refused(folder, "data_dir goes with", data_dir="x")
     for label in "ab":
         (folder / label / "00.png").write_bytes(b"")
-    refused(folder, r"none; .*skipped 2 files: The file is empty. Files: .*a/00\.png", verify=True)
+    refused(folder, r"none; .*skipped 2 files.*a/00\.png", verify=True)
     for label in "ab":
         (folder / label / "00.png").rename(folder / label / "x.txt")
-    refused(folder, "There must be images in the data. Received: .*, none")
+    refused(folder, "images in the data.*, none")
 
 
 def test_a_class_of_one_image_is_trained_on_and_a_line_says_that_it_is_not_tested(make_folder):
@@ -127,7 +127,7 @@ def test_a_class_of_one_image_is_trained_on_and_a_line_says_that_it_is_not_teste
 def test_an_output_in_the_folder_of_the_data_is_refused(make_folder):
     folder = make_folder({"cat": 2, "dog": 2})
     for output in (".", "new", "cat/new"):
-        with pytest.raises(ValueError, match="must lie outside of the data's folder"):
+        with pytest.raises(ValueError, match="outside of"):
             check_output(folder / output, folder)
     check_output(f"{folder}-run", folder)
     check_output(folder / "new", folder / "labels.csv")
@@ -140,7 +140,7 @@ def test_a_link_into_a_folder_whose_name_begins_alike_leads_out(make_folder):
     outside.mkdir()
     photo = (folder / "cat" / "00.png").rename(outside / "00.png")
     (folder / "cat" / "00.png").symlink_to(photo)
-    refused(folder, f"--follow-symlinks.* Received: .*, which is {photo}")
+    refused(folder, f"--follow-symlinks.* Received: .* {photo}")
 
 
 def write_csv(folder, text):
@@ -169,13 +169,13 @@ def test_a_csv_file_lists_paths_labels_and_splits(make_folder):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "must have the columns path,label"),
-        ("path,label\n", "must have the columns path,label .* and rows"),
+        ("", "columns path,label"),
+        ("path,label\n", "columns path,label .* rows"),
         ("where,breed\nx/00.png,a\n", "--path-column .*--label-column .*: where, breed, "),
-        ("path,label\nx/00.png,a\nx/01.png,\n", "must have a path, a label .* in row 3"),
-        ("path,label\nx/00.png,a\nx/01.png\n", "must have a path, a label .* in row 3"),
+        ("path,label\nx/00.png,a\nx/01.png,\n", "a label .* in row 3"),
+        ("path,label\nx/00.png,a\nx/01.png\n", "a label .* in row 3"),
         ("path,label,split\nx/00.png,a,day\n", "must have .* a split .* in row 2: .*day"),
-        ("path,label\nx/00.png,a\nx/00.png,b\n", "must list each file once.* Received in row 3"),
+        ("path,label\nx/00.png,a\nx/00.png,b\n", "once.* in row 3"),
         ("path,label\nx/00.png,a\nx/99.png,b\n", r"row 3: no such file: .*x/99\.png"),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_table_lists_a_file_once_by_whatever_path(make_folder, again, label):
     folder = make_folder({"x": 2, "y": 2})
     (folder / "link.png").symlink_to("x/00.png")
     rows = f"x/00.png,a\nx/01.png,b\n{again.format(folder=folder)},{label}\n"
-    refused(write_csv(folder, f"path,label\n{rows}"), "must list each file once")
+    refused(write_csv(folder, f"path,label\n{rows}"), "file once")
 
 
 @pytest.mark.parametrize("what", ["file", "class", "split"])
@@ -229,7 +229,7 @@ def test_names_that_are_no_utf_8_are_left_out_and_named_or_stop(make_folder):
     assert (len(source.splits["train"]), source.class_names) == (6, ("cat", "dog"))
     assert [path[-12:] for path, _ in source.skipped] == ["udce9/00.png", "caf\\udce9.png"[-12:]]
     assert {reason for _, reason in source.skipped} == {"The name is not UTF-8."}
-    refused(folder, "caf.* cannot be decoded. The name is not UTF-8.", strict=True)
+    refused(folder, "caf.* not UTF-8", strict=True)
     paths = [str(file) for file in sorted((folder / "train" / "cat").iterdir())]
     assert verify_files(paths).reasons == {2: "The name is not UTF-8."}
 

@@ -54,6 +54,6 @@ def test_a_calibration_part_of_the_data_is_kept(make_folder):
 
 def test_classes_of_one_image_and_images_without_labels_have_none_for_calibration(make_folder):
     spec = DataSpec(make_folder({"calibration": 1, "b": 1}), holdout=0.0, calibration=0.5)
-    for labelled, match in ((True, "a class of two training images"), (False, "without labels")):
+    for labelled, match in ((True, "two training images"), (False, "without labels")):
         with pytest.raises(ValueError, match=match):
             open_source(spec, verify=False, labelled=labelled)

@@ -45,7 +45,7 @@ def test_a_record_is_read_as_it_was_written(data, tmp_path):
 
 def test_a_damaged_record_is_named(tmp_path):
     np.savez(tmp_path / "split.npz", train=np.zeros(3))
-    with pytest.raises(ValueError, match=r"split.npz must have 64-bit numbers"):
+    with pytest.raises(ValueError, match="split.npz .*64-bit"):
         SplitRecord.read(tmp_path)
 
 

@@ -58,13 +58,13 @@ def test_a_quotation_mark_that_swallows_rows_is_refused_with_its_row(table, phot
         for n, (path, name) in enumerate(ROWS)
     ]
     path = table(header, [[row[name] for name in header.split(",")] for row in cells])
-    refused(path, "labels.csv, row 5: quotation marks must be around", data_dir=str(photos))
+    refused(path, "labels.csv, row 5: quotation marks", data_dir=str(photos))
 
 
 def test_short_rows_that_a_quotation_mark_swallows_are_refused_too(table, photos):
     rows = [(*row, {3: '"a', 9: 'b"'}.get(n, "text")) for n, row in enumerate(ROWS)]
     path = table("path,label,caption,source,license", rows)
-    refused(path, "row 5: quotation marks must be around", data_dir=str(photos))
+    refused(path, "row 5: quotation marks", data_dir=str(photos))
 
 
 def test_a_quotation_mark_behind_a_label_gets_a_line(table, photos):
@@ -81,13 +81,13 @@ def test_a_space_before_a_quotation_mark_is_no_part_of_the_cell(table, photos):
 
 def test_a_huge_cell_is_refused_in_one_line(table, photos):
     path = table("path,label,thumbnail", [(*row, "A" * 140_000) for row in ROWS])
-    refused(path, r"row 2: .* up to 131,072 letters. Received: field larger", data_dir=str(photos))
+    refused(path, "row 2: .*131,072 letters.*field larger", data_dir=str(photos))
 
 
 def test_a_table_of_labels_with_a_single_quotation_mark_is_refused(photos, table):
     path = table("path,label", ROWS)
     given = ["path,label,why", 'cat0.png,dog,"5 cm', "cat1.png,dog,x", 'cat2.png,dog,5"']
-    refused(path, "table of --labels .*, row 2: quotation", data_dir=str(photos), labels=given)
+    refused(path, "--labels .*, row 2: quotation", data_dir=str(photos), labels=given)
 
 
 # Labels
@@ -114,7 +114,7 @@ def test_other_objects_as_labels_are_refused_with_their_row(table, photos, tmp_p
         path = table("path,label", [(row["path"], f'"{cell}"') for row in rows])
     else:
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    match = rf"row \d: a label must be a name, .*labels_to_csv.py table.csv {path} reads lists"
+    match = rf"row \d: a label .*labels_to_csv.py table.csv {path}"
     refused(path, match, data_dir=str(photos))
 
 
@@ -125,7 +125,7 @@ def test_other_objects_as_labels_are_refused_with_their_row(table, photos, tmp_p
 def test_the_text_of_a_list_is_refused_and_no_class(table, photos, cell):
     quoted = cell.replace('"', '""')
     rows = [("cat0.png", f'"{quoted}"'), ("dog0.png", "dog")]
-    refused(table("path,label", rows), "row 2: a label must be a name", data_dir=str(photos))
+    refused(table("path,label", rows), "row 2: a label", data_dir=str(photos))
 
 
 def test_a_cell_may_have_more_letters_than_a_name(table, photos):
@@ -159,7 +159,7 @@ def test_a_semicolon_is_part_of_the_name_where_multi_class_is_asked_for(table, p
 @pytest.mark.parametrize("task", [None, "multilabel"])
 def test_an_entity_of_html_is_refused_where_its_semicolon_would_separate(table, photos, task):
     rows = [("cat0.png", "cat;pet"), ("dog0.png", "cats &amp; dogs")]
-    match = r"row 3: labels must be plain text, not HTML .*labels_to_csv.py table.csv"
+    match = "row 3: .*HTML .*labels_to_csv.py table.csv"
     refused(table("path,label", rows), match, data_dir=str(photos), task=task)
     rows = [(path, name.replace("cat", "cats &amp; kittens")) for path, name in ROWS]
     source = read(table("path,label", rows), photos, task="multiclass")
@@ -205,7 +205,7 @@ def test_the_column_split_has_the_parts(table, photos, test):
 def test_other_words_for_parts_are_refused_with_the_program_that_reads_them(table, photos, word):
     rows = [(*row, word if n % 2 else "train") for n, row in enumerate(ROWS)]
     path = table("path,label,split", rows)
-    match = rf"a split .*labels_to_csv.py table.csv {path} reads other words.* in row 3: .*{word}"
+    match = f"a split .*labels_to_csv.py table.csv {path} .* in row 3: .*{word}"
     refused(path, match, data_dir=str(photos))
 
 
@@ -232,8 +232,8 @@ def test_a_column_of_parts_under_another_name_is_refused(table, photos, labels, 
     path = table(f"path,{labels},{name}", rows)
     first, second = sorted((train, test))
     match = (
-        f"must be named split; --split TABLE .*labels_to_csv.py table.csv {path} --split {name} "
-        f"reads this. Received: {name}, with {first}, {second}"
+        f"named split; --split TABLE .*labels_to_csv.py table.csv {path} --split {name} "
+        f".*Received: {name}, with {first}, {second}"
     )
     refused(path, match, data_dir=str(photos))
     parts = {path: ("train", "test")[n % 2] for n, (path, _) in enumerate(ROWS)}
@@ -242,7 +242,7 @@ def test_a_column_of_parts_under_another_name_is_refused(table, photos, labels, 
 
 def test_two_words_for_one_part_are_refused(table, photos):
     rows = [(*row, ("train", "valid", "val", "test")[n % 4]) for n, row in enumerate(ROWS)]
-    match = "one name for each part. Received: valid and val, which are both validation"
+    match = "valid and val, .*validation"
     refused(table("path,label,split", rows), match, data_dir=str(photos))
 
 
@@ -269,13 +269,13 @@ def test_a_class_of_a_one_hot_table_may_be_called_test_tube(table, photos):
 @pytest.mark.parametrize("separator", ["|", " "])
 def test_other_marks_between_cells_are_refused(table, photos, separator):
     path = table(f"path{separator}label", ROWS, separator)
-    match = rf"must have the columns path,label .*labels_to_csv.py table.csv {path} reads"
+    match = f"path,label .*labels_to_csv.py table.csv {path} "
     refused(path, match, data_dir=str(photos))
 
 
 def test_a_line_of_excel_before_the_names_is_refused(table, photos):
     path = table("sep=;\npath;label", ROWS, ";")
-    refused(path, "labels_to_csv.py .* Received: sep=, and 21 rows", data_dir=str(photos))
+    refused(path, "labels_to_csv.py .*: sep=, and 21 rows", data_dir=str(photos))
 
 
 def test_rows_of_empty_cells_at_the_end_are_no_rows(table, photos):
@@ -294,7 +294,7 @@ def test_paths_of_windows_are_read(table, photos):
 @pytest.mark.parametrize("form", ["CAT0.PNG", "cat0.PNG", "cat0", "else/cat0.png"])
 def test_a_path_that_is_no_file_is_refused_with_the_program_that_finds_it(table, photos, form):
     path = table("path,label", [(form, "cat"), *ROWS[1:]])
-    match = f"row 2: no such file: .*{form}; --data-dir .*table.csv {path} --images FOLDER finds"
+    match = f"row 2: .*{form}; --data-dir .*table.csv {path} --images FOLDER"
     refused(path, match, data_dir=str(photos))
 
 
@@ -310,12 +310,12 @@ def test_a_photo_that_is_gone_may_be_excluded(table, photos, whole):
 def test_a_first_line_that_is_a_row_is_called_so(table, photos, options):
     path = table("cat0.png,cat", ROWS[1:])
     match = (
-        "first line of .*labels.csv must name the columns, .*: cat0.png, cat, which is a row; "
+        "first line of .*labels.csv .*: cat0.png, cat, "
         ".*labels_to_csv.py table.csv FILE --columns path,label"
     )
     refused(path, match, data_dir=str(photos), **options)
     path = table("path,label", ROWS)
-    refused(path, "first line of The table of --split", data_dir=str(photos), split=["x.png,test"])
+    refused(path, "first line of .*--split", data_dir=str(photos), split=["x.png,test"])
 
 
 def test_a_table_of_boxes_is_called_so(table, photos):

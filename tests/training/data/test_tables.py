@@ -64,7 +64,7 @@ def test_paths_are_relative_to_a_csv_file_or_to_its_folder(data):
 @pytest.mark.parametrize(
     ("flag", "table", "match"),
     [
-        ("split", {**SPLIT, "a/99.png": "test"}, "Received: a/99.png, which the data do not have"),
+        ("split", {**SPLIT, "a/99.png": "test"}, "a/99.png, which"),
         ("split", {**SPLIT, "a/00.png": "exam"}, "part .train, .*test. .*: 'exam' of a/00.png"),
         ("split", dict(list(SPLIT.items())[1:]), "Received: no row of a/00.png"),
         (
@@ -72,11 +72,11 @@ def test_paths_are_relative_to_a_csv_file_or_to_its_folder(data):
             ["path,part", "a/00.png,train"],
             r"columns path,split. Received: \['path', 'part",
         ),
-        ("split", ["path,split", "a/00.png,train", "./a/00.png,test"], "once. Received in row 3"),
-        ("split", dict.fromkeys(SPLIT, "test"), "images to train with. Received: only test"),
+        ("split", ["path,split", "a/00.png,train", "./a/00.png,test"], "once.* in row 3"),
+        ("split", dict.fromkeys(SPLIT, "test"), "images to train.*only test"),
         ("labels", {"a/00.png": "c"}, "Received: 'c' of a/00.png"),
         ("labels", {"a/00.png": ""}, "Received: '' of a/00.png"),
-        ("labels", {"00.png": "b"}, "such as .'a/00.png'.. Received: 00.png, which"),
+        ("labels", {"00.png": "b"}, "'a/00.png'.*: 00.png, which"),
         ("labels", {path: "b" for path in ROWS if path[0] == "a"}, "train without a"),
     ],
 )
@@ -107,7 +107,7 @@ def test_labels_of_a_multi_label_table_are_separated(data):
         [0, 1],
     ]
     spec = DataSpec(data, holdout=0.0, labels={"a/00.png": "a;b", "a/01.png": ""})
-    refused(spec, "must be classes of the data .a, b.. Received: 'a;b' of a/00.png")
+    refused(spec, "a, b.*'a;b' of a/00.png")
     found = (
         open_source(dataclasses.replace(spec, task="multilabel"), verify=False)
         .splits["train"]
@@ -120,7 +120,7 @@ def test_labels_of_a_multi_label_table_are_separated(data):
 def test_a_table_in_latin_1_is_refused_by_its_name(data, tmp_path, flag):
     path = tmp_path / "table.csv"
     path.write_bytes("path,label\na/00.png,caf\xe9\n".encode("latin-1"))
-    with pytest.raises(ValueError, match='table.csv must be text in UTF-8: save it .* "CSV UTF-8"'):
+    with pytest.raises(ValueError, match='table.csv .*"CSV UTF-8"'):
         DataSpec(data, **{flag: path})
 
 
@@ -154,9 +154,9 @@ def test_a_file_with_a_byte_order_mark_is_read_by_flags_and_python(data, tmp_pat
 def test_a_list_in_another_encoding_is_refused_by_its_name(data, tmp_path, encoding):
     path = tmp_path / "list.txt"
     path.write_bytes("caf\xe9/0.png\n".encode(encoding))
-    with pytest.raises(ValueError, match="list.txt must be text in UTF-8"):
+    with pytest.raises(ValueError, match="list.txt .*UTF-8"):
         spec_of_flags("--data", data, "--exclude", path)
-    with pytest.raises(ValueError, match="list.txt must be text in UTF-8"):
+    with pytest.raises(ValueError, match="list.txt .*UTF-8"):
         DataSpec(data, exclude=path)
 
 
@@ -184,7 +184,7 @@ def test_a_file_of_exactly_this_name_is_meant_first(data, path):
 
 def test_tables_go_with_image_files(tmp_path):
     (tmp_path / "index.npz").write_bytes(b"")
-    refused(DataSpec(tmp_path, split=SPLIT), "split goes with folder, table. Received")
+    refused(DataSpec(tmp_path, split=SPLIT), "split goes with folder")
 
 
 COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"

@@ -141,7 +141,7 @@ def test_splits_are_parts_by_the_names_of_folders_and_others_get_a_line(tmp_path
 
 def test_a_data_set_without_a_split_of_such_a_name_is_refused_with_its_names(tmp_path):
     prepared(tmp_path, "tiny_trn", classes_of(["cat", "dog"]), {"trn": rows_of([0, 1])})
-    with pytest.raises(ValueError, match="in splits called train, .* Received: tiny_trn, with trn"):
+    with pytest.raises(ValueError, match="splits .*tiny_trn, with trn"):
         open_source("tfds:tiny_trn", data_dir=tmp_path)
 
 
@@ -176,7 +176,7 @@ def test_lists_of_classes_may_be_empty_and_minus_1_is_no_class(tmp_path):
 
 
 def test_an_unknown_name_is_told_in_one_line(data_dir):
-    with pytest.raises(ValueError, match="tfds: must be a data set .*'tiny_dogs'") as caught:
+    with pytest.raises(ValueError, match="tfds: .*data set .*'tiny_dogs'") as caught:
         open_source("tfds:tiny_dogs", data_dir=data_dir)
     assert "\n" not in str(caught.value)
 
@@ -193,9 +193,7 @@ def test_a_data_set_without_classes_is_refused_with_its_features(title, value, k
         return {"image": types.Image(), "label": label}
 
     prepared(tmp_path, title, features, rows)
-    match = (
-        rf"which numbers and texts are not\), .* {title}, with image \(Image\), label \({kind}\)"
-    )
+    match = rf"{title}, with image \(Image\), label \({kind}\)"
     with pytest.raises(ValueError, match=match) as caught:
         open_source(f"tfds:{title}", data_dir=tmp_path)
     assert "\n" not in str(caught.value)

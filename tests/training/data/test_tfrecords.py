@@ -98,16 +98,16 @@ def damage(records, how):
     ("how", "match"),
     [
         ("missing", "No such file .*train-00001-of-"),
-        ("cut", r"train-00001-of-.* must have \d+ bytes, as written"),
+        ("cut", r"train-00001-of-.*\d+ bytes"),
         ("no names", r"No such file .*classes\.txt"),
-        ("too few names", "must have a label of the 1 classes for each image"),
-        ("index", r"are damaged or incomplete: write them again. .*index\.npz"),
+        ("too few names", "1 classes"),
+        ("index", r"damaged or incomplete.*index\.npz"),
     ],
 )
 def test_damage_is_reported_on_opening(copied, how, match):
     damage(copied, how)
     refused(copied, match)
-    refused(f"tfrecords:{copied.parent}", "that keras-vit records wrote, with index.npz")
+    refused(f"tfrecords:{copied.parent}", "keras-vit records .*index.npz")
 
 
 @pytest.mark.parametrize("label", [-1, 3, np.nan, 0.5])
@@ -117,7 +117,7 @@ def test_a_label_outside_of_the_classes_is_refused(copied, label):
     labels = index["train/labels"].astype(type(label))
     labels[2] = label
     np.savez(copied / "index.npz", **(index | {"train/labels": labels}))
-    with pytest.raises(ValueError, match="damaged.*must have a label of the 2 classes for each"):
+    with pytest.raises(ValueError, match="damaged.*2 classes"):
         open_source(copied)
 
 
@@ -125,7 +125,7 @@ def test_a_label_outside_of_the_classes_is_refused(copied, label):
 def test_a_class_name_must_be_one_line_of_classes_txt(make_folder, name):
     folder = make_folder({"photos/c": 2, "photos/d": 2})
     (folder / "photos" / "d").rename(folder / "photos" / name)
-    with pytest.raises(ValueError, match="Class names must be one line of text each"):
+    with pytest.raises(ValueError, match="Class names .*one line"):
         write_records(open_source(folder / "photos", holdout=0), folder / "new")
     assert not (folder / "new").exists()
 

@@ -54,8 +54,8 @@ def test_all_images_of_a_class_with_fewer_than_shots_are_taken():
 @pytest.mark.parametrize(
     ("train", "test", "message"),
     [
-        ([0, 0], [0, 1], "must have a training image. Received: none of dog"),
-        ([(1, 0), (1, 1)], [(1, 0)], "needs one class an image. Received: multi-label data"),
+        ([0, 0], [0, 1], "training image.*none of dog"),
+        ([(1, 0), (1, 1)], [(1, 0)], "one class .*multi-label"),
         ([0, 1], [], "needs test images"),
     ],
 )

@@ -233,7 +233,7 @@ def test_data_of_an_evaluation_have_no_options_of_the_run(run):
     data, source, classifier = run
     report = evaluate_classifier(classifier, DataSpec(data, strict=True))
     assert names_of(report) == set(source.splits["test"].names)
-    with pytest.raises(ValueError, match="run have the others. Received: holdout, split_seed"):
+    with pytest.raises(ValueError, match="holdout, split_seed"):
         evaluate_classifier(classifier, DataSpec(data, holdout=0.5, split_seed=1))
 
 

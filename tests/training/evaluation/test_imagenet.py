@@ -83,12 +83,12 @@ def test_equal_scores_are_ordered_by_class():
 
 def test_wrong_input_is_an_error(tmp_path, model):
     given = {"preprocessing": PREPROCESSING}
-    with pytest.raises(ValueError, match="must be one of imagenet, imagenet-real"):
+    with pytest.raises(ValueError, match="imagenet, imagenet-real"):
         imagenet.evaluate(model, "cifar", **given)
     small = keras.Sequential([keras.Input((1, 1, 3)), keras.layers.Flatten()])
-    with pytest.raises(ValueError, match="of the 1000 ImageNet classes"):
+    with pytest.raises(ValueError, match="1000 ImageNet"):
         imagenet.evaluate(small, "imagenet", **given)
     write(tmp_path / "cats" / "a.png", 0)
     write(tmp_path / "dogs" / "a.png", 0)
-    with pytest.raises(ValueError, match="must be WordNet ids .* Received: cats, dogs"):
+    with pytest.raises(ValueError, match="WordNet ids .* cats, dogs"):
         imagenet.evaluate(model, "imagenet", tmp_path, **given)

@@ -11,7 +11,7 @@ BATCHES = [(np.ones((3, 2)), np.array([0, 1, 2])), (np.zeros((1, 2)), np.array([
 
 @pytest.mark.parametrize("count", [3, 5])
 def test_another_number_of_images_is_refused(count):
-    with pytest.raises(ValueError, match=f"exactly once. Received: 4 predictions for {count}"):
+    with pytest.raises(ValueError, match=f"4 predictions for {count}"):
         list(predictions(MODEL, BATCHES, count))
 
 

@@ -49,16 +49,16 @@ def test_a_run_resumes_on_its_own_images_alone(photos, tmp_path, monkeypatch):
     output, lines = tmp_path / "run", []
     run(photos, output, settings, callbacks=[SignalAt(3)])
     changed = dataclasses.replace(settings, steps=9, learning_rate=7.0)
-    with pytest.raises(ValueError, match=r"--steps 9, begun with 12; --learning-rate 7.0, begun "):
+    with pytest.raises(ValueError, match="--steps 9, .*12; --learning-rate 7.0"):
         run(photos, output, changed, resume=True)
     kept = shutil.copytree(photos, tmp_path / "kept")
     for change, message in (
         (_changed, r"1 new \(.*/cat/0.png\).*1 gone"),
-        (_moved, "another part of the data|order"),
+        (_moved, "(another part|order)"),
         (_removed, "1 gone"),
     ):
         change(photos)
-        with pytest.raises(ValueError, match=f"must have the images that it began with.*{message}"):
+        with pytest.raises(ValueError, match=f"began with.*{message}"):
             run(photos, output, resume=True)
         shutil.rmtree(photos)
         shutil.copytree(kept, photos)
@@ -120,5 +120,5 @@ def test_labels_of_a_stopped_run_that_change_are_noticed(photos, tmp_path):
     run(table, tmp_path / "run", settings, callbacks=[SignalAt(2)], holdout=0.0)
     rows[0] = rows[0].replace(",cat,", ",dog,")
     table.write_text("\n".join(["path,label,split", *rows]) + "\n")
-    with pytest.raises(ValueError, match="other bytes, names or classes"):
+    with pytest.raises(ValueError, match="other bytes"):
         run(table, tmp_path / "run", resume=True)

@@ -35,12 +35,12 @@ def other(tmp_path):
 
 def test_a_run_whose_process_lives_is_left_alone_and_one_that_was_killed_is_resumed(other):
     process, output = other
-    with pytest.raises(ValueError, match="must have no unfinished run"):
+    with pytest.raises(ValueError, match="unfinished run"):
         RunFolder(output)
     resumed, again = RunFolder(output, resume=True), RunFolder(output, overwrite=True)
-    with pytest.raises(ValueError, match="taken by another process"), resumed.locked():
+    with pytest.raises(ValueError, match="another process"), resumed.locked():
         pass
-    with pytest.raises(ValueError, match="taken by another process"), again.locked():
+    with pytest.raises(ValueError, match="another process"), again.locked():
         again.start(Recipe())
     process.kill()
     process.wait()
@@ -56,7 +56,7 @@ def test_a_folder_of_that_name_with_other_files_is_left_alone(tmp_path, overwrit
     mine.parent.mkdir()
     with RunFolder(tmp_path / "run").locked():  # An empty one is taken.
         mine.write_text("mine")
-        with pytest.raises(ValueError, match="choose another output.*partial, with thesis.txt"):
+        with pytest.raises(ValueError, match="partial, with thesis.txt"):
             RunFolder(tmp_path / "run", overwrite=overwrite)
     assert mine.read_text() == "mine"
     (mine.parent / LOCK).touch()  # A run that was killed as it started.
@@ -70,7 +70,7 @@ def test_the_second_of_two_new_runs_is_refused_when_it_starts(tmp_path):
     with open(run.path / LOCK, "w") as file:  # Another one was faster.
         fcntl.flock(file, fcntl.LOCK_EX)
         (run.path / "history.csv").write_text("step\n")
-        with pytest.raises(ValueError, match="taken by another process"), run.locked():
+        with pytest.raises(ValueError, match="another process"), run.locked():
             run.start(Recipe())
     assert (run.path / "history.csv").exists()
     assert (run.path / LOCK).exists()

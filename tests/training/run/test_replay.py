@@ -87,7 +87,7 @@ def test_one_class_is_added_to_a_classifier(folders, tmp_path, replays):
     )
     done = finetune(one, tmp_path / "run", settings, log=silent)
     assert done.classifier.class_names == (*OLD, NEW[0])
-    with pytest.raises(ValueError, match=r"at least two classes.*with 1 \(red\).*--weights"):
+    with pytest.raises(ValueError, match=r"two classes.*1 \(red\).*--weights"):
         finetune(one, tmp_path / "new", dataclasses.replace(SETTINGS, head="new"), log=silent)
 
 
@@ -117,7 +117,7 @@ def test_replayed_images_are_held_out_as_in_the_run_of_the_weights(tmp_path, rec
 
 def test_wrong_replay_is_refused(tmp_path):
     new = write(tmp_path / "new", NEW, np.random.default_rng(1))
-    with pytest.raises(ValueError, match="must name their classes. Received: weights=None"):
+    with pytest.raises(ValueError, match="classes.*weights=None"):
         finetune(new, tmp_path / "none", dataclasses.replace(SETTINGS, head="extend"), log=silent)
 
 
@@ -125,5 +125,5 @@ def test_wrong_replay_is_refused(tmp_path):
 def test_replayed_images_of_an_unknown_class_are_refused(folders, continued, monkeypatch):
     monkeypatch.setitem(COLORS, "grey", (90, 90, 90))
     other = write(folders[0] / "other", ("grey", "blue"), np.random.default_rng(1))
-    with pytest.raises(ValueError, match="Replayed images must have classes .* with grey"):
+    with pytest.raises(ValueError, match="Replayed images .*with grey"):
         continued("wrong", replay=str(other))

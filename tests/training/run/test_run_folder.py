@@ -67,7 +67,7 @@ def test_states_and_both_folders_stay_where_another_file_came_meanwhile(tmp_path
     run = unfinished(tmp_path / "run")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "note.txt").write_text("mine")
-    with pytest.raises(ValueError, match="must be new or empty"):
+    with pytest.raises(ValueError, match="new or empty"):
         run.publish()
     assert (tmp_path / "run" / "note.txt").read_text() == "mine"
     assert names(run.path / STATES) == ["best.npz", "recipe.json", "state-000000500.npz"]
@@ -103,7 +103,7 @@ def test_what_a_run_that_was_killed_after_its_rename_left_is_removed_by_the_next
     os.replace(run.path, run.output)
     run.path.mkdir()  # The older classifier, after the exchange.
     (run.path / "model.keras").write_bytes(b"old")
-    with pytest.raises(ValueError, match="must be new or empty"):
+    with pytest.raises(ValueError, match="new or empty"):
         RunFolder(tmp_path / "run")
     assert names(tmp_path) == ["run"]
     assert names(tmp_path / "run") == ["model.keras"]

@@ -113,7 +113,7 @@ def test_data_of_8_bits_have_no_line_and_no_bits(colors):
 def test_a_bit_depth_out_of_range_is_one_line(photos, capsys):
     code = command_line.main(["finetune", str(photos), "--bit-depth", "7", "--output", "x"])
     assert code == 2
-    assert "bit_depth must be from 8 to 16. Received: bit_depth=7" in capsys.readouterr().err
+    assert "bit_depth=7" in capsys.readouterr().err
 
 
 def test_check_names_photos_that_became_one_color(tmp_path):
@@ -128,7 +128,7 @@ def test_check_names_photos_that_became_one_color(tmp_path):
 
 
 def test_check_of_black_photos_alone_says_so(photos):
-    with pytest.raises(ValueError, match="Received: one group, as all photos are of one color"):
+    with pytest.raises(ValueError, match="one group"):
         check_photos(photos, weights="cifar10", bit_depth=16)
 
 

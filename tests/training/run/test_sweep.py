@@ -195,9 +195,7 @@ def test_a_seed_that_diverges_is_a_row_and_the_others_go_on(data, tmp_path, pret
 
 def test_a_sweep_of_seeds_that_all_diverge_names_them(data, tmp_path, pretended):
     pretended[0].update({"seed 0": DIVERGES, "seed 1": DIVERGES})
-    with pytest.raises(
-        ValueError, match="lower rate than 0.1 .*Received: 0, 1, which all diverged"
-    ):
+    with pytest.raises(ValueError, match="than 0.1 .*: 0, 1, "):
         sweep(data, tmp_path / "out", SETTINGS, learning_rates=(0.1,), seeds=(0, 1), log=len)
 
 
@@ -219,7 +217,7 @@ def test_a_sweep_looks_for_things_once(data, tmp_path, pretended, monkeypatch):
 
 def test_a_sweep_of_rates_that_all_diverge_names_them(data, tmp_path, pretended):
     pretended[0].update({8.0: DIVERGES, 9.0: DIVERGES})
-    with pytest.raises(ValueError, match="Received: 8, 9, which all diverged"):
+    with pytest.raises(ValueError, match=": 8, 9, .*diverged"):
         sweep(data, tmp_path / "out", SETTINGS, learning_rates=(8.0, 9.0), log=len)
     note = (tmp_path / "out" / "learning_rates" / "9" / "diverged.txt").read_text()
     assert "NaN or infinity in step 1, at learning rate 9" in note
@@ -244,11 +242,11 @@ def test_the_rates_are_those_of_the_recipe(settings, rates, data, tmp_path, pret
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({"validation": 0.0}, {}, "validation must leave some"),
-        ({}, {"seeds": ()}, "seeds must be one or more"),
+        ({"validation": 0.0}, {}, "validation must leave"),
+        ({}, {"seeds": ()}, "seeds must"),
         ({}, {"learning_rates": (0.1, 0.1)}, "each once"),
         ({}, {"seeds": (0, 2**32)}, "at most 4294967295"),
-        ({}, {"holdout": 0.0}, "test images to report on"),
+        ({}, {"holdout": 0.0}, "test images"),
     ],
 )
 def test_a_sweep_that_is_not_possible_is_refused_before_anything_is_written(

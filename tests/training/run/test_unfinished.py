@@ -67,9 +67,9 @@ def vanished(request, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "_parallel_calls", lambda: 2)  # So many images are read ahead.
-        with pytest.raises(ValueError, match="must be whole while they are read") as stopped:
+        with pytest.raises(ValueError, match="must be whole") as stopped:
             finetune(photos, output, settings, log=silent, callbacks=[Vanishing(spoil, step=5)])
-    with pytest.raises(ValueError, match="leave out those that are gone.*1 gone"):
+    with pytest.raises(ValueError, match="1 gone"):
         finetune(None, output, resume=True, log=silent)
     name = gone[0].relative_to(photos).as_posix()
     before = SplitRecord.read(f"{output}.partial").parts
@@ -119,11 +119,11 @@ def test_a_run_that_goes_on_without_a_photo_has_all_others(photos, tmp_path):
     second = trained_photo(output)
     (photos / "red" / first.name).rename(photos / "blue" / f"9{first.name}")
     exclude = [first.relative_to(photos).as_posix()]
-    with pytest.raises(ValueError, match="must have the images that it began with"):
+    with pytest.raises(ValueError, match="it began with"):
         finetune(None, output, resume=True, exclude=exclude, log=silent)
     (photos / "blue" / f"9{first.name}").rename(photos / "red" / first.name)
     second.unlink()
-    with pytest.raises(ValueError, match="must have the images that it began with"):
+    with pytest.raises(ValueError, match="it began with"):
         finetune(None, output, resume=True, exclude=exclude, log=silent)
     exclude.append(str(second))  # A whole path.
     with pytest.raises(Interrupted):

@@ -168,7 +168,7 @@ def test_not_a_number_stops_and_keeps_the_last_good_weights():
     fit(good, 8, epochs=1, steps_per_epoch=1)
     poisoned = IMAGES.copy()
     poisoned[12] = np.nan
-    with pytest.raises(NonFiniteError, match="step 2, at learning rate 0.25") as error:
+    with pytest.raises(NonFiniteError, match="step 2, .*0.25") as error:
         bad.fit(poisoned, LABELS, batch_size=8, epochs=3, shuffle=False, verbose=0)
     assert (error.value.step, error.value.learning_rate) == (2, 0.25)
     assert_close(weights(good), weights(bad), atol=0)
@@ -279,7 +279,7 @@ def test_weights_that_are_frozen_after_the_averages_were_made_are_refused():
     trainer = build(ema_momentum=0.9)
     trainer.model.layers[-1].trainable = False
     trainer.compile(SGD(0.1), "mse")
-    with pytest.raises(ValueError, match="before building the Trainer"):
+    with pytest.raises(ValueError, match="before building"):
         fit(trainer, 8)
 
 

@@ -158,7 +158,7 @@ def test_an_export_has_one_more_class_and_the_same_answers(calibrated, photos, k
 
 def test_a_multi_label_classifier_is_refused_and_its_thresholds_stay():
     labels = Labels(("cat", "dog"), "multilabel", (0.5, 0.5))
-    with pytest.raises(ValueError, match="thresholds of multi-label ones stay"):
+    with pytest.raises(ValueError, match="multi-label"):
         BOUND.check(labels)
 
 
@@ -184,13 +184,11 @@ def test_too_few_tested_photos_recognise_no_strange_ones(folder, photos):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_error": 0.01}, "needs at least 400 answered photos.*Received: 180"),
-        ({"max_error": 0.02, "confidence": 0.999}, "with 99.9% confidence needs at least"),
+        ({"max_error": 0.01}, "400 answered photos.*: 180"),
+        ({"max_error": 0.02, "confidence": 0.999}, "99.9% confidence"),
         (
             {"max_error": 0.03},
-            r"The threshold 0.\d+, chosen by 36 of the photos, must keep the errors of the others "
-            r"below 3.0% with 95% confidence. Received: \d+ wrong of \d+ answers. More "
-            r"calibration photos may pass; raising --max-error",
+            r"0.\d+, .*36 .*3.0% with 95% .*\d+ wrong of \d+ answers.*--max-error",
         ),
     ],
 )
@@ -206,7 +204,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_within_stays_a_link(folder,
     calibrate(folder, photos, BOUND, log=str)
     assert os.readlink(folder / "again") == "."
     (folder / "notes").symlink_to(photos)
-    with pytest.raises(ValueError, match="no links that lead out of it.*colors/notes, a link"):
+    with pytest.raises(ValueError, match="colors/notes, a link"):
         calibrate(folder, photos, BOUND, log=str)
 
 
@@ -228,7 +226,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_images_are_read(
     locked = (folder.parent / place).resolve()  # Even root, who may write anywhere.
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, *how: path != locked and allowed(path, *how))
-    with pytest.raises(ValueError, match="folder that can be written.*is read-only"):
+    with pytest.raises(ValueError, match="read-only"):
         calibrate(folder, photos / "missing", BOUND, log=str)
 
 
@@ -247,7 +245,7 @@ def test_a_second_calibration_replaces_its_section_of_the_card_alone(folder, pho
 
 
 def test_images_that_were_trained_on_are_refused(folder, photos):
-    with pytest.raises(ValueError, match="neither trained on nor chose.*Received: 90 that"):
+    with pytest.raises(ValueError, match="neither trained on.*: 90"):
         calibrate(folder, photos / "train", BOUND, log=str)
     assert not open_predictor(folder).description.labels.abstains
 
@@ -297,7 +295,7 @@ def test_without_training_images_a_line_says_how_to_give_them(folder, photos, ne
     assert "not recognised, which needs the run's training images" in lines[-2]
     calibrate(folder, new_photos, BOUND, training_data=photos, log=lines.append)
     assert lines[-2].endswith("refused as strange at most 5.0% of known photos")
-    with pytest.raises(ValueError, match="must have images that the run trained on.*new, none"):
+    with pytest.raises(ValueError, match="trained on.*new, none"):
         calibrate(folder, new_photos, BOUND, training_data=new_photos, log=str)
 
 
@@ -305,7 +303,7 @@ def test_a_class_without_calibration_images_is_refused(folder, photos, tmp_path)
     (tmp_path / "two").mkdir()
     for name in NAMES[:2]:
         (tmp_path / "two" / name).symlink_to(photos / "test" / name)
-    with pytest.raises(ValueError, match="Every class must have calibration images.*none of red"):
+    with pytest.raises(ValueError, match="calibration images.*none of red"):
         calibrate(folder, tmp_path / "two", BOUND, log=str, follow_symlinks=True)
 
 
@@ -315,9 +313,9 @@ def test_classifiers_that_cannot_be_calibrated_are_refused(calibrated, photos, t
     names = ("blue", "green", "unknown")
     save_classifier(tmp_path / "x", color_model(), names, Preprocessing((8, 8)))
     for model, message in (
-        ("cifar10", "the package's own but a copy of it.*r7_vit_nano8"),
-        (tmp_path / "x", 'no class may have the name "unknown"'),
-        (tmp_path / "c.tflite", "must be a folder with model.keras"),
+        ("cifar10", "a copy.*r7_vit_nano8"),
+        (tmp_path / "x", 'the name "unknown"'),
+        (tmp_path / "c.tflite", "folder with model.keras"),
     ):
         with pytest.raises(ValueError, match=message):
             calibrate(model, photos, BOUND, log=str)
