@@ -887,6 +887,7 @@ def evaluate(
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
     label_by: str | None = None,
+    copies: Literal["together", "ignore"] = "together",
     groups: str | os.PathLike[str] | Mapping[str, str] | Sequence[str] = (),
     batch_size: int = 32,
     split: str | None = None,
@@ -936,6 +937,8 @@ def evaluate(
         label_by: of a data folder, a regular expression whose first capture group, or
             match, in the path relative to the data is the class, such as '_(\w+)\.' for
             12_cat.jpg (default: the folder of an image is its class)
+        copies: whether photos that show one thing (copies and bursts) are kept in the
+            same part (default: 'together')
         groups: a CSV file path,group, such as groups.csv of keras-vit check: images of a
             group are kept in the same part; an image without a row is a group of one
             (default: ())
@@ -972,6 +975,7 @@ def calibrate(
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
     label_by: str | None = None,
+    copies: Literal["together", "ignore"] = "together",
     groups: str | os.PathLike[str] | Mapping[str, str] | Sequence[str] = (),
     max_error: float | None = None,
     confidence: float = 0.95,
@@ -1016,6 +1020,8 @@ def calibrate(
         label_by: of a data folder, a regular expression whose first capture group, or
             match, in the path relative to the data is the class, such as '_(\w+)\.' for
             12_cat.jpg (default: the folder of an image is its class)
+        copies: whether photos that show one thing (copies and bursts) are kept in the
+            same part (default: 'together')
         groups: a CSV file path,group, such as groups.csv of keras-vit check: images of a
             group are kept in the same part; an image without a row is a group of one
             (default: ())
@@ -1058,6 +1064,7 @@ def compare(
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
     label_by: str | None = None,
+    copies: Literal["together", "ignore"] = "together",
     groups: str | os.PathLike[str] | Mapping[str, str] | Sequence[str] = (),
     split: str | None = None,
     gate: str | None = None,
@@ -1098,6 +1105,8 @@ def compare(
         label_by: of a data folder, a regular expression whose first capture group, or
             match, in the path relative to the data is the class, such as '_(\w+)\.' for
             12_cat.jpg (default: the folder of an image is its class)
+        copies: whether photos that show one thing (copies and bursts) are kept in the
+            same part (default: 'together')
         groups: a CSV file path,group, such as groups.csv of keras-vit check: images of a
             group are kept in the same part; an image without a row is a group of one
             (default: ())

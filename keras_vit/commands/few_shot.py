@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from keras_vit.training.evaluation.few_shot import FewShotReport
 
 # No run drew the parts: shots are of the training part, queries of the test part.
-_DATA = (*EVALUATED_DATA, "split", "copies", "bit_depth")
+_DATA = (*EVALUATED_DATA, "split", "bit_depth")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

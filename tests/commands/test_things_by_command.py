@@ -281,6 +281,23 @@ def test_evaluate_draws_the_parts_again(
     check_test(how, parts, one_line(outcome.out))
 
 
+COUNTED = "things 30 photos show 10 things: the intervals count photos of one thing together"
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """The folder of 30 photos of 10 other surfaces, each at three exposures."""
+    folder = tmp_path_factory.mktemp("others") / "photos"
+    write_exposures(folder, 10, EXPOSURES)
+    return folder
+
+
+def test_compare_counts_things(command, runs, others):
+    outcome = command("compare", runs["drawn"][0], runs["grouped"][0], "--data", others)
+    assert outcome.code == 0, outcome.err
+    assert COUNTED in one_line(outcome.out)
+
+
 @pytest.mark.parametrize("how", HOW)
 def test_check(command, photos, flags, tiny, how, tmp_path):
     outcome = command(

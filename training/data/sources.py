@@ -48,7 +48,7 @@ from .tables import (
     read_label_table,
 )
 from .tfrecords import INDEX, TFDS, open_tfds, open_tfrecords
-from .things import crossings, find_things
+from .things import SEARCHED, crossings, find_things
 
 TFRECORDS = "tfrecords:"
 
@@ -145,6 +145,34 @@ def _things(splits, reading, bit_depth):
     )
     reading.notes += things.notes
     return things
+
+
+def with_things_among(
+    examples: Examples, source: Source, spec: DataSpec, log: Callable[[str], None] | None = None
+) -> tuple[Source, list[str]]:
+    """Returns a source with the things that images of it show, whose parts nobody drew.
+
+    Args:
+        examples: The images.
+        source: Their source; if it has things, it is returned.
+        spec: The data, which say whether photos that show one thing are looked for.
+        log: See `find_things`.
+
+    Returns:
+        The source, and a line where several images show one thing, or they were not looked for.
+    """
+    if source.things is not None or spec.copies != TOGETHER:
+        return source, []
+    if len(examples) > SEARCHED:
+        return source, [f"things  not looked for among more than {SEARCHED:,} photos"]
+    things = find_things(
+        {"evaluated": examples},
+        by_pixels=kind_of_data(spec.data) in _WITH_PIXELS,
+        log=log,
+        bit_depth=source.bit_depth,
+    )
+    line = f"things  {things.line}: the intervals count photos of one thing together"
+    return dataclasses.replace(source, things=things), [] if things.are_single else [line]
 
 
 def _divided(splits, validation, drawing, reading, *, trained):

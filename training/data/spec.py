@@ -55,7 +55,7 @@ OF_THE_RUN = (
     "label_by",
 )
 # The fields that evaluations read; the classifier and its run have the others.
-EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", *OF_THE_RUN)
+EVALUATED_DATA = ("data", "data_dir", "strict", "follow_symlinks", "copies", *OF_THE_RUN)
 
 
 def bit_depth_setting(absent: str) -> int | None:

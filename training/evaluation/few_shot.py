@@ -21,8 +21,9 @@ from keras_vit.reports.report import Report, Table
 from keras_vit.training.data import Source
 from keras_vit.training.data.examples import places_by_class, task_of
 from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.things import unit_numbers
 
-from .measures import accuracy_text
+from .measures import accuracy_text, independent_images
 from .predictions import EvaluatedModel
 from .results import L2, SEEDS, SHOTS
 
@@ -196,6 +197,8 @@ class FewShotReport:
         num_new: Test images of things that no image to choose from shows; None where it is not
             known.
         on_new_things: The accuracies on these images alone; {} where they are none or all.
+        independent: Independent images that the test images are worth, by shots; {}: all of them.
+        independent_new: The same of the images of new things.
     """
 
     accuracies: dict[int, dict[int, float]]
@@ -208,6 +211,8 @@ class FewShotReport:
     skipped: tuple[tuple[str, str], ...] = ()
     num_new: int | None = None
     on_new_things: Mapping[int, Mapping[int, float]] = dataclasses.field(default_factory=dict)
+    independent: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    independent_new: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     def facts_of_new_things(self, shots: int, seed: int) -> dict[str, dict[str, float | None]]:
         """Returns the accuracy on images of new things for a result file; {} if not known."""
@@ -226,7 +231,10 @@ class FewShotReport:
         means = {k: statistics.fmean(each.values()) for k, each in self.on_new_things.items()}
         if not means:
             return []
-        right = [f"{accuracy_text(mean, self.num_new or 0)} for {k}" for k, mean in means.items()]
+        right = [
+            f"{accuracy_text(mean, self.independent_new.get(k, self.num_new or 0))} for {k}"
+            for k, mean in means.items()
+        ]
         return [
             f"things   {self.num_new} of the test images show things that are not among the images "
             f"to choose from; right of these, by shots: {', '.join(right)}"
@@ -235,8 +243,9 @@ class FewShotReport:
     def __str__(self) -> str:
         rows = []
         for shots, by_seed in self.accuracies.items():
+            images = self.independent.get(shots, self.num_test)
             mean, *each = (
-                accuracy_text(value, self.num_test)
+                accuracy_text(value, images)
                 for value in (statistics.fmean(by_seed.values()), *by_seed.values())
             )
             rows.append((shots, mean, "  ".join(each)))
@@ -244,6 +253,11 @@ class FewShotReport:
             f"feature  {self.feature}, {self.dim} numbers, l2 {self.l2:g}",
             f"images   {self.num_test} to test (each once), {self.num_train} to choose from",
         ]
+        if least := min([n for n in self.independent.values() if n < self.num_test], default=0):
+            lines.append(
+                f"things   photos of one thing count together: intervals of {least} independent "
+                "images or more"
+            )
         notes = [
             f"class {name} has {count} training images: all are taken for more shots"
             for name, count in self.poor.items()
@@ -304,8 +318,10 @@ def evaluate(
         is_new = ~np.isin(source.things.of(test), source.things.of(train))
         num_new = int(is_new.sum())
     counts = zip(*np.unique(fitted.labels, return_counts=True), strict=True)
+    everything, units = np.ones(len(test), bool), unit_numbers(test, source)
+    has_both = bool(num_new and num_new < len(test))
     return FewShotReport(
-        _shares(right, np.ones(len(test), bool)),
+        _shares(right, everything),
         len(train),
         len(test),
         {names[k]: int(count) for k, count in counts if count < max(shots)},
@@ -314,7 +330,9 @@ def evaluate(
         l2,
         tuple(source.skipped),
         num_new,
-        _shares(right, is_new) if num_new and num_new < len(test) else {},
+        _shares(right, is_new) if has_both else {},
+        _independent(right, everything, units),
+        _independent(right, is_new, units) if has_both else {},
     )
 
 
@@ -322,6 +340,14 @@ def _shares(right, chosen):
     """The share of right answers to chosen test images, by shots and by seed."""
     return {
         shots: {seed: float(np.mean(answers[chosen])) for seed, answers in by_seed.items()}
+        for shots, by_seed in right.items()
+    }
+
+
+def _independent(right, chosen, units):
+    """Independent images that chosen test images are worth, by shots, for the mean over seeds."""
+    return {
+        shots: independent_images(np.mean([*by_seed.values()], axis=0)[chosen], units[chosen])
         for shots, by_seed in right.items()
     }
 

@@ -13,8 +13,10 @@ from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.opening import open_predictor
 from keras_vit.predictor import AnyClassifier
 from keras_vit.reports.report import Report, Table
-from keras_vit.training.data import Examples
+from keras_vit.training.data import Examples, Source
+from keras_vit.training.data.sources import with_things_among
 from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.things import unit_numbers
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.utils.files import check_file
@@ -117,6 +119,7 @@ def compare_classifiers(
     classifiers = [open_predictor(old), open_predictor(new)]
     _check_pair(classifiers, gates)
     images = _common_images(classifiers, spec, split)
+    log = print if progress else None
     reports = [
         evaluate_examples(
             classifier,
@@ -128,7 +131,10 @@ def compare_classifiers(
         )
         for classifier in classifiers
     ]
-    comparison = _comparison(classifiers, images, reports, gates)
+    source, lines = with_things_among(reports[0].examples, images.source, spec, log)
+    units = unit_numbers(reports[0].examples, source)
+    images = images._replace(lines=[*images.lines, *lines])
+    comparison = _comparison(classifiers, images, reports, gates, units)
     if output is not None:
         comparison.report().tables["flips"].write_csv(output)
     return comparison
@@ -157,13 +163,13 @@ class _Images(NamedTuple):
         examples: The images, labelled with numbers of `class_names`.
         class_names: The classes that both have, in the order of OLD.
         lines: What of the data is compared and what is left out.
-        skipped: `(path, reason)` of files that were found to be unreadable.
+        source: What the images are of.
     """
 
     examples: Examples
     class_names: list[str]
     lines: list[str]
-    skipped: list[tuple[str, str]]
+    source: Source
 
 
 def _common_images(classifiers, spec, split):
@@ -204,7 +210,7 @@ def _common_images(classifiers, spec, split):
         )
     numbers = [common.index(name) if name in common else 0 for name in source.class_names]
     examples = examples.take(np.flatnonzero(is_common)).relabelled(np.array(numbers, "int32"))
-    return _Images(examples, common, lines, source.skipped)
+    return _Images(examples, common, lines, source)
 
 
 def _names_of(images, split):
@@ -215,7 +221,7 @@ def _names_of(images, split):
     return names
 
 
-def _comparison(classifiers, images, reports, gates):
+def _comparison(classifiers, images, reports, gates, units):
     """Returns what the reports on the same images say."""
     old, new = reports
     names, class_names = old.examples.names, images.class_names
@@ -223,7 +229,7 @@ def _comparison(classifiers, images, reports, gates):
         raise ValueError("Both classifiers must read the same images. Received: others for NEW")
     number_of = {name: number for number, name in enumerate(class_names)}
     true = np.array([number_of[old.class_names[number]] for number in old.true])
-    measures = measures_of(old, new, true, class_names)
+    measures = measures_of(old, new, true, class_names, units)
     verdicts = [
         judge(gate, [measure for measure in measures if measure.metric == gate.metric])
         for gate in gates
@@ -245,7 +251,7 @@ def _comparison(classifiers, images, reports, gates):
             lines.append(
                 f"unknown {word} answers every image, without a bound: it is not calibrated"
             )
-    if skipped := {*images.skipped, *old.skipped}:
+    if skipped := {*images.source.skipped, *old.skipped}:
         lines.append(f"skipped files that cannot be read: {len(skipped)}")
     if without := sorted(set(class_names) - {class_names[number] for number in true}):
         lines.append(f"classes {len(without)} have no images and no recall: {_some(without)}")

@@ -11,7 +11,12 @@ import numpy as np
 import scipy.optimize
 import scipy.stats
 
-from keras_vit.training.evaluation.measures import CONFIDENCE, exact_interval, holm
+from keras_vit.training.evaluation.measures import (
+    CONFIDENCE,
+    exact_interval,
+    holm,
+    independent_images,
+)
 from keras_vit.training.evaluation.reports import ClassificationReport
 from keras_vit.utils.safe_text import for_line
 
@@ -61,6 +66,10 @@ class Pairs:
         """The images."""
         return self.both + self.only_old + self.only_new + self.neither
 
+    def scaled(self, factor: float) -> Pairs:
+        """Returns the counts times a factor."""
+        return Pairs(*(factor * count for count in dataclasses.astuple(self)))
+
     @property
     def difference(self) -> float:
         """The share of the new classifier minus the share of the old one."""
@@ -71,9 +80,9 @@ def mcnemar(pairs: Pairs) -> float:
     """Returns the two-sided p-value of the exact test that both shares are equal (McNemar).
 
     Args:
-        pairs: Whole numbers of images.
+        pairs: The images, which are rounded to whole ones.
     """
-    only_old, only_new = int(pairs.only_old), int(pairs.only_new)
+    only_old, only_new = round(pairs.only_old), round(pairs.only_new)
     if only_old + only_new == 0:
         return 1.0
     return float(scipy.stats.binomtest(only_new, only_old + only_new).pvalue)
@@ -133,6 +142,8 @@ class Measure:
         metric: A key of `METRICS`.
         counts: The images of a difference; those with a property and all of a share.
         class_name: The class, of a number by class.
+        worth: Independent images that an image is worth: below 1 where several show one thing. The
+            interval is of these.
         p_value: The p-value of the exact test that both shares are equal, of a difference; by class
             corrected by Holm.
     """
@@ -141,6 +152,15 @@ class Measure:
     counts: Pairs | tuple[float, float]
     class_name: str | None = None
     p_value: float | None = None
+    worth: float = 1.0
+
+    @property
+    def independent(self) -> Pairs | tuple[float, float]:
+        """The counts in independent images."""
+        if isinstance(self.counts, Pairs):
+            return self.counts.scaled(self.worth)
+        some, total = self.counts
+        return some * self.worth, total * self.worth
 
     @property
     def value(self) -> float:
@@ -157,7 +177,7 @@ class Measure:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95% interval."""
-        counts = self.counts
+        counts = self.independent
         low, high = tango_interval(counts) if isinstance(counts, Pairs) else exact_interval(*counts)
         return 100 * low, 100 * high
 
@@ -184,6 +204,7 @@ def measures_of(
     new: ClassificationReport,
     true: np.ndarray,
     class_names: Sequence[str],
+    units: np.ndarray | None = None,
 ) -> list[Measure]:
     """Returns all numbers that can be compared, in the order of `METRICS`.
 
@@ -192,32 +213,43 @@ def measures_of(
         new: The report on NEW's answers to the same images.
         true: The class numbers of the images, int `(N,)`.
         class_names: The names of the classes; those without images have no number.
+        units: The thing or group of each image, int from 0 `(N,)`, whose images are counted
+            together; None where each image is another.
     """
-    by_class = {
-        name: Pairs.of(old.right[of_class], new.right[of_class])
+    everything = np.ones(len(true), bool)
+    of_unit = np.arange(len(true)) if units is None else units
+
+    def difference(metric, has_old, has_new, chosen=everything, class_name=None):
+        pairs = Pairs.of(has_old[chosen], has_new[chosen])
+        changes = has_new[chosen].astype(float) - has_old[chosen]
+        worth = independent_images(changes, of_unit[chosen]) / len(changes)
+        p_value = mcnemar(pairs.scaled(worth))
+        return Measure(metric, pairs, class_name, p_value, worth)
+
+    def share(metric, has):
+        worth = independent_images(has.astype(float), of_unit) / len(has)
+        return Measure(metric, (int(has.sum()), len(has)), worth=worth)
+
+    by_class = [
+        difference("class_recall", old.right, new.right, of_class, name)
         for number, name in enumerate(class_names)
         if (of_class := true == number).any()
-    }
-    p_values = holm([mcnemar(pairs) for pairs in by_class.values()])
-    flips = {
-        "negative_flips": old.right & ~new.right,
-        "positive_flips": ~old.right & new.right,
-        "agreement": old.answers == new.answers,
-    }
-    together = Pairs.of(old.right, new.right)
+    ]
+    p_values = holm([measure.p_value for measure in by_class])
     measures = [
-        Measure("top_1", together, p_value=mcnemar(together)),
-        *(Measure(metric, (int(has.sum()), len(true))) for metric, has in flips.items()),
+        difference("top_1", old.right, new.right),
+        share("negative_flips", old.right & ~new.right),
+        share("positive_flips", ~old.right & new.right),
+        share("agreement", old.answers == new.answers),
         *(
-            Measure("class_recall", pairs, name, p_value)
-            for (name, pairs), p_value in zip(by_class.items(), p_values, strict=True)
+            dataclasses.replace(measure, p_value=p_value)
+            for measure, p_value in zip(by_class, p_values, strict=True)
         ),
     ]
     answered = [report.is_answered for report in (old, new)]
     if any(images is not None for images in answered):
-        everything = np.ones(len(true), bool)
-        coverage = Pairs.of(*(everything if images is None else images for images in answered))
-        measures.append(Measure("coverage", coverage, p_value=mcnemar(coverage)))
+        has = [everything if images is None else images for images in answered]
+        measures.append(difference("coverage", *has))
     return measures
 
 
@@ -317,7 +349,7 @@ def _outside(gate, measures):
     if any(measure.class_name is None for measure in measures):
         return [measure for measure in measures if gate.excludes(measure.interval)]
     sign = 1 if gate.above else -1
-    scores = [sign * score(measure.counts, gate.limit / 100) for measure in measures]
+    scores = [sign * score(measure.independent, gate.limit / 100) for measure in measures]
     p_values = holm(scipy.stats.norm.cdf(scores))
     tested = zip(measures, p_values, strict=True)
     return [measure for measure, p_value in tested if p_value <= (1 - CONFIDENCE) / 2]

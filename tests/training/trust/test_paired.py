@@ -113,6 +113,36 @@ def test_all_metrics_are_measured():
     assert top_1.value == pytest.approx(better.value - worse.value)
 
 
+def report_of(right):
+    return types.SimpleNamespace(answers=right.astype(int), right=right, is_answered=None)
+
+
+def test_intervals_of_photos_of_few_things_hold():
+    rng, units = np.random.default_rng(0), np.repeat(np.arange(20), 6)
+    held, single, true = [], [], np.zeros(len(units), int)
+    for _ in range(100):
+        # Photos of a thing change together: 10% of the things are lost, 20% are won.
+        change = rng.choice([-1, 0, 1], 20, p=[0.1, 0.7, 0.2])[units]
+        right = rng.random(len(units)) < 0.7
+        old, new = (report_of(np.where(change == 0, right, change == sign)) for sign in (-1, 1))
+        for counted, of in ((held, units), (single, None)):
+            low, high = measures_of(old, new, true, ("a",), of)[0].interval
+            counted.append(low <= 10 <= high)
+    assert np.mean(held) > 0.88
+    assert np.mean(single) < 0.65
+
+
+def test_a_class_of_one_thing_shows_little():
+    right = np.arange(12) < 6
+    old, new = report_of(right), report_of(np.ones(12, bool))
+    units = np.where(right, np.arange(12), 6)  # What was won is one thing.
+    by_thing, by_photo = (
+        measures_of(old, new, np.zeros(12, int), ("a",), of)[0] for of in (units, None)
+    )
+    assert by_photo.p_value < 0.05 < by_thing.p_value
+    assert by_thing.interval[0] < by_photo.interval[0]
+
+
 @pytest.mark.parametrize(
     "pairs", [Pairs(43, 1, 0, 0), Pairs(60, 20, 40, 40), Pairs(3, 0, 0, 2), Pairs(1, 7, 1, 12)]
 )
