@@ -101,6 +101,8 @@ def beside_references(accuracy: float, low: float, references: Iterable[Referenc
             better.append(text)
             continue
         others.append(f"not shown to be {text}")
+        if accuracy > reference.accuracy:
+            others[-1] += ", of too few images to tell"
         if reference.accuracy >= accuracy + FAR and reference.images:
             others[-1] += f", {ALARM}"
     return "; ".join([*others, *better])

@@ -24,9 +24,13 @@ def test_the_most_frequent_class_is_named_with_its_share():
     ("low", "images", "expected"),
     [
         (0.61, 0, "better than a: 60.0%"),
-        (0.6, 0, "not shown to be better than a: 60.0%"),
+        (0.6, 0, "not shown to be better than a: 60.0%, of too few images to tell"),
         (0.65, 480, "better than a: 60.0% (55.6 to 64.3)"),
-        (0.65, 48, "not shown to be better than a: 60.0% (46.3 to 73.0)"),
+        (
+            0.65,
+            48,
+            "not shown to be better than a: 60.0% (46.3 to 73.0), of too few images to tell",
+        ),
     ],
 )
 def test_an_accuracy_must_be_above_by_the_intervals_of_both(low, images, expected):
