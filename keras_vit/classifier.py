@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from keras_vit.checkpoints.catalogue import find_weights
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.export.formats.artefacts import load_artefact
 from keras_vit.export.formats.table import ALIASES, FORMATS, runs_without_tensorflow
-from keras_vit.images.listing import Images, is_one_image
+from keras_vit.images.listing import PATHS, Images, is_one_image
 from keras_vit.prediction import Prediction
 from keras_vit.predictor import AnyClassifier, Predictor, PredictorHolder
 from keras_vit.preprocessing import Preprocessing
@@ -290,7 +289,11 @@ class Classifier(PredictorHolder):
         """
         from keras_vit.classifier_folder import copy_classifier
 
-        self._check_keras_model("save")
+        if self._predictor.is_export:
+            raise ValueError(
+                "An export holds no Keras model to save: load the classifier that it was made of, "
+                f"or copy the file. Received: {self._predictor.source}"
+            )
         if pathlib.Path(folder).suffix in (".keras", ".h5"):
             raise ValueError(
                 "A classifier is saved as a folder; classifier.model.save(path) writes the Keras "
@@ -312,20 +315,9 @@ class Classifier(PredictorHolder):
             ValueError: If the name is no repository's, or the classifier is an export.
             OSError: If the Hub cannot be reached, or refuses.
         """
-        from keras_vit.pushing import push_folder
+        from keras_vit.pushing import push_classifier
 
-        self._check_keras_model("push")
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = pathlib.Path(scratch, "classifier")
-            self.save(folder)
-            push_folder(folder, name, private=private)
-
-    def _check_keras_model(self, verb):
-        if self._predictor.is_export:
-            raise ValueError(
-                f"An export holds no Keras model to {verb}: load the classifier that it was made "
-                f"of, or copy the file. Received: {self._predictor.source}"
-            )
+        push_classifier(self._predictor, name, private=private)
 
 
 def _holding(predictor):
@@ -450,6 +442,11 @@ def save_classifier(
     from keras_vit.description import check_one_output
     from keras_vit.utils import files
 
+    if not isinstance(folder, PATHS):
+        raise TypeError(
+            "The folder comes first: keras_vit.save_classifier(folder, model, class_names). "
+            f"Received: {type(folder).__name__} in its place"
+        )
     files.check_folder(folder, marker=files.MODEL, overwrite=overwrite)
     check_one_output(model)
     known = preprocessing or model_preprocessing(model)

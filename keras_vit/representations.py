@@ -47,11 +47,16 @@ def features(
     >>> features("vit_mini4_cifar10", at=(1, 3)).output_shape
     [(None, 8, 8, 128), (None, 8, 8, 128)]
     """
-    model = getattr(model_or_name, "model", model_or_name)  # A classifier's.
-    if not isinstance(model, keras.Model):
+    model = model_or_name
+    if not isinstance(model, keras.Model) and not hasattr(model, "takes_pixels"):
         if weights is not None:
             model, facts = weights, {**facts, "model": model}
         opened = open_model(model, **facts)
         # Without a name the hidden layer of pre-training is one of the model's own.
         model, _ = opened.to_model(new_head=weights is not None)
+    if hasattr(model, "takes_pixels"):  # Only an export in its own runtime has it.
+        raise ValueError(
+            "Features are computed by a Keras model, and an export gives answers alone: give the "
+            f"folder of the classifier that was exported. Received: {model}"
+        )
     return feature_model(model, feature) if at is None else map_model(model, at)

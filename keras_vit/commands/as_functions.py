@@ -299,6 +299,8 @@ def _value(field, value, kind):
     Raises:
         ValueError: If it is of another type.
     """
+    from keras_vit.predictor import predictor_in  # With NumPy.
+
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     elif type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
@@ -307,6 +309,11 @@ def _value(field, value, kind):
         return value
     if str(field.type).startswith("tuple[int, int]") and type(value) is int:
         return (value, value)
+    if predictor_in(value) is not None:
+        raise ValueError(
+            f"{field.name} must be on disk: first write it with classifier.save(folder), or as an "
+            f"export with classifier.export(path). Received: {field.name}={value!r}"
+        )
     if isinstance(value, list | tuple):
         value = tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
     is_given_none = value is None and "None" in str(field.type)

@@ -414,3 +414,64 @@ def test_the_signature_is_the_one_of_the_table():
         assert inspect.signature(getattr(keras_vit, name)) == signature_of(name)
         assert isinstance(getattr(keras_vit, name), types.FunctionType)
         assert dataclasses.is_dataclass(VERBS[name].command)
+
+
+# A classifier in memory, where a path of one is taken.
+
+
+@pytest.mark.parametrize("name", ["evaluate", "few_shot"])
+def test_a_classifier_in_memory_is_evaluated_as_its_folder(tiny, colors, name):
+    options = {"few_shot": {"shots": [1], "seeds": [0]}}.get(name, {})
+    verb, classifier = getattr(keras_vit, name), keras_vit.load_classifier(tiny)
+    assert str(verb(classifier, colors, log=None, **options)).replace("images/s", "") == str(
+        verb(tiny, colors, log=None, **options)
+    ).replace("images/s", "")
+
+
+def test_what_evaluate_sees_of_a_classifier_is_its_model_now(tiny, colors):
+    classifier = keras_vit.load_classifier(tiny)
+    bias = classifier.model.get_layer("predictions").bias
+    bias.assign([0.0, 0.0, 1000.0])  # Answers red always.
+    report = keras_vit.evaluate(classifier, colors, log=None)
+    assert set(report.given) == {2}
+    bias.assign([0.0, 1000.0, 0.0])
+    assert keras_vit.compare(tiny, classifier, colors, log=None).flips
+
+
+def test_a_classifier_in_memory_is_compared_with_its_folder(tiny, colors):
+    classifier = keras_vit.load_classifier(tiny)
+    by_place = [keras_vit.compare(*pair, colors, log=None).flips
+                for pair in ((classifier, tiny), (tiny, classifier))]  # fmt: skip
+    assert by_place == [(), ()]
+
+
+def test_a_classifier_in_memory_is_embedded_and_converted(tiny, colors, tmp_path):
+    classifier = keras_vit.load_classifier(tiny)
+    images = sorted(colors.glob("test/*/*.png"))
+    expected, _ = keras_vit.embed(tiny, images, tmp_path / "folder.npz", log=None)
+    found, _ = keras_vit.embed(classifier, images, tmp_path / "memory.npz", log=None)
+    np.testing.assert_array_equal(found["features"], expected["features"])
+    keras_vit.convert(classifier, tmp_path / "copy")
+    weights = keras_vit.load_classifier(tmp_path / "copy").model.get_weights()
+    assert all(map(np.array_equal, weights, classifier.model.get_weights()))
+
+
+def test_a_classifier_has_its_size_and_facts(tiny, colors):
+    classifier = keras_vit.load_classifier(tiny)
+    with pytest.raises(ValueError, match="has its model, image size and facts.*: image_size"):
+        keras_vit.evaluate(classifier, colors, image_size=16, log=None)
+
+
+@pytest.mark.parametrize("argument", ["weights", "teacher"])
+def test_a_run_needs_a_classifier_on_disk(tiny, argument):
+    classifier = keras_vit.load_classifier(tiny)
+    message = rf"{argument} must be on disk: first write it with classifier.save\(folder\)"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.finetune("photos", "runs/photos", **{argument: classifier})
+
+
+@pytest.mark.parametrize("name", ["evaluate", "embed", "few_shot", "convert", "push"])
+def test_what_is_no_classifier_is_named(name, colors, tmp_path):
+    places = {"embed": (colors, tmp_path / "a.npz"), "push": ("a/b",), "convert": (tmp_path / "a",)}
+    with pytest.raises(TypeError, match=r"must be a keras_vit.Classifier or .* Received: int"):
+        getattr(keras_vit, name)(3, *places.get(name, (colors,)), log=None)
