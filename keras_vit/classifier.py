@@ -21,8 +21,9 @@ from keras_vit.export.formats.table import ALIASES, FORMATS, runs_without_tensor
 from keras_vit.images.listing import PATHS, Images, is_one_image
 from keras_vit.prediction import Prediction
 from keras_vit.predictor import AnyClassifier, Predictor, PredictorHolder
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, as_size
 from keras_vit.utils.nearest_names import nearest_names
+from keras_vit.utils.synonyms import ATTRIBUTES, answers_synonyms, argument_here
 
 if TYPE_CHECKING:
     import keras
@@ -107,6 +108,12 @@ class Classifier(PredictorHolder):
             f"from {predictor.source or 'memory'}",
         ]
         return f"<Classifier: {', '.join(facts)}>"
+
+    def __getattr__(self, name: str):
+        text = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name in ATTRIBUTES:
+            text += f". {ATTRIBUTES[name].answer()}"
+        raise AttributeError(text)
 
     def __reduce__(self):
         return _holding, (self._predictor,)
@@ -271,7 +278,7 @@ class Classifier(PredictorHolder):
         fields = [field.name for field in dataclasses.fields(FORMATS[name])]
         for option in options:
             if option not in fields:
-                known_options = nearest_names(option, fields)
+                known_options = argument_here(option, fields) or nearest_names(option, fields)
                 raise ValueError(f"{option} is no option of {name}. {known_options}")
         return write_export(FORMATS[name](**options), self._predictor, path)
 
@@ -326,11 +333,12 @@ def _holding(predictor):
     return classifier
 
 
+@answers_synonyms
 def load_classifier(
     anything: AnyClassifier,
     *,
     model: str | ViTConfig | BiTConfig | None = None,
-    image_size: tuple[int, int] | None = None,
+    image_size: int | tuple[int, int] | None = None,
     num_heads: int | None = None,
     gelu: str | None = None,
     normalization: str | None = None,
@@ -348,7 +356,7 @@ def load_classifier(
             "hf:OWNER/NAME" with an optional "@REVISION"; the folder or file of another code base
             that states its class names; or a `.keras` file of this package.
         model: For "imagenet" another model than ViT-B/16, such as "ViT-L/16".
-        image_size: Pixels (height, width), if others than the weights'.
+        image_size: Pixels (height, width), or a number for squares, if others than the weights'.
         num_heads: Attention heads, where a file of weights does not show them.
         gelu: The form of GELU, where a file of weights does not state it.
         normalization: "half" for pixels in [-1, 1], "imagenet" for ImageNet's mean and standard
@@ -371,7 +379,8 @@ def load_classifier(
     facts = {name: value for name, value in facts.items() if value is not None}
     if isinstance(anything, Classifier) and image_size is None and not facts:
         return anything
-    return _holding(find_predictor(anything, image_size, facts))
+    size = None if image_size is None else as_size(image_size)
+    return _holding(find_predictor(anything, size, facts))
 
 
 def find_predictor(
@@ -397,6 +406,7 @@ def find_predictor(
     return open_predictor(anything, image_size, facts)
 
 
+@answers_synonyms
 def save_classifier(
     folder: str | os.PathLike,
     model: keras.Model,

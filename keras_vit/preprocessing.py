@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import json
 import math
+import numbers
 import pathlib
 import sys
 import warnings
@@ -92,7 +93,9 @@ class Preprocessing:
     bit_depth: int = FULL_DEPTH
 
     def __post_init__(self):
-        size, values = tuple(self.image_size), tuple(map(_plain, self.value_range))
+        is_number = isinstance(self.image_size, numbers.Integral)
+        size = () if is_number else tuple(self.image_size)
+        values = tuple(map(_plain, self.value_range))
         if not _is_size(size):
             raise ValueError(
                 f"The image size must be two whole numbers (height, width) from 1 to {MAX_SIDE}. "
@@ -306,6 +309,11 @@ def _plain(value):
     if isinstance(value, (list, tuple)):
         return tuple(map(_plain, value))
     return float(value) if isinstance(value, (int, float)) else value
+
+
+def as_size(image_size: int | tuple[int, int]) -> tuple[int, int]:
+    """Returns pixels (height, width); a number is both sides of a square."""
+    return (image_size, image_size) if isinstance(image_size, int) else image_size
 
 
 def _is_size(size):

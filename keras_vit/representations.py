@@ -10,15 +10,20 @@ import keras
 
 from keras_vit.models.rebuild import feature_model, map_model
 from keras_vit.opening import open_model
+from keras_vit.utils.synonyms import answers_synonyms
 
 
+@answers_synonyms
 def features(
     model_or_name: Any,
     feature: str = "pre_logits",
     *,
     at: int | Sequence[int] | None = None,
     weights: str | os.PathLike | None = None,
-    **facts: Any,
+    image_size: tuple[int, int] | None = None,
+    num_heads: int | None = None,
+    gelu: str | None = None,
+    normalization: str | None = None,
 ) -> keras.Model:
     """Returns a model from images to one representation `(B, D)`, as `keras-vit embed` computes it.
 
@@ -35,7 +40,10 @@ def features(
         at: Encoder blocks from 0, whose outputs are maps `(B, h, w, D)`, before the last
             normalization; a number gives one map, several a list. None gives `feature`.
         weights: For a name: its weights, which are what `keras_vit.load_classifier` takes.
-        **facts: What the weights do not hold; see `keras_vit.load_classifier`.
+        image_size: See `keras_vit.load_classifier`.
+        num_heads: See `keras_vit.load_classifier`.
+        gelu: See `keras_vit.load_classifier`.
+        normalization: See `keras_vit.load_classifier`.
 
     Raises:
         ValueError: If the feature or a block is unknown, the model does not have it, or the model
@@ -49,9 +57,14 @@ def features(
     """
     model = model_or_name
     if not isinstance(model, keras.Model) and not hasattr(model, "takes_pixels"):
-        if weights is not None:
-            model, facts = weights, {**facts, "model": model}
-        opened = open_model(model, **facts)
+        opened = open_model(
+            model if weights is None else weights,
+            model=None if weights is None else model,
+            image_size=image_size,
+            num_heads=num_heads,
+            gelu=gelu,
+            normalization=normalization,
+        )
         # Without a name the hidden layer of pre-training is one of the model's own.
         model, _ = opened.to_model(new_head=weights is not None)
     if hasattr(model, "takes_pixels"):  # Only an export in its own runtime has it.

@@ -320,3 +320,56 @@ def test_a_classifier_is_not_saved_to_the_name_of_a_file(tmp_path, name):
     with pytest.raises(ValueError, match="as a folder"):
         classifier.save(tmp_path / name)
     assert not (tmp_path / name).exists()
+
+
+# What was meant, where something else is given.
+
+
+def test_an_export_has_no_features(onnx, tmp_path):
+    message = "an export gives answers alone: give the folder of the classifier.*cifar10.onnx"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.features(onnx)
+    with pytest.raises(ValueError, match=message):
+        keras_vit.features(keras_vit.load_classifier(onnx))
+    with pytest.raises(ValueError, match=message):
+        keras_vit.embed(onnx, PHOTO, tmp_path / "features.npz", log=None)
+
+
+@pytest.mark.parametrize("opened", [keras_vit.load_classifier, keras_vit.describe])
+def test_a_folder_of_photos_is_no_classifier(tmp_path, opened):
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    shutil.copy(PHOTO, tmp_path / "photos" / "cat")
+    with pytest.raises(ValueError, match=r"holds no model: keras_vit.finetune\('.*photos', output"):
+        opened(tmp_path / "photos")
+
+
+def test_a_folder_of_other_files_is_not_called_photos(tmp_path):
+    (tmp_path / "notes.txt").write_text("no photo")
+    with pytest.raises(ValueError, match="A folder must hold one of"):
+        keras_vit.load_classifier(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "imagenet", "vit_b16_augreg_imagenet21k", "hf:a/b"])
+def test_weights_in_place_of_a_model_are_named(name):
+    with pytest.raises(ValueError, match=rf"is weights: keras_vit.build\(weights='{name}'\)"):
+        keras_vit.build(name)
+
+
+def test_a_folder_in_place_of_a_model_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"is weights: keras_vit.build\(weights="):
+        keras_vit.build(str(tmp_path))
+
+
+def test_saving_in_the_order_of_keras_is_answered_with_ours(classifier, tmp_path):
+    message = r"folder comes first: keras_vit.save_classifier\(folder, model.* Received: Functional"
+    with pytest.raises(TypeError, match=message):
+        keras_vit.save_classifier(classifier.model, tmp_path / "folder", classifier.class_names)
+
+
+def test_a_number_is_the_size_of_squares():
+    weights = "vit_mini4_cifar10"
+    inputs = [keras_vit.load_classifier(weights, image_size=size).model.input_shape
+              for size in (40, (40, 40))]  # fmt: skip
+    assert inputs == [(None, 40, 40, 3)] * 2
+    with pytest.raises(ValueError, match=r"whole numbers \(height, width\).*image_size=32"):
+        keras_vit.Preprocessing(32)

@@ -224,6 +224,20 @@ def find_released(
     ]
 
 
+def check_is_no_weights(name: object) -> None:
+    """Raises ValueError if the name of a model is one of weights, a repository or a path."""
+    is_text = isinstance(name, str) and name not in configs.MODELS
+    if not is_text:
+        return
+    names = {*NAMES, *RELEASED_NAMES, *(row.key for row in rows())}
+    if name in names or str(name).startswith("hf:") or os.path.exists(str(name)):
+        raise ValueError(
+            f"The model must be one of keras_vit.list_models(), and {name!r} is weights: "
+            f"keras_vit.build(weights={name!r}), or keras_vit.load_classifier({name!r}). "
+            f"Received: {name!r} as the model"
+        )
+
+
 def check_unambiguous(name: object) -> None:
     """Raises ValueError if a file or folder also has a name that means something here."""
     if os.path.exists(str(name)):
@@ -346,6 +360,7 @@ def download(weights: OfficialWeights) -> pathlib.Path:
     raise OSError(
         f"The weights {weights.key} could not be downloaded: fetch {weights.url} by other means "
         f"and put it at ~/.keras/models/{name} (or below KERAS_HOME). "
-        "Weights of the package need no download, such as r14_vit_micro16_cifar10. "
+        'Weights of the package need no download: weights="r14_vit_micro16_cifar10" (--weights), '
+        "of R14+ViT-Micro/16. "
         f"Received: {' '.join(reason.split())}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import mimetypes
 import os
 import pathlib
 import re
@@ -167,6 +168,12 @@ _EXPORTS = (
 )
 
 
+def _has_photos(folder):
+    """Whether an image file is in a folder or below it."""
+    names = (name for _, _, files in os.walk(folder) for name in files)
+    return any((mimetypes.guess_type(name)[0] or "").startswith("image/") for name in names)
+
+
 def _read(path):
     """The content of a file, or of the files of a folder."""
     if not path.exists():
@@ -175,6 +182,11 @@ def _read(path):
         return _read_file(path)
     file = next((name for name in _FOLDER_FILES if (path / name).is_file()), None)
     if file is None:
+        if _has_photos(path):
+            raise ValueError(
+                f"A folder of photos holds no model: keras_vit.finetune({str(path)!r}, output), or "
+                f"keras-vit finetune, trains one on them. Received: {path}"
+            )
         raise ValueError(
             f"A folder must hold one of {_FOLDER_FILES}; weights in parts are not read. "
             f"{_EXPORTS} Received: {path}"

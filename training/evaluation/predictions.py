@@ -14,7 +14,7 @@ from keras_vit.description import Description, input_dtype
 from keras_vit.description.recipe import Recipe
 from keras_vit.models.outputs import array_of, mesh_of, predict_batch
 from keras_vit.predictor import AnyClassifier, Predictor
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, as_size
 from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.image_files import FileExamples, verify_files
@@ -288,7 +288,7 @@ def build_evaluated(
     """
     from keras_vit.opening import open_model  # With Keras.
 
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    size = None if image_size is None else as_size(image_size)
     name = None if weights is None else str(model)
     opened = open_model(model if weights is None else weights, model=name, image_size=size, **facts)
     size = size or opened.image_size

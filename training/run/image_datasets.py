@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_vit.description.class_labels import MULTILABEL, Labels
 from keras_vit.images.pixels import FULL_DEPTH
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, as_size
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.data.things import shown_in_training, unit_numbers
@@ -19,6 +19,7 @@ from keras_vit.training.evaluation.references import MAX_SIMPLE, reference_of_fi
 from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.evaluation.scores import spaced
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.synonyms import answers_synonyms
 
 PIXELS = (0.0, 255.0)  # The range of the images, as `image_dataset_from_directory` has it.
 
@@ -87,10 +88,11 @@ class ImageDatasets(_Parts):
         )
 
 
+@answers_synonyms
 def image_datasets(
     photos: Data,
     *,
-    image_size: tuple[int, int],
+    image_size: int | tuple[int, int],
     batch_size: int = 32,
     validation: float | None = None,
     seed: int = 0,
@@ -105,7 +107,8 @@ def image_datasets(
     Args:
         photos: A folder, a table and so on; see `open_source`. Or a `DataSpec`, which has the
             options of the data too, such as `holdout`, `group_by` and `copies`.
-        image_size: Pixels (height, width); photos are resized without regard to their aspect.
+        image_size: Pixels (height, width), or a number for squares; photos are resized without
+            regard to their aspect.
         batch_size: Photos in a batch; the last one may have fewer.
         validation: Share of the training photos for validation; by default as `finetune`.
         seed: Seed of the parts and of the order of the training photos.
@@ -126,7 +129,7 @@ def image_datasets(
         spec = dataclasses.replace(spec, split_seed=seed)
     share = FineTuning(validation=validation).validation_share
     source = open_source(spec, share, trained=True)
-    preprocessing = _pixels(source, image_size)
+    preprocessing = _pixels(source, as_size(image_size))
     parts: list[tf.data.Dataset | None] = []
     for name in ("train", "validation", "test"):
         examples = source.splits.get(name)
@@ -140,7 +143,7 @@ def image_datasets(
         dataset.class_names = list(source.class_names)
         parts.append(dataset)
     datasets = ImageDatasets(*parts)
-    datasets.source, datasets.image_size = source, image_size
+    datasets.source, datasets.image_size = source, preprocessing.image_size
     return datasets
 
 
