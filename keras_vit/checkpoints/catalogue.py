@@ -78,19 +78,33 @@ def list_models(pattern: str | None = None, pretrained: bool | None = None) -> l
     """Returns the names for `keras_vit.build`, as printed in the paper.
 
     Args:
-        pattern: What the names look like, with * for anything, such as "ViT-B/*"; upper and lower
-            case differ: ViT-b/16 is another model.
+        pattern: What the names look like, with * for anything, such as "ViT-B/*" or "R50+*". If
+            none matches as it is written, the names are compared without regard to case, and those
+            of the functions and Keras models too: "vit*", "ViTB16" and "vit_b16" find ViT-B/16.
         pretrained: Whether models have weights to download or in the package, or have none; None
             for all.
+
+    Returns:
+        The names, such as "ViT-B/16", "R50+ViT-L/32", "BiT-R50x1"; [] if none matches.
 
     Example:
     >>> list_models("ViT-S/*", pretrained=True)
     ['ViT-S/16', 'ViT-S/32']
     """
-    names = [name for name in configs.MODELS if fnmatch.fnmatchcase(name, pattern or "*")]
+    pattern = pattern or "*"
+    names = [name for name in configs.MODELS if fnmatch.fnmatchcase(name, pattern)]
+    if not names:  # The case matters: ViT-b/16 and ViT-B/16 are two models.
+        names = [name for name in configs.MODELS if _matches_loosely(name, pattern.lower())]
     if pretrained is None:
         return names
     return [name for name in names if bool(names_of(name)) is pretrained]
+
+
+def _matches_loosely(name, pattern):
+    """Whether a model's name, its function's or its Keras model's matches, all in lower case."""
+    keras_name = configs.layer_name(name)
+    spellings = (name.lower(), keras_name, keras_name.replace("_", ""))
+    return any(fnmatch.fnmatchcase(spelling, pattern) for spelling in spellings)
 
 
 def list_weights(model: str | None = None) -> list[str]:
