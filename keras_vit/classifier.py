@@ -100,11 +100,14 @@ class Classifier(PredictorHolder):
         names, description = predictor.class_names, predictor.description
         shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
         height, width = predictor.preprocessing.image_size
+        unknown = 'never answers "unknown"'
+        if description.labels.abstains:
+            unknown = f'may answer "unknown", the last of the model\'s {len(names) + 1} outputs'
         facts = [
             description.name or getattr(predictor.model, "name", "") or "a model",
             f"{len(names)} {'labels' if description.labels.is_multilabel else 'classes'} ({shown})",
             f"photos of {height}x{width} pixels",
-            'may answer "unknown"' if description.labels.abstains else 'never answers "unknown"',
+            unknown,
             f"from {predictor.source or 'memory'}",
         ]
         return f"<Classifier: {', '.join(facts)}>"
@@ -120,7 +123,11 @@ class Classifier(PredictorHolder):
 
     @property
     def model(self) -> keras.Model:
-        """The Keras model, from preprocessed images to probabilities; of an export its runtime."""
+        """The Keras model, from preprocessed images to probabilities; of an export its runtime.
+
+        Its outputs are `(B, K)` for K class names. Of a classifier that may answer "unknown" they
+        are `(B, K + 1)`, and the last one is "unknown".
+        """
         return self._predictor.model
 
     @property

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_vit import images as image_formats
-from keras_vit.images.pixels import FULL_DEPTH, scaled_pixels
+from keras_vit.images.pixels import FULL_DEPTH, check_no_paths, scaled_pixels
 
 # "resize": to the image size without keeping the aspect ratio; official ViT code.
 # "resize_small_central_crop": the short side, then the middle; big_vision.
@@ -251,11 +251,12 @@ def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -
         integers, else the type of `x`.
 
     Raises:
-        ValueError: If `data_format` or `mode` is unknown.
+        ValueError: If `data_format` or `mode` is unknown, or `x` is a path.
     """
     import keras  # Not at the top: a `Preprocessing` is read and written without Keras.
     import numpy as np
 
+    check_no_paths(x)
     tf = sys.modules.get("tensorflow")  # A tf.data pipeline has its tensors on any backend.
     ops = tf if tf and tf.is_symbolic_tensor(x) else keras.ops
     is_tensor = ops is tf or keras.ops.is_tensor(x) or isinstance(x, keras.KerasTensor)

@@ -15,6 +15,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.command_line import main
 from keras_vit.images.transcoding import read_image
 from keras_vit.predictor import Predictor
+from keras_vit.utils.synonyms import ATTRIBUTES
 from makers import write_classes
 
 SAMPLES = RELEASED[0].folder / "samples"  # The photos of "cifar10".
@@ -56,7 +57,7 @@ def test_a_classifier_has_these_public_names_alone(classifier):
 def test_a_classifier_prints_what_it_is(classifier):
     expected = (
         "<Classifier: R7+ViT-Nano/8, 10 classes (airplane, automobile, bird, ...), photos of 32x32 "
-        'pixels, may answer "unknown", from cifar10>'
+        'pixels, may answer "unknown", the last of the model\'s 11 outputs, from cifar10>'
     )
     assert repr(classifier) == str(classifier) == expected
 
@@ -373,3 +374,51 @@ def test_a_number_is_the_size_of_squares():
     assert inputs == [(None, 40, 40, 3)] * 2
     with pytest.raises(ValueError, match=r"whole numbers \(height, width\).*image_size=32"):
         keras_vit.Preprocessing(32)
+
+
+@pytest.mark.parametrize("name", sorted(ATTRIBUTES))
+def test_an_attribute_of_another_library_is_answered_and_is_none(classifier, name):
+    assert not hasattr(classifier, name)
+    with pytest.raises(AttributeError) as raised:
+        getattr(classifier, name)
+    text = f"'Classifier' object has no attribute {name!r}. {ATTRIBUTES[name].answer()}"
+    assert str(raised.value) == text
+
+
+def test_what_the_answers_about_attributes_name_is_there(classifier):
+    images = np.zeros((2, 40, 40, 3), "uint8")
+    outputs = classifier.model.predict(classifier.preprocess(images), verbose=0)
+    assert outputs.shape == (2, len(classifier.class_names) + 1)
+    described = keras_vit.describe(classifier)
+    assert (described.labels.task, described.labels.thresholds) == ("multiclass", None)
+    assert described.preprocessing.image_size == classifier.model.input_shape[1:3]
+    plain = {row.here for row in ATTRIBUTES.values() if " " not in row.here}
+    assert plain <= {*PUBLIC}
+
+
+def test_another_attribute_is_an_error_as_of_any_object(classifier):
+    with pytest.raises(AttributeError, match="^'Classifier' object has no attribute 'unheard_of'$"):
+        classifier.unheard_of  # noqa: B018
+    assert copy.copy(classifier).class_names == classifier.class_names
+
+
+@pytest.mark.parametrize("options", [{"quantize": True}, {"int8": True}])
+def test_an_option_of_another_exporter_is_answered(classifier, tmp_path, options):
+    with pytest.raises(ValueError, match='here precision, such as precision="int8"'):
+        classifier.export(tmp_path / "a.tflite", **options)
+    with pytest.raises(TypeError, match="keras_vit.export.tflite has no argument .*: here precis"):
+        keras_vit.export.tflite(classifier, tmp_path / "a.tflite", **options)
+
+
+@pytest.mark.parametrize("path", ["frog.jpg", PHOTO, [str(PHOTO)]])
+def test_pixels_are_no_paths(classifier, path):
+    message = r"must be pixels .*load_classifier\(name\).predict\(paths\).*path '.*\.jpg'"
+    attention_maps = keras_vit.inspection.attention_maps
+    for takes_pixels in (
+        keras_vit.preprocess_input,
+        keras_vit.Preprocessing((32, 32)),
+        classifier.preprocess,
+        lambda images: attention_maps(classifier, images),
+    ):
+        with pytest.raises(ValueError, match=message):
+            takes_pixels(path)
