@@ -8,18 +8,18 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_vit.description.class_labels import MULTILABEL, Labels
+from keras_vit.description.class_labels import Labels
 from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.preprocessing import Preprocessing, as_size
-from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
+from keras_vit.training.data import Source, evaluation_batches, open_source
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.data.things import shown_in_training, unit_numbers
 from keras_vit.training.evaluation.classification import evaluate
-from keras_vit.training.evaluation.references import MAX_SIMPLE, reference_of_files
 from keras_vit.training.evaluation.reports import EvaluationReport
-from keras_vit.training.evaluation.scores import spaced
 from keras_vit.training.settings import FineTuning
 from keras_vit.utils.synonyms import answers_synonyms
+
+from .head_start import reference_of_training
 
 PIXELS = (0.0, 255.0)  # The range of the images, as `image_dataset_from_directory` has it.
 
@@ -81,7 +81,7 @@ class ImageDatasets(_Parts):
         return dataclasses.replace(
             report,
             skipped=tuple(self.source.skipped),
-            simple=_simple_reference(self.source, preprocessing.bit_depth),
+            simple=reference_of_training(self.source, preprocessing.bit_depth),
             is_shown_before=None if things is None else shown_in_training(splits, things, "test"),
             ignores_copies=things is None,
             units=unit_numbers(test, self.source),
@@ -151,15 +151,3 @@ def _pixels(source: Source, image_size: tuple[int, int]) -> Preprocessing:
     """The preprocessing to pixels from 0 to 255, of 16-bit photos by the bits of their values."""
     depth = source.bit_depth or FULL_DEPTH
     return Preprocessing(image_size, value_range=PIXELS, bit_depth=depth)
-
-
-def _simple_reference(source: Source, bit_depth: int):
-    """What simple numbers of the training photos reach, things left out together."""
-    if source.task == MULTILABEL:
-        return None
-    examples: Examples = spaced(source.splits["train"], MAX_SIMPLE)
-    groups = unit_numbers(examples, source)
-    if not groups.any():
-        return None
-    images = (image for image, _ in examples.encoded())
-    return reference_of_files(images, examples.labels, groups, bit_depth)
