@@ -344,6 +344,21 @@ def test_a_folder_of_photos_is_no_classifier(tmp_path, opened):
         opened(tmp_path / "photos")
 
 
+def test_a_photo_is_no_classifier():
+    with pytest.raises(ValueError, match=r"A photo is no model: .*load_classifier\(name\)\(photo"):
+        keras_vit.load_classifier(PHOTO)
+
+
+def test_a_classifier_in_place_of_its_model_is_answered(classifier, tmp_path):
+    message = "here classifier.model.output_shape"
+    with pytest.raises(AttributeError, match=message):
+        keras_vit.with_new_head(classifier, 3)
+    with pytest.raises(AttributeError, match=message):
+        keras_vit.save_checkpoint(classifier, tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"a path \(classifier.save\(folder\) writes one\)"):
+        keras_vit.build("ViT-Mini/4", weights=classifier)
+
+
 def test_a_folder_of_other_files_is_not_called_photos(tmp_path):
     (tmp_path / "notes.txt").write_text("no photo")
     with pytest.raises(ValueError, match="A folder must hold one of"):

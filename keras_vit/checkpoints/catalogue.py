@@ -308,8 +308,8 @@ def find_weights(
     """
     if not isinstance(weights, (str, os.PathLike)):
         raise ValueError(
-            "weights must be None, a path, or a name of keras_vit.list_weights(). "
-            f"Received: weights={weights!r}"
+            "weights must be None, a path (classifier.save(folder) writes one), or a name of "
+            f"keras_vit.list_weights(). Received: weights={weights!r}"
         )
     official = {**dict.fromkeys(NAMES, "ViT-B/16"), **{row.key: row.model for row in rows()}}
     if isinstance(weights, str) and weights in official:

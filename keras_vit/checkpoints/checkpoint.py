@@ -168,10 +168,14 @@ _EXPORTS = (
 )
 
 
+def _is_photo(name):
+    """Whether a file has the name of an image."""
+    return (mimetypes.guess_type(name)[0] or "").startswith("image/")
+
+
 def _has_photos(folder):
     """Whether an image file is in a folder or below it."""
-    names = (name for _, _, files in os.walk(folder) for name in files)
-    return any((mimetypes.guess_type(name)[0] or "").startswith("image/") for name in names)
+    return any(_is_photo(name) for _, _, names in os.walk(folder) for name in names)
 
 
 def _read(path):
@@ -179,6 +183,11 @@ def _read(path):
     if not path.exists():
         raise FileNotFoundError(f"A checkpoint must be a file that exists. Received: {path}")
     if not path.is_dir():
+        if _is_photo(path.name):
+            raise ValueError(
+                "A photo is no model: keras_vit.load_classifier(name)(photo), or keras-vit "
+                f"predict, answers what is on it. Received: {path}"
+            )
         return _read_file(path)
     file = next((name for name in _FOLDER_FILES if (path / name).is_file()), None)
     if file is None:

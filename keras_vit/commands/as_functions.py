@@ -293,9 +293,11 @@ def _value(field, value, kind):
     if str(field.type).startswith("tuple[int, int]") and type(value) is int:
         return (value, value)
     if predictor_in(value) is not None:
+        is_export = field_info(field).unit == "EXPORT"
+        writes = "classifier.export(path)" if is_export else "classifier.save(folder)"
         raise ValueError(
-            f"{field.name} must be on disk: first write it with classifier.save(folder), or as an "
-            f"export with classifier.export(path). Received: {field.name}={value!r}"
+            f"{field.name} must be on disk: first write it with {writes}. "
+            f"Received: {field.name}={value!r}"
         )
     if isinstance(value, list | tuple):
         value = tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)

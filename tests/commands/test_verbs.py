@@ -473,6 +473,12 @@ def test_a_run_needs_a_classifier_on_disk(tiny, argument):
         keras_vit.finetune("photos", "runs/photos", **{argument: classifier})
 
 
+def test_verify_needs_an_export_on_disk(tiny):
+    message = r"artefact must be on disk: first write it with classifier.export\(path\)"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.verify(keras_vit.load_classifier(tiny))
+
+
 @pytest.mark.parametrize("name", ["evaluate", "embed", "few_shot", "convert", "push"])
 def test_what_is_no_classifier_is_named(name, colors, tmp_path):
     places = {"embed": (colors, tmp_path / "a.npz"), "push": ("a/b",), "convert": (tmp_path / "a",)}
