@@ -238,7 +238,7 @@ def find_released(
     ]
 
 
-def check_is_no_weights(name: object) -> None:
+def check_is_no_weights(name: str | ViTConfig | BiTConfig | None) -> None:
     """Raises ValueError if the name of a model is one of weights, a repository or a path."""
     is_text = isinstance(name, str) and name not in configs.MODELS
     if not is_text:

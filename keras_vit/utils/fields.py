@@ -223,7 +223,7 @@ def check_fields(settings: DataclassInstance) -> None:
         if info is None or (value is None and "None" in str(field.type)):
             continue  # A part checks itself.
         if info.choices and not all(item in info.choices for item in _items(value)):
-            here = value_here(value, info.choices)
+            here = value_here(str(value), info.choices)
             raise ValueError(
                 f"{name} must be one of {tuple(info.choices)}. "
                 f"{here and f'{here}. '}Received: {name}={value!r}"

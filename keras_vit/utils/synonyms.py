@@ -325,9 +325,9 @@ def argument_here(name: str, known: Collection[str], flags: Mapping[str, str] | 
     return f"The nearest: {', '.join(near)}" if near else ""
 
 
-def value_here(value: object, choices: Collection[str]) -> str:
+def value_here(value: str, choices: Collection[str]) -> str:
     """Returns what a value of an argument is here; "" if that is not known or not a choice."""
-    row = VALUES.get(str(value).lower())
+    row = VALUES.get(value.lower())
     is_choice = row is not None and row.here.split()[1].strip(",") in choices
     return row.answer() if row and is_choice else ""
 
