@@ -90,7 +90,7 @@ class SignatureCheck:
     keras_milliseconds: float | None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ExportReport:
     """Size of an export and its comparison with known answers; `str()` gives a table.
 
@@ -120,6 +120,12 @@ class ExportReport:
         values = dataclasses.asdict(self)
         del values["path"]
         return json.dumps(values, indent=2) + "\n"
+
+    def __repr__(self) -> str:
+        return (
+            f"<ExportReport: {self.path}, {self.format}, {self.size / 1e6:.2f} MB; agreement "
+            f"{self.agreement:.2%} on {self.num_images} images; print() shows all>"
+        )
 
     def __str__(self):
         lines = [

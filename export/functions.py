@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from keras_vit.utils.synonyms import no_such_arguments
 
 from .formats.export_format import ExportFormat
 from .formats.html import HTML
@@ -44,6 +47,9 @@ def _export_function(format_type: type[ExportFormat], what: str) -> Callable[...
                 or the check fails. Nothing is written then.
             ImportError: If a package that the format needs is not installed.
         """
+        fields = [field.name for field in dataclasses.fields(format_type)]
+        if unknown := [option for option in options if option not in fields]:
+            raise no_such_arguments(f"export.{format_type.name}", unknown, fields)
         from .publish import write_export  # With TensorFlow.
 
         return write_export(format_type(**options), classifier, path)

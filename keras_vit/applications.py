@@ -15,6 +15,7 @@ from keras_vit.preprocessing import (
     decode_predictions as decode_predictions,
     preprocess_input as preprocess_input,
 )
+from keras_vit.utils.synonyms import answers_synonyms
 
 _DOC = """Instantiates the {model} architecture{note}.
 
@@ -90,7 +91,7 @@ def _application(
         side=configs.default_image_size(model),
     )
     application.__doc__ = introduction + _ARGUMENTS
-    return application
+    return answers_synonyms(application)
 
 
 def function_name(model: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,12 @@ from keras_vit.checkpoints.catalogue import find_weights
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.export.formats.artefacts import load_artefact
 from keras_vit.export.formats.table import ALIASES, FORMATS, runs_without_tensorflow
-from keras_vit.images.listing import Images, is_one_image
+from keras_vit.images.listing import PATHS, Images, is_one_image
 from keras_vit.prediction import Prediction
 from keras_vit.predictor import AnyClassifier, Predictor, PredictorHolder
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, as_size
 from keras_vit.utils.nearest_names import nearest_names
+from keras_vit.utils.synonyms import ATTRIBUTES, answers_synonyms, argument_here
 
 if TYPE_CHECKING:
     import keras
@@ -100,21 +100,34 @@ class Classifier(PredictorHolder):
         names, description = predictor.class_names, predictor.description
         shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
         height, width = predictor.preprocessing.image_size
+        unknown = 'never answers "unknown"'
+        if description.labels.abstains:
+            unknown = f'may answer "unknown", the last of the model\'s {len(names) + 1} outputs'
         facts = [
             description.name or getattr(predictor.model, "name", "") or "a model",
             f"{len(names)} {'labels' if description.labels.is_multilabel else 'classes'} ({shown})",
             f"photos of {height}x{width} pixels",
-            'may answer "unknown"' if description.labels.abstains else 'never answers "unknown"',
+            unknown,
             f"from {predictor.source or 'memory'}",
         ]
         return f"<Classifier: {', '.join(facts)}>"
+
+    def __getattr__(self, name: str):
+        text = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name in ATTRIBUTES:
+            text += f". {ATTRIBUTES[name].answer()}"
+        raise AttributeError(text)
 
     def __reduce__(self):
         return _holding, (self._predictor,)
 
     @property
     def model(self) -> keras.Model:
-        """The Keras model, from preprocessed images to probabilities; of an export its runtime."""
+        """The Keras model, from preprocessed images to probabilities; of an export its runtime.
+
+        Its outputs are `(B, K)` for K class names. Of a classifier that may answer "unknown" they
+        are `(B, K + 1)`, and the last one is "unknown".
+        """
         return self._predictor.model
 
     @property
@@ -272,7 +285,7 @@ class Classifier(PredictorHolder):
         fields = [field.name for field in dataclasses.fields(FORMATS[name])]
         for option in options:
             if option not in fields:
-                known_options = nearest_names(option, fields)
+                known_options = argument_here(option, fields) or nearest_names(option, fields)
                 raise ValueError(f"{option} is no option of {name}. {known_options}")
         return write_export(FORMATS[name](**options), self._predictor, path)
 
@@ -290,7 +303,11 @@ class Classifier(PredictorHolder):
         """
         from keras_vit.classifier_folder import copy_classifier
 
-        self._check_keras_model("save")
+        if self._predictor.is_export:
+            raise ValueError(
+                "An export holds no Keras model to save: load the classifier that it was made of, "
+                f"or copy the file. Received: {self._predictor.source}"
+            )
         if pathlib.Path(folder).suffix in (".keras", ".h5"):
             raise ValueError(
                 "A classifier is saved as a folder; classifier.model.save(path) writes the Keras "
@@ -312,20 +329,9 @@ class Classifier(PredictorHolder):
             ValueError: If the name is no repository's, or the classifier is an export.
             OSError: If the Hub cannot be reached, or refuses.
         """
-        from keras_vit.pushing import push_folder
+        from keras_vit.pushing import push_classifier
 
-        self._check_keras_model("push")
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = pathlib.Path(scratch, "classifier")
-            self.save(folder)
-            push_folder(folder, name, private=private)
-
-    def _check_keras_model(self, verb):
-        if self._predictor.is_export:
-            raise ValueError(
-                f"An export holds no Keras model to {verb}: load the classifier that it was made "
-                f"of, or copy the file. Received: {self._predictor.source}"
-            )
+        push_classifier(self._predictor, name, private=private)
 
 
 def _holding(predictor):
@@ -334,11 +340,12 @@ def _holding(predictor):
     return classifier
 
 
+@answers_synonyms
 def load_classifier(
     anything: AnyClassifier,
     *,
     model: str | ViTConfig | BiTConfig | None = None,
-    image_size: tuple[int, int] | None = None,
+    image_size: int | tuple[int, int] | None = None,
     num_heads: int | None = None,
     gelu: str | None = None,
     normalization: str | None = None,
@@ -356,7 +363,7 @@ def load_classifier(
             "hf:OWNER/NAME" with an optional "@REVISION"; the folder or file of another code base
             that states its class names; or a `.keras` file of this package.
         model: For "imagenet" another model than ViT-B/16, such as "ViT-L/16".
-        image_size: Pixels (height, width), if others than the weights'.
+        image_size: Pixels (height, width), or a number for squares, if others than the weights'.
         num_heads: Attention heads, where a file of weights does not show them.
         gelu: The form of GELU, where a file of weights does not state it.
         normalization: "half" for pixels in [-1, 1], "imagenet" for ImageNet's mean and standard
@@ -379,7 +386,8 @@ def load_classifier(
     facts = {name: value for name, value in facts.items() if value is not None}
     if isinstance(anything, Classifier) and image_size is None and not facts:
         return anything
-    return _holding(find_predictor(anything, image_size, facts))
+    size = None if image_size is None else as_size(image_size)
+    return _holding(find_predictor(anything, size, facts))
 
 
 def find_predictor(
@@ -405,6 +413,7 @@ def find_predictor(
     return open_predictor(anything, image_size, facts)
 
 
+@answers_synonyms
 def save_classifier(
     folder: str | os.PathLike,
     model: keras.Model,
@@ -450,6 +459,11 @@ def save_classifier(
     from keras_vit.description import check_one_output
     from keras_vit.utils import files
 
+    if not isinstance(folder, PATHS):
+        raise TypeError(
+            "The folder comes first: keras_vit.save_classifier(folder, model, class_names). "
+            f"Received: {type(folder).__name__} in its place"
+        )
     files.check_folder(folder, marker=files.MODEL, overwrite=overwrite)
     check_one_output(model)
     known = preprocessing or model_preprocessing(model)

@@ -42,7 +42,7 @@ from keras_vit.utils.quiet_tensorflow import check_not_forked
 
 
 def open_model(
-    anything: str | os.PathLike,
+    anything: AnyClassifier,
     *,
     model: str | ViTConfig | BiTConfig | None = None,
     image_size: tuple[int | None, int | None] | None = None,
@@ -56,7 +56,7 @@ def open_model(
     each.
 
     Args:
-        anything: A classifier's folder, the folder of a pre-trained model, an export of this
+        anything: A classifier or its folder, the folder of a pre-trained model, an export of this
             package, anything that `keras_vit.load_checkpoint` reads, "imagenet21k" or another
             name of `keras_vit.list_weights()`; a repository, "hf:owner/name@revision", whose
             commit is in `source`; or "none", for random weights of `model`.
@@ -79,6 +79,17 @@ def open_model(
     ('beagle', 'boxer')
     """
     check_not_forked()
+    given = {"num_heads": num_heads, "gelu": gelu}
+    predictor = predictor_in(anything)
+    if predictor is not None:
+        others = {"model": model, "image_size": image_size, "normalization": normalization}
+        return _of_predictor(predictor, {**others, **given})
+    if not isinstance(anything, (str, os.PathLike, ViTConfig, BiTConfig)):
+        raise TypeError(
+            "A classifier must be a keras_vit.Classifier or what keras_vit.load_classifier takes; "
+            "keras_vit.Classifier(model, class_names) makes one of a Keras model. "
+            f"Received: {type(anything).__name__}"
+        )
     if not isinstance(anything, (str, os.PathLike)) or anything in MODELS:
         raise ValueError(
             "A model's name needs weights (--weights; in Python "
@@ -86,7 +97,6 @@ def open_model(
             "catalogue, a file, or none for random values. "
             f"Received: {anything!r} without weights"
         )
-    given = {"num_heads": num_heads, "gelu": gelu}
     repository = fixed_name(anything)
     name = repository or os.fspath(anything)
     if anything == "none":
@@ -126,23 +136,27 @@ def open_predictor(
         OSError: If a file cannot be read.
     """
     given = {name: value for name, value in (facts or {}).items() if value is not None}
-    if image_size is not None:
-        given["image_size"] = image_size
     predictor = predictor_in(anything)
-    if predictor is None and not isinstance(anything, (str, os.PathLike)):
-        raise TypeError(
-            "A classifier must be a keras_vit.Classifier or what keras_vit.load_classifier takes; "
-            "keras_vit.Classifier(model, class_names) makes one of a Keras model. "
-            f"Received: {type(anything).__name__}"
-        )
-    if predictor is None:
-        return open_model(anything, **given).predictor(image_size)  # type: ignore[arg-type]
-    if given:
+    if predictor is not None and image_size is None and not given:
+        return predictor
+    return open_model(anything, image_size=image_size, **given).predictor(image_size)
+
+
+def _of_predictor(predictor, facts):
+    """The opened model of a classifier in memory."""
+    if given := [name for name, value in facts.items() if value is not None]:
         raise ValueError(
             "A classifier has its model, image size and facts; give them with its name or folder. "
             f"Received: {', '.join(given)}"
         )
-    return predictor
+    return OpenedModel(
+        predictor.source or "a classifier in memory",
+        predictor.description,
+        predictor.recipe,
+        None if predictor.is_export else weights_of(predictor.model),
+        predictor.model,
+        predictor.folder,
+    )
 
 
 def _random(model, given):

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import json
 import math
+import numbers
 import pathlib
 import sys
 import warnings
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_vit import images as image_formats
-from keras_vit.images.pixels import FULL_DEPTH, scaled_pixels
+from keras_vit.images.pixels import FULL_DEPTH, check_no_paths, scaled_pixels
 
 # "resize": to the image size without keeping the aspect ratio; official ViT code.
 # "resize_small_central_crop": the short side, then the middle; big_vision.
@@ -92,7 +93,9 @@ class Preprocessing:
     bit_depth: int = FULL_DEPTH
 
     def __post_init__(self):
-        size, values = tuple(self.image_size), tuple(map(_plain, self.value_range))
+        is_number = isinstance(self.image_size, numbers.Integral)
+        size = () if is_number else tuple(self.image_size)
+        values = tuple(map(_plain, self.value_range))
         if not _is_size(size):
             raise ValueError(
                 f"The image size must be two whole numbers (height, width) from 1 to {MAX_SIDE}. "
@@ -248,11 +251,12 @@ def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -
         integers, else the type of `x`.
 
     Raises:
-        ValueError: If `data_format` or `mode` is unknown.
+        ValueError: If `data_format` or `mode` is unknown, or `x` is a path.
     """
     import keras  # Not at the top: a `Preprocessing` is read and written without Keras.
     import numpy as np
 
+    check_no_paths(x)
     tf = sys.modules.get("tensorflow")  # A tf.data pipeline has its tensors on any backend.
     ops = tf if tf and tf.is_symbolic_tensor(x) else keras.ops
     is_tensor = ops is tf or keras.ops.is_tensor(x) or isinstance(x, keras.KerasTensor)
@@ -306,6 +310,11 @@ def _plain(value):
     if isinstance(value, (list, tuple)):
         return tuple(map(_plain, value))
     return float(value) if isinstance(value, (int, float)) else value
+
+
+def as_size(image_size: int | tuple[int, int]) -> tuple[int, int]:
+    """Returns pixels (height, width); a number is both sides of a square."""
+    return (image_size, image_size) if isinstance(image_size, int) else image_size
 
 
 def _is_size(size):

@@ -1,4 +1,4 @@
-"""A classifier's folder as a repository of the Hugging Face Hub."""
+"""A classifier as a repository of the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 
 from keras_vit.checkpoints.hdf5 import check_keras_archive
+from keras_vit.classifier_folder import copy_classifier
 from keras_vit.description.description_texts import (
     TEXTS,
     describe_license,
@@ -19,6 +20,7 @@ from keras_vit.description.description_texts import (
     license_in_card,
 )
 from keras_vit.description.without_paths import without_paths
+from keras_vit.export.formats.table import is_export
 from keras_vit.hub.repositories import (
     LIBRARY,
     NAME,
@@ -27,6 +29,8 @@ from keras_vit.hub.repositories import (
     import_hugging_face,
     one_line_errors,
 )
+from keras_vit.opening import open_predictor
+from keras_vit.predictor import AnyClassifier
 from keras_vit.reports.report import align_columns
 from keras_vit.training.run.card import hub_card
 from keras_vit.utils import files
@@ -63,8 +67,8 @@ class Pushed:
         return "\n".join([*lines, *filter(None, [self.license])])
 
 
-def push_folder(
-    folder: str | os.PathLike,
+def push_classifier(
+    classifier: AnyClassifier,
     repository: str,
     *,
     private: bool = False,
@@ -74,21 +78,24 @@ def push_folder(
     """Pushes a classifier with its card in one commit.
 
     Args:
-        folder: The classifier's folder.
+        classifier: A `Classifier`, or anything that `keras_vit.load_classifier` takes, except for
+            exports. A folder is pushed with its own files.
         repository: "OWNER/NAME", which is made if it is missing.
         private: Whether nobody else may see it.
         dry_run: Whether to push nothing, and to ask the Hub nothing.
         log: Receives every file and its size before they are pushed; None for no lines.
 
     Raises:
-        ValueError: If the repository's name is wrong or it is public, or there is no classifier in
-            the folder.
+        ValueError: If the repository's name is wrong or it is public, or the classifier cannot be
+            opened or is an export.
         OSError: If it cannot be pushed.
     """
     if not re.fullmatch(NAME, repository):
         raise ValueError(f"The repository must be OWNER/NAME. Received: {repository}")
     with tempfile.TemporaryDirectory() as scratch:
-        copy = pathlib.Path(scratch)
+        folder = _folder_of(classifier, pathlib.Path(scratch, "classifier"))
+        copy = pathlib.Path(scratch, "repository")
+        copy.mkdir()
         _write(copy, folder, repository)
         license = license_in_card(copy)
         found = Pushed(
@@ -104,16 +111,31 @@ def push_folder(
         return dataclasses.replace(found, url=_upload(copy, repository, private))
 
 
-def _write(folder, given, repository):
+def _folder_of(anything, scratch):
+    """Returns the folder of a classifier, which is written if it is in memory or elsewhere."""
+    if isinstance(anything, (str, os.PathLike)):
+        folder = classifier_folder(anything)
+        if (folder / files.MODEL).is_file() and (folder / files.CLASSES).is_file():
+            return folder
+        if folder.is_dir() and not is_export(folder):
+            raise ValueError(f"A classifier's folder must be pushed. Received: {anything}")
+    predictor = open_predictor(anything)
+    if predictor.is_export:
+        raise ValueError(
+            "An export holds no Keras model to push: load the classifier that it was made of. "
+            f"Received: {predictor.source}"
+        )
+    copy_classifier(scratch, predictor)
+    return scratch
+
+
+def _write(folder, classifier, repository):
     """Writes the classifier with its card; Keras reads `model.keras` from the Hub unpacked.
 
     Left out are the photos, names and hashes of the data and the page of the run, which belong
     to the folder.
     """
-    classifier = classifier_folder(given)
     model = classifier / files.MODEL
-    if not (model.is_file() and (classifier / files.CLASSES).is_file()):
-        raise ValueError(f"A classifier's folder must be pushed. Received: {os.fspath(given)}")
     files.check_own_files(classifier)
     check_keras_archive(model)
     with zipfile.ZipFile(model) as archive:

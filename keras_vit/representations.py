@@ -10,15 +10,20 @@ import keras
 
 from keras_vit.models.rebuild import feature_model, map_model
 from keras_vit.opening import open_model
+from keras_vit.utils.synonyms import answers_synonyms
 
 
+@answers_synonyms
 def features(
     model_or_name: Any,
     feature: str = "pre_logits",
     *,
     at: int | Sequence[int] | None = None,
     weights: str | os.PathLike | None = None,
-    **facts: Any,
+    image_size: tuple[int, int] | None = None,
+    num_heads: int | None = None,
+    gelu: str | None = None,
+    normalization: str | None = None,
 ) -> keras.Model:
     """Returns a model from images to one representation `(B, D)`, as `keras-vit embed` computes it.
 
@@ -35,7 +40,10 @@ def features(
         at: Encoder blocks from 0, whose outputs are maps `(B, h, w, D)`, before the last
             normalization; a number gives one map, several a list. None gives `feature`.
         weights: For a name: its weights, which are what `keras_vit.load_classifier` takes.
-        **facts: What the weights do not hold; see `keras_vit.load_classifier`.
+        image_size: See `keras_vit.load_classifier`.
+        num_heads: See `keras_vit.load_classifier`.
+        gelu: See `keras_vit.load_classifier`.
+        normalization: See `keras_vit.load_classifier`.
 
     Raises:
         ValueError: If the feature or a block is unknown, the model does not have it, or the model
@@ -47,11 +55,21 @@ def features(
     >>> features("vit_mini4_cifar10", at=(1, 3)).output_shape
     [(None, 8, 8, 128), (None, 8, 8, 128)]
     """
-    model = getattr(model_or_name, "model", model_or_name)  # A classifier's.
-    if not isinstance(model, keras.Model):
-        if weights is not None:
-            model, facts = weights, {**facts, "model": model}
-        opened = open_model(model, **facts)
+    model = model_or_name
+    if not isinstance(model, keras.Model) and not hasattr(model, "takes_pixels"):
+        opened = open_model(
+            model if weights is None else weights,
+            model=None if weights is None else model,
+            image_size=image_size,
+            num_heads=num_heads,
+            gelu=gelu,
+            normalization=normalization,
+        )
         # Without a name the hidden layer of pre-training is one of the model's own.
         model, _ = opened.to_model(new_head=weights is not None)
+    if hasattr(model, "takes_pixels"):  # Only an export in its own runtime has it.
+        raise ValueError(
+            "Features are computed by a Keras model, and an export gives answers alone: give the "
+            f"folder of the classifier that was exported. Received: {model}"
+        )
     return feature_model(model, feature) if at is None else map_model(model, at)

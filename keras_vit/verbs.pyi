@@ -34,7 +34,7 @@ def check(
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
     label_by: str | None = None,
-    weights: str | os.PathLike[str] = "imagenet21k",
+    weights: str | os.PathLike[str] | Classifier = "imagenet21k",
     model: str | None = None,
     image_size: int | tuple[int, int] | None = None,
     batch_size: int = 32,
@@ -868,7 +868,7 @@ def pretrain(
     """
 
 def evaluate(
-    model: str | os.PathLike[str],
+    model: str | os.PathLike[str] | Classifier,
     data: Labelled | DataSpec | None = None,
     *,
     weights: str | os.PathLike[str] | None = None,
@@ -961,7 +961,7 @@ def evaluate(
     """
 
 def calibrate(
-    model: str | os.PathLike[str],
+    model: str | os.PathLike[str] | Classifier,
     data: Labelled | DataSpec | None = None,
     *,
     data_dir: str | os.PathLike | None = None,
@@ -1049,8 +1049,8 @@ def calibrate(
     """
 
 def compare(
-    old: str | os.PathLike[str],
-    new: str | os.PathLike[str],
+    old: str | os.PathLike[str] | Classifier,
+    new: str | os.PathLike[str] | Classifier,
     data: Labelled | DataSpec | None = None,
     *,
     data_dir: str | os.PathLike | None = None,
@@ -1129,7 +1129,7 @@ def compare(
     """
 
 def embed(
-    model: str | os.PathLike[str],
+    model: str | os.PathLike[str] | Classifier,
     images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     *,
@@ -1178,7 +1178,7 @@ def embed(
     """
 
 def few_shot(
-    model: str | os.PathLike[str],
+    model: str | os.PathLike[str] | Classifier,
     data: Labelled | DataSpec | None = None,
     *,
     weights: str | os.PathLike[str] | None = None,
@@ -1288,7 +1288,7 @@ def few_shot(
     """
 
 def convert(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Classifier,
     destination: str | os.PathLike[str],
     *,
     to: Literal["classifier", "official", "huggingface"] | None = None,
@@ -1361,7 +1361,7 @@ def verify(
     """
 
 def push(
-    folder: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | Classifier,
     repository: str,
     *,
     private: bool = False,
@@ -1376,7 +1376,8 @@ def push(
     As `keras-vit push`; docs/serving.md shows it.
 
     Args:
-        folder: the classifier's folder
+        folder: the classifier: its folder, or what keras-vit predict takes, except for
+            exports
         repository: the repository, which is made if it is missing
         private: let nobody else see it (default: False)
         dry_run: print every file and its size, and push nothing (default: False)

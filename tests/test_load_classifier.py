@@ -15,6 +15,7 @@ from keras_vit.classifier import Classifier
 from keras_vit.command_line import main
 from keras_vit.images.transcoding import read_image
 from keras_vit.predictor import Predictor
+from keras_vit.utils.synonyms import ATTRIBUTES
 from makers import write_classes
 
 SAMPLES = RELEASED[0].folder / "samples"  # The photos of "cifar10".
@@ -56,7 +57,7 @@ def test_a_classifier_has_these_public_names_alone(classifier):
 def test_a_classifier_prints_what_it_is(classifier):
     expected = (
         "<Classifier: R7+ViT-Nano/8, 10 classes (airplane, automobile, bird, ...), photos of 32x32 "
-        'pixels, may answer "unknown", from cifar10>'
+        'pixels, may answer "unknown", the last of the model\'s 11 outputs, from cifar10>'
     )
     assert repr(classifier) == str(classifier) == expected
 
@@ -320,3 +321,119 @@ def test_a_classifier_is_not_saved_to_the_name_of_a_file(tmp_path, name):
     with pytest.raises(ValueError, match="as a folder"):
         classifier.save(tmp_path / name)
     assert not (tmp_path / name).exists()
+
+
+# What was meant, where something else is given.
+
+
+def test_an_export_has_no_features(onnx, tmp_path):
+    message = "an export gives answers alone: give the folder of the classifier.*cifar10.onnx"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.features(onnx)
+    with pytest.raises(ValueError, match=message):
+        keras_vit.features(keras_vit.load_classifier(onnx))
+    with pytest.raises(ValueError, match=message):
+        keras_vit.embed(onnx, PHOTO, tmp_path / "features.npz", log=None)
+
+
+@pytest.mark.parametrize("opened", [keras_vit.load_classifier, keras_vit.describe])
+def test_a_folder_of_photos_is_no_classifier(tmp_path, opened):
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    shutil.copy(PHOTO, tmp_path / "photos" / "cat")
+    with pytest.raises(ValueError, match=r"holds no model: keras_vit.finetune\('.*photos', output"):
+        opened(tmp_path / "photos")
+
+
+def test_a_photo_is_no_classifier():
+    with pytest.raises(ValueError, match=r"A photo is no model: .*load_classifier\(name\)\(photo"):
+        keras_vit.load_classifier(PHOTO)
+
+
+def test_a_classifier_in_place_of_its_model_is_answered(classifier, tmp_path):
+    message = "here classifier.model.output_shape"
+    with pytest.raises(AttributeError, match=message):
+        keras_vit.with_new_head(classifier, 3)
+    with pytest.raises(AttributeError, match=message):
+        keras_vit.save_checkpoint(classifier, tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"a path \(classifier.save\(folder\) writes one\)"):
+        keras_vit.build("ViT-Mini/4", weights=classifier)
+
+
+def test_a_folder_of_other_files_is_not_called_photos(tmp_path):
+    (tmp_path / "notes.txt").write_text("no photo")
+    with pytest.raises(ValueError, match="A folder must hold one of"):
+        keras_vit.load_classifier(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "imagenet", "vit_b16_augreg_imagenet21k", "hf:a/b"])
+def test_weights_in_place_of_a_model_are_named(name):
+    with pytest.raises(ValueError, match=rf"is weights: keras_vit.build\(weights='{name}'\)"):
+        keras_vit.build(name)
+
+
+def test_a_folder_in_place_of_a_model_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"is weights: keras_vit.build\(weights="):
+        keras_vit.build(str(tmp_path))
+
+
+def test_saving_in_the_order_of_keras_is_answered_with_ours(classifier, tmp_path):
+    message = r"folder comes first: keras_vit.save_classifier\(folder, model.* Received: Functional"
+    with pytest.raises(TypeError, match=message):
+        keras_vit.save_classifier(classifier.model, tmp_path / "folder", classifier.class_names)
+
+
+def test_a_number_is_the_size_of_squares():
+    weights = "vit_mini4_cifar10"
+    inputs = [keras_vit.load_classifier(weights, image_size=size).model.input_shape
+              for size in (40, (40, 40))]  # fmt: skip
+    assert inputs == [(None, 40, 40, 3)] * 2
+    with pytest.raises(ValueError, match=r"whole numbers \(height, width\).*image_size=32"):
+        keras_vit.Preprocessing(32)
+
+
+@pytest.mark.parametrize("name", sorted(ATTRIBUTES))
+def test_an_attribute_of_another_library_is_answered_and_is_none(classifier, name):
+    assert not hasattr(classifier, name)
+    with pytest.raises(AttributeError) as raised:
+        getattr(classifier, name)
+    text = f"'Classifier' object has no attribute {name!r}. {ATTRIBUTES[name].answer()}"
+    assert str(raised.value) == text
+
+
+def test_what_the_answers_about_attributes_name_is_there(classifier):
+    images = np.zeros((2, 40, 40, 3), "uint8")
+    outputs = classifier.model.predict(classifier.preprocess(images), verbose=0)
+    assert outputs.shape == (2, len(classifier.class_names) + 1)
+    described = keras_vit.describe(classifier)
+    assert (described.labels.task, described.labels.thresholds) == ("multiclass", None)
+    assert described.preprocessing.image_size == classifier.model.input_shape[1:3]
+    plain = {row.here for row in ATTRIBUTES.values() if " " not in row.here}
+    assert plain <= {*PUBLIC}
+
+
+def test_another_attribute_is_an_error_as_of_any_object(classifier):
+    with pytest.raises(AttributeError, match="^'Classifier' object has no attribute 'unheard_of'$"):
+        classifier.unheard_of  # noqa: B018
+    assert copy.copy(classifier).class_names == classifier.class_names
+
+
+@pytest.mark.parametrize("options", [{"quantize": True}, {"int8": True}])
+def test_an_option_of_another_exporter_is_answered(classifier, tmp_path, options):
+    with pytest.raises(ValueError, match='here precision, such as precision="int8"'):
+        classifier.export(tmp_path / "a.tflite", **options)
+    with pytest.raises(TypeError, match="keras_vit.export.tflite has no argument .*: here precis"):
+        keras_vit.export.tflite(classifier, tmp_path / "a.tflite", **options)
+
+
+@pytest.mark.parametrize("path", ["frog.jpg", PHOTO, [str(PHOTO)]])
+def test_pixels_are_no_paths(classifier, path):
+    message = r"must be pixels .*load_classifier\(name\).predict\(paths\).*path '.*\.jpg'"
+    attention_maps = keras_vit.inspection.attention_maps
+    for takes_pixels in (
+        keras_vit.preprocess_input,
+        keras_vit.Preprocessing((32, 32)),
+        classifier.preprocess,
+        lambda images: attention_maps(classifier, images),
+    ):
+        with pytest.raises(ValueError, match=message):
+            takes_pixels(path)

@@ -36,7 +36,6 @@ from .trainer.optimizer import (
     SGD as SGD,
     Adam as Adam,
     Muon as Muon,
-    WarmupSchedule as WarmupSchedule,
     warmup_schedule as warmup_schedule,
 )
 from .trainer.trainer import (

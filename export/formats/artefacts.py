@@ -63,6 +63,9 @@ class RuntimeModel:
     def __reduce__(self):
         return _open_model, (self._path,)
 
+    def __repr__(self) -> str:
+        return f"<export {self._files[0]}>"
+
     @property
     def weights(self) -> list[np.ndarray]:
         """The bytes of its files, by which result files identify weights."""

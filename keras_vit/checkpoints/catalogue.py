@@ -78,19 +78,33 @@ def list_models(pattern: str | None = None, pretrained: bool | None = None) -> l
     """Returns the names for `keras_vit.build`, as printed in the paper.
 
     Args:
-        pattern: What the names look like, with * for anything, such as "ViT-B/*"; upper and lower
-            case differ: ViT-b/16 is another model.
+        pattern: What the names look like, with * for anything, such as "ViT-B/*" or "R50+*". If
+            none matches as it is written, the names are compared without regard to case, and those
+            of the functions and Keras models too: "vit*", "ViTB16" and "vit_b16" find ViT-B/16.
         pretrained: Whether models have weights to download or in the package, or have none; None
             for all.
+
+    Returns:
+        The names, such as "ViT-B/16", "R50+ViT-L/32", "BiT-R50x1"; [] if none matches.
 
     Example:
     >>> list_models("ViT-S/*", pretrained=True)
     ['ViT-S/16', 'ViT-S/32']
     """
-    names = [name for name in configs.MODELS if fnmatch.fnmatchcase(name, pattern or "*")]
+    pattern = pattern or "*"
+    names = [name for name in configs.MODELS if fnmatch.fnmatchcase(name, pattern)]
+    if not names:  # The case matters: ViT-b/16 and ViT-B/16 are two models.
+        names = [name for name in configs.MODELS if _matches_loosely(name, pattern.lower())]
     if pretrained is None:
         return names
     return [name for name in names if bool(names_of(name)) is pretrained]
+
+
+def _matches_loosely(name, pattern):
+    """Whether a model's name, its function's or its Keras model's matches, all in lower case."""
+    keras_name = configs.layer_name(name)
+    spellings = (name.lower(), keras_name, keras_name.replace("_", ""))
+    return any(fnmatch.fnmatchcase(spelling, pattern) for spelling in spellings)
 
 
 def list_weights(model: str | None = None) -> list[str]:
@@ -224,6 +238,20 @@ def find_released(
     ]
 
 
+def check_is_no_weights(name: str | ViTConfig | BiTConfig | None) -> None:
+    """Raises ValueError if the name of a model is one of weights, a repository or a path."""
+    is_text = isinstance(name, str) and name not in configs.MODELS
+    if not is_text:
+        return
+    names = {*NAMES, *RELEASED_NAMES, *(row.key for row in rows())}
+    if name in names or str(name).startswith("hf:") or os.path.exists(str(name)):
+        raise ValueError(
+            f"The model must be one of keras_vit.list_models(), and {name!r} is weights: "
+            f"keras_vit.build(weights={name!r}), or keras_vit.load_classifier({name!r}). "
+            f"Received: {name!r} as the model"
+        )
+
+
 def check_unambiguous(name: object) -> None:
     """Raises ValueError if a file or folder also has a name that means something here."""
     if os.path.exists(str(name)):
@@ -280,8 +308,8 @@ def find_weights(
     """
     if not isinstance(weights, (str, os.PathLike)):
         raise ValueError(
-            "weights must be None, a path, or a name of keras_vit.list_weights(). "
-            f"Received: weights={weights!r}"
+            "weights must be None, a path (classifier.save(folder) writes one), or a name of "
+            f"keras_vit.list_weights(). Received: weights={weights!r}"
         )
     official = {**dict.fromkeys(NAMES, "ViT-B/16"), **{row.key: row.model for row in rows()}}
     if isinstance(weights, str) and weights in official:
@@ -346,6 +374,7 @@ def download(weights: OfficialWeights) -> pathlib.Path:
     raise OSError(
         f"The weights {weights.key} could not be downloaded: fetch {weights.url} by other means "
         f"and put it at ~/.keras/models/{name} (or below KERAS_HOME). "
-        "Weights of the package need no download, such as r14_vit_micro16_cifar10. "
+        'Weights of the package need no download: weights="r14_vit_micro16_cifar10" (--weights), '
+        "of R14+ViT-Micro/16. "
         f"Received: {' '.join(reason.split())}"
     )

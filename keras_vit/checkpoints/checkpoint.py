@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import mimetypes
 import os
 import pathlib
 import re
@@ -167,14 +168,34 @@ _EXPORTS = (
 )
 
 
+def _is_photo(name):
+    """Whether a file has the name of an image."""
+    return (mimetypes.guess_type(name)[0] or "").startswith("image/")
+
+
+def _has_photos(folder):
+    """Whether an image file is in a folder or below it."""
+    return any(_is_photo(name) for _, _, names in os.walk(folder) for name in names)
+
+
 def _read(path):
     """The content of a file, or of the files of a folder."""
     if not path.exists():
         raise FileNotFoundError(f"A checkpoint must be a file that exists. Received: {path}")
     if not path.is_dir():
+        if _is_photo(path.name):
+            raise ValueError(
+                "A photo is no model: keras_vit.load_classifier(name)(photo), or keras-vit "
+                f"predict, answers what is on it. Received: {path}"
+            )
         return _read_file(path)
     file = next((name for name in _FOLDER_FILES if (path / name).is_file()), None)
     if file is None:
+        if _has_photos(path):
+            raise ValueError(
+                f"A folder of photos holds no model: keras_vit.finetune({str(path)!r}, output), or "
+                f"keras-vit finetune, trains one on them. Received: {path}"
+            )
         raise ValueError(
             f"A folder must hold one of {_FOLDER_FILES}; weights in parts are not read. "
             f"{_EXPORTS} Received: {path}"

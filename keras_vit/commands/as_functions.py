@@ -14,7 +14,7 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, get_type_hints
 
 from keras_vit.commands import Command
@@ -31,7 +31,6 @@ from keras_vit.commands.push import Push
 from keras_vit.commands.sweep import Sweep
 from keras_vit.commands.verify import Verify
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.utils import synonyms
 from keras_vit.utils.fields import (
     REQUIRED,
     argument_lines,
@@ -42,8 +41,8 @@ from keras_vit.utils.fields import (
     from_arguments,
 )
 from keras_vit.utils.files import check_writable, named_disk_errors
-from keras_vit.utils.nearest_names import near_names
 from keras_vit.utils.progress import without_progress
+from keras_vit.utils.synonyms import no_such_arguments
 
 
 class Verb(NamedTuple):
@@ -119,8 +118,8 @@ def function_of(name: str) -> Callable:
 
     def function(*args, **kwargs):
         if unknown := [argument for argument in kwargs if argument not in fields]:
-            answers = "; ".join(_answer(argument, fields) for argument in unknown)
-            raise TypeError(f"keras_vit.{name} has no argument {', '.join(unknown)}. {answers}")
+            flags = {flag_of(field): argument for argument, field in fields.items()}
+            raise no_such_arguments(name, unknown, fields, flags)
         try:
             given = known.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -211,22 +210,6 @@ def _by_place(signature):
     return f"({', '.join(places)}), and the others by name"
 
 
-def _answer(name: str, fields: Mapping[str, dataclasses.Field]) -> str:
-    """Returns what an unknown argument is called here, or the nearest arguments."""
-    flags = {flag_of(field): known for known, field in fields.items()}
-    flag = f"--{name.replace('_', '-')}"
-    if flag in flags:
-        return f"{name} is called {flags[flag]} here"
-    synonym = synonyms.FLAGS.get(flag) or synonyms.CALLS.get(name)
-    if synonym:
-        here = re.sub(r"--[a-z][a-z-]*", lambda match: flags.get(match[0], match[0]), synonym.here)
-        if here.removeprefix("here ").split()[0].strip(",") in fields:
-            return synonyms.Synonym(name, synonym.libraries, here).answer()
-    if near := near_names(name, list(fields)):
-        return f"The nearest: {', '.join(near)}"
-    return f"{name} is none of those that help() lists"
-
-
 def _with_spec(given, fields, name):
     """The arguments, of which a `DataSpec` gives all that differ from its defaults."""
     spec = next((value for value in given.values() if isinstance(value, DataSpec)), None)
@@ -299,6 +282,8 @@ def _value(field, value, kind):
     Raises:
         ValueError: If it is of another type.
     """
+    from keras_vit.predictor import predictor_in  # With NumPy.
+
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     elif type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
@@ -307,6 +292,13 @@ def _value(field, value, kind):
         return value
     if str(field.type).startswith("tuple[int, int]") and type(value) is int:
         return (value, value)
+    if predictor_in(value) is not None:
+        is_export = field_info(field).unit == "EXPORT"
+        writes = "classifier.export(path)" if is_export else "classifier.save(folder)"
+        raise ValueError(
+            f"{field.name} must be on disk: first write it with {writes}. "
+            f"Received: {field.name}={value!r}"
+        )
     if isinstance(value, list | tuple):
         value = tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
     is_given_none = value is None and "None" in str(field.type)

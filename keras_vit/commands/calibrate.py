@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command, shared_arguments
-from keras_vit.commands.shared_arguments import Processes, on_all_devices
+from keras_vit.commands.shared_arguments import OR_CLASSIFIER, Processes, on_all_devices
 from keras_vit.description.class_labels import UNKNOWN
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.training.settings import DecisionSettings
@@ -27,6 +27,7 @@ class Calibrate(Command):
         REQUIRED,
         "a classifier's folder",
         unit="MODEL",
+        python=OR_CLASSIFIER,
         positional=True,
     )
     data: DataSpec = part(DataSpec, only=EVALUATED_DATA, group="data")
@@ -78,7 +79,7 @@ class Calibrate(Command):
             self.note(
                 f"strangers {line}; {unread} could not be read" if unread else f"strangers {line}"
             )
-        self.note(f"written {self.model}")
+        self.note(f"written {classifier.folder}")
         return classifier
 
     def run(self) -> None:

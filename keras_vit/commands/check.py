@@ -8,6 +8,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command, shared_arguments
+from keras_vit.commands.shared_arguments import OR_CLASSIFIER
 from keras_vit.training.data.spec import DataSpec, check_output
 from keras_vit.utils.fields import REQUIRED, flag_of, part, setting
 
@@ -73,6 +74,7 @@ class Check(Command):
         "the weights whose features are used, best those that will be fine-tuned: imagenet21k, a "
         "name of the catalogue, a file, or a classifier's folder",
         unit="NAME",
+        python=OR_CLASSIFIER,
     )
     model: str | None = setting(
         None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.evaluate import Evaluate
+from keras_vit.commands.shared_arguments import OR_CLASSIFIER
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec
 from keras_vit.utils.fields import REQUIRED, changed, part, setting
 
@@ -26,12 +27,14 @@ class Compare(Command):
         REQUIRED,
         "a classifier's folder, or an export of any format",
         unit="OLD",
+        python=OR_CLASSIFIER,
         positional=True,
     )
     new: str = setting(
         REQUIRED,
         "the same, of the classifier that is to replace it",
         unit="NEW",
+        python=OR_CLASSIFIER,
         positional=True,
     )
     data: DataSpec = part(DataSpec, only=EVALUATED_DATA, group="data")

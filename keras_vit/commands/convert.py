@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from keras_vit.commands import Command
-from keras_vit.commands.shared_arguments import unknown_facts
+from keras_vit.commands.shared_arguments import OR_CLASSIFIER, unknown_facts
 from keras_vit.export.formats.export_format import CONVERSION_FORMATS
 from keras_vit.utils.fields import REQUIRED, setting
 
@@ -21,6 +21,7 @@ class Convert(Command):
         "Hugging Face, timm, torchvision, KerasHub or vit-keras; a folder of Hugging Face, timm "
         "or KerasHub",
         unit="SOURCE",
+        python=OR_CLASSIFIER,
         positional=True,
     )
     destination: str = setting(

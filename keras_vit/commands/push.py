@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command
+from keras_vit.commands.shared_arguments import OR_CLASSIFIER
 from keras_vit.utils.fields import REQUIRED, setting
 
 if TYPE_CHECKING:
@@ -22,8 +23,9 @@ class Push(Command):
 
     folder: str = setting(
         REQUIRED,
-        "the classifier's folder",
+        "the classifier: its folder, or what keras-vit predict takes, except for exports",
         unit="FOLDER",
+        python=OR_CLASSIFIER,
         positional=True,
     )
     repository: str = setting(
@@ -37,9 +39,9 @@ class Push(Command):
 
     def result(self) -> Pushed:
         """Prints the files and pushes them."""
-        from keras_vit.pushing import push_folder
+        from keras_vit.pushing import push_classifier
 
-        return push_folder(
+        return push_classifier(
             self.folder, self.repository, private=self.private, dry_run=self.dry_run, log=self.log
         )
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from keras_vit.training.run.finetune import Finished
 
 
+# What Python takes for the path of a classifier.
+OR_CLASSIFIER = "str | os.PathLike[str] | Classifier"
+
+
 def classifier() -> Any:
     """Returns the field of MODEL, which `load_classifier` opens."""
     return setting(
@@ -58,6 +62,7 @@ class ModelArguments:
         REQUIRED,
         "a classifier's folder or export, other weights, or a name of keras-vit models",
         unit="MODEL",
+        python=OR_CLASSIFIER,
         positional=True,
     )
     weights: str | None = setting(

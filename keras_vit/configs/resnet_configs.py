@@ -6,6 +6,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from keras_vit.configs.blocks import check_rules
+from keras_vit.utils.synonyms import answers_synonyms
 
 EpsilonIn = Literal["deviation", "variance"]
 
@@ -122,6 +123,7 @@ def cells(image_size: tuple[int, int], stride: int) -> tuple[int, int]:
     return (-(-height // stride), -(-width // stride))
 
 
+@answers_synonyms
 @dataclasses.dataclass(frozen=True)
 class BiTConfig(_ResNet):
     """A ResNet with GroupNorm and standardised convolutions (BiT), the paper's baseline.
@@ -148,6 +150,7 @@ class BiTConfig(_ResNet):
         check_rules(self, (self.num_blocks, "A ResNet needs a block"))
 
 
+@answers_synonyms
 @dataclasses.dataclass(frozen=True)
 class AxialResNetConfig(BiTConfig):
     """A ResNet whose 3x3 convolutions are axial self-attention; paper, Appendix D.6.

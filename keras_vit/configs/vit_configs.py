@@ -15,6 +15,7 @@ from keras_vit.configs.blocks import (
 )
 from keras_vit.configs.position_resize import PositionRule
 from keras_vit.configs.resnet_configs import PoolingStem, ResNetStem, cells
+from keras_vit.utils.synonyms import answers_synonyms
 
 HeadInput = Literal["token", "gap", "max", "map", "token+gap", "token+distillation"]
 FinalNorm = Literal["tokens", "pooled", "none"]
@@ -22,6 +23,7 @@ PositionKind = Literal["none", "learned_1d", "learned_2d", "relative"]
 PositionPlace = Literal["input", "every_block", "every_block_shared"]
 
 
+@answers_synonyms
 @dataclasses.dataclass(frozen=True)
 class ViTConfig:
     """A Vision Transformer; paper, Table 1 and equations 1 to 4.
@@ -239,6 +241,7 @@ class ViTConfig:
         return (height // self.patch_sizes[0], width // self.patch_sizes[1])
 
 
+@answers_synonyms
 @dataclasses.dataclass(frozen=True, repr=False)
 class AxialConfig(ViTConfig):
     """An Axial-ViT; paper, Appendix D.6.

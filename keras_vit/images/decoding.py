@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.images.listing import as_image
-from keras_vit.images.pixels import FULL_DEPTH
+from keras_vit.images.pixels import FULL_DEPTH, check_no_paths
 from keras_vit.images.resizing import Preprocessing, resize
 from keras_vit.images.transcoding import (
     COLUMNS_REVERSED,
@@ -250,6 +250,7 @@ def preprocess_images(images: Any, preprocessing: Preprocessing) -> Any:
     Raises:
         ValueError: If an image has other axes, or other channels than the value range.
     """
+    check_no_paths(images)
     if hasattr(images, "getexif"):
         images = as_image(images, preprocessing.bit_depth)
     if isinstance(images, (list, tuple)):

@@ -5,9 +5,21 @@ Neither TensorFlow nor Keras is imported here.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 FULL_DEPTH = 16  # Bits of a 16-bit image that uses its whole range: the high byte is read.
+
+
+def check_no_paths(images: Any) -> None:
+    """Raises ValueError for the path of an image, or a list of paths, in place of pixels."""
+    first = images[0] if isinstance(images, (list, tuple)) and len(images) else images
+    if isinstance(first, (str, os.PathLike)):
+        raise ValueError(
+            "Images must be pixels (arrays, tensors or PIL images): PIL.Image.open(path) reads "
+            "a file, and keras_vit.load_classifier(name).predict(paths) takes paths. "
+            f"Received: the path {os.fspath(first)!r}"
+        )
 
 
 def scaled_pixels(images: Any) -> str:

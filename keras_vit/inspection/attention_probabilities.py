@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import config_of
+from keras_vit.images.pixels import check_no_paths
 from keras_vit.layers import EncoderBlock, SplitLines
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def check_images(model: keras.Model, images: np.ndarray) -> tuple[int, int]:
     Raises:
         ValueError: If the images do not have the model's input shape.
     """
+    check_no_paths(images)
     expected, shape = tuple(model.input_shape), tuple(np.shape(images))
     if len(shape) != 4 or any(
         side not in (None, received) for side, received in zip(expected[1:], shape[1:], strict=True)

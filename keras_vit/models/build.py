@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_vit import configs
+from keras_vit.checkpoints.catalogue import check_is_no_weights
 from keras_vit.checkpoints.find import Weights, find
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import argument_errors, paper_name
@@ -93,6 +94,7 @@ def build(
     >>> build(weights="cifar10").output_shape
     (None, 10)
     """
+    check_is_no_weights(name_or_config)
     given = _Arguments(
         name_or_config=name_or_config,
         include_top=include_top,

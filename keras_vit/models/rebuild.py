@@ -36,6 +36,7 @@ from keras_vit.keras_private import all_layers
 from keras_vit.layers import Leverage, TokensToMap, UnknownClass, class_scores
 from keras_vit.models.build import build
 from keras_vit.models.vit import classification_head, pool_tokens
+from keras_vit.utils.synonyms import answers_synonyms
 
 
 def inference_model(
@@ -230,6 +231,7 @@ _OF_SCORES = {keras.activations.softmax, keras.activations.sigmoid}
 _LINEAR = {None, keras.activations.linear}
 
 
+@answers_synonyms
 def with_new_head(
     model: keras.Model,
     classes: int,

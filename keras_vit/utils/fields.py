@@ -43,6 +43,7 @@ from typing import (
     get_type_hints,
 )
 
+from keras_vit.utils.synonyms import value_here
 from keras_vit.utils.text_files import read_lines
 
 
@@ -222,8 +223,10 @@ def check_fields(settings: DataclassInstance) -> None:
         if info is None or (value is None and "None" in str(field.type)):
             continue  # A part checks itself.
         if info.choices and not all(item in info.choices for item in _items(value)):
+            here = value_here(str(value), info.choices)
             raise ValueError(
-                f"{name} must be one of {tuple(info.choices)}. Received: {name}={value!r}"
+                f"{name} must be one of {tuple(info.choices)}. "
+                f"{here and f'{here}. '}Received: {name}={value!r}"
             )
         if info.limits and not all(map(info.limits[1], _items(value))):
             raise ValueError(f"{name} must be {info.limits[0]}. Received: {name}={value}")

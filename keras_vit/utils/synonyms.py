@@ -6,8 +6,15 @@ a few words. Errors answer with them, and pages can be made from them.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple, TypeVar, cast
+
+from keras_vit.utils.nearest_names import near_names
+
+Function = TypeVar("Function", bound=Callable)
 
 
 class Synonym(NamedTuple):
@@ -178,12 +185,19 @@ FLAGS = _table(
     ("--optim", HF, "--optimizer"),
     ("--output-dir", HF, "--output"),
     ("--random-state", "scikit-learn", "--seed"),
-    ("--validation-split", KERAS, "--validation"),
+    ("--validation-split", KERAS, "here --validation, a share of the training images"),
+    ("--val-split", TIMM, "here --validation, a share of the training images; not a part's name"),
+    ("--lora", "PEFT", 'here --train, whose value "lora" trains the head and small additions'),
+    ("--freeze-backbone", "others", 'here --train, whose value "head" trains the head alone'),
+    ("--freeze", "ultralytics", 'here --train, whose value "head" trains the head alone'),
     ("--device", "ultralytics", "--strategy"),
 )  # fmt: skip
 
-# Arguments of the functions that are commands too, and that are no flags.
+# Arguments of functions, which are no flags.
 CALLS = _table(
+    ("quantize", "others", 'here precision, such as precision="int8"'),
+    ("int8", "ultralytics", 'here precision, such as precision="int8"'),
+    ("half", "ultralytics", 'here precision, such as precision="float16"'),
     ("verbose", KERAS, "here log, a function that receives the lines, and None for silence"),
     ("progress", "others", "here log, a function that receives the lines, and None for silence"),
 )
@@ -227,12 +241,133 @@ FUNCTIONS = _table(
     ("predict", KERAS, "here keras_vit.load_classifier(name).predict(paths)"),
 )  # fmt: skip
 
+# Values of arguments.
+VALUES = _table(
+    ("adamw", f"{TIMM}, {KERAS}", "here adam, whose weight_decay is decoupled, of kernels alone"),
+)  # fmt: skip
+
+_PREPROCESS = (
+    "here classifier.preprocess(images), which keras_vit.describe(classifier).preprocessing "
+    "describes"
+)
+_PROBABILITIES = (
+    "here classifier.model.predict(classifier.preprocess(images)); the last column is "
+    '"unknown" if the classifier may answer so'
+)
+
+# Attributes of a `Classifier`.
+ATTRIBUTES = _table(
+    ("classes", "fastai", "class_names"),
+    ("classes_", "scikit-learn", "class_names"),
+    ("names", "ultralytics", "here class_names, in the order of the model's outputs"),
+    ("labels", "others", "here class_names, of all classes; an answer has .label"),
+    ("vocab", "fastai", "class_names"),
+    ("num_classes", TIMM, "here len(classifier.class_names)"),
+    ("num_labels", HF, "here len(classifier.class_names)"),
+    ("preprocessing", "others", _PREPROCESS),
+    ("preprocessor", HUB, _PREPROCESS),
+    ("processor", HF, _PREPROCESS),
+    ("image_processor", HF, _PREPROCESS),
+    ("transform", "torchvision", _PREPROCESS),
+    ("image_size", "others", "here keras_vit.describe(classifier).preprocessing.image_size"),
+    ("config", HF, "here keras_vit.describe(classifier), which has .config"),
+    ("description", "others", "here keras_vit.describe(classifier)"),
+    ("task", "others", "here keras_vit.describe(classifier).labels.task"),
+    ("thresholds", "others", "here keras_vit.describe(classifier).labels.thresholds"),
+    ("predict_proba", "scikit-learn", _PROBABILITIES),
+    ("score", "scikit-learn", "here classifier.evaluate(data).top_1"),
+    ("fit", f"{KERAS}, scikit-learn", "here keras_vit.finetune(data, output, weights=folder)"),
+    ("compile", KERAS, "here classifier.model.compile(...)"),
+    ("summary", KERAS, "here classifier.model.summary()"),
+    ("input_shape", KERAS, "here classifier.model.input_shape"),
+    ("output_shape", KERAS, "here classifier.model.output_shape"),
+    ("layers", KERAS, "here classifier.model.layers"),
+    ("get_layer", KERAS, "here classifier.model.get_layer(name)"),
+    ("weights", KERAS, "here classifier.model.weights"),
+    ("get_weights", KERAS, "here classifier.model.get_weights()"),
+    ("count_params", KERAS, "here classifier.model.count_params()"),
+    ("features", "others", "here keras_vit.features(classifier)"),
+    ("save_pretrained", HF, "save"),
+    ("push_to_hub", HF, "push"),
+)  # fmt: skip
+
 # The packages in keras_vit that have other public names, by a pattern of the names.
 MODULES = {
     r"ViT(Mini|[SBL])(4|8|14)|(R\d*ViT|BiTR|Axial(ViT|ResNet))\w+": "applications",
     r"(Axial|AxialResNet|BiT)Config|(ResNet|Pooling)Stem": "configs",
     r"Description|Labels": "description",
 }
+
+
+def argument_here(name: str, known: Collection[str], flags: Mapping[str, str] | None = None) -> str:
+    """Returns what an unknown argument of a function is called here; "" if that is not known.
+
+    A row answers if it begins with an argument of the function. Other rows of `ARGUMENTS` are about
+    `keras_vit.build`, and their answer says so.
+
+    Args:
+        name: The unknown argument.
+        known: The function's arguments.
+        flags: The arguments by their flags, which may have other names.
+    """
+    flag = f"--{name.replace('_', '-')}"
+    by_flag = {f"--{each.replace('_', '-')}": each for each in known} | dict(flags or {})
+    if flag in by_flag:
+        return f"{name} is called {by_flag[flag]} here"
+    for row in filter(None, (CALLS.get(name), ARGUMENTS.get(name), FLAGS.get(flag))):
+        here = re.sub(r"--[a-z][a-z-]*", lambda found: by_flag.get(found[0], found[0]), row.here)
+        subject = re.split(r"[^\w.]", here.removeprefix("here "))[0]
+        if subject in known or subject.startswith("keras_vit."):
+            return row._replace(name=name, here=here).answer()
+    if name in ARGUMENTS:
+        return f"In keras_vit.build, {ARGUMENTS[name].answer()}"
+    near = near_names(name, known)
+    return f"The nearest: {', '.join(near)}" if near else ""
+
+
+def value_here(value: str, choices: Collection[str]) -> str:
+    """Returns what a value of an argument is here; "" if that is not known or not a choice."""
+    row = VALUES.get(value.lower())
+    is_choice = row is not None and row.here.split()[1].strip(",") in choices
+    return row.answer() if row and is_choice else ""
+
+
+def no_such_arguments(
+    function: str,
+    names: Iterable[str],
+    known: Collection[str],
+    flags: Mapping[str, str] | None = None,
+) -> TypeError:
+    """Returns the error of unknown arguments of a function.
+
+    Args:
+        function: The function's name.
+        names: The unknown arguments.
+        known: See `argument_here`.
+        flags: See `argument_here`.
+    """
+    names = list(names)
+    others = "{} is none of those that help() lists".format
+    answers = "; ".join(argument_here(name, known, flags) or others(name) for name in names)
+    return TypeError(f"keras_vit.{function} has no argument {', '.join(names)}. {answers}")
+
+
+def answers_synonyms(function: Function) -> Function:
+    """Answers unknown arguments with their names here; a decorator of functions and dataclasses."""
+    if isinstance(function, type):
+        function.__init__ = answers_synonyms(vars(function)["__init__"])  # type: ignore[misc]
+        return function
+    known = list(inspect.signature(function).parameters)
+    name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        if unknown := [argument for argument in kwargs if argument not in known]:
+            raise no_such_arguments(name, unknown, known)
+        return function(*args, **kwargs)
+
+    return cast(Function, called)  # It has the arguments and the result of the function.
+
 
 _SIZES = {
     "tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H",

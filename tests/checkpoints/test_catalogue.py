@@ -60,3 +60,26 @@ def test_functions_take_imagenet_by_default_where_a_file_exists():
         exists = "imagenet" in keras_vit.list_weights(model)
         default = inspect.signature(function).parameters["weights"].default
         assert default == ("imagenet" if exists else None), model
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("ViTB16", ["ViT-B/16"]),
+        ("vit_b16", ["ViT-B/16"]),
+        ("r50vitb*", ["R50+ViT-B/16", "R50+ViT-B/32"]),
+        ("VIT-H/*", ["ViT-H/14"]),
+        ("ViT-B/16", ["ViT-B/16"]),
+        ("vit_giant*", []),
+    ],
+)
+def test_models_are_found_by_other_spellings_if_none_is_as_written(pattern, names):
+    assert keras_vit.list_models(pattern) == names
+
+
+def test_lower_case_finds_all_models_that_begin_so():
+    every = keras_vit.list_models()
+    assert keras_vit.list_models("vit*") == [name for name in every if name.startswith("ViT-")]
+    assert keras_vit.list_models("vit*", pretrained=False) == keras_vit.list_models(
+        "ViT-*", pretrained=False
+    )

@@ -97,6 +97,7 @@ def test_what_did_not_come_whole_is_not_kept(behaviour, server, row, tmp_path):
         catalogue.download(row)
     assert time.monotonic() - start < 15
     assert f"fetch {row.url} by other means and put it at ~/.keras/models/" in str(error.value)
+    assert 'no download: weights="r14_vit_micro16_cifar10" (--weights)' in str(error.value)
     assert "\n" not in str(error.value)
     assert not any((tmp_path / "keras" / "models").iterdir())
     server.behaviour = "serve"

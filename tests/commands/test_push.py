@@ -183,3 +183,18 @@ def test_a_link_out_of_the_folder_is_not_pushed(hub, refused, pets, tmp_path):
     (pets / "README.md").symlink_to("../key.pem")
     assert "pets/README.md, a link" in refused("push", pets, NAME)
     assert hub.requests == []
+
+
+def test_a_classifier_in_memory_is_pushed_as_its_model_is_now(hub, pets):
+    classifier = keras_vit.load_classifier(pets)
+    classifier.model.get_layer("predictions").bias.assign([1.0, 2.0, 3.0])
+    done = keras_vit.push(classifier, NAME, log=None)
+    assert done.sizes.keys() == {*FILES} == pushed(hub).keys()
+    again = keras_vit.load_classifier(f"hf:{NAME}").model.get_layer("predictions").bias
+    np.testing.assert_array_equal(again, [1.0, 2.0, 3.0])
+
+
+def test_a_file_of_keras_is_pushed_as_a_classifier(hub, pets):
+    keras_vit.load_classifier(pets).model.save(pets.parent / "alone.keras")
+    done = keras_vit.push(pets.parent / "alone.keras", NAME, dry_run=True, log=None)
+    assert {"model.weights.h5", "classes.txt", "README.md"} <= done.sizes.keys()

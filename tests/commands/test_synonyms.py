@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import inspect
 
 import pytest
 
@@ -193,3 +194,47 @@ def test_a_name_that_is_in_a_package_is_answered_with_its_place(name, place):
         getattr(keras_vit, name)
     package, _, inside = place.rpartition(".")
     assert hasattr(importlib.import_module(package), inside)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "answer"),
+    [
+        ("ViTB16", "num_classes", "num_classes is called classes here"),
+        ("ViTB16", "hidden_size", "In keras_vit.build, hidden_size is called width here"),
+        ("ViTB16", "pretrained", 'pretrained: here weights="imagenet" or'),
+        ("with_new_head", "num_classes", "num_classes is called classes here"),
+        ("features", "out_indices", "out_indices: here keras_vit.features(model, at=(3, 7, 11))"),
+        ("ViTConfig", "hidden_size", "hidden_size is called width here"),
+        ("ViTConfig", "num_hidden_layers", "num_hidden_layers is called depth here"),
+        ("ViTConfig", "num_classes", "In keras_vit.build, num_classes is called classes here"),
+        ("ViTConfig", "depht", "The nearest: depth"),
+        ("image_datasets", "val_split", "val_split: here validation, a share of the training"),
+        ("image_datasets", "validation_split", "validation_split: here validation, a share"),
+        ("image_datasets", "img_size", "img_size is called image_size here"),
+        ("load_classifier", "num_classes", "In keras_vit.build, num_classes is called classes"),
+        ("finetune", "lora", 'lora: here train, whose value "lora"'),
+        ("finetune", "freeze_backbone", 'freeze_backbone: here train, whose value "head"'),
+        ("finetune", "val_split", "val_split: here validation, a share of the training images"),
+        ("finetune", "zzz", "zzz is none of those that help() lists"),
+    ],
+)
+def test_an_unknown_argument_of_a_function_is_answered(function, name, answer):
+    with pytest.raises(TypeError) as raised:
+        getattr(keras_vit, function)(**{name: 1})
+    text = f"keras_vit.{function} has no argument {name}. {answer}"
+    assert str(raised.value).startswith(text)
+
+
+def test_functions_that_answer_keep_their_signature_and_text():
+    assert list(inspect.signature(keras_vit.with_new_head).parameters)[:2] == ["model", "classes"]
+    assert list(inspect.signature(keras_vit.ViTConfig).parameters)[0] == "patch_size"
+    assert keras_vit.ViTB16.__name__ == "ViTB16"
+    assert keras_vit.features.__doc__.startswith("Returns a model from images")
+
+
+def test_an_optimizer_of_another_library_is_answered():
+    message = "adamw: here adam, whose weight_decay is decoupled, of kernels alone. Received"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.finetune("photos", "runs/photos", optimizer="adamw")
+    with pytest.raises(ValueError, match=r"'muon'\). Received: optimizer='lion'"):
+        keras_vit.finetune("photos", "runs/photos", optimizer="lion")

@@ -18,7 +18,10 @@ import pytest
 import keras_vit
 from keras_vit.command_line import COMMANDS, command_type
 from keras_vit.commands.as_functions import VERBS, signature_of
+from keras_vit.export.check import ExportReport, SignatureCheck
 from keras_vit.training.data.spec import DataSpec
+from keras_vit.training.run.finetune import Finished
+from keras_vit.training.trust.check_report import CheckReport, Finding
 from keras_vit.utils.fields import flat_fields
 from makers import smooth_picture, tiny_config, write_picture
 
@@ -414,3 +417,116 @@ def test_the_signature_is_the_one_of_the_table():
         assert inspect.signature(getattr(keras_vit, name)) == signature_of(name)
         assert isinstance(getattr(keras_vit, name), types.FunctionType)
         assert dataclasses.is_dataclass(VERBS[name].command)
+
+
+# A classifier in memory, where a path of one is taken.
+
+
+@pytest.mark.parametrize("name", ["evaluate", "few_shot"])
+def test_a_classifier_in_memory_is_evaluated_as_its_folder(tiny, colors, name):
+    options = {"few_shot": {"shots": [1], "seeds": [0]}}.get(name, {})
+    verb, classifier = getattr(keras_vit, name), keras_vit.load_classifier(tiny)
+    assert str(verb(classifier, colors, log=None, **options)).replace("images/s", "") == str(
+        verb(tiny, colors, log=None, **options)
+    ).replace("images/s", "")
+
+
+def test_what_evaluate_sees_of_a_classifier_is_its_model_now(tiny, colors):
+    classifier = keras_vit.load_classifier(tiny)
+    bias = classifier.model.get_layer("predictions").bias
+    bias.assign([0.0, 0.0, 1000.0])  # Answers red always.
+    report = keras_vit.evaluate(classifier, colors, log=None)
+    assert set(report.given) == {2}
+    bias.assign([0.0, 1000.0, 0.0])
+    assert keras_vit.compare(tiny, classifier, colors, log=None).flips
+
+
+def test_a_classifier_in_memory_is_compared_with_its_folder(tiny, colors):
+    classifier = keras_vit.load_classifier(tiny)
+    by_place = [keras_vit.compare(*pair, colors, log=None).flips
+                for pair in ((classifier, tiny), (tiny, classifier))]  # fmt: skip
+    assert by_place == [(), ()]
+
+
+def test_a_classifier_in_memory_is_embedded_and_converted(tiny, colors, tmp_path):
+    classifier = keras_vit.load_classifier(tiny)
+    images = sorted(colors.glob("test/*/*.png"))
+    expected, _ = keras_vit.embed(tiny, images, tmp_path / "folder.npz", log=None)
+    found, _ = keras_vit.embed(classifier, images, tmp_path / "memory.npz", log=None)
+    np.testing.assert_array_equal(found["features"], expected["features"])
+    keras_vit.convert(classifier, tmp_path / "copy")
+    weights = keras_vit.load_classifier(tmp_path / "copy").model.get_weights()
+    assert all(map(np.array_equal, weights, classifier.model.get_weights()))
+
+
+def test_a_classifier_has_its_size_and_facts(tiny, colors):
+    classifier = keras_vit.load_classifier(tiny)
+    with pytest.raises(ValueError, match="has its model, image size and facts.*: image_size"):
+        keras_vit.evaluate(classifier, colors, image_size=16, log=None)
+
+
+@pytest.mark.parametrize("argument", ["weights", "teacher"])
+def test_a_run_needs_a_classifier_on_disk(tiny, argument):
+    classifier = keras_vit.load_classifier(tiny)
+    message = rf"{argument} must be on disk: first write it with classifier.save\(folder\)"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.finetune("photos", "runs/photos", **{argument: classifier})
+
+
+def test_verify_needs_an_export_on_disk(tiny):
+    message = r"artefact must be on disk: first write it with classifier.export\(path\)"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.verify(keras_vit.load_classifier(tiny))
+
+
+@pytest.mark.parametrize("name", ["evaluate", "embed", "few_shot", "convert", "push"])
+def test_what_is_no_classifier_is_named(name, colors, tmp_path):
+    places = {"embed": (colors, tmp_path / "a.npz"), "push": ("a/b",), "convert": (tmp_path / "a",)}
+    with pytest.raises(TypeError, match=r"must be a keras_vit.Classifier or .* Received: int"):
+        getattr(keras_vit, name)(3, *places.get(name, (colors,)), log=None)
+
+
+# What a notebook shows of a result on its last line.
+
+
+def test_reports_are_short_in_a_notebook_and_whole_in_print(tiny, colors):
+    report = keras_vit.evaluate(tiny, colors, log=None)
+    comparison = keras_vit.compare(tiny, tiny, colors, gate="agreement > 20%", log=None)
+    assert repr(report) == f"<ClassificationReport: {report.summary}; print() shows all>"
+    number = comparison.measures[0]
+    assert repr(comparison).startswith(f"<Comparison: {number.name} {number} on 6 images; agree")
+    assert "> 20%: holds; print() shows all>" in repr(comparison)
+    assert "images  6 (each once)" in str(report)
+    assert str(comparison).startswith("models")
+
+
+def test_a_finished_run_is_short_in_a_notebook(tiny, colors):
+    report = keras_vit.evaluate(tiny, colors, log=None)
+    finished = Finished(pathlib.Path("runs/photos"), [{"step": "1"}], None, report=report)
+    assert repr(finished).startswith(f"<Finished: runs/photos, {report.summary}; print(")
+    without = Finished(pathlib.Path("runs/photos"), [], None)
+    assert "runs/photos, no test images" in repr(without)
+
+
+def test_findings_of_a_check_are_counted_in_a_notebook():
+    findings = [
+        Finding("leaks", 0, "", ""),
+        Finding("leaks", 1, "", ""),
+        Finding("copies", 2, "", ""),
+    ]
+    names = [f"{number}.png" for number in range(2000)]
+    report = CheckReport(("a", "b"), names, names, names, np.zeros(2000, int), (0.5, 0.4, 0.6),
+                         findings, (), (), ())  # fmt: skip
+    assert repr(report) == (
+        "<CheckReport: 2,000 photos of 2 classes; leaks: 2, copies: 1; print() shows all>"
+    )
+    assert "no findings" in repr(dataclasses.replace(report, findings=[]))
+
+
+def test_an_export_is_short_in_a_notebook():
+    check = SignatureCheck("serve", 0.96875, 1e-6, 1e-8, 20.0, 30.0)
+    report = ExportReport("a.onnx", "onnx", 10_900_000, 32, (check,), ("a note " * 50,))
+    assert repr(report) == (
+        "<ExportReport: a.onnx, onnx, 10.90 MB; agreement 96.88% on 32 images; print() shows all>"
+    )
+    assert "Note: a note" in str(report)

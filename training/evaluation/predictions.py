@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,8 +13,8 @@ from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.description import Description, input_dtype
 from keras_vit.description.recipe import Recipe
 from keras_vit.models.outputs import array_of, mesh_of, predict_batch
-from keras_vit.predictor import Predictor
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.predictor import AnyClassifier, Predictor
+from keras_vit.preprocessing import Preprocessing, as_size
 from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.image_files import FileExamples, verify_files
@@ -263,9 +262,9 @@ class EvaluatedModel:
 
 
 def build_evaluated(
-    model: str | os.PathLike,
+    model: AnyClassifier,
     *,
-    weights: str | None = None,
+    weights: AnyClassifier | None = None,
     image_size: int | tuple[int, int] | None = None,
     evaluation: str | None = None,
     classes: int | None = None,
@@ -289,9 +288,8 @@ def build_evaluated(
     """
     from keras_vit.opening import open_model  # With Keras.
 
-    source = os.fspath(model)
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    name = None if weights is None else source
+    size = None if image_size is None else as_size(image_size)
+    name = None if weights is None else str(model)
     opened = open_model(model if weights is None else weights, model=name, image_size=size, **facts)
     size = size or opened.image_size
     recipe = Recipe()
@@ -313,8 +311,8 @@ def build_evaluated(
     return EvaluatedModel(
         built,
         dataclasses.replace(known, preprocessing=preprocessing, origins=origins),
-        recipe.model or source,
-        str(weights or name_of_folder(opened.folder or source)),
+        recipe.model or name or opened.source,
+        str(weights or name_of_folder(opened.folder or opened.source)),
         {"pretraining": PRETRAINING.get(str(weights))} if weights else pretraining_fields(recipe),
         recipe,
     )
@@ -331,8 +329,8 @@ def evaluated_classifier(classifier: Predictor, task: str | None = None) -> Eval
     return EvaluatedModel(
         classifier.model,
         classifier.description,
-        name=recipe.model or folder,
-        weights=folder,
+        name=recipe.model or folder or classifier.description.name,
+        weights=folder or classifier.source,
         pretraining=pretraining_fields(recipe, task),
         recipe=recipe,
     )

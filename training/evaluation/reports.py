@@ -65,7 +65,7 @@ _MIN_IMAGES = 20  # The curve of risk and coverage of fewer is chance.
 _TABLES = ("per_class", "answers", "skipped", "confusion", "calibration", "risk_coverage")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class EvaluationReport(abc.ABC):
     """The answers of a classifier to N images, and numbers about them; `str` gives the text.
 
@@ -267,6 +267,9 @@ class EvaluationReport(abc.ABC):
     def __str__(self) -> str:
         return str(self.report())
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.summary}; print() shows all>"
+
     def write(self, folder: str | os.PathLike) -> list[pathlib.Path]:
         """Writes all numbers (JSON), the tables (CSV), and a page with the most confident errors.
 
@@ -299,7 +302,7 @@ class EvaluationReport(abc.ABC):
 _JSON_NAMES = {"accuracy": "recall"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class ClassificationReport(EvaluationReport):
     """Accuracies of a classifier with one class an image; the loss is cross-entropy.
 
@@ -512,7 +515,7 @@ class ClassificationReport(EvaluationReport):
         }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class MultilabelReport(EvaluationReport):
     """Average precision and F1 of a classifier on multi-label images.
 

@@ -133,7 +133,7 @@ def pretrain_masked_patches(
     return run(job_of(data, output, settings or MaskedPatches(), options))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Finished:
     """A finished run.
 
@@ -152,6 +152,10 @@ class Finished:
     model: keras.Model
     classifier: Predictor | None = None
     report: EvaluationReport | None = None
+
+    def __repr__(self) -> str:
+        summary = self.report.summary if self.report else "no test images"
+        return f"<Finished: {self.folder}, {summary}; print(finished.report) shows all>"
 
 
 def run(job: Job) -> Finished:

@@ -16,6 +16,7 @@ import scipy.special
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.recipe import Fact, Reference
 from keras_vit.models.rebuild import head_of
+from keras_vit.training.data import Source
 from keras_vit.training.data.things import unit_numbers
 from keras_vit.training.evaluation.references import (
     MAX_SIMPLE,
@@ -50,13 +51,31 @@ class SimpleReference(Stage):
         return cls() if is_wanted else None
 
     def before(self, plan, model, facts, *, progress):
-        examples, groups = _some_images(plan, MAX_SIMPLE)
-        if not groups.any():
-            return {}  # All photos are of one group.
-        images = (encoded for encoded, _ in examples.encoded())
-        simple = reference_of_files(images, examples.labels, groups, plan.preprocessing.bit_depth)
-        reason = f"{simple.name}, of {len(examples)} training images that are left out"
+        simple = reference_of_training(plan.source, plan.preprocessing.bit_depth)
+        if simple is None:
+            return {}
+        count = min(len(plan.source.splits["train"]), MAX_SIMPLE)
+        reason = f"{simple.name}, of {count} training images that are left out"
         return {"simple_numbers": Fact(f"{simple.accuracy:.1%} right", reason, reference=simple)}
+
+
+def reference_of_training(source: Source, bit_depth: int) -> Reference | None:
+    """Returns what simple numbers of the training photos reach, groups left out together.
+
+    Args:
+        source: The photos.
+        bit_depth: Bits of the values of 16-bit photos.
+
+    Returns:
+        The reference; None of multi-label photos, and of photos of one group.
+    """
+    if source.task == MULTILABEL:
+        return None
+    examples, groups = _some_images(source, MAX_SIMPLE)
+    if not groups.any():
+        return None
+    images = (encoded for encoded, _ in examples.encoded())
+    return reference_of_files(images, examples.labels, groups, bit_depth)
 
 
 class HeadStart(Stage):
@@ -116,7 +135,7 @@ def start_head(
     if most < min(2 * classes, count):
         of = f"at most {math.isqrt(MAX_TARGETS // 2):,} classes or {most:,} images of {classes:,}"
         return Fact(head, f"a linear probe is solved for {of}")
-    examples, groups = _some_images(plan, most)
+    examples, groups = _some_images(plan.source, most)
     if not groups.any():
         return Fact(head, "one group of images, which cannot be left out")
     scores, targets, ridge = _probe(model, plan, examples, groups, progress)
@@ -148,10 +167,10 @@ def start_head(
     return Fact("linear probe", reason, reference=probed)
 
 
-def _some_images(plan, most):
+def _some_images(source, most):
     """Returns at most so many training images, and the number of the group or thing of each."""
-    examples = spaced(plan.source.splits["train"], most)
-    return examples, unit_numbers(examples, plan.source)
+    examples = spaced(source.splits["train"], most)
+    return examples, unit_numbers(examples, source)
 
 
 def _probe(model, plan, examples, groups, progress):
@@ -183,7 +202,7 @@ def left_out_answers(
         plan: Its plan, with one class an image.
         progress: Whether to show a line while features are computed.
     """
-    examples, groups = _some_images(plan, MAX_SIZED)
+    examples, groups = _some_images(plan.source, MAX_SIZED)
     scores, _, ridge = _probe(model, plan, examples, groups, progress)
     if ridge is None:
         return np.zeros(len(groups), bool), groups

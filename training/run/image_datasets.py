@@ -8,17 +8,18 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_vit.description.class_labels import MULTILABEL, Labels
+from keras_vit.description.class_labels import Labels
 from keras_vit.images.pixels import FULL_DEPTH
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
+from keras_vit.preprocessing import Preprocessing, as_size
+from keras_vit.training.data import Source, evaluation_batches, open_source
 from keras_vit.training.data.spec import Data, data_spec
 from keras_vit.training.data.things import shown_in_training, unit_numbers
 from keras_vit.training.evaluation.classification import evaluate
-from keras_vit.training.evaluation.references import MAX_SIMPLE, reference_of_files
 from keras_vit.training.evaluation.reports import EvaluationReport
-from keras_vit.training.evaluation.scores import spaced
 from keras_vit.training.settings import FineTuning
+from keras_vit.utils.synonyms import answers_synonyms
+
+from .head_start import reference_of_training
 
 PIXELS = (0.0, 255.0)  # The range of the images, as `image_dataset_from_directory` has it.
 
@@ -80,17 +81,18 @@ class ImageDatasets(_Parts):
         return dataclasses.replace(
             report,
             skipped=tuple(self.source.skipped),
-            simple=_simple_reference(self.source, preprocessing.bit_depth),
+            simple=reference_of_training(self.source, preprocessing.bit_depth),
             is_shown_before=None if things is None else shown_in_training(splits, things, "test"),
             ignores_copies=things is None,
             units=unit_numbers(test, self.source),
         )
 
 
+@answers_synonyms
 def image_datasets(
     photos: Data,
     *,
-    image_size: tuple[int, int],
+    image_size: int | tuple[int, int],
     batch_size: int = 32,
     validation: float | None = None,
     seed: int = 0,
@@ -105,7 +107,8 @@ def image_datasets(
     Args:
         photos: A folder, a table and so on; see `open_source`. Or a `DataSpec`, which has the
             options of the data too, such as `holdout`, `group_by` and `copies`.
-        image_size: Pixels (height, width); photos are resized without regard to their aspect.
+        image_size: Pixels (height, width), or a number for squares; photos are resized without
+            regard to their aspect.
         batch_size: Photos in a batch; the last one may have fewer.
         validation: Share of the training photos for validation; by default as `finetune`.
         seed: Seed of the parts and of the order of the training photos.
@@ -126,7 +129,7 @@ def image_datasets(
         spec = dataclasses.replace(spec, split_seed=seed)
     share = FineTuning(validation=validation).validation_share
     source = open_source(spec, share, trained=True)
-    preprocessing = _pixels(source, image_size)
+    preprocessing = _pixels(source, as_size(image_size))
     parts: list[tf.data.Dataset | None] = []
     for name in ("train", "validation", "test"):
         examples = source.splits.get(name)
@@ -140,7 +143,7 @@ def image_datasets(
         dataset.class_names = list(source.class_names)
         parts.append(dataset)
     datasets = ImageDatasets(*parts)
-    datasets.source, datasets.image_size = source, image_size
+    datasets.source, datasets.image_size = source, preprocessing.image_size
     return datasets
 
 
@@ -148,15 +151,3 @@ def _pixels(source: Source, image_size: tuple[int, int]) -> Preprocessing:
     """The preprocessing to pixels from 0 to 255, of 16-bit photos by the bits of their values."""
     depth = source.bit_depth or FULL_DEPTH
     return Preprocessing(image_size, value_range=PIXELS, bit_depth=depth)
-
-
-def _simple_reference(source: Source, bit_depth: int):
-    """What simple numbers of the training photos reach, things left out together."""
-    if source.task == MULTILABEL:
-        return None
-    examples: Examples = spaced(source.splits["train"], MAX_SIMPLE)
-    groups = unit_numbers(examples, source)
-    if not groups.any():
-        return None
-    images = (image for image, _ in examples.encoded())
-    return reference_of_files(images, examples.labels, groups, bit_depth)

@@ -23,34 +23,16 @@ LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedul
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from zero, then a decay; counted in optimizer steps.
-
-    With s the step, from 0, w the warm-up, S all steps and p the progress
-    min(1, max(0, (s - w) / (S - w))):
-
-        lr(s) = decay(p) * min(1, s / w)
-        cosine:     base_lr * (1 + cos(pi p)) / 2
-        linear:     1e-5 + (base_lr - 1e-5) * (1 - p)
-        rsqrt:      base_lr / sqrt(1 + max(0, s - w) / 10,000)
-        constant:   base_lr
-
-    Cosine and linear follow the official training code, which ends a linear decay at 1e-5
-    and not at 0; the first step of a run with warm-up has a learning rate of 0. The
-    reciprocal square root follows big_vision.
+    """The schedule that `warmup_schedule` returns; Keras saves it by this name.
 
     Args:
-        base_lr: Learning rate after warm-up.
-        steps: Optimizer steps of the run, S.
-        warmup_steps: Steps of linear warm-up, w; less than `steps`.
-        decay: "cosine", "linear", "rsqrt" or "constant".
+        base_lr: See `warmup_schedule`.
+        steps: See `warmup_schedule`.
+        warmup_steps: See `warmup_schedule`.
+        decay: See `warmup_schedule`.
 
     Raises:
         ValueError: If a value is out of range or unknown.
-
-    Example:
-    >>> schedule = WarmupSchedule(0.03, steps=500, warmup_steps=100)
-    >>> [round(float(schedule(step)), 4) for step in (0, 50, 100, 300, 500)]
-    [0.0, 0.015, 0.03, 0.015, 0.0]
     """
 
     def __init__(
@@ -102,17 +84,35 @@ def warmup_schedule(
     steps: int,
     warmup_steps: int,
     decay: str = "cosine",
-) -> WarmupSchedule:
-    """Returns a learning-rate schedule with linear warm-up; see `WarmupSchedule`.
+) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Returns a schedule: linear warm-up from zero, then a decay; counted in optimizer steps.
+
+    With s the step, from 0, w the warm-up, S all steps and p the progress
+    min(1, max(0, (s - w) / (S - w))):
+
+        lr(s) = decay(p) * min(1, s / w)
+        cosine:     base_lr * (1 + cos(pi p)) / 2
+        linear:     1e-5 + (base_lr - 1e-5) * (1 - p)
+        rsqrt:      base_lr / sqrt(1 + max(0, s - w) / 10,000)
+        constant:   base_lr
+
+    Cosine and linear follow the official training code, which ends a linear decay at 1e-5
+    and not at 0; the first step of a run with warm-up has a learning rate of 0. The
+    reciprocal square root follows big_vision.
 
     Args:
         base_lr: Learning rate after warm-up.
-        steps: Optimizer steps of the run.
-        warmup_steps: Steps of linear warm-up; less than `steps`.
+        steps: Optimizer steps of the run, S.
+        warmup_steps: Steps of linear warm-up, w; less than `steps`.
         decay: "cosine", "linear", "rsqrt" or "constant".
 
     Raises:
         ValueError: If a value is out of range or unknown.
+
+    Example:
+    >>> schedule = warmup_schedule(0.03, steps=500, warmup_steps=100)
+    >>> [round(float(schedule(step)), 4) for step in (0, 50, 100, 300, 500)]
+    [0.0, 0.015, 0.03, 0.015, 0.0]
     """
     return WarmupSchedule(base_lr, steps, warmup_steps, decay)
 

@@ -54,7 +54,7 @@ class Finding(NamedTuple):
     to: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CheckReport:
     """The findings about labelled photos; `str` gives the summary.
 
@@ -95,6 +95,12 @@ class CheckReport:
     fixed: int = 0
     bit_depth: int = FULL_DEPTH
     separated: float | None = None
+
+    def __repr__(self) -> str:
+        kinds = Counter(finding.kind for finding in self.findings)
+        findings = ", ".join(f"{kind}: {count:,}" for kind, count in kinds.items()) or "no findings"
+        photos = f"{len(self.names):,} photos of {len(self.class_names):,} classes"
+        return f"<CheckReport: {photos}; {findings}; print() shows all>"
 
     def of_kind(self, *kinds: str) -> list[Finding]:
         """Returns the findings of some kinds; see `Finding`."""

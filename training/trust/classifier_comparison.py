@@ -32,7 +32,7 @@ CORRECTION = (
 _MAX_CLASSES = 20  # In the table: the least certain to be as good.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Comparison:
     """A new classifier against an old one; `str` gives the summary.
 
@@ -75,6 +75,13 @@ class Comparison:
 
     def __str__(self) -> str:
         return str(self.report())
+
+    def __repr__(self) -> str:
+        main = self.measures[0]
+        gates = "".join(f"; {verdict.gate}: {verdict.outcome}" for verdict in self.verdicts)
+        return (
+            f"<Comparison: {main.name} {main} on {main.count:,} images{gates}; print() shows all>"
+        )
 
 
 def compare_classifiers(
@@ -239,7 +246,10 @@ def _comparison(classifiers, images, reports, gates, units):
         for place in np.flatnonzero(old.right != new.right)
     ]
 
-    folders = [name_of_folder(classifier.folder) for classifier in classifiers]
+    folders = [
+        name_of_folder(classifier.folder) or classifier.source or "a classifier in memory"
+        for classifier in classifiers
+    ]
     lines = [
         f"models  OLD {folders[0]}, NEW {folders[1]}",
         f"images  {old.count:,} of {len(class_names):,} classes that both have",

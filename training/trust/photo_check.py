@@ -12,6 +12,7 @@ import numpy as np
 from keras_vit.configs import MODELS
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.prediction import highest
+from keras_vit.predictor import AnyClassifier
 from keras_vit.training.data import open_source
 from keras_vit.training.data.content import on_all_cores
 from keras_vit.training.data.copies import ALIKE, find_copies
@@ -42,7 +43,7 @@ _TYPICAL = 6  # Images of a shortcut.
 def check_photos(
     data: Data,
     *,
-    weights: str = "imagenet21k",
+    weights: AnyClassifier = "imagenet21k",
     model: str | None = None,
     image_size: tuple[int, int] | None = None,
     batch_size: int = 32,
@@ -55,7 +56,7 @@ def check_photos(
     Args:
         data: The photos, as for `keras_vit.training.finetune`, or a `DataSpec`.
         weights: Weights whose features are used: "imagenet21k", a name of the catalogue, a
-            file, or a classifier's folder. Best those that will be fine-tuned.
+            file, a classifier or its folder. Best those that will be fine-tuned.
         model: A model's name; by default the model of the weights, or ViT-B/16.
         image_size: Pixels (height, width) that the model sees; by default the weights'.
         batch_size: Images in a batch.

@@ -70,3 +70,9 @@ def test_photos_without_a_test_part_are_not_evaluated(photos):
 
 def test_the_name_is_public():
     assert keras_vit.image_datasets is image_datasets
+
+
+def test_a_number_is_the_size_of_squares(photos):
+    datasets = image_datasets(photos, image_size=16)
+    assert next(iter(datasets.train))[0].shape[1:] == (16, 16, 3)
+    assert datasets.image_size == (16, 16)

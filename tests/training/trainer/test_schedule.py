@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit.training import warmup_schedule
 
 
@@ -50,3 +51,12 @@ def test_a_schedule_survives_serialisation(decay):
 def test_a_schedule_that_cannot_be_is_refused(arguments, word):
     with pytest.raises(ValueError, match=word):
         warmup_schedule(0.1, steps=10, **arguments)
+
+
+def test_the_class_is_saved_by_its_name_and_not_public():
+    schedule = warmup_schedule(0.1, steps=100, warmup_steps=10, decay="rsqrt")
+    saved = keras.saving.serialize_keras_object(schedule)
+    assert saved["registered_name"] == "keras_vit>WarmupSchedule"
+    again = keras.saving.deserialize_keras_object(saved)
+    np.testing.assert_array_equal(values(again, range(100)), values(schedule, range(100)))
+    assert not hasattr(keras_vit.training, "WarmupSchedule")
