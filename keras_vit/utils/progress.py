@@ -16,6 +16,12 @@ Log: TypeAlias = Callable[[str], object]
 LOG_INTERVAL = 30.0  # Seconds between two lines in a log.
 COUNTS = "{n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 
+
+def to_stderr(line: str) -> None:
+    """Prints a line about work that goes on, apart from the results."""
+    print(line, file=sys.stderr, flush=True)
+
+
 _IS_SILENT = contextvars.ContextVar("is_silent", default=False)
 
 

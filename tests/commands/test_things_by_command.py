@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.training.data import open_source
+from keras_vit.training.data import DataSpec, open_source, things as search
+from keras_vit.training.data.sources import with_things_among
+from keras_vit.training.data.things import unit_numbers
 from keras_vit.training.evaluation import classification, few_shot
+from keras_vit.training.evaluation.measures import independent_images
 from keras_vit.training.run.sweep import SweepResult
 from keras_vit.training.trust import calibrated_classifier
 from makers import tiny_config, write_exposures
@@ -262,8 +265,8 @@ def test_evaluate_draws_the_parts_again(
 ):
     chosen, choose = [], classification.choose_images
 
-    def chosen_images(*arguments):
-        chosen.append(choose(*arguments))
+    def chosen_images(*arguments, **options):
+        chosen.append(choose(*arguments, **options))
         return chosen[0]
 
     monkeypatch.setattr(classification, "choose_images", chosen_images)
@@ -296,6 +299,53 @@ def test_compare_counts_things(command, runs, others):
     outcome = command("compare", runs["drawn"][0], runs["grouped"][0], "--data", others)
     assert outcome.code == 0, outcome.err
     assert COUNTED in one_line(outcome.out)
+
+
+def test_compare_says_that_copies_were_not_looked_for(command, runs, others):
+    pair = runs["drawn"][0], runs["grouped"][0]
+    outcome = command("compare", *pair, "--data", others, "--copies", "ignore")
+    assert "things copies were not looked for (--copies ignore)" in one_line(outcome.out)
+
+
+def test_evaluate_counts_things_of_another_folder(command, runs, others):
+    outcome = command("evaluate", runs["drawn"][0], "--data", others)
+    assert COUNTED in one_line(outcome.out), outcome.err
+
+
+def test_a_report_on_another_folder_has_the_things_as_units(runs, others):
+    report = classification.evaluate_classifier(runs["drawn"][0], others)
+    of_names = np.array([*map(thing_of, report.examples.names)])
+    pairs = {*zip(report.units.tolist(), of_names.tolist(), strict=True)}
+    assert len(pairs) == len({*of_names.tolist()}) < report.count
+    assert report.independent == independent_images(report.right, of_names)
+
+
+def test_evaluate_counts_photos_where_copies_are_ignored(command, runs, others):
+    outcome = command("evaluate", runs["drawn"][0], "--data", others, "--copies", "ignore")
+    assert "copies were not looked for (--copies ignore)" in one_line(outcome.out)
+    assert "photos show" not in outcome.out
+
+
+def test_evaluate_announces_a_long_search(command, runs, others, monkeypatch):
+    monkeypatch.setattr(search, "_WORTH_A_LINE", 0)
+    outcome = command("evaluate", runs["drawn"][0], "--data", others)
+    assert "photos are compared with each other, which takes about" in outcome.err
+
+
+def test_calibrate_counts_photos_where_copies_are_ignored(command, photos, runs, tmp_path):
+    run = shutil.copytree(runs["drawn"][0], tmp_path / "run")
+    outcome = command("calibrate", run, "--data", photos, "--copies", "ignore")
+    assert "copies were not looked for (--copies ignore)" in outcome.out, outcome.err
+    assert "do not count" not in outcome.out
+
+
+def test_groups_of_images_that_are_not_tested_are_left_out(others):
+    source = open_source(others, holdout=0.0, group_by=r"_(\d)")
+    some = source.splits["train"].take(np.arange(8))
+    found, lines = with_things_among([some], source, DataSpec(others))
+    assert {*found.groups} == {*some.names}
+    assert len(unit_numbers(some, found)) == 8
+    assert "8 photos show" in lines[0]
 
 
 @pytest.mark.parametrize("how", HOW)

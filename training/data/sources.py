@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ from .tables import (
     read_label_table,
 )
 from .tfrecords import INDEX, TFDS, open_tfds, open_tfrecords
-from .things import SEARCHED, crossings, find_things
+from .things import crossings, find_things
 
 TFRECORDS = "tfrecords:"
 
@@ -148,31 +148,40 @@ def _things(splits, reading, bit_depth):
 
 
 def with_things_among(
-    examples: Examples, source: Source, spec: DataSpec, log: Callable[[str], None] | None = None
+    tested: Sequence[Examples],
+    source: Source,
+    spec: DataSpec,
+    log: Callable[[str], None] | None = None,
 ) -> tuple[Source, list[str]]:
     """Returns a source with the things that images of it show, whose parts nobody drew.
 
     Args:
-        examples: The images.
+        tested: The images, in parts.
         source: Their source; if it has things, it is returned.
         spec: The data, which say whether photos that show one thing are looked for.
         log: See `find_things`.
 
     Returns:
-        The source, and a line where several images show one thing, or they were not looked for.
+        The source, of whose groups those of the images are left, and lines where several images
+        show one thing, or not all copies were looked for.
     """
     if source.things is not None or spec.copies != TOGETHER:
         return source, []
-    if len(examples) > SEARCHED:
-        return source, [f"things  not looked for among more than {SEARCHED:,} photos"]
     things = find_things(
-        {"evaluated": examples},
+        {str(number): examples for number, examples in enumerate(tested)},
         by_pixels=kind_of_data(spec.data) in _WITH_PIXELS,
         log=log,
         bit_depth=source.bit_depth,
     )
-    line = f"things  {things.line}: the intervals count photos of one thing together"
-    return dataclasses.replace(source, things=things), [] if things.are_single else [line]
+    groups = source.groups
+    if groups is not None:
+        groups = {name: groups[name] for name in things.numbers}
+    source, lines = dataclasses.replace(source, things=things, groups=groups), []
+    if not things.are_single:
+        lines = [f"things  {things.line}: the intervals count photos of one thing together"]
+    elif things.limits:
+        lines = [f"things  {things.line}"]
+    return source, lines + [f"data    {note}" for note in things.notes]
 
 
 def _divided(splits, validation, drawing, reading, *, trained):

@@ -18,8 +18,10 @@ from keras_vit.prediction import split_answers
 from keras_vit.predictor import AnyClassifier, Predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Examples
+from keras_vit.training.data.sources import with_things_among
 from keras_vit.training.data.spec import IGNORED, Data, data_spec
 from keras_vit.training.data.things import unit_numbers
+from keras_vit.utils.progress import to_stderr
 
 from .held_out import choose_images
 from .measures import average_precision, best_threshold
@@ -213,6 +215,8 @@ def evaluate_classifier(
     content: the report is about the images that were held out, and images that are new to the run
     have a separate report, `report.new`. `report.split_lines` say what was evaluated and what
     was left out. Record files and exports have no such record: there the data are split anew.
+    Images of one thing (copies and bursts) are looked for and counted together by the intervals;
+    `DataSpec(data, copies="ignore")` counts each image.
 
     Args:
         classifier: A `Classifier`, or anything that `keras_vit.load_classifier` takes.
@@ -235,7 +239,12 @@ def evaluate_classifier(
     """
     classifier = open_predictor(classifier)
     spec = data_spec(data, data_dir=data_dir, strict=strict, follow_symlinks=follow_symlinks)
-    images = choose_images(classifier, spec, split)
+    log = to_stderr if progress else None
+    images = choose_images(classifier, spec, split, log=log)
+    parts = [images.examples] if images.new is None else [images.examples, images.new]
+    spec = dataclasses.replace(spec, copies=images.copies)
+    source, things = with_things_among(parts, images.source, spec, log)
+    images = dataclasses.replace(images, source=source, lines=(*images.lines, *things))
 
     class_names, new = images.source.class_names, None
     options = {"batch_size": batch_size, "skip_unreadable": True, "progress": progress}
@@ -258,7 +267,7 @@ def evaluate_classifier(
         simple=images.simple,
         # The split line says it where all images were trained on.
         is_shown_before=None if images.is_used or report.skipped else images.seen,
-        ignores_copies=not images.is_new and recipe.data.get("copies") == IGNORED,
+        ignores_copies=images.copies == IGNORED,
         run_test=run_test,
         units=unit_numbers(report.examples, images.source),
     )

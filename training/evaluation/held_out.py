@@ -14,9 +14,17 @@ from keras_vit.training.data import Examples, Source, open_source
 from keras_vit.training.data.image_files import FileExamples, verify_files
 from keras_vit.training.data.in_memory import InMemory
 from keras_vit.training.data.parts import groups_of
-from keras_vit.training.data.spec import EVALUATED_DATA, OF_THE_RUN, DataSpec, spec_of_run
+from keras_vit.training.data.spec import (
+    EVALUATED_DATA,
+    IGNORED,
+    OF_THE_RUN,
+    TOGETHER,
+    DataSpec,
+    spec_of_run,
+)
 from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
 from keras_vit.training.data.things import shown_in_training
+from keras_vit.utils.progress import Log
 
 from .predictions import without
 
@@ -48,6 +56,7 @@ class EvaluatedImages:
         simple: What simple numbers of the run's photos reach; None of other photos.
         is_new: Whether `examples` are other images than the run's.
         is_used: Whether `examples` are images that the run trained on or chose its weights by.
+        copies: Whether images of one thing are counted together; see `DataSpec`.
     """
 
     source: Source
@@ -59,6 +68,7 @@ class EvaluatedImages:
     simple: Reference | None = None
     is_new: bool = False
     is_used: bool = False
+    copies: str = TOGETHER
 
 
 def choose_images(
@@ -68,6 +78,7 @@ def choose_images(
     class_names: Sequence[str] | None = None,
     *,
     first: str = "test",
+    log: Log | None = None,
 ) -> EvaluatedImages:
     """Returns the images of a data set that a classifier is evaluated on.
 
@@ -82,6 +93,7 @@ def choose_images(
         class_names: The classes that the data may have, which also name numbers in arrays;
             by default the classes of the classifier.
         first: The split by default, if the run or the data have it; else "test".
+        log: See `find_things`.
 
     Raises:
         ValueError: As `evaluate_classifier`.
@@ -104,7 +116,7 @@ def choose_images(
         verify = spec.strict or in_memory
         if run_spec is not None:
             verify = spec.strict or recipe.images.get("skipped") != 0
-        source = open_source(spec, verify=verify, min_classes=0)
+        source = open_source(spec, verify=verify, min_classes=0, log=log)
         _check_classes(source, class_names, given)
         if split is None:
             split = next((part for part in (first, "test") if part in source.splits), "train")
@@ -122,7 +134,9 @@ def choose_images(
             f"data    the run's {given.name} was another folder: its exclusions, labels and groups "
             "are not taken over"
         )
-    return dataclasses.replace(images, lines=(counted, *others), record=record)
+    ignores = run_spec is not None and recipe.data.get("copies") == IGNORED
+    copies = IGNORED if ignores else given.copies
+    return dataclasses.replace(images, lines=(counted, *others), record=record, copies=copies)
 
 
 def _spec(classifier, given, run_spec, class_names):

@@ -18,7 +18,14 @@ from keras_vit.predictor import AnyClassifier, Predictor
 from keras_vit.training.data import open_source
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.image_files import FileExamples
-from keras_vit.training.data.spec import Data, DataSpec, data_spec, spec_of_run
+from keras_vit.training.data.spec import (
+    IGNORED,
+    NOT_LOOKED_FOR,
+    Data,
+    DataSpec,
+    data_spec,
+    spec_of_run,
+)
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.data.things import find_things, units_of
 from keras_vit.training.evaluation.held_out import choose_images
@@ -186,9 +193,15 @@ def calibration_images(
     if seen is not None and seen.any():
         log(f"split   {int(seen.sum())} copies of images that the run trained on are left out")
         examples = examples.take(np.flatnonzero(~seen))
-    examples, grouped = counted(
-        examples, _units(examples, images.source, classifier.preprocessing.bit_depth), log
-    )
+    bit_depth, things = classifier.preprocessing.bit_depth, None
+    if spec.copies == IGNORED:
+        log(f"things  {NOT_LOOKED_FOR}")
+    else:
+        by_pixels = isinstance(examples, FileExamples)
+        things = find_things(
+            {"calibration": examples}, by_pixels=by_pixels, bit_depth=bit_depth, log=log
+        )
+    examples, grouped = counted(examples, _units(examples, images.source, things), log)
     if training_data is not None:
         data = data_spec(training_data)
         follows = data.follow_symlinks or spec.follow_symlinks
@@ -203,13 +216,11 @@ def calibration_images(
     )
 
 
-def _units(examples, source, bit_depth):
+def _units(examples, source, things):
     """What counts as one image, by name: images of one group or thing; None if all are single."""
     groups = source.groups
     if groups is not None:
         groups = {name: groups[name] for name in examples.names}
-    by_pixels = isinstance(examples, FileExamples)
-    things = find_things({"calibration": examples}, by_pixels=by_pixels, bit_depth=bit_depth)
     return units_of(groups, things)
 
 

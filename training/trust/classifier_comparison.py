@@ -15,11 +15,12 @@ from keras_vit.predictor import AnyClassifier
 from keras_vit.reports.report import Report, Table
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import with_things_among
-from keras_vit.training.data.spec import Data, data_spec
+from keras_vit.training.data.spec import IGNORED, NOT_LOOKED_FOR, Data, data_spec
 from keras_vit.training.data.things import unit_numbers
 from keras_vit.training.evaluation.classification import evaluate_examples
 from keras_vit.training.evaluation.held_out import choose_images
 from keras_vit.utils.files import check_file
+from keras_vit.utils.progress import to_stderr
 from keras_vit.utils.safe_text import for_line
 
 from .paired import FAILS, UNCLEAR, Measure, Verdict, judge, measures_of, parse_gates
@@ -126,7 +127,7 @@ def compare_classifiers(
     classifiers = [open_predictor(old), open_predictor(new)]
     _check_pair(classifiers, gates)
     images = _common_images(classifiers, spec, split)
-    log = print if progress else None
+    log = to_stderr if progress else None
     reports = [
         evaluate_examples(
             classifier,
@@ -138,7 +139,9 @@ def compare_classifiers(
         )
         for classifier in classifiers
     ]
-    source, lines = with_things_among(reports[0].examples, images.source, spec, log)
+    source, lines = with_things_among([reports[0].examples], images.source, spec, log)
+    if spec.copies == IGNORED:
+        lines = [f"things  {NOT_LOOKED_FOR}"]
     units = unit_numbers(reports[0].examples, source)
     images = images._replace(lines=[*images.lines, *lines])
     comparison = _comparison(classifiers, images, reports, gates, units)

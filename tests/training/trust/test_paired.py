@@ -17,6 +17,7 @@ from keras_vit.training.trust.paired import (
     parse_gates,
     score,
     tango_interval,
+    worth_of,
 )
 
 
@@ -130,6 +131,31 @@ def test_intervals_of_photos_of_few_things_hold():
             counted.append(low <= 10 <= high)
     assert np.mean(held) > 0.88
     assert np.mean(single) < 0.65
+
+
+def test_intervals_of_unequal_things_with_few_changes_hold():
+    rng, held, truth = np.random.default_rng(0), np.zeros(2), 100 * 0.1 * (0.1 - 0.9)
+    for _ in range(200):
+        units = np.repeat(np.arange(30), rng.choice((1, 2, 20), 30))
+        # Most photos answer like their thing: 90% are right before, and 10% change.
+        follows = rng.random(len(units)) < 0.8
+        before, change = (
+            np.where(follows, (rng.random(30) < share)[units], rng.random(len(units)) < share)
+            for share in (0.9, 0.1)
+        )
+        after = before ^ change
+        worth = worth_of(after.astype(int) - before, units)
+        for place, share in enumerate((1.0, worth)):
+            low, high = Measure("top_1", Pairs.of(before, after), worth=share).interval
+            held[place] += low <= truth <= high
+    of_photos, of_things = held / 200
+    assert of_photos < 0.6
+    assert of_things >= 0.86
+
+
+def test_photos_that_stand_alone_are_worth_themselves():
+    changes = np.random.default_rng(0).integers(-1, 2, 50)
+    assert worth_of(changes, np.arange(50)) == 1
 
 
 def test_a_class_of_one_thing_shows_little():
