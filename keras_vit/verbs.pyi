@@ -247,7 +247,7 @@ def finetune(
             match, in the path relative to the data is the class, such as '_(\w+)\.' for
             12_cat.jpg (default: the folder of an image is its class)
         copies: whether photos that show one thing (copies and bursts) are kept in the
-            same part (default: 'together')
+            same part, and counted together by intervals (default: 'together')
         groups: a CSV file path,group, such as groups.csv of keras-vit check: images of a
             group are kept in the same part; an image without a row is a group of one
             (default: ())
@@ -512,7 +512,7 @@ def sweep(
             match, in the path relative to the data is the class, such as '_(\w+)\.' for
             12_cat.jpg (default: the folder of an image is its class)
         copies: whether photos that show one thing (copies and bursts) are kept in the
-            same part (default: 'together')
+            same part, and counted together by intervals (default: 'together')
         groups: a CSV file path,group, such as groups.csv of keras-vit check: images of a
             group are kept in the same part; an image without a row is a group of one
             (default: ())
@@ -766,7 +766,7 @@ def pretrain(
             match, in the path relative to the data is the class, such as '_(\w+)\.' for
             12_cat.jpg (default: the folder of an image is its class)
         copies: whether photos that show one thing (copies and bursts) are kept in the
-            same part (default: 'together')
+            same part, and counted together by intervals (default: 'together')
         groups: a CSV file path,group, such as groups.csv of keras-vit check: images of a
             group are kept in the same part; an image without a row is a group of one
             (default: ())
@@ -938,7 +938,7 @@ def evaluate(
             match, in the path relative to the data is the class, such as '_(\w+)\.' for
             12_cat.jpg (default: the folder of an image is its class)
         copies: whether photos that show one thing (copies and bursts) are kept in the
-            same part (default: 'together')
+            same part, and counted together by intervals (default: 'together')
         groups: a CSV file path,group, such as groups.csv of keras-vit check: images of a
             group are kept in the same part; an image without a row is a group of one
             (default: ())
@@ -1021,7 +1021,7 @@ def calibrate(
             match, in the path relative to the data is the class, such as '_(\w+)\.' for
             12_cat.jpg (default: the folder of an image is its class)
         copies: whether photos that show one thing (copies and bursts) are kept in the
-            same part (default: 'together')
+            same part, and counted together by intervals (default: 'together')
         groups: a CSV file path,group, such as groups.csv of keras-vit check: images of a
             group are kept in the same part; an image without a row is a group of one
             (default: ())
@@ -1106,7 +1106,7 @@ def compare(
             match, in the path relative to the data is the class, such as '_(\w+)\.' for
             12_cat.jpg (default: the folder of an image is its class)
         copies: whether photos that show one thing (copies and bursts) are kept in the
-            same part (default: 'together')
+            same part, and counted together by intervals (default: 'together')
         groups: a CSV file path,group, such as groups.csv of keras-vit check: images of a
             group are kept in the same part; an image without a row is a group of one
             (default: ())
@@ -1264,7 +1264,7 @@ def few_shot(
             match, in the path relative to the data is the class, such as '_(\w+)\.' for
             12_cat.jpg (default: the folder of an image is its class)
         copies: whether photos that show one thing (copies and bursts) are kept in the
-            same part (default: 'together')
+            same part, and counted together by intervals (default: 'together')
         groups: a CSV file path,group, such as groups.csv of keras-vit check: images of a
             group are kept in the same part; an image without a row is a group of one
             (default: ())

@@ -128,7 +128,7 @@ ARGUMENTS = _table(
     ("fc_norm", TIMM, 'here final_norm="pooled"'),
     ("grad_checkpointing", TIMM, "remat"),
     ("gradient_checkpointing", HF, "remat"),
-)  # fmt: skip
+)
 
 # Commands, as other command lines and people call them; keras-vit COMMAND.
 COMMANDS = _table(
@@ -152,7 +152,7 @@ COMMANDS = _table(
     ("list", "others", "models"),
     ("version", "others", "here keras-vit --version"),
     ("help", "others", "here keras-vit --help"),
-)  # fmt: skip
+)
 
 # Flags of other command lines; the same flags here begin with two dashes, too.
 FLAGS = _table(
@@ -191,7 +191,7 @@ FLAGS = _table(
     ("--freeze-backbone", "others", 'here --train, whose value "head" trains the head alone'),
     ("--freeze", "ultralytics", 'here --train, whose value "head" trains the head alone'),
     ("--device", "ultralytics", "--strategy"),
-)  # fmt: skip
+)
 
 # Arguments of functions, which are no flags.
 CALLS = _table(
@@ -239,12 +239,12 @@ FUNCTIONS = _table(
     ("fit", KERAS, "here keras_vit.finetune(data, output), or model.fit"),
     ("train", "others", "here keras_vit.finetune(data, output)"),
     ("predict", KERAS, "here keras_vit.load_classifier(name).predict(paths)"),
-)  # fmt: skip
+)
 
 # Values of arguments.
 VALUES = _table(
     ("adamw", f"{TIMM}, {KERAS}", "here adam, whose weight_decay is decoupled, of kernels alone"),
-)  # fmt: skip
+)
 
 _PREPROCESS = (
     "here classifier.preprocess(images), which keras_vit.describe(classifier).preprocessing "
@@ -289,7 +289,7 @@ ATTRIBUTES = _table(
     ("features", "others", "here keras_vit.features(classifier)"),
     ("save_pretrained", HF, "save"),
     ("push_to_hub", HF, "push"),
-)  # fmt: skip
+)
 
 # The packages in keras_vit that have other public names, by a pattern of the names.
 MODULES = {
@@ -370,11 +370,23 @@ def answers_synonyms(function: Function) -> Function:
 
 
 _SIZES = {
-    "tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H",
-    "ti": "Ti", "s": "S", "b": "B", "l": "L", "h": "H",
-}  # fmt: skip
-_STEMS = {"r_s16_p8": ("R", "16"), "r26_s32": ("R26", "32"),
-          "r50_s16": ("R50", "16"), "r50_s32": ("R50", "32")}  # fmt: skip
+    "tiny": "Ti",
+    "small": "S",
+    "base": "B",
+    "large": "L",
+    "huge": "H",
+    "ti": "Ti",
+    "s": "S",
+    "b": "B",
+    "l": "L",
+    "h": "H",
+}
+_STEMS = {
+    "r_s16_p8": ("R", "16"),
+    "r26_s32": ("R26", "32"),
+    "r50_s16": ("R50", "16"),
+    "r50_s32": ("R50", "32"),
+}
 _SIZE = r"(tiny|small|base|large|huge)"
 # Names of models of timm, transformers, KerasHub and torchvision, and of their repositories.
 _PATCHES = re.compile(rf"(?:vit|deit3?|flexivit)_(?:mae_)?{_SIZE}_patch(\d+)(?:_|$)")

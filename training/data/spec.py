@@ -198,7 +198,8 @@ class DataSpec:
 
     copies: str = setting(
         TOGETHER,
-        "whether photos that show one thing (copies and bursts) are kept in the same part",
+        "whether photos that show one thing (copies and bursts) are kept in the same part, and "
+        "counted together by intervals",
         choices=COPIES,
         group="photos that belong together",
     )

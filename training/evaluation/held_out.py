@@ -122,21 +122,30 @@ def choose_images(
             split = next((part for part in (first, "test") if part in source.splits), "train")
         images = _drawn_again(classifier, source, split, run_spec is not None, recipe.simple)
 
-    counted, *others = images.lines
+    ignores = run_spec is not None and recipe.data.get("copies") == IGNORED
+    return dataclasses.replace(
+        images,
+        lines=_lines(images.lines, spec, given, recipe, is_of_run=run_spec is not None),
+        record=record,
+        copies=IGNORED if ignores else given.copies,
+    )
+
+
+def _lines(lines, spec, given, recipe, *, is_of_run):
+    """The lines of an evaluation, with what the data's options leave out or change."""
+    counted, *others = lines
     if spec.exclude:
         counted += f"; the {len(spec.exclude)} that the run excluded are left out"
     if spec.labels:
         whose = "--labels" if given.labels else "the run's table"
         counted += f"; {len(spec.labels) - 1} have the label in {whose}"
-    is_namesake = run_spec is None and recipe.data_name == given.name
+    is_namesake = not is_of_run and recipe.data_name == given.name
     if is_namesake and any(recipe.data.get(name) for name in ("exclude", "labels", "group_by")):
         others.append(
             f"data    the run's {given.name} was another folder: its exclusions, labels and groups "
             "are not taken over"
         )
-    ignores = run_spec is not None and recipe.data.get("copies") == IGNORED
-    copies = IGNORED if ignores else given.copies
-    return dataclasses.replace(images, lines=(counted, *others), record=record, copies=copies)
+    return (counted, *others)
 
 
 def _spec(classifier, given, run_spec, class_names):
