@@ -254,25 +254,14 @@ def listed_files(
         labels = _labels_by_column(table, title, label_columns, reading.notes)
     else:
         labels = _labels_of(table, title, label_columns[0], reading)
-    class_names = sorted_classes(all_names(labels))
-    words = [str(row.get(split_column, "")).strip() for row in table.rows]
-    check_one_word({word: SPLITS[word] for word in words if word in SPLITS}, f"{title}, split,")
+    parts = _parts_of(table, title, split_column)
     excluded = {normal_path(form) for line in spec.exclude for form in path_forms(line)}
     files: dict[str, LabelledFile] = {}
-    rows = zip(table.rows, labels, words, strict=True)
-    for number, (row, label, word) in enumerate(rows, table.first_row):
-        paths, part = path_forms(str(row[path_column])), SPLITS.get(word)
-        texts = [paths[-1], *all_names([label])]
-        if any(len(text.splitlines()) != 1 for text in texts) or (split_column and part is None):
-            raise ValueError(
-                f"Each row of {title} must have a path, a label (--task multilabel allows none), "
-                f"and a split ({', '.join(PARTS)}; {CONVERT} {title} reads other words) if there "
-                f"are any, each in one line. Received in row {number}: {dict(row)}"
-            )
-        images = [str(root / path) for path in paths]
-        image, forms = images[-1], map(normal_path, (*paths, *images))
-        if not excluded or excluded.isdisjoint(forms):  # Else it may be gone.
-            image = _existing(images, f"{title}, row {number}", title)
+    rows = zip(table.rows, labels, parts, strict=True)
+    for number, (row, label, part) in enumerate(rows, table.first_row):
+        paths = path_forms(str(row[path_column]))
+        _check_lines([paths[-1], *all_names([label])], row, f"{title}, row {number}")
+        image = _image_of(paths, root, excluded, title, number)
         if image in files:
             raise ValueError(
                 f"{title} must list each file once, all its labels in a list or with "
@@ -282,7 +271,39 @@ def listed_files(
         files[image] = LabelledFile(image, label, part)
         if spec.group_by in row:
             reading.group_texts[image] = str(row[spec.group_by]).strip()
-    return list(files.values()), class_names
+    return list(files.values()), sorted_classes(all_names(labels))
+
+
+def _parts_of(table, title, column):
+    """The part of each row; None for all of them where there is no column of parts."""
+    if column is None:
+        return [None] * len(table.rows)
+    words = [str(row[column]).strip() for row in table.rows]
+    check_one_word({word: SPLITS[word] for word in words if word in SPLITS}, f"{title}, split,")
+    for number, word in enumerate(words, table.first_row):
+        if word not in SPLITS:
+            raise ValueError(
+                f"Each split of {title} must be one of {', '.join(PARTS)}; {CONVERT} {title} reads "
+                f"other words. Received in row {number}: {word!r}"
+            )
+    return [SPLITS[word] for word in words]
+
+
+def _check_lines(texts, row, place):
+    """Raises ValueError unless the path and each label of a row are a line of text."""
+    if any(len(text.splitlines()) != 1 for text in texts):
+        raise ValueError(
+            "Each row must have a path and a label (--task multilabel allows none), each in one "
+            f"line. Received in {place}: {dict(row)}"
+        )
+
+
+def _image_of(paths, root, excluded, title, number):
+    """The file of a row, which may be gone if it is excluded."""
+    images = [str(root / path) for path in paths]
+    if not excluded or excluded.isdisjoint(map(normal_path, (*paths, *images))):
+        return _existing(images, f"{title}, row {number}", title)
+    return images[-1]
 
 
 def check_listed_once(files: Iterable[LabelledFile], title: str) -> None:

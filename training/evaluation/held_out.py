@@ -201,59 +201,84 @@ def _check_split(split, known):
 
 def _by_record(source, record, split, simple):
     """Returns the images by what they were in the run; None if their content is not known."""
-    if split is not None:
-        recorded = [part for part in PARTS if len(record.parts[part])]
-        _check_split(split, dict.fromkeys((*source.splits, *recorded)))
     wanted = split or "test"
-    part_of_data = wanted if wanted in source.splits else "train"
-    _check_split(part_of_data, source.splits)
-    pool = source.splits[part_of_data]
+    part = _part_of_data(source, record, split)
+    pool = source.splits[part]
     contents = record.contents_of(pool)
     if contents is None:
         return None
-    part_of, is_seen = record.part_of(*contents), record.has_seen(*contents)
-    places = {part: np.flatnonzero(part_of == part) for part in (*PARTS, NEW)}
-    if source.groups is not None:
-        is_known = _in_trained_groups(source, record, pool)[places[NEW]]
-        places[NEW], places[_KNOWN_GROUP] = places[NEW][~is_known], places[NEW][is_known]
-    if len(places[wanted]) and isinstance(pool, FileExamples):
-        # The run did not record files that it could not read: not all are new images.
-        new = pool.take(places[NEW])
-        readable, skipped = without(new, [*verify_files(new.names).reasons.items()])
-        source = dataclasses.replace(source, skipped=[*source.skipped, *skipped])
-        places[NEW] = places[NEW][np.isin(new.names, readable.names)]
+    roles, is_seen = _roles(source, record, pool, contents), record.has_seen(*contents)
+    if (roles == wanted).any() and isinstance(pool, FileExamples):
+        source, roles = _without_unreadable(source, pool, roles)
 
-    counts = {part: len(of_part) for part, of_part in places.items() if len(of_part)}
-    rest = (*_other_parts(source, part_of_data), *_notes(source))
-    evaluated = next((part for part in (wanted, NEW) if part in counts), None)
-    by_bytes = ""
-    if NEW in counts and record.pixels is None:
-        by_bytes = "; known by their bytes, so that a photo that was saved again counts as new"
-    if evaluated is None:
+    counts = {role: n for role in (*PARTS, NEW, _KNOWN_GROUP) if (n := int((roles == role).sum()))}
+    rest = (*_other_parts(source, part), *_notes(source))
+    chosen = next((role for role in (wanted, NEW) if role in counts), None)
+    if chosen is None:
         line = f"split   none of the {len(pool)} images is new or was held out: {_texts(counts)}"
         return EvaluatedImages(source, pool, (line, *rest), seen=is_seen, is_used=True)
-    line, new = f"split   {counts.pop(evaluated)} images {_WORDS[evaluated]}", None
-    if NEW in counts:
-        line += f"; {counts.pop(NEW)} {_WORDS[NEW]} are reported apart"
-        new = pool.take(places[NEW])
-    if counts:
-        line += f"; left out: {_texts(counts)}"
-    lines, seen = [line + by_bytes], is_seen[places[evaluated]]
-    if evaluated in _HELD_OUT and seen.any():
-        lines.append(
-            f"split   {seen.sum()} of the images that the run held out show things that it trained "
-            "on or chose its weights by"
-        )
+    places, others = np.flatnonzero(roles == chosen), np.flatnonzero(roles == NEW)
+    seen = is_seen[places]
     return EvaluatedImages(
         source,
-        pool.take(places[evaluated]),
-        (*lines, *rest),
-        new,
-        seen,
-        simple=None if evaluated == NEW else simple,
-        is_new=evaluated == NEW,
-        is_used=evaluated not in (*_HELD_OUT, NEW),
+        pool.take(places),
+        (*_lines_of_roles(counts, chosen, record, int(seen.sum())), *rest),
+        new=pool.take(others) if chosen != NEW and len(others) else None,
+        seen=seen,
+        simple=None if chosen == NEW else simple,
+        is_new=chosen == NEW,
+        is_used=chosen not in (*_HELD_OUT, NEW),
     )
+
+
+def _part_of_data(source, record, split):
+    """The part of the data, as they are now, that has the images of a part of the run."""
+    if split is not None:
+        recorded = [part for part in PARTS if len(record.parts[part])]
+        _check_split(split, dict.fromkeys((*source.splits, *recorded)))
+    part = split or "test"
+    part = part if part in source.splits else "train"
+    _check_split(part, source.splits)
+    return part
+
+
+def _roles(source, record, pool, contents):
+    """What each image was in the run, text `(N,)`: a key of `_WORDS`."""
+    roles = record.part_of(*contents)
+    if source.groups is not None:
+        is_known = _in_trained_groups(source, record, pool)
+        roles[(roles == NEW) & is_known] = _KNOWN_GROUP
+    return roles
+
+
+def _without_unreadable(source, pool, roles):
+    """Leaves out new files that cannot be read: the run did not record these, so not all are new.
+
+    Their role becomes "", and they are among the skipped files of the source.
+    """
+    new = pool.take(np.flatnonzero(roles == NEW))
+    readable, skipped = without(new, [*verify_files(new.names).reasons.items()])
+    source = dataclasses.replace(source, skipped=[*source.skipped, *skipped])
+    is_readable = np.isin(pool.names, readable.names)
+    return source, np.where((roles == NEW) & ~is_readable, "", roles)
+
+
+def _lines_of_roles(counts, chosen, record, num_seen):
+    """What is evaluated, what is reported apart and what is left out, in words."""
+    line = f"split   {counts[chosen]} images {_WORDS[chosen]}"
+    if chosen != NEW and NEW in counts:
+        line += f"; {counts[NEW]} {_WORDS[NEW]} are reported apart"
+    if others := {role: count for role, count in counts.items() if role not in (chosen, NEW)}:
+        line += f"; left out: {_texts(others)}"
+    if NEW in counts and record.pixels is None:
+        line += "; known by their bytes, so that a photo that was saved again counts as new"
+    lines = [line]
+    if chosen in _HELD_OUT and num_seen:
+        lines.append(
+            f"split   {num_seen} of the images that the run held out show things that it trained "
+            "on or chose its weights by"
+        )
+    return lines
 
 
 def _texts(counts):
