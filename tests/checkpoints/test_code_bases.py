@@ -98,10 +98,11 @@ def _expected(name, golden):
     return known["images"], known["logits"]
 
 
-def _check(converted, images, expected):
-    """Compares features, or logits up to what softmax forgets."""
-    answers = array_of(converted.model(images)).astype("float64")
-    if converted.class_names is not None:
+def _check(found, images, expected):
+    """Compares features, or logits up to what softmax forgets, of what `read` found."""
+    opened, _ = found
+    answers = array_of(opened.model(images)).astype("float64")
+    if opened.description.labels.names is not None:
         answers, expected = (
             logits - logits.mean(axis=1, keepdims=True) for logits in (np.log(answers), expected)
         )
@@ -114,8 +115,8 @@ def test_a_golden_file_gives_the_answers_of_its_library(name, golden, write):
     path = golden("keras_hub").folder / name if name in HUB_FILES else write(name)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        converted = read(path, **SINGLE.get(name, {}))
-    _check(converted, *_expected(name, golden))
+        found = read(path, **SINGLE.get(name, {}))
+    _check(found, *_expected(name, golden))
 
 
 def test_a_preset_of_keras_hub_is_read_from_both_its_files(preset, golden):

@@ -118,6 +118,19 @@ class SplitRecord:
             arrays = {**self.parts, **pixels, _SHOWN: self.shown}
             np.savez(partial, **arrays)  # type: ignore[arg-type]
 
+    def with_calibration(self, examples: Examples) -> SplitRecord:
+        """Returns the record with images that a classifier was calibrated on: no longer its test.
+
+        Args:
+            examples: The images. Without a known content nothing is recorded.
+        """
+        numbers, pixels = examples.fingerprints(), None
+        if numbers is None:
+            return self
+        if self.pixels is not None:
+            pixels = _for_calibration(self.pixels, examples.pixel_fingerprints())
+        return dataclasses.replace(self, parts=_for_calibration(self.parts, numbers), pixels=pixels)
+
     def contents_of(self, examples: Examples) -> Contents | None:
         """Returns the content of images as the record knows it; None if it is not known.
 
@@ -184,6 +197,13 @@ class SplitRecord:
         for part in PARTS:
             parts[self.has(part, fingerprints, pixels)] = part
         return parts
+
+
+def _for_calibration(parts, numbers):
+    """The fingerprints of each part, with more of images for calibration."""
+    known = np.setdiff1d(numbers, [UNKNOWN]).astype("uint64")
+    calibration = np.union1d(parts["calibration"], known)
+    return {**parts, "calibration": calibration, "test": np.setdiff1d(parts["test"], known)}
 
 
 def _without_unknown(fingerprints):

@@ -32,7 +32,7 @@ _KNOWN_GROUP = "known group"
 _WORDS = {
     "train": "that the run trained on",
     "validation": "by which the run chose its weights",
-    "calibration": "that the run held out for calibration",
+    "calibration": "that are for calibration",
     "test": "that the run held out",
     NEW: "that are new to the run",
     _KNOWN_GROUP: "that are new, but of a group that the run trained on or chose its weights by",

@@ -52,11 +52,13 @@ class CalibrationImages(NamedTuple):
         examples: Images that it was neither trained on nor chosen by, labelled with its numbers.
         trained: Images that it was trained on, evenly spaced; None without any.
         grouped: Whether one image of each group counts.
+        taken: The examples, and the other images of their groups and things.
     """
 
     examples: Examples
     trained: Examples | None
     grouped: bool
+    taken: Examples
 
 
 def calibrate(
@@ -72,6 +74,8 @@ def calibrate(
     **data_options,
 ) -> Predictor:
     """Finds when a classifier answers, and writes its model with "unknown" into its folder.
+
+    The images that it is found on are recorded there, so that `evaluate` does not report on them.
 
     Args:
         model: A classifier's folder, or a `Classifier` that was loaded from one.
@@ -129,7 +133,7 @@ def calibrate(
         decision.calibrated(plain), description, recipe.to_json(), classifier.folder
     )
     if backend_devices().is_chief():
-        _write(calibrated, decision)
+        _write(calibrated, decision, images.taken)
     return calibrated
 
 
@@ -150,8 +154,8 @@ def _open_to_write(model):
     return classifier
 
 
-def _write(calibrated, decision):
-    """Writes the model into its folder, and the decision into its card."""
+def _write(calibrated, decision, taken):
+    """Writes the model into its folder, the decision into its card, and what it was found on."""
     folder, card = calibrated.folder, calibrated.folder / CARD
     with atomic_folder(folder.resolve(), marker=MODEL, overwrite=True) as partial:
         shutil.copytree(folder, partial, symlinks=True, dirs_exist_ok=True)
@@ -160,6 +164,8 @@ def _write(calibrated, decision):
         if card.is_file():
             text = with_section(card.read_text(encoding="utf-8"), decision)
             write_text(partial / CARD, text)
+        record = SplitRecord.read(folder) or SplitRecord({}, pixels={})
+        record.with_calibration(taken).write(partial)
 
 
 def calibration_images(
@@ -201,6 +207,7 @@ def calibration_images(
         things = find_things(
             {"calibration": examples}, by_pixels=by_pixels, bit_depth=bit_depth, log=log
         )
+    taken = examples
     examples, grouped = counted(examples, _units(examples, images.source, things), log)
     if training_data is not None:
         data = data_spec(training_data)
@@ -212,7 +219,7 @@ def calibration_images(
             trained = None
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
     return CalibrationImages(
-        examples.relabelled(numbers), None if trained is None else spaced(trained), grouped
+        examples.relabelled(numbers), None if trained is None else spaced(trained), grouped, taken
     )
 
 

@@ -134,16 +134,14 @@ def test_images_that_were_held_out_for_calibration_are_not_of_the_test_part(run_
     data, source, classifier = run_with_calibration
     report = evaluate_classifier(classifier, data)
     assert names_of(report) == set(source.splits["test"].names)
-    assert "6 that the run held out for calibration" in report.split_lines[0]
+    assert "6 that are for calibration" in report.split_lines[0]
 
 
 def test_images_that_were_held_out_for_calibration_are_evaluated_by_name(run_with_calibration):
     data, source, classifier = run_with_calibration
     report = evaluate_classifier(classifier, data, split="calibration")
     assert names_of(report) == set(source.splits["calibration"].names)
-    assert report.split_lines[0].startswith(
-        "split   6 images that the run held out for calibration; left out: "
-    )
+    assert report.split_lines[0].startswith("split   6 images that are for calibration; left out: ")
 
 
 def test_the_calibration_part_is_drawn_again_without_a_record(run_with_calibration, tmp_path):

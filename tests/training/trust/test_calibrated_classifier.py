@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 
 import keras
@@ -117,6 +118,24 @@ def test_an_answer_is_given_above_the_threshold_and_unknown_below(calibrated, ph
     assert {prediction.label for prediction in found} == {*NAMES, "unknown"}
     # Strangers are refused whatever their probability.
     assert {p.label for p in classifier.predict(strangers)} == {"unknown"}
+
+
+def test_an_evaluation_says_that_calibration_took_its_photos(calibrated, photos):
+    report = evaluate_classifier(calibrated[0], photos)
+    assert report.split_lines[0] == (
+        "split   none of the 180 images is new or was held out: 180 that are for calibration"
+    )
+
+
+def test_an_evaluation_reports_on_the_photos_that_calibration_did_not_take(
+    folder, photos, tmp_path
+):
+    some = tmp_path / "some"
+    shutil.copytree(photos / "test", some, ignore=shutil.ignore_patterns("[0-9].png"))
+    calibrate(folder, some, BOUND, training_data=photos, log=str)
+    report = evaluate_classifier(folder, photos)
+    assert {pathlib.Path(name).stem for name in report.examples.names} == {*"0123456789"}
+    assert "150 that are for calibration" in report.split_lines[0]
 
 
 def test_an_evaluation_counts_answers_and_errors(calibrated, photos):
