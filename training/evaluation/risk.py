@@ -122,15 +122,17 @@ def what_would_pass(wrong: int, answered: int, max_error: float, confidence: flo
     share = next((s for s in shares if is_bounded(wrong, answered, s, confidence)), 1.0)
     passing = sum(is_bounded(n, answered, max_error, confidence) for n in range(wrong))
     text = (
-        f"These are {wrong / answered:.1%}, by which up to {share:.1%} of as many new answers may "
+        f"That is {wrong / answered:.1%}; of as many new answers up to {share:.1%} may be wrong. "
     )
-    text += "be wrong. Would pass: "
-    text += f"at most {passing - 1} of {answered}" if passing else f"not even 0 of {answered}"
+    if passing:
+        text += f"It would hold with at most {passing - 1} of {answered} wrong"
+    else:
+        text += f"It would not hold with 0 of {answered} wrong either, they are too few"
     for count in map(round, answered * 1.05 ** np.arange(1, 100)):
         errors = round(count * wrong / answered)
         if is_bounded(errors, count, max_error, confidence):
-            return f"{text}, or {errors} of about {count}, the same share"
-    return text
+            return f"{text}, or with {errors} of about {count}, the same share."
+    return f"{text}."
 
 
 def find_threshold(

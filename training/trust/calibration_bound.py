@@ -196,12 +196,13 @@ def find_decision(
         bound = find_threshold(chosen, tested, max_error=limits[0], confidence=limits[1])
         if not bound.holds:
             raise ValueError(
-                f"The threshold {bound.threshold:.3f}, chosen by {len(chosen[0])} of the "
-                "photos, must keep the errors of the others below "
-                f"{settings.max_error:.1%} with {_percent(settings.confidence)} confidence. "
-                f"Received: {bound.wrong} wrong of {bound.answered} answers. More calibration "
-                "photos may pass; raising --max-error until it passes is what the bound forbids. "
+                f"At most {settings.max_error:.1%} of the answers must be wrong, with "
+                f"{_percent(settings.confidence)} confidence, and these photos do not show it. "
+                f"Received: {bound.wrong} of {bound.answered} answers wrong, at the threshold "
+                f"{bound.threshold:.3f} that {len(chosen[0])} other photos chose. "
                 + what_would_pass(bound.wrong, bound.answered, *limits)
+                + " Give more calibration photos; raising --max-error until it passes is what the "
+                "bound forbids."
             )
     before = calibration_of(*(values[testing] for values in _class_answers(scores)))
     after = calibration_of(confidence[testing], is_right[testing])

@@ -97,9 +97,9 @@ def test_what_would_pass_is_what_the_test_says():
     # SciPy's Fisher test of (wrong, right) in these and in as many new answers, one-sided.
     tests = [scipy.stats.fisher_exact([[w, 81 - w], [13, 68]], "less").pvalue for w in range(8)]
     assert [p <= 0.05 for p in tests] == [True] * 6 + [False] * 2
-    assert "Would pass: at most 5 of 81, or 14 of about 160, the same share" in text
+    assert "with at most 5 of 81 wrong, or with 14 of about 160, the same share" in text
     new = [scipy.stats.fisher_exact([[7, 74], [n, 81 - n]], "less").pvalue for n in range(7, 82)]
     most = next(n for n, p in enumerate(new, 7) if p <= 0.05) - 1
-    assert f"These are 8.6%, by which up to {most / 81:.1%} of as many new answers" in text
-    assert "not even 0 of 10" in what_would_pass(1, 10, 0.05, 0.95)
+    assert f"That is 8.6%; of as many new answers up to {most / 81:.1%} may be wrong" in text
+    assert "not hold with 0 of 10 wrong either" in what_would_pass(1, 10, 0.05, 0.95)
     assert "the same share" not in what_would_pass(20, 81, 0.15, 0.95)

@@ -171,7 +171,7 @@ def test_a_bound_that_cannot_hold_leaves_a_run_without_a_decision(tmp_path):
     lines = []
     finetune(DataSpec(data, calibration=0.5), tmp_path / "run", settings, log=lines.append)
     assert not open_predictor(tmp_path / "run").description.labels.abstains
-    (line,) = (line for line in lines if line.startswith("no decision: The threshold 0."))
-    assert re.search(r"These are \d+\.\d%, by which up to \d+\.\d% of as many new answers", line)
+    (line,) = (line for line in lines if line.startswith("no decision: At most 20.0% "))
+    assert re.search(r"That is \d+\.\d%; of as many new answers up to \d+\.\d% may be wrong", line)
     card = (tmp_path / "run" / CARD).read_text()
     assert "No threshold keeps the errors below 20.0%: every photo is answered." in card

@@ -207,7 +207,7 @@ def test_too_few_tested_photos_recognise_no_strange_ones(folder, photos):
         ({"max_error": 0.02, "confidence": 0.999}, "99.9% confidence"),
         (
             {"max_error": 0.03},
-            r"0.\d+, .*36 .*3.0% with 95% .*\d+ wrong of \d+ answers.*--max-error",
+            r"3.0% .*95% .*\d+ of \d+ answers wrong, .* 0.\d+ that 36 other.*--max-error",
         ),
     ],
 )
