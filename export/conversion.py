@@ -109,7 +109,12 @@ def convert(
 
 
 def read(
-    source, *, image_size: tuple[int, int] | None = None, **facts: Any
+    source,
+    *,
+    image_size: tuple[int, int] | None = None,
+    num_heads: int | None = None,
+    gelu: object = None,
+    normalization: str | None = None,
 ) -> tuple[OpenedModel, list[str]]:
     """Returns the model of a source, built, with a name or a number for each class.
 
@@ -124,7 +129,13 @@ def read(
             "Random weights are nothing to convert: give a file, a folder or a name of "
             "keras_vit.list_weights(). Received: 'none'"
         )
-    opened = open_model(source, image_size=image_size, **facts)
+    opened = open_model(
+        source,
+        image_size=image_size,
+        num_heads=num_heads,
+        gelu=gelu,
+        normalization=normalization,
+    )
     if image_size not in (None, opened.description.image_size):
         raise ValueError(
             "image_size is for weights that do not hold it. Received: "

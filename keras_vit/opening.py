@@ -12,7 +12,7 @@ import keras
 
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
-from keras_vit.checkpoints.find import DEFAULT_SIZE, Weights, find, weights_of
+from keras_vit.checkpoints.find import DEFAULT_SIZE, Weights, weights_at, weights_of
 from keras_vit.checkpoints.hdf5 import has_own_layers
 from keras_vit.checkpoints.load import LoadReport
 from keras_vit.classifier_folder import read_classifier, read_model
@@ -174,7 +174,7 @@ def _open(name, source, model, image_size, given):
     file = catalogue.find_weights(source, model, size)
     opened = None if isinstance(file, catalogue.OfficialWeights) else _open_model(name, file)
     if opened is None:
-        weights = find(file, model, size, **given)
+        weights = weights_at(file, model, size, **given)
         return OpenedModel(name, weights.description, weights=weights)
     if model is not None:
         check_agrees(model, name, opened.description.config)

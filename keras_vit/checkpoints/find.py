@@ -9,7 +9,6 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import keras
 
@@ -123,29 +122,57 @@ class Weights:
 
 
 def find(
-    name: str | os.PathLike | OfficialWeights,
+    name: str | os.PathLike,
     model: str | ViTConfig | BiTConfig | None = None,
     image_size: tuple[int | None, int | None] = (None, None),
-    **facts: Any,
+    *,
+    is_given: bool = False,
+    num_heads: int | None = None,
+    gelu: Gelu | None = None,
 ) -> Weights:
     """Returns the weights of a name or a path.
 
     Args:
-        name: A value of `weights=`, or what `find_weights` returns for it.
+        name: A value of `weights=`.
         model: A name or config that the weights must have, or None.
         image_size: Pixels (height, width), where the file does not show them.
-        **facts: More arguments of `describe_checkpoint`.
+        is_given: See `describe_checkpoint`, as the next two.
+        num_heads: Attention heads, where the file does not show them.
+        gelu: The form of GELU, where the file does not state it.
 
     Raises:
         ValueError: If there are no such weights, they are not of the model, or a fact about their
             architecture is in no file and was not given.
     """
-    file = name if isinstance(name, OfficialWeights) else find_weights(name, model, image_size)
-    if isinstance(file, OfficialWeights):
-        description = _describe_official(file, model, facts.get("is_given"))
-        return Weights(description, lambda: open_checkpoint(download(file)))
-    checkpoint = open_checkpoint(file)
-    description = describe_checkpoint(checkpoint, model, image_size=image_size, **facts)
+    place = find_weights(name, model, image_size)
+    weights = weights_at(
+        place, model, image_size, is_given=is_given, num_heads=num_heads, gelu=gelu
+    )
+    return dataclasses.replace(weights, is_released=bool(find_released(name)))
+
+
+def weights_at(
+    place: OfficialWeights | pathlib.Path,
+    model: str | ViTConfig | BiTConfig | None = None,
+    image_size: tuple[int | None, int | None] = (None, None),
+    *,
+    is_given: bool = False,
+    num_heads: int | None = None,
+    gelu: Gelu | None = None,
+) -> Weights:
+    """Returns the weights at a place that `find_weights` has found; arguments as for `find`."""
+    if isinstance(place, OfficialWeights):
+        description = _describe_official(place, model, is_given)
+        return Weights(description, lambda: open_checkpoint(download(place)))
+    checkpoint = open_checkpoint(place)
+    description = describe_checkpoint(
+        checkpoint,
+        model,
+        is_given=is_given,
+        image_size=image_size,
+        num_heads=num_heads,
+        gelu=gelu,
+    )
     if description.license != UNKNOWN and not checkpoint.layout.numbered:
         _print_license(checkpoint.folder, description.license)
     return Weights(
@@ -154,7 +181,6 @@ def find(
         checkpoint.layout,
         checkpoint.shapes,
         checkpoint.config.get("problem_type") == "regression",
-        is_released=bool(find_released(name)),
     )
 
 

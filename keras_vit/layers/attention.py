@@ -156,7 +156,7 @@ class SelfAttention(ConfiguredLayer):
         x = reshape(projection(tokens, scale=scale), (-1, length, self.num_heads, self.head_dim))
         return ops.transpose(x, (0, 2, 1, 3))
 
-    def compute_output_spec(self, tokens, return_attention=False, as_rows=False, **others):
+    def compute_output_spec(self, tokens, return_attention=False, as_rows=False, **kwargs):
         return output_spec(self, tokens, return_attention, as_rows)
 
 

@@ -204,11 +204,11 @@ class PostActivationUnit(BottleneckUnit):
 
 
 def _conv_and_norm(
-    unit, suffix, input_shape, filters, gamma_initializer="ones", groups=32, **options
+    unit, suffix, input_shape, filters, gamma_initializer="ones", groups=32, **kwargs
 ):
     """Returns a convolution of a unit of a hybrid's stem and the norm behind it, built."""
-    options = {"kernel_size": 1, "epsilon_in": unit.epsilon_in, **options}
-    conv = StandardizedConv2D(filters, dtype=unit.dtype_policy, name=f"conv_{suffix}", **options)
+    kwargs = {"kernel_size": 1, "epsilon_in": unit.epsilon_in, **kwargs}
+    conv = StandardizedConv2D(filters, dtype=unit.dtype_policy, name=f"conv_{suffix}", **kwargs)
     norm = GroupNorm(
         groups,
         epsilon=1e-6,
@@ -334,6 +334,6 @@ class PreActivationUnit(BottleneckUnit):
         """Returns the only layer that mixes positions; `AxialUnit` has another one."""
         return self._conv(self.filters, "conv_2", 3, strides=self.strides, padding=1)
 
-    def _conv(self, filters, name, kernel_size=1, **options):
-        options = {"padding": 0, "epsilon_in": "variance", "dtype": self.dtype_policy, **options}
-        return StandardizedConv2D(filters, kernel_size, name=name, **options)
+    def _conv(self, filters, name, kernel_size=1, **kwargs):
+        kwargs = {"padding": 0, "epsilon_in": "variance", "dtype": self.dtype_policy, **kwargs}
+        return StandardizedConv2D(filters, kernel_size, name=name, **kwargs)

@@ -167,7 +167,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         shuffle=True,
         class_weight=None,
         sample_weight=None,
-        **options,
+        **kwargs,
     ):
         """Trains the model as `keras.Model.fit` does, counting in optimizer steps.
 
@@ -183,7 +183,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             shuffle: Whether to shuffle arrays.
             class_weight: As in Keras.
             sample_weight: As in Keras.
-            **options: The other arguments of `keras.Model.fit`; `steps_per_epoch` counts
+            **kwargs: The other arguments of `keras.Model.fit`; `steps_per_epoch` counts
                 optimizer steps.
 
         Returns:
@@ -204,7 +204,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             y=y,
             sample_weight=sample_weight,
             batch_size=batch_size,
-            steps_per_epoch=options.get("steps_per_epoch"),
+            steps_per_epoch=kwargs.get("steps_per_epoch"),
             # Not for a tf.data pipeline or a generator, which have their own order.
             shuffle=shuffle and not (hasattr(x, "element_spec") or hasattr(x, "__next__")),
             class_weight=class_weight,
@@ -231,8 +231,8 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
                 x=x,
                 y=y,
                 sample_weight=sample_weight,
-                batch_size=options.pop("validation_batch_size", None) or batch_size,
-                steps_per_epoch=options.get("validation_steps"),
+                batch_size=kwargs.pop("validation_batch_size", None) or batch_size,
+                steps_per_epoch=kwargs.get("validation_steps"),
             )
         with self._on_its_devices():
             return super().fit(
@@ -241,7 +241,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
                 verbose=verbose,
                 callbacks=callbacks,
                 validation_data=validation_data,
-                **options,
+                **kwargs,
             )
 
     def train_on_batch(self, *args, return_dict=False, **kwargs):
@@ -264,7 +264,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         sample_weight=None,
         steps=None,
         use_averages=False,
-        **options,
+        **kwargs,
     ):
         """Evaluates the model as `keras.Model.evaluate` does, each example exactly once.
 
@@ -276,7 +276,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             sample_weight: As in Keras.
             steps: Batches, or None for all.
             use_averages: Whether to evaluate the averages instead of the weights.
-            **options: `callbacks`, `return_dict` and what Keras's `fit` passes.
+            **kwargs: `callbacks`, `return_dict` and what Keras's `fit` passes.
 
         Returns:
             The loss and the metrics.
@@ -293,7 +293,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             )
         weights = self.averaged_weights() if use_averages else contextlib.nullcontext()
         with weights, self._on_its_devices():
-            return super().evaluate(x, verbose=verbose, steps=steps, **options)
+            return super().evaluate(x, verbose=verbose, steps=steps, **kwargs)
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Predicts as `keras.Model.predict` does.
