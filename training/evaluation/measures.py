@@ -74,12 +74,17 @@ def independent_images(right: np.ndarray, groups: np.ndarray) -> int:
     """Returns how many independent images would have the variance of the mean of right answers.
 
     Images of one thing, or of one group, are often right or wrong together. An interval for all of
-    them would then be too narrow. This is their number by the design effect of a sample of groups
-    (Kish, 1965). The deviation of a group is divided by the share of the images in others (CR3 of
-    Cameron and Miller, 2015), relative to equal groups: the mean follows a large one.
+    them would then be too narrow. The number is the smaller one of two. Simulations are in
+    docs/evaluation.md.
+
+    - By the variance between groups: the deviation of a group is divided by the share of the images
+      in others (CR3 of Cameron and Miller, 2015), relative to equal groups.
+    - By the agreement within groups and their sizes (Kish, 1965), as the groups with the rarer
+      answer may be small by chance where others are large; see `_agreement`.
 
     Args:
-        right: Whether, or with which share, each answer is right, `(N,)`.
+        right: Whether, or with which share, each answer is right, `(N,)`; or the change of that,
+            from -1 to 1.
         groups: Group of each image, int from 0 `(N,)`.
     """
     _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
@@ -88,8 +93,25 @@ def independent_images(right: np.ndarray, groups: np.ndarray) -> int:
         return len(sizes)  # All alike leave it open.
     factors = (1 - 1 / len(sizes)) / (1 - sizes / len(right))
     variance = np.square(np.bincount(numbers, deviations) * factors).sum()
-    count = len(right) * np.square(deviations).sum() / max(variance, 1e-12)
-    return max(1, round(min(len(right), count)))
+    by_variance = len(right) * np.square(deviations).sum() / max(variance, 1e-12)
+    mean_size = np.square(sizes).sum() / len(right)  # Of the group of an image.
+    by_agreement = len(right) / (1 + (mean_size - 1) * _agreement(right, numbers, sizes))
+    return max(1, round(min(len(right), by_variance, by_agreement)))
+
+
+def _agreement(right, numbers, sizes):
+    """How much more often than by chance the rarer answer is shared within a group, 0 to 1.
+
+    As if one more image had it, in a group that agrees: few do not show that groups do not.
+    """
+    rarer = right - round(float(right.mean()))  # 0 for the usual answer.
+    squares = np.bincount(numbers, np.square(rarer))
+    shared = np.square(np.bincount(numbers, rarer)) - squares  # Over the pairs of a group.
+    several = sizes > 1
+    pairs = (shared[several] / (sizes[several] - 1)).sum()
+    agreeing = (pairs + 1) / (squares[several].sum() + 1)
+    by_chance = rarer.mean() ** 2 / np.square(rarer).mean()
+    return max(0.0, agreeing - by_chance) / max(1 - by_chance, 1e-12)
 
 
 class Share(float):

@@ -35,8 +35,6 @@ METRICS = {
 
 HOLDS, FAILS, UNCLEAR = "holds", "fails", "cannot tell"
 
-_FEW = 10  # Things with a value other than 0; of fewer the dependence within things is not known.
-
 _GATE = re.compile(r"(\w+)\s*([<>])\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*(%?)")
 _EXAMPLE = '"top_1 > -0.5, negative_flips < 1%, class_recall > -3"'
 
@@ -201,27 +199,6 @@ class Measure:
         return f"{value} ({low} to {high})"
 
 
-def worth_of(values: np.ndarray, units: np.ndarray) -> float:
-    """Returns how many independent images an image is worth for the mean of some values.
-
-    That is by the variance between things or groups (`independent_images`). If fewer than ten of
-    them have a value other than 0, it is at most what photos are worth that answer alike within
-    each (Kish, 1965): so few do not show that they do not.
-
-    Args:
-        values: 0, 1 or -1 of each image, `(N,)`, such as its gain of a right answer.
-        units: The thing or group of each image, int from 0 `(N,)`.
-
-    Returns:
-        A number above 0, at most 1.
-    """
-    sizes = np.unique(units, return_counts=True)[1]
-    count: float = independent_images(values.astype(float), units)
-    if len(np.unique(units[values != 0])) < _FEW:
-        count = min(count, sizes.sum() ** 2 / np.square(sizes).sum())
-    return count / len(values)
-
-
 def measures_of(
     old: ClassificationReport,
     new: ClassificationReport,
@@ -245,12 +222,13 @@ def measures_of(
     def difference(metric, has_old, has_new, chosen=everything, class_name=None):
         pairs = Pairs.of(has_old[chosen], has_new[chosen])
         changes = has_new[chosen].astype(float) - has_old[chosen]
-        worth = worth_of(changes, of_unit[chosen])
+        worth = independent_images(changes, of_unit[chosen]) / len(changes)
         p_value = mcnemar(pairs.scaled(worth))
         return Measure(metric, pairs, class_name, p_value, worth)
 
     def share(metric, has):
-        return Measure(metric, (int(has.sum()), len(has)), worth=worth_of(has, of_unit))
+        worth = independent_images(has.astype(float), of_unit) / len(has)
+        return Measure(metric, (int(has.sum()), len(has)), worth=worth)
 
     by_class = [
         difference("class_recall", old.right, new.right, of_class, name)

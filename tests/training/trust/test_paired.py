@@ -3,7 +3,7 @@ import types
 import numpy as np
 import pytest
 
-from keras_vit.training.evaluation.measures import holm
+from keras_vit.training.evaluation.measures import holm, independent_images
 from keras_vit.training.trust.paired import (
     FAILS,
     HOLDS,
@@ -17,7 +17,6 @@ from keras_vit.training.trust.paired import (
     parse_gates,
     score,
     tango_interval,
-    worth_of,
 )
 
 
@@ -144,18 +143,13 @@ def test_intervals_of_unequal_things_with_few_changes_hold():
             for share in (0.9, 0.1)
         )
         after = before ^ change
-        worth = worth_of(after.astype(int) - before, units)
+        worth = independent_images(after.astype(float) - before, units) / len(units)
         for place, share in enumerate((1.0, worth)):
             low, high = Measure("top_1", Pairs.of(before, after), worth=share).interval
             held[place] += low <= truth <= high
     of_photos, of_things = held / 200
     assert of_photos < 0.6
     assert of_things >= 0.86
-
-
-def test_photos_that_stand_alone_are_worth_themselves():
-    changes = np.random.default_rng(0).integers(-1, 2, 50)
-    assert worth_of(changes, np.arange(50)) == 1
 
 
 def test_a_class_of_one_thing_shows_little():
