@@ -149,7 +149,7 @@ def test_a_checkout_imports_its_own_folders_without_an_editable_installation():
         [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.splitlines()
     settings = ROOT / "training" / "settings" / "__init__.py"
-    assert found == [str(settings), str(ROOT / "export" / "formats.py")]
+    assert found == [str(settings), str(ROOT / "export" / "formats" / "__init__.py")]
 
 
 @pytest.mark.slow
