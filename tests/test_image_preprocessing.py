@@ -15,6 +15,7 @@ import keras_vit
 from keras_vit.commands.convert import CONVERSION_FORMATS
 from keras_vit.description import Description, held_description
 from keras_vit.export.formats.artefacts import load_artefact
+from keras_vit.export.formats.table import FORMATS
 from keras_vit.images.resizing import EVALUATION_STEPS
 from keras_vit.layers import ImagePreprocessing
 from keras_vit.models.rebuild import inference_model
@@ -266,10 +267,10 @@ def test_evaluate(folders, photos):
 
 
 @pytest.mark.parametrize("input", ["float", "uint8"])
-@pytest.mark.parametrize("suffix", [".tflite", ".onnx"])
-def test_an_export(folders, photos, tmp_path, suffix, input):
-    export = getattr(keras_vit.export, suffix[1:])
-    path = tmp_path / f"model{suffix}"
+@pytest.mark.parametrize("name", ["tflite", "onnx", "openvino"])
+def test_an_export(folders, photos, tmp_path, name, input):
+    export = getattr(keras_vit.export, name)
+    path = tmp_path / f"model{FORMATS[name].suffix}"
     export(folders[0], path, input=input, check_images=files_of(photos))
     exported = load_artefact(path)
     expected = answers(keras_vit.load_classifier(folders[1]), photos)
