@@ -36,6 +36,7 @@ def describe(
     Raises:
         ValueError: If the name is unknown, or a Keras model is not from this package or computes
             something else than its description says: it has layers more, fewer or other ones.
+        TypeError: If it is none of these.
         OSError: If a file cannot be read.
 
     Example:
@@ -62,6 +63,11 @@ def describe(
         return open_model(anything).description
     if (predictor := predictor_in(anything)) is not None:
         return predictor.description
+    if not hasattr(anything, "layers"):
+        raise TypeError(
+            "What is described must be a name, a config, a path, a Keras model or a Classifier. "
+            f"Received: {type(anything).__name__}"
+        )
     from keras_vit.models.graph import check_described  # Imports Keras.
 
     check_one_output(anything)

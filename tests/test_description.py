@@ -211,3 +211,8 @@ def test_a_class_name_of_marks_that_would_be_sorted_for_hours_is_refused():
     marks = "".join(chr(0x0300 + k % 0x40) for k in range(100_000))
     with pytest.raises(ValueError, match="4096.*100000"):
         Labels((marks, "cat"))
+
+
+def test_what_has_no_description_is_refused_by_its_type():
+    with pytest.raises(TypeError, match="int"):
+        keras_vit.describe(3)
