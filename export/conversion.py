@@ -118,7 +118,7 @@ def read(
 ) -> tuple[OpenedModel, list[str]]:
     """Returns the model of a source, built, with a name or a number for each class.
 
-    Its recipe is the one of a classifier that was converted. Arguments and errors are those of
+    Its recipe is the one of a classifier that was converted. Arguments and errors as for
     `convert`.
 
     Returns:

@@ -19,7 +19,7 @@ AS_BACKEND = {
     "fused.py",
     "random_numbers.py",
     "keras_private.py",
-    "outputs.py",  # Of a model of several devices and processes of JAX.
+    "outputs.py",  # Several devices and processes of JAX.
     "fused_attention.py",  # JAX or PyTorch, whichever computes.
 }
 
@@ -173,7 +173,7 @@ def reached(start):
 
 
 def test_no_file_imports_one_that_imports_it():
-    # A package's `__init__` gives the names of its own files.
+    # A package's `__init__` only passes names on.
     rest = {
         name: {used for used in found if modules()[used].name != "__init__.py"}
         for name, found in uses().items()

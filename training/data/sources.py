@@ -162,7 +162,7 @@ def with_things_among(
         log: See `find_things`.
 
     Returns:
-        The source, of whose groups those of the images are left, and lines where several images
+        The source with the groups of the images alone, and lines where several images
         show one thing, or not all copies were looked for.
     """
     if source.things is not None or spec.copies != TOGETHER:

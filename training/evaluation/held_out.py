@@ -232,7 +232,7 @@ def _by_record(source, record, split, simple):
 
 
 def _part_of_data(source, record, split):
-    """The part of the data, as they are now, that has the images of a part of the run."""
+    """The part of the present data that has the images of a part of the run."""
     if split is not None:
         recorded = [part for part in PARTS if len(record.parts[part])]
         _check_split(split, dict.fromkeys((*source.splits, *recorded)))

@@ -94,7 +94,7 @@ def independent_images(right: np.ndarray, groups: np.ndarray) -> int:
     factors = (1 - 1 / len(sizes)) / (1 - sizes / len(right))
     variance = np.square(np.bincount(numbers, deviations) * factors).sum()
     by_variance = len(right) * np.square(deviations).sum() / max(variance, 1e-12)
-    mean_size = np.square(sizes).sum() / len(right)  # Of the group of an image.
+    mean_size = np.square(sizes).sum() / len(right)  # An average over the images.
     by_agreement = len(right) / (1 + (mean_size - 1) * _agreement(right, numbers, sizes))
     return max(1, round(min(len(right), by_variance, by_agreement)))
 
