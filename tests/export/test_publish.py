@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import keras_vit.export
-from keras_vit.export import check, check_images, publish
+from keras_vit.export import check, publish
 from keras_vit.export.check import ExportReport, SignatureCheck
+from keras_vit.export.formats import check_images
 from keras_vit.export.formats.artefacts import open_export
 from keras_vit.export.formats.export_format import INTEGER_PRECISIONS
 from keras_vit.export.formats.table import FORMATS
