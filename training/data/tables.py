@@ -260,7 +260,7 @@ def listed_files(
     rows = zip(table.rows, labels, parts, strict=True)
     for number, (row, label, part) in enumerate(rows, table.first_row):
         paths = path_forms(str(row[path_column]))
-        _check_lines([paths[-1], *all_names([label])], row, f"{title}, row {number}")
+        _check_lines([paths[-1], *all_names([label])], row, title, number)
         image = _image_of(paths, root, excluded, title, number)
         if image in files:
             raise ValueError(
@@ -289,12 +289,12 @@ def _parts_of(table, title, column):
     return [SPLITS[word] for word in words]
 
 
-def _check_lines(texts, row, place):
+def _check_lines(texts, row, title, number):
     """Raises ValueError unless the path and each label of a row are a line of text."""
     if any(len(text.splitlines()) != 1 for text in texts):
         raise ValueError(
-            "Each row must have a path and a label (--task multilabel allows none), each in one "
-            f"line. Received in {place}: {dict(row)}"
+            f"Each row of {title} must have a path and a label (--task multilabel allows none), "
+            f"each in one line. Received in row {number}: {dict(row)}"
         )
 
 

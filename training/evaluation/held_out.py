@@ -236,8 +236,15 @@ def _part_of_data(source, record, split):
     if split is not None:
         recorded = [part for part in PARTS if len(record.parts[part])]
         _check_split(split, dict.fromkeys((*source.splits, *recorded)))
-    part = split or "test"
-    part = part if part in source.splits else "train"
+    part, others = split or "test", "train"
+    if len(source.splits) > 1 and part not in source.splits:
+        counts = {
+            name: int(record.has(part, *contents).sum())
+            for name, examples in source.splits.items()
+            if (contents := record.contents_of(examples)) is not None
+        }
+        others = max(counts, key=lambda name: (counts[name], name == "train"), default="train")
+    part = part if part in source.splits else others
     _check_split(part, source.splits)
     return part
 

@@ -174,7 +174,7 @@ def test_a_csv_file_lists_paths_labels_and_splits(make_folder):
         ("where,breed\nx/00.png,a\n", "--path-column .*--label-column .*: where, breed, "),
         ("path,label\nx/00.png,a\nx/01.png,\n", "a label .* in row 3"),
         ("path,label\nx/00.png,a\nx/01.png\n", "a label .* in row 3"),
-        ("path,label,split\nx/00.png,a,day\n", "must have .* a split .* in row 2: .*day"),
+        ("path,label,split\nx/00.png,a,day\n", "split .* train, .* in row 2: .*day"),
         ("path,label\nx/00.png,a\nx/00.png,b\n", "once.* in row 3"),
         ("path,label\nx/00.png,a\nx/99.png,b\n", r"row 3: no such file: .*x/99\.png"),
     ],

@@ -205,7 +205,7 @@ def test_the_column_split_has_the_parts(table, photos, test):
 def test_other_words_for_parts_are_refused_with_the_program_that_reads_them(table, photos, word):
     rows = [(*row, word if n % 2 else "train") for n, row in enumerate(ROWS)]
     path = table("path,label,split", rows)
-    match = f"a split .*labels_to_csv.py table.csv {path} .* in row 3: .*{word}"
+    match = f"split .*labels_to_csv.py table.csv {path} .* in row 3: .*{word}"
     refused(path, match, data_dir=str(photos))
 
 
