@@ -1,4 +1,4 @@
-"""What all export formats have: options, methods, signatures, and the texts in an export.
+"""Options, methods, signatures and texts that all export formats share.
 
 This module and the files of the formats import neither TensorFlow nor Keras nor NumPy at their top:
 the command line reads the options of all formats, and a new process runs an export in its own

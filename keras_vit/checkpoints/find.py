@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import OfficialWeights, download, find_released, find_weights
+from keras_vit.checkpoints.catalogue import OfficialWeights, download
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.files_beside import found, read_class_names
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, NameRule, readable_files
@@ -69,7 +68,6 @@ class Weights:
         layout: The code base of their names.
         shapes: Shapes by layer, see `Checkpoint.shapes`; {} before a download.
         is_regression: Whether the head gives numbers and no scores of classes.
-        is_released: Whether they are a classifier of the package, by its name.
     """
 
     description: Description
@@ -77,7 +75,6 @@ class Weights:
     layout: Layout = OFFICIAL
     shapes: Mapping[str, tuple[int, ...] | None] = dataclasses.field(default_factory=dict)
     is_regression: bool = False
-    is_released: bool = False
 
     def load_into(
         self,
@@ -121,36 +118,6 @@ class Weights:
         return find_grid(table[1], counts, self.description.position_grid)[1]
 
 
-def find(
-    name: str | os.PathLike,
-    model: str | ViTConfig | BiTConfig | None = None,
-    image_size: tuple[int | None, int | None] = (None, None),
-    *,
-    is_given: bool = False,
-    num_heads: int | None = None,
-    gelu: Gelu | None = None,
-) -> Weights:
-    """Returns the weights of a name or a path.
-
-    Args:
-        name: A value of `weights=`.
-        model: A name or config that the weights must have, or None.
-        image_size: Pixels (height, width), where the file does not show them.
-        is_given: See `describe_checkpoint`, as the next two.
-        num_heads: Attention heads, where the file does not show them.
-        gelu: The form of GELU, where the file does not state it.
-
-    Raises:
-        ValueError: If there are no such weights, they are not of the model, or a fact about their
-            architecture is in no file and was not given.
-    """
-    place = find_weights(name, model, image_size)
-    weights = weights_at(
-        place, model, image_size, is_given=is_given, num_heads=num_heads, gelu=gelu
-    )
-    return dataclasses.replace(weights, is_released=bool(find_released(name)))
-
-
 def weights_at(
     place: OfficialWeights | pathlib.Path,
     model: str | ViTConfig | BiTConfig | None = None,
@@ -160,7 +127,20 @@ def weights_at(
     num_heads: int | None = None,
     gelu: Gelu | None = None,
 ) -> Weights:
-    """Returns the weights at a place that `find_weights` has found; arguments as for `find`."""
+    """Returns the weights at a place that `find_weights` has found.
+
+    Args:
+        place: A row of the catalogue, or a file or folder.
+        model: A name or config that the weights must have, or None.
+        image_size: Pixels (height, width), where the file does not show them.
+        is_given: See `describe_checkpoint`, as the next two.
+        num_heads: Attention heads, where the file does not show them.
+        gelu: The form of GELU, where the file does not state it.
+
+    Raises:
+        ValueError: If they are not of the model, or a fact about their architecture is in no file
+            and was not given.
+    """
     if isinstance(place, OfficialWeights):
         description = _describe_official(place, model, is_given)
         return Weights(description, lambda: open_checkpoint(download(place)))

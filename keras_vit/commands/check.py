@@ -33,19 +33,9 @@ _DATA = (
 )
 
 # The fields that say how the data are read, which the command that trains needs too.
+_READ_AGAIN = [name for name in _DATA if name not in ("exclude", "split", "labels", "group_by")]
+
 FEW = 2000  # Images, of which 100 small steps are enough for a first run.
-_READ_AGAIN = (
-    "data_dir",
-    "follow_symlinks",
-    "task",
-    "path_column",
-    "label_column",
-    "label_separator",
-    "folders",
-    "only",
-    "label_by",
-    "bit_depth",
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

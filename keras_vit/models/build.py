@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import check_is_no_weights
-from keras_vit.checkpoints.find import Weights, find
+from keras_vit.checkpoints.catalogue import check_is_no_weights, find_released, find_weights
+from keras_vit.checkpoints.find import Weights, weights_at
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import argument_errors, paper_name
 from keras_vit.description import INCLUDED, LAYER, Description, Labels, fitted_to
@@ -160,10 +160,11 @@ def _find(given, images) -> Weights:
     repository = fixed_name(given.weights)
     weights = repository_folder(repository) or given.weights
     if images is not None:
-        found = find(weights, given.name_or_config, images.shape[:2], is_given=True)
+        asked = given.name_or_config, images.shape[:2]
+        found = weights_at(find_weights(weights, *asked), *asked, is_given=True)
     else:
         facts = {fact: given.changes.get(fact) for fact in ("num_heads", "gelu")}
-        found = find(weights, **facts)
+        found = weights_at(find_weights(weights), **facts)
     if found.shapes:  # An official file has none before it is downloaded to be loaded.
         checkpoint = found.open()
         check_file_described(checkpoint.config, checkpoint.path)
@@ -185,7 +186,7 @@ def _settle(given, images, found) -> _Settled:
         name = name or configs.layer_name(paper_name(model_of) or model_of)
         images = _images(given, model_of, of_weights)
     _check_channels(given.weights, of_weights, images.shape)
-    head = _head(given, of_weights, found is not None and found.is_released)
+    head = _head(given, of_weights)
     config = configs.resolve(model_of, **given.changes)
     _check_arguments(config, images.shape, head)
     description = Description(
@@ -229,10 +230,10 @@ def _load(given, found, model):
     logging.getLogger("keras_vit").info("%s", report)
 
 
-def _head(given, of_weights, is_released):
+def _head(given, of_weights):
     """Whether there is a head, else the pooling; its classes; and its activation."""
     classes, activation = given.classes, given.activation
-    if classes is None and (given.name_or_config is None or is_released):
+    if classes is None and (given.name_or_config is None or find_released(given.weights)):
         classes = of_weights.classes
     classes = 1000 if classes is None else classes
     if given.include_top and (not isinstance(classes, numbers.Integral) or classes < 1):
