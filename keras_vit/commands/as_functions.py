@@ -239,7 +239,7 @@ def _call(name, command_type, given, fields):
     values = {known: _value(fields[known], given[known], kinds[known]) for known in given}
     arguments = argparse.Namespace(**values, given=tuple(given))
     command = from_arguments(command_type, arguments)
-    command.check_data()
+    command.check_input()
     if command.needs_tensorflow:
         command.check_backend(f"keras_vit.{name}")
     output = values.get("output") or values.get("destination")

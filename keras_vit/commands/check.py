@@ -82,6 +82,11 @@ class Check(Command):
     output: str = setting("check", "the folder of the files", unit="DIR")
     strict: bool = setting(False, "end with exit code 1 if there are findings above the levels")
 
+    @property
+    def models(self) -> tuple[object, ...]:
+        """The weights whose features are used."""
+        return (self.weights,)
+
     def result(self) -> CheckReport:
         """Checks the photos and writes the files."""
         from keras_vit.training.trust import check_photos

@@ -79,6 +79,11 @@ class ModelArguments:
     )
     facts: dict[str, Any] = unknown_facts()
 
+    @property
+    def at_rest(self) -> tuple[object, ...]:
+        """What is opened: the weights where they are given, else the model."""
+        return (self.weights or self.model,)
+
     def open(self, **options: object) -> Any:
         """Returns the opened model, an `EvaluatedModel`.
 

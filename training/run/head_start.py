@@ -29,7 +29,6 @@ from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_ho
 from keras_vit.training.evaluation.scores import compute_scores, spaced
 from keras_vit.training.settings import FineTuning
 
-from .images import extends_head
 from .settle import Settled, Stage
 
 CLEARLY = 2.0  # Standard errors by which the probe must be better.
@@ -93,7 +92,7 @@ class HeadStart(Stage):
             isinstance(settings, FineTuning)
             and settings.head_start == "probe"
             and settings.head != "keep"
-            and not extends_head(settings)
+            and not settings.extends_head
         )
         has_two_heads = (
             getattr(weights.description.config, "classifier", "") == "token+distillation"

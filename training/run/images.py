@@ -87,11 +87,6 @@ def find_start(settings: Settings) -> OpenedModel:
     return opened.as_weights()
 
 
-def extends_head(settings: FineTuning) -> bool:
-    """Returns whether a run adds the classes of its data to the classes of its weights."""
-    return settings.head == "extend" or settings.replay is not None
-
-
 @dataclasses.dataclass(frozen=True)
 class RunImages:
     """The images of a run.
@@ -141,7 +136,7 @@ def open_images(
     how: dict[str, Any] = {"download": download, "log": log, "in_first": in_first, "things": things}
     if isinstance(settings, MaskedPatches):
         how["labelled"] = False
-    elif isinstance(settings, FineTuning) and extends_head(settings):
+    elif isinstance(settings, FineTuning) and settings.extends_head:
         how["min_classes"] = 1  # The weights have other classes.
     else:
         how["trained"] = True
@@ -216,7 +211,7 @@ def extend(
         ValueError: If the weights do not name their classes, or the replayed images have another
             class or task.
     """
-    if not extends_head(settings):
+    if not settings.extends_head:
         return source
     old_names = weights.class_names
     if old_names is None:
