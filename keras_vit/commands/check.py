@@ -26,6 +26,7 @@ _DATA = (
     "path_column",
     "label_column",
     "label_separator",
+    "skip_unlabelled",
     "folders",
     "only",
     "label_by",

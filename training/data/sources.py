@@ -358,6 +358,7 @@ _OPTIONS = {
     "label_by": ("folder",),
     "class_names": ("arrays",),
     "data_dir": ("table", TFDS),
+    "skip_unlabelled": ("table",),
     "split": _FILES,
     "labels": _FILES,
     "groups": _FILES,

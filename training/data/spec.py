@@ -50,6 +50,7 @@ OF_THE_RUN = (
     "path_column",
     "label_column",
     "label_separator",
+    "skip_unlabelled",
     "folders",
     "only",
     "label_by",
@@ -172,6 +173,7 @@ class DataSpec:
         unit="TEXT",
         absent=";",
     )
+    skip_unlabelled: bool = setting(False, "leave out the rows of a table without a label")
     bit_depth: int | None = bit_depth_setting("8, 10, 12, 14 or 16, as the largest value needs")
     folders: str | None = setting(
         None,
