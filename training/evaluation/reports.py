@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
-from keras_vit.description.recipe import Reference
+from keras_vit.description.run_record import Reference
 from keras_vit.images.samples import seen_picture
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.pages import (

@@ -15,7 +15,7 @@ from keras_vit.classifier_folder import LOADING, THIS_FOLDER
 from keras_vit.description import UNKNOWN, Description
 from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.description.description_texts import hub_license, without_header
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.hub.repositories import RepositoryName, import_hugging_face
 from keras_vit.images.samples import encoded_png
 from keras_vit.preprocessing import describe_range
@@ -150,7 +150,9 @@ def describe_end(report: EvaluationReport | None, folder: pathlib.Path) -> str:
     return "\n".join(lines)
 
 
-def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationReport | None) -> str:
+def model_card(
+    recipe: RunRecord, class_names: Sequence[str], report: EvaluationReport | None
+) -> str:
     """Returns `README.md` of a finished run.
 
     Args:
@@ -233,7 +235,7 @@ def _use(test):
     return "used neither for training nor for any choice"
 
 
-def masked_patch_card(recipe: Recipe, history: Sequence[Mapping[str, str]]) -> str:
+def masked_patch_card(recipe: RunRecord, history: Sequence[Mapping[str, str]]) -> str:
     """Returns `README.md` of a model that was pre-trained without labels."""
     images = recipe.images
     last = f", colour accuracy {float(history[-1]['accuracy']):.4f}" if history else ""
@@ -248,7 +250,7 @@ def masked_patch_card(recipe: Recipe, history: Sequence[Mapping[str, str]]) -> s
     return "\n\n".join([*lines, "\n".join(recipe_lines(recipe))])
 
 
-def recipe_lines(recipe: Recipe) -> list[str]:
+def recipe_lines(recipe: RunRecord) -> list[str]:
     """Returns the end of a model card: the command, the settings and the versions of a run."""
     settings = [[name, str(value)] for name, value in recipe.settings.items()]
     facts = [list(line) for line in fact_lines(recipe.facts).items()]
@@ -302,7 +304,7 @@ def write_run_page(
     folder: RunFolder,
     plan: Settled,
     data: DataSpec,
-    recipe: Recipe,
+    recipe: RunRecord,
     history: Sequence[Mapping[str, str]] = (),
     report: EvaluationReport | None = None,
 ) -> None:
@@ -350,7 +352,7 @@ def write_run_page(
     write_page(folder.path / REPORT, folder.output.name, *parts)
 
 
-def curves(history: Sequence[Mapping[str, str]], task: str, recipe: Recipe) -> list[str]:
+def curves(history: Sequence[Mapping[str, str]], task: str, recipe: RunRecord) -> list[str]:
     """Returns the charts of loss, score and learning rate of a run.
 
     Args:

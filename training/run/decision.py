@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.description import Labels
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD, MULTILABEL
-from keras_vit.description.recipe import Fact
+from keras_vit.description.run_record import Fact
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.data.things import shown_in_training, units_of
 from keras_vit.training.evaluation.scores import compute_scores, counted, spaced

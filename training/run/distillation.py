@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.description.class_labels import MULTICLASS
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.keras_private import penalty
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.opening import open_model
@@ -230,7 +230,7 @@ def open_teacher(
     ):
         if wrong:
             raise ValueError(f"The teacher {what}. Received: teacher={folder}")
-    name = Recipe.from_json(classifier.recipe).model or classifier.model.name
+    name = RunRecord.from_json(classifier.recipe).model or classifier.model.name
     fact = Fact(folder, name, sha256=digest)
     return Teacher(folder, fact, tuple(rows[name] for name in class_names), taught)
 

@@ -193,7 +193,7 @@ def run(job: Job) -> Finished:
             with place.scope():
                 for stage in plan.stages:
                     facts = stage.before(plan, model, job.recipe.facts, progress=job.folder.writes)
-                    job.recipe = job.recipe.with_facts(**facts)
+                    job.recipe = job.recipe.add(facts=facts)
 
         # Train. The folder's first write is after all errors of the input.
         images = place.batches(plan.source.splits["train"], **plan.batches, start_step=start_step)

@@ -18,7 +18,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from keras_vit.checkpoints.formats import load_arrays
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.description.without_paths import command_hash
 from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import Trainer
@@ -52,12 +52,12 @@ _RECIPE = {
 }
 
 
-def unfinished_recipe(output: str | os.PathLike) -> Recipe:
+def unfinished_recipe(output: str | os.PathLike) -> RunRecord:
     """Returns the recipe of an unfinished run; it is empty if there is none to read."""
     try:
-        return Recipe.from_json(read_json(partial_of(output_place(output)) / UNFINISHED))
+        return RunRecord.from_json(read_json(partial_of(output_place(output)) / UNFINISHED))
     except (OSError, ValueError):
-        return Recipe()
+        return RunRecord()
 
 
 def partial_of(output: pathlib.Path) -> pathlib.Path:
@@ -80,7 +80,7 @@ def is_finished(output: str | os.PathLike, command: str, job: str, *, resume: bo
     if (partial_of(folder) / UNFINISHED).is_file() or not (folder / MODEL).is_file():
         return False
     try:
-        recipe = Recipe.from_json(read_json(folder / RECIPE))
+        recipe = RunRecord.from_json(read_json(folder / RECIPE))
     except (OSError, ValueError):
         return False
     is_same = recipe.hashes.get("command") == command_hash(command)
@@ -199,7 +199,7 @@ class RunFolder:
                 (self.path / LOCK).unlink(missing_ok=True)
             self.lock.release(force=True)
 
-    def start(self, recipe: Recipe) -> None:
+    def start(self, recipe: RunRecord) -> None:
         """Makes the folder of a new run.
 
         Args:
@@ -220,11 +220,11 @@ class RunFolder:
         # First: a folder with anything else would be no run that can go on, or start again.
         self.write_recipe(recipe)
 
-    def write_recipe(self, recipe: Recipe) -> None:
+    def write_recipe(self, recipe: RunRecord) -> None:
         """Writes the recipe of the unfinished run, with whole paths."""
         write_text(self.path / UNFINISHED, json.dumps(recipe.to_json(), indent=2) + "\n")
 
-    def recipe(self, *jobs: str) -> Recipe:
+    def recipe(self, *jobs: str) -> RunRecord:
         """Returns the recipe of the unfinished run.
 
         Args:
@@ -238,7 +238,7 @@ class RunFolder:
         for name in ("job", "data", "settings", "command"):
             if fields.get(name) is None:
                 raise ValueError(f"{path} must be the recipe of a run. Received: no {name}")
-        recipe = Recipe.from_json(fields)
+        recipe = RunRecord.from_json(fields)
         if recipe.job not in jobs:
             raise ValueError(
                 f"The run must be resumed by the command that started it, {recipe.job}. "

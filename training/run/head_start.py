@@ -14,7 +14,7 @@ import scipy.optimize
 import scipy.special
 
 from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.description.recipe import Fact, Reference
+from keras_vit.description.run_record import Fact, Reference
 from keras_vit.models.rebuild import head_of
 from keras_vit.training.data import Source
 from keras_vit.training.data.things import unit_numbers

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.hub.repositories import RepositoryName, cached_name, fixed_name
 from keras_vit.opening import OpenedModel, open_model
 from keras_vit.training.data import DataSpec, Source, open_source
@@ -229,7 +229,7 @@ def extend(
     if settings.replay is None:
         return extended
     given = DataSpec(settings.replay, follow_symlinks=follow_symlinks)
-    spec = spec_of_run(Recipe.from_json(weights.recipe), given) or given
+    spec = spec_of_run(RunRecord.from_json(weights.recipe), given) or given
     record = SplitRecord.read(weights.folder)
     replayed = record and by_record(spec, record, validation, download=download)
     if replayed is None:

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL, SCORES
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.description.without_paths import command_hash, without_paths
 from keras_vit.images.decoding import reading_error
 from keras_vit.training.data import Source
@@ -73,11 +73,11 @@ class Job:
         self.images_before = images_before
         self.options = options
         self.settings = settings
-        self.begun = Recipe()  # The recipe of the unfinished run.
+        self.begun = RunRecord()  # The recipe of the unfinished run.
         self.excluded: tuple[str, ...] = ()  # Images that a resumed run goes on without, from now.
         self.images: RunImages | None = None
         self.stages: list[Stage] = []
-        self.recipe = Recipe()  # What is recorded; it grows.
+        self.recipe = RunRecord()  # What is recorded; it grows.
         self.fingerprints: Mapping[str, np.ndarray | None] = {}  # `read_fingerprints`.
         self.numbers = np.array([], "uint64")  # Their `image_numbers`.
         output, overwrite, command = options.output, options.overwrite, options.command
@@ -202,7 +202,7 @@ class Job:
         if self.excluded:
             origin = f"--exclude and --resume after step {start_step}"
             fact = Fact(", ".join(self.data.exclude), origin)
-            self.recipe = self.recipe.with_facts(excluded=fact)
+            self.recipe = self.recipe.add(facts={"excluded": fact})
         if start_step:
             resumed = [*(self.begun.resumed or ()), start_step]
             self.recipe = dataclasses.replace(self.recipe, resumed=resumed)
@@ -304,7 +304,7 @@ class Job:
             self.stages = [stage for stage in prepared if stage is not None]
 
         # Settle.
-        recorded = Recipe(
+        recorded = RunRecord(
             command=self.options.command,
             description=self.begun.description,
             facts=self.begun.facts,
@@ -316,7 +316,7 @@ class Job:
             weights, self.images, self.stages, given, recorded, machine, size_from=size_from
         )
 
-    def finished_recipe(self, plan: Settled, **more: Any) -> Recipe:
+    def finished_recipe(self, plan: Settled, **more: Any) -> RunRecord:
         """Returns the content of `recipe.json` in the finished folder, which leaves this machine.
 
         The folder of the unfinished run has the whole paths, which `--resume` needs.
@@ -332,7 +332,7 @@ class Job:
         if plan.weights.folder:  # Its recipe is not found by a path without its folders.
             recipe = dataclasses.replace(recipe, pretraining=pretraining_fields(recipe))
         skipped = [[self.data.relative(path), reason] for path, reason in plan.source.skipped]
-        reduced = Recipe.from_json(without_paths(recipe.to_json()))
+        reduced = RunRecord.from_json(without_paths(recipe.to_json()))
         return dataclasses.replace(reduced, skipped=skipped or None)
 
     def publish(self, source: Source) -> None:

@@ -16,7 +16,7 @@ from keras_vit import configs
 from keras_vit.configs.model_table import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels, check_class_names
 from keras_vit.description.class_labels import look_alikes
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.samples import describe_samples, sample_count, spread
 from keras_vit.images.transcoding import decode_file
@@ -85,7 +85,7 @@ class Stage:
 
     @classmethod
     def prepare(
-        cls, weights: OpenedModel, images: RunImages, settings: Settings, begun: Recipe
+        cls, weights: OpenedModel, images: RunImages, settings: Settings, begun: RunRecord
     ) -> Stage | None:
         """Returns the stage, or None for a run without it.
 
@@ -178,7 +178,7 @@ class Settled:
     class_weight: tuple[float, ...]
     samples: ChosenSamples
     stages: tuple[Stage, ...]
-    recipe: Recipe
+    recipe: RunRecord
 
     @property
     def source(self) -> Source:
@@ -234,7 +234,7 @@ def settle(
     images: RunImages,
     stages: Sequence[Stage],
     given: Settings,
-    record: Recipe,
+    record: RunRecord,
     machine: Machine,
     *,
     size_from: str | None = None,
@@ -451,7 +451,7 @@ def _image_size(settings: Settings, weights: OpenedModel) -> tuple[tuple[int, in
     if weights.image_size != weights.description.image_size:
         return weights.image_size, "as the image processor of the weights states"
     height, width = weights.image_size
-    is_finetuned = Recipe.from_json(weights.recipe).job == FineTuning.command
+    is_finetuned = RunRecord.from_json(weights.recipe).job == FineTuning.command
     if {height, width} == {configs.DEFAULT_IMAGE_SIZE} and not is_finetuned:
         return higher, f"the paper's higher resolution, for weights of {height}x{width} pixels"
     return weights.image_size, "as in the weights"

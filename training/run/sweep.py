@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.description.class_labels import MULTILABEL, SCORES
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.reports.report import markdown_table
 from keras_vit.training import recipes
 from keras_vit.training.data.spec import IGNORED, NOT_LOOKED_FOR, Data, DataSpec, data_spec
@@ -198,7 +198,7 @@ def sweep(
             log(f"learning rate {rate:g} diverged; the others go on")
     best = _best_rate(scores) if scores else rates[0]
 
-    tested: dict[int, Recipe | None] = {}
+    tested: dict[int, RunRecord | None] = {}
     for seed in seeds:
         log(f"seed {seed}, learning rate {best:g}")
         final = dataclasses.replace(settings, learning_rate=best, seed=seed, validation=0.0)
@@ -308,7 +308,7 @@ class _Runs:
         self.command, self.log = command, log
         self.images: RunImages | None = None
 
-    def run(self, data: DataSpec, folder: pathlib.Path, settings: FineTuning) -> Recipe | None:
+    def run(self, data: DataSpec, folder: pathlib.Path, settings: FineTuning) -> RunRecord | None:
         """Starts, resumes or skips a run; returns its recipe, None if it diverges or did before."""
         if (folder / DIVERGED).exists():
             return None
@@ -329,7 +329,7 @@ class _Runs:
             job = Job(data, options, settings, self.images)
             run(job)
             self.images = job.images
-        return Recipe.from_json(read_json(folder / RECIPE))
+        return RunRecord.from_json(read_json(folder / RECIPE))
 
 
 def _metric(recipe):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.description.recipe import Reference
+from keras_vit.description.run_record import Reference
 from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.training.data.copies import CANDIDATES, Copy, joined_groups
 from keras_vit.training.data.parts import held_out

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.training.evaluation.reports import ClassificationReport
 from keras_vit.training.run.card import masked_patch_card, model_card
 
@@ -25,7 +25,7 @@ def recipe(**changes):
         "images": {"train": 4, "validation": 0, "test": 4, "skipped": 0},
         "description": {"license": PICTURE},
     }
-    return Recipe(**{**fields, **changes})
+    return RunRecord(**{**fields, **changes})
 
 
 @pytest.fixture(scope="module", params=[PICTURE, LINK])

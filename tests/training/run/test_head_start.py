@@ -13,7 +13,7 @@ from PIL import Image
 from runs import SignalAt, job_of, plan_of, silent
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from keras_vit.description.recipe import Fact
+from keras_vit.description.run_record import Fact
 from keras_vit.models.rebuild import feature_model, head_of
 from keras_vit.training import recipes
 from keras_vit.training.evaluation.classification import evaluate_classifier

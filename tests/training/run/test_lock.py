@@ -6,16 +6,16 @@ import sys
 
 import pytest
 
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.training.run.folder import BEST, LOCK, RunFolder
 from keras_vit.utils.files import UNFINISHED
 
 PROGRAM = """
 import sys
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.training.run.folder import RunFolder
 run = RunFolder(sys.argv[1])
-run.start(Recipe())
+run.start(RunRecord())
 print("taken", flush=True)
 sys.stdin.read()
 """
@@ -41,7 +41,7 @@ def test_a_run_whose_process_lives_is_left_alone_and_one_that_was_killed_is_resu
     with pytest.raises(ValueError, match="another process"), resumed.locked():
         pass
     with pytest.raises(ValueError, match="another process"), again.locked():
-        again.start(Recipe())
+        again.start(RunRecord())
     process.kill()
     process.wait()
     run = RunFolder(output, resume=True)
@@ -60,7 +60,7 @@ def test_a_folder_of_that_name_with_other_files_is_left_alone(tmp_path, overwrit
             RunFolder(tmp_path / "run", overwrite=overwrite)
     assert mine.read_text() == "mine"
     (mine.parent / LOCK).touch()  # A run that was killed as it started.
-    RunFolder(tmp_path / "run").start(Recipe())
+    RunFolder(tmp_path / "run").start(RunRecord())
     assert not mine.exists()
 
 
@@ -71,14 +71,14 @@ def test_the_second_of_two_new_runs_is_refused_when_it_starts(tmp_path):
         fcntl.flock(file, fcntl.LOCK_EX)
         (run.path / "history.csv").write_text("step\n")
         with pytest.raises(ValueError, match="another process"), run.locked():
-            run.start(Recipe())
+            run.start(RunRecord())
     assert (run.path / "history.csv").exists()
     assert (run.path / LOCK).exists()
 
 
 def test_temporary_files_of_a_killed_process_are_not_published(tmp_path):
     run = RunFolder(tmp_path / "run")
-    run.start(Recipe())
+    run.start(RunRecord())
     for name in (BEST, ".states/state-000000001.npz"):
         path = run.path / name
         path.with_name(f".{'0a' * 16}-{path.name}").write_bytes(b"half")
@@ -92,7 +92,7 @@ def test_temporary_files_of_a_killed_process_are_not_published(tmp_path):
 
 
 def test_a_run_that_ends_while_another_process_waits_to_resume_it_is_not_begun_again(tmp_path):
-    RunFolder(tmp_path / "run").start(Recipe())
+    RunFolder(tmp_path / "run").start(RunRecord())
     late = RunFolder(tmp_path / "run", resume=True)
     (late.path / UNFINISHED).unlink()
     with pytest.raises(ValueError, match="has ended meanwhile"), late.locked():

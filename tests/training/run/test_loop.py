@@ -8,7 +8,7 @@ import tensorflow as tf
 from runs import SignalAt
 
 import keras_vit
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.run.folder import RunFolder
 from keras_vit.training.run.loop import Interrupted, make_trainer, train
@@ -38,7 +38,7 @@ def golden_settings(recipe, **changes):
 
 def new_run(tmp_path):
     run = RunFolder(tmp_path / "run")
-    run.start(Recipe())
+    run.start(RunRecord())
     return run
 
 
@@ -81,7 +81,7 @@ class Problem:
 
     def start(self, **options):
         run = RunFolder(self.output)
-        run.start(Recipe())
+        run.start(RunRecord())
         return train(self.trainer, self.batches, run, self.settings, **options)
 
     def resume(self, **options):

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.training.run.folder import BEST, RunFolder
 from keras_vit.training.run.loop import read_history
 from keras_vit.utils import files
@@ -17,7 +17,7 @@ from keras_vit.utils.files import STATES
 def unfinished(output, **options):
     """A run with a state, best weights and the first file of its finished folder."""
     run = RunFolder(output, **options)
-    run.start(Recipe(job="finetune", command="x"))
+    run.start(RunRecord(job="finetune", command="x"))
     for name in (f"{STATES}/state-000000500.npz", BEST, "model.keras"):
         (run.path / name).write_bytes(b"new")
     return run

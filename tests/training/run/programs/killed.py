@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.command_line import main as run_command
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.training import Adam, FineTuning, SoftmaxCrossentropy, Trainer, warmup_schedule
 from keras_vit.training.run import finetune  # noqa: F401
 from keras_vit.training.run.folder import PARTIAL, RunFolder
@@ -121,7 +121,7 @@ def run(name, on_first_step):
     folder = RunFolder(FOLDER / name, resume=resume)
     with folder.locked():
         if not resume:
-            folder.start(Recipe(job="test"))
+            folder.start(RunRecord(job="test"))
         start = folder.checkpoints.restore(trainer)
         spec = (tf.TensorSpec((4, 4, 4, 3)), tf.TensorSpec((4,), "int64"))
         data = tf.data.Dataset.from_generator(batches, output_signature=spec)
