@@ -18,7 +18,7 @@ from keras_vit.utils.fields import (
     part,
     setting,
 )
-from keras_vit.utils.json_types import fits_json, of_json
+from keras_vit.utils.json_files import fits_json, of_json
 
 
 @dataclasses.dataclass(frozen=True)

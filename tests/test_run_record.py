@@ -13,7 +13,7 @@ import pytest
 import keras_vit
 from keras_vit.description.run_record import Fact, Reference, RunRecord
 from keras_vit.utils.earlier_names import with_present_names
-from keras_vit.utils.json_types import of_json
+from keras_vit.utils.json_files import of_json
 
 PACKAGED = sorted(pathlib.Path(keras_vit.__file__).parent.glob("weights/*/recipe.json"))
 FIELDS = {field.name for field in dataclasses.fields(RunRecord)} - {"others"}
@@ -61,6 +61,7 @@ def values_of(kind, rng):
     return {
         bool: lambda: True,
         int: lambda: rng.randint(1, 9),
+        float: lambda: rng.random(),
         str: lambda: rng.choice(["int", "list", "None", "photos"]),
         typing.Any: lambda: rng.choice([1.5, "a", None, False, [1, ["b"]], {"c": {}}]),
         Fact: lambda: Fact(rng.random(), "here", reference=Reference("always cat", 0.5, 9)),

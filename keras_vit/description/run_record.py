@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from keras_vit.utils.earlier_names import with_present_names
-from keras_vit.utils.json_types import fields_of_json, json_name
+from keras_vit.utils.json_files import fields_of_json, json_name
 
 
 class Reference(NamedTuple):
@@ -111,7 +111,7 @@ class RunRecord:
     versions_before: dict[str, str] | None = None
     resumed: list[int] | None = None
     skipped_steps: int | None = None
-    best: dict[str, Any] | None = None
+    best: dict[str, float] | None = None
     test: dict[str, Any] | None = None
     objective: str | None = None
     decision: dict[str, Any] | None = None
@@ -138,14 +138,17 @@ class RunRecord:
         fact = self.facts.get("simple_numbers")
         return None if fact is None else fact.reference
 
-    def add(self, *, facts: Mapping[str, Fact] | None = None, **fields: Any) -> Self:
-        """Returns the record with more facts and fields, which win over its own.
+    def add(self, more: Self) -> Self:
+        """Returns the record with the values that another one has, which win over its own.
 
         Args:
-            facts: Facts by name, in addition to its own.
-            **fields: Values of other fields.
+            more: The other record; its facts come in addition.
         """
-        return dataclasses.replace(self, facts={**self.facts, **(facts or {})}, **fields)
+        unset = type(self)()
+        names = [field.name for field in dataclasses.fields(self)]
+        values = {name: getattr(more, name) for name in names}
+        values = {name: value for name, value in values.items() if value != getattr(unset, name)}
+        return dataclasses.replace(self, **{**values, "facts": {**self.facts, **more.facts}})
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the file, without fields that have no value."""

@@ -38,7 +38,7 @@ from typing import (
     get_type_hints,
 )
 
-from keras_vit.utils.json_types import fits_json
+from keras_vit.utils.json_files import fits_json
 from keras_vit.utils.synonyms import value_here
 from keras_vit.utils.text_files import read_lines
 

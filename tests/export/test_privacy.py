@@ -22,7 +22,7 @@ from keras_vit.export.formats.artefacts import open_export
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.run.settle import choose_samples
+from keras_vit.training.run.plan import choose_samples
 from makers import COLORS, encode, tiny_config
 
 MARKERS = (b"Jane Q", b"marker", b"acme", b"home", b"gpsplace", b"Exif\0\0", b"secret")

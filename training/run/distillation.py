@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,7 +20,7 @@ from keras_vit.training.settings.jobs import DISTILLATIONS
 from keras_vit.training.trainer.trainer import Trainer
 
 from .machine import dtype_policy
-from .settle import Stage
+from .plan import Stage
 
 
 class Distillation(keras.losses.Loss):
@@ -162,19 +163,24 @@ class Teacher(Stage):
         self.facts = {"teacher": fact}
         self.rows = rows
         self.preprocessing = preprocessing
+        self.options: dict[str, Any] = {}  # Of `DistillationTrainer`.
 
     @classmethod
     def prepare(cls, weights, images, settings, begun):
-        folder = getattr(settings, "teacher", None)
-        if folder is None:
+        if settings.teacher is None:
             return None
-        return open_teacher(folder, images.source.class_names, begun.facts.get("teacher"))
+        names, fact = images.source.class_names, begun.facts.get("teacher")
+        teacher = open_teacher(settings.teacher, names, fact)
+        teacher.options = {
+            "distillation": settings.distillation,
+            "distillation_weight": settings.distillation_weight,
+            "temperature": settings.temperature,
+        }
+        return teacher
 
     def trainer(self, plan):
-        names = ("distillation", "distillation_weight", "temperature")
-        options = {name: getattr(plan.settings, name) for name in names}
         teacher = self.build(plan.preprocessing)
-        return {"trainer_type": DistillationTrainer, "teacher": teacher, **options}
+        return {"trainer_type": DistillationTrainer, "teacher": teacher, **self.options}
 
     def build(self, of_student: Preprocessing) -> keras.Model:
         """Returns the model from the student's images to logits of the student's classes.

@@ -136,7 +136,7 @@ def attention_as_it_began(unfinished: RunRecord) -> Iterator[None]:
     """Keeps the plain path of attention, inside a `with` block, for a run that began with it.
 
     Args:
-        unfinished: The recipe of the run that goes on; empty for a new one.
+        unfinished: The record of the run that goes on; empty for a new one.
     """
     enabled = keras.config.is_flash_attention_enabled() is not False  # None stands for enabled.
     plain = bool(unfinished.job) and "attention" not in unfinished.facts

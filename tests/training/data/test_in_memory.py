@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from keras_vit.description.run_record import RunRecord
-from keras_vit.training.data import DataSpec, open_source, training_batches
+from keras_vit.training.data import DataSpec, TrainingBatches, open_source, training_batches
 from makers import write_picture
 
 CLASSES = ("cat", "dog")
@@ -42,8 +42,9 @@ def test_arrays_give_the_batches_of_the_same_files(arrays, folder):
     files = open_source(folder, seed=3)
     held = open_source(arrays, class_names=CLASSES, seed=3)
     assert held.class_names == files.class_names
+    given = TrainingBatches(image_size=(8, 6), batch_size=4, seed=7)
     first, second = (
-        training_batches(source.splits["train"], image_size=(8, 6), batch_size=4, seed=7).take(9)
+        training_batches(source.splits["train"], given).take(9)
         for source in (held, files)  # Two epochs and a little.
     )
     for one, other in zip(first.as_numpy_iterator(), second.as_numpy_iterator(), strict=True):

@@ -29,7 +29,7 @@ from keras_vit.command_line import main as run_command
 from keras_vit.description.run_record import RunRecord
 from keras_vit.training import Adam, FineTuning, SoftmaxCrossentropy, Trainer, warmup_schedule
 from keras_vit.training.run import finetune  # noqa: F401
-from keras_vit.training.run.folder import PARTIAL, RunFolder
+from keras_vit.training.run.folder import PARTIAL, open_folder
 from keras_vit.training.run.loop import train
 from keras_vit.utils import files
 from keras_vit.utils.files import MODEL, UNFINISHED
@@ -118,7 +118,7 @@ def run(name, on_first_step):
             yield images[step], labels[step]
 
     resume = (FOLDER / f"{name}{PARTIAL}" / UNFINISHED).exists()
-    folder = RunFolder(FOLDER / name, resume=resume)
+    folder = open_folder(FOLDER / name, resume=resume)
     with folder.locked():
         if not resume:
             folder.start(RunRecord(job="test"))
