@@ -35,12 +35,12 @@ from keras_vit.utils.fields import (
     REQUIRED,
     argument_lines,
     field_info,
-    fits_json,
     flag_of,
     flat_fields,
     from_arguments,
 )
 from keras_vit.utils.files import check_writable, named_disk_errors
+from keras_vit.utils.json_files import fits_json
 from keras_vit.utils.progress import without_progress
 from keras_vit.utils.synonyms import no_such_arguments
 

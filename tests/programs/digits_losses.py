@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from keras_vit.training import finetune, pretrain
-from keras_vit.training.run import finetune as page
+from keras_vit.training.run import classes
 
 DIGITS = runpy.run_path(str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "digits.py"))
 STEPS = 10
@@ -41,7 +41,7 @@ class FirstSteps(keras.callbacks.Callback):
         return np.diff(self.sums).tolist()
 
 
-def build_from_seed(plan, build=page.build_model):
+def build_from_seed(plan, build=classes.build_classifier):
     """Replaces random weights by those that NumPy draws."""
     model, origin = build(plan)
     if origin == "random":
@@ -62,7 +62,7 @@ def first_losses(train, part, settings):
 with contextlib.redirect_stdout(sys.stderr):
     accuracies = DIGITS["main"](OUTPUT)
 transfer = dataclasses.replace(DIGITS["TRANSFER"], weights=str(PRETRAINED))
-page.build_model = build_from_seed
+classes.build_classifier = build_from_seed
 outcome = {
     "backend": keras.backend.backend(),
     "pretraining": first_losses(pretrain, DIGITS["FIRST"], DIGITS["PRETRAINING"]),

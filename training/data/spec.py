@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.class_labels import TASKS, composed
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.description.without_paths import LEFT_OUT, is_place
 from keras_vit.utils.fields import (
     SEED,
@@ -312,7 +312,7 @@ class DataSpec:
         return {**fields, **lists, "data": self.name}
 
     @classmethod
-    def of_recipe(cls, recipe: Recipe, given: DataSpec | None = None) -> Self:
+    def of_recipe(cls, recipe: RunRecord, given: DataSpec | None = None) -> Self:
         """Returns the data of a run.
 
         Args:
@@ -336,7 +336,7 @@ class DataSpec:
         return cls(**values)
 
 
-def spec_of_run(recipe: Recipe, given: DataSpec) -> DataSpec | None:
+def spec_of_run(recipe: RunRecord, given: DataSpec) -> DataSpec | None:
     """Returns the data of a run with what it held out, or None for other data.
 
     Whether links are followed out of the folder, the caller alone says: a record that somebody

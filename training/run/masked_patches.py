@@ -13,7 +13,11 @@ from keras_vit import configs
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
 from keras_vit.training.data.augmentations import MIXUP, mixes_batches
-from keras_vit.training.settings import TARGETS as PATCH_TARGETS, MaskedPatches
+from keras_vit.training.settings import (
+    TARGETS as PATCH_TARGETS,
+    MaskedPatches,
+    ResolvedSettings,
+)
 from keras_vit.training.trainer.trainer import Trainer
 
 from .loop import make_trainer
@@ -193,16 +197,19 @@ def masked_patch_model(
     return keras.Model(corrupted.input, outputs, name="masked_patches")
 
 
-def make_masked_patch_trainer(model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrainer:
+def make_masked_patch_trainer(
+    model: keras.Model, settings: ResolvedSettings, target: str
+) -> MaskedPatchTrainer:
     """Returns a compiled trainer with the paper's objective.
 
     Args:
         model: A model of `masked_patch_model`.
-        settings: Resolved settings.
+        settings: The settings of the run.
+        target: A name of `TARGETS`.
     """
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     metric = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    if settings.target == PATCH:
+    if target == PATCH:
         loss = keras.losses.MeanSquaredError()
         metric = keras.metrics.MeanMetricWrapper(has_mean_color, name="accuracy")
     return make_trainer(
@@ -211,14 +218,14 @@ def make_masked_patch_trainer(model: keras.Model, settings: MaskedPatches) -> Ma
         MaskedPatchTrainer,
         loss=loss,
         metric=metric,
-        target=settings.target,
+        target=target,
         patch_size=model.get_layer("patch_embedding").kernel_size,
     )
 
 
 def check_masked_patches(config: Any, settings: MaskedPatches) -> None:
     """Raises ValueError unless an architecture and the settings fit masked patches."""
-    if mixes_batches(vars(settings)):
+    if mixes_batches(settings.augmentation or "none", settings.mixup, settings.layers):
         raise ValueError(
             "Masked patches need images without mixup: mixup=0, or an augmentation other than "
             f"{', '.join(MIXUP)}, and no layer that mixes images. Received: "

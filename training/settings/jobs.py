@@ -262,7 +262,7 @@ class FineTuning(Settings):
 
     @property
     def extends_head(self) -> bool:
-        """Whether the classes of the data are added to those of the weights."""
+        """Whether the classes of the data are added to the classes of the weights."""
         return self.head == "extend" or self.replay is not None
 
     @property
