@@ -9,11 +9,13 @@ are in OUTPUT/log.txt, and OUTPUT/demo.html shows the results.
 """
 
 import argparse
+import collections
 import csv
 import json
 import pathlib
 import re
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -47,10 +49,8 @@ class Demo:
         """Runs a command in the folder; returns what it printed, which `log.txt` keeps."""
         print(f"\n$ keras-vit {command}", flush=True)
         started, cpu_before = time.monotonic(), cpu_seconds()
-        arguments = [re.sub("^'|'$", "", word) for word in command.split()]
-        done = subprocess.run(
-            [KERAS_VIT, *arguments], cwd=self.folder, text=True, stdout=subprocess.PIPE
-        )
+        words = [KERAS_VIT, *shlex.split(command)]
+        done = subprocess.run(words, cwd=self.folder, text=True, stdout=subprocess.PIPE)
         with open(self.folder / "log.txt", "a", encoding="utf-8") as log:
             log.write(f"$ keras-vit {command}\n{done.stdout}\n")
         if done.returncode != 0:
@@ -102,10 +102,15 @@ class Demo:
         )
         with open(self.folder / "runs/parts/recipe.json", encoding="utf-8") as file:
             counts = json.load(file)["images"]
+        splits = collections.defaultdict(set)
+        for row in self.rows("check/split.csv"):
+            splits[self.truth[f"photos/{row['path']}"].part].add(row["split"])
+        divided = sum(len(names) > 1 for names in splits.values())
         self.tell(
             "finetune",
             f"{counts['train']} photos to train, {counts['validation']} to choose the weights, "
-            f"{counts['test']} to test; all shots and copies of a part are on one side.",
+            f"{counts['test']} to test; of {len(splits)} parts {divided} have shots or copies in "
+            "more than one of these.",
         )
 
     def evaluate(self):
@@ -147,9 +152,14 @@ class Demo:
 
     def export(self):
         """Writes a file for phones, whose answers are compared with Keras's."""
-        self.run("export runs/parts --to litert --output parts.tflite")
+        printed = self.run("export runs/parts --to litert --output parts.tflite")
         size = (self.folder / "parts.tflite").stat().st_size / 1e6
-        self.tell("export", f"parts.tflite, {size:.1f} MB, answers as the Keras model does.")
+        equal, largest = re.search(r"^serve +(\S+) +(\S+)", printed, re.MULTILINE).groups()
+        self.tell(
+            "export",
+            f"parts.tflite, {size:.1f} MB, gives the class of the Keras model for {equal} of the "
+            f"check images; the largest difference of a probability is {largest}.",
+        )
 
     def verify(self):
         """Runs the exported file again, in its own runtime, as on the phone."""
