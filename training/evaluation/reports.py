@@ -616,7 +616,7 @@ def report_parts(report: EvaluationReport, pictures: Mapping[int, GridPicture]) 
     if pictures:
         text += f" Shown are {len(pictures)}, the most confident ones first."
     if any(picture.seen for picture in pictures.values()):
-        text += " Beside each photo is what the model saw of it."
+        text += " Next to each photo is what the model saw of it."
     errors = picture_grid(pictures.values(), is_large=True)
     return [*parts, heading("Most confident errors"), paragraph(text), errors]
 

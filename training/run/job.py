@@ -234,7 +234,7 @@ class Job:
         try:
             plan = self.settle(download=False)
         except NotPrepared as missing:
-            return f"{missing}. A dry run fetches nothing; the rest of the plan needs it"
+            return f"{missing}. A dry run fetches nothing; the other lines need it"
         lines = {}
         if larger := self.size_to_try(plan):
             side, times = larger
