@@ -1,4 +1,4 @@
-"""Digits from few labels, alone and with a teacher; docs/training.md has the numbers.
+"""Digits from few labels, alone and with a teacher; docs/results.md has the numbers.
 
     python benchmarks/distillation.py FOLDER
 

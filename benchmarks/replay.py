@@ -1,4 +1,4 @@
-"""Digits 0 to 7, then 8 and 9, with and without replay; docs/training.md has the numbers.
+"""Digits 0 to 7, then 8 and 9, with and without replay; docs/results.md has the numbers.
 
     python benchmarks/replay.py FOLDER
 

@@ -51,7 +51,7 @@ WORDS = {"decode": "decoding", "ReadBinary": "decoding", "Classifier": "model"} 
 ROLES = ("decoding", "model", PROGRAM, REST)
 
 # What the arithmetic takes: value, unit and source.
-MEASURED = 'docs/results.md, "A million photos"'
+MEASURED = 'docs/speed.md, "A million photos"'
 INPUTS = {
     "cores": (16, "cores beside the GPU, of which one feeds it", "a choice"),
     "decode_ms": (2.3, "ms of a core to read and decode a photo and to pass it on", MEASURED),
@@ -59,12 +59,12 @@ INPUTS = {
     "gpu_rate": (
         3951,
         "images/s of ViT-B/16 at 224 on an H100, JAX in float32 (TF32), as an ONNX file computes",
-        'docs/distributed.md, "JAX and PyTorch" (there 7597 in bfloat16)',
+        'docs/speed.md, "One H100, three backends" (there 7597 in bfloat16)',
     ),
     "core_rate": (
         3.67,
         "images/s of ViT-B/16 at 224 on a core of a Xeon, ONNX in float32",
-        'docs/results.md, "Exports" (136.4 ms an image on 2 cores)',
+        'docs/speed.md, "Exports" (136.4 ms an image on 2 cores)',
     ),
 }
 

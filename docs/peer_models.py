@@ -1,4 +1,4 @@
-"""The tables of transformers' and KerasHub's models in docs/checkpoints.md.
+"""The tables of transformers' and KerasHub's models in docs/compatible_models.md.
 
     python docs/peer_models.py            # Needs pip install -e ".[peers]"; 5 minutes.
     python docs/peer_models.py PATTERN    # Prints the rows of some names.
@@ -25,7 +25,7 @@ import keras_vit
 from keras_vit.models.outputs import array_of
 from keras_vit.opening import open_model
 
-PAGE = pathlib.Path(__file__).parent / "checkpoints.md"
+PAGE = pathlib.Path(__file__).parent / "compatible_models.md"
 START, END = "<!-- peers: docs/peer_models.py writes this table -->\n", "<!-- end of peers -->\n"
 CLASSES = 5
 # Attention heads by the size in a name.

@@ -105,10 +105,7 @@ def main():
             {title: reference_page(name)} for name, (title, _) in PACKAGES.items()
         ],
     }
-    for item in config["nav"]:
-        for title, page in item.items():
-            if isinstance(page, str) and page in following:
-                item[title] = [page, *following[page]]
+    add_following(config["nav"], following)
     (BUILD / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     command = ["zensical", "build", "--clean", "--strict", "--config-file", BUILD / "mkdocs.yml"]
     done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False)
@@ -123,6 +120,16 @@ def main():
         )
         page.write_text(text, encoding="utf-8")
     return done.returncode
+
+
+def add_following(entries, following):
+    """Adds pages to the entries of the navigation that they follow, at any depth."""
+    for entry in entries:
+        for title, page in entry.items() if isinstance(entry, dict) else ():
+            if isinstance(page, list):
+                add_following(page, following)
+            elif page in following:
+                entry[title] = [page, *following[page]]
 
 
 def write_for_programs(nav, texts):

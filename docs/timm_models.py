@@ -1,4 +1,4 @@
-"""The table of timm's models in docs/checkpoints.md, from a comparison of each with timm.
+"""The table of timm's models in docs/compatible_models.md, from a comparison of each with timm.
 
     python docs/timm_models.py                 # Needs pip install -e ".[peers]"; 5 minutes.
     python docs/timm_models.py --json FILE     # The results, and no table.
@@ -27,7 +27,7 @@ from keras_vit.checkpoints.code_bases.timm import MISSING
 from keras_vit.checkpoints.find import describe_checkpoint
 from keras_vit.checkpoints.load import load_opened
 
-PAGE = pathlib.Path(__file__).parent / "checkpoints.md"
+PAGE = pathlib.Path(__file__).parent / "compatible_models.md"
 START, END = "<!-- timm: docs/timm_models.py writes this table -->\n", "<!-- end of timm -->\n"
 
 PATTERNS = (

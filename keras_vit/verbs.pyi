@@ -1360,7 +1360,7 @@ def verify(
     Its parts must have the SHA-256 that they had when they were written, and its golden samples,
     a few images, the probabilities that it gave then.
 
-    As `keras-vit verify`; docs/serving.md shows it.
+    As `keras-vit verify`; docs/export.md shows it.
 
     Args:
         artefact: what keras-vit export wrote
@@ -1389,7 +1389,7 @@ def push(
     No photos, absolute paths or names of training images are pushed. --dry-run prints every file
     and its size, and asks the Hub nothing.
 
-    As `keras-vit push`; docs/serving.md shows it.
+    As `keras-vit push`; docs/hub.md shows it.
 
     Args:
         folder: the classifier: its folder, or what keras-vit predict takes, except for

@@ -1,4 +1,4 @@
-"""The ten first tasks of docs/coming_from.md, with official files from a server of this machine."""
+"""The ten first tasks of docs/migrate.md, with official files from a server of this machine."""
 
 import dataclasses
 import http.server
@@ -16,7 +16,7 @@ import keras_vit
 from keras_vit.checkpoints import catalogue
 from makers import smooth_picture, tiny_config, write_classes, write_picture
 
-PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "coming_from.md"
+PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "migrate.md"
 # A run of a moment; the page has the defaults.
 SMALL = ", steps=2, batch_size=4, accumulate=1, image_size=32, samples=2, log=None)"
 

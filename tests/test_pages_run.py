@@ -22,6 +22,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md"))
 PAGES = ("README.md", "CONTRIBUTING.md", "skills/keras-vit/SKILL.md", *DOCS)
 
+# Pages whose tables have calls of other libraries, and ours in the next columns.
+MIGRATE = ("docs/migrate.md", "docs/migrate_more.md")
+
 TINY = "image_size=(32, 32), steps=2, batch_size=4"
 TRAINED = f'weights="vit_mini4_cifar10", {TINY}'
 OUTPUT = r'(?m)((finetune|pretrain_masked_patches)\("\w+", "runs/.*)\)$'
@@ -34,7 +37,7 @@ STAND_INS = [
     (r"R50\+ViT-L/32", "R26+ViT-S/32"),
     (r'\bimagenet21k\b|(?<=weights=")imagenet(?=")', "vit_mini4_cifar10"),
     (r'(?<=load_classifier\(")imagenet(?=")', "vit_mini4_cifar10"),
-    (r"google/vit-base-patch16-224", "OWNER/NAME"),
+    (r"google/vit-base-patch16-224|timm/vit_small_patch16_dinov3[.]lvd1689m", "OWNER/NAME"),
     (r"--weights imagenet\b", "--weights vit_mini4_cifar10"),
     (r"(?<!14, )\b384\b", "32"),  # Not the width of a shape.
     (r"\(224, 224\)", "(32, 32)"),
@@ -141,6 +144,7 @@ LANGUAGES_NOT_RUN = ("kotlin", "py")
 BLOCKS_NOT_RUN = {
     "decode_predictions(scores, top=5)": "needs ImageNet's classes; tests/test_first_tasks.py",
     "datasets.load_dataset(": "downloads data; tests/training/data/test_source.py",
+    "jax.distributed.initialize(": "several processes; tests/training/run/test_processes_of_jax.py",
     "# training/settings/declared.py": "parts of two files",
     "class Count(Command)": "a part of a file",
 }
@@ -191,7 +195,7 @@ def examples_of(page, used):
         else:
             known = ("text", *LANGUAGES_NOT_RUN)
             assert language in known, f"{name} is {language or 'without a language'}"
-    if page == "docs/coming_from.md":  # Its tables have calls of ours, too.
+    if page in MIGRATE:  # Their tables have calls of ours, too.
         rows = [line.split("|", 2)[2] for line in text.splitlines() if line.startswith("| ")]
         for code in re.findall(r"`([^`]+)`", "\n".join(rows)):
             if code.startswith("keras_vit."):

@@ -68,7 +68,7 @@ def test_llms_txt_lists_every_page_for_programs(site):
     built = {page.relative_to(site).with_suffix("") for page in site.rglob("*.html")}
     listed = {pathlib.Path(re.sub("README.md$", "index", link)).with_suffix("") for link in links}
     assert built - listed == {pathlib.Path("404")}
-    assert text.startswith("# keras-vit-applications\n\n> The Vision Transformer (An Image is")
+    assert text.startswith("# keras-vit-applications\n\n> Turn a folder of labelled photos into an")
 
 
 def test_nothing_is_fetched_from_other_hosts(site):
@@ -77,7 +77,7 @@ def test_nothing_is_fetched_from_other_hosts(site):
         assert not re.search(fetched, page.read_text(encoding="utf-8")), page
 
 
-@pytest.mark.parametrize("page", ["index", "serving", "results", "commands/finetune"])
+@pytest.mark.parametrize("page", ["index", "export", "results", "help", "commands/finetune"])
 def test_no_page_scrolls_sideways_on_a_phone(site, chromium, page):
     flaws = flaws_of(chromium, (site / f"{page}.html").as_uri())  # Colours are the theme's.
     assert not [flaw for flaw in flaws if "pixels wide" in flaw]

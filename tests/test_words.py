@@ -1,9 +1,14 @@
 """The words of code, tests and pages: plain technical English."""
 
+import argparse
+import ast
 import pathlib
 import re
 
 import pytest
+
+import keras_vit.command_line
+from keras_vit.utils.fields import add_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLACES = (
@@ -44,6 +49,23 @@ BETTER = {
     r'(# |"""|^ +\w+: )(?-i:Of)\b': 'a noun first, as in "Errors of a full disk."',
 }
 
+# Odd words for users: on pages, in help texts, printed lines and errors. Comments may have them.
+FOR_USERS = {
+    r"\bbeside\b": "compared with, next to, in addition to",
+    r"\bbehind\b": "after",
+    r"\bstrangers?\b": "photos of none of the classes; unknown sources",
+    r"\bmend(s|ed|ing)?\b": "fix",
+    r"(?<!\bmodel\s)\bcards?\b": "the model card, README.md; what the page shows",
+    r"\bplan\b": "what a run prints at its start",
+    r"\bthe last lines?\b": "what the line says",
+}
+
+# Pages for readers of the code, whose words are the code's.
+OF_THE_CODE = ("docs/architecture.md",)
+
+# Printed labels of rows and how often each file has them. This list only shrinks.
+LABELS = {"training/evaluation/reports.py": 1, "training/trust/check_report.py": 1}
+
 # Starts of paths, with or without tests/ in front, whose words may stay, and why.
 ALLOWED = {
     "test_words.py": "names the odd words",
@@ -70,3 +92,68 @@ def test_no_file_has_odd_words(words):
         for match in pattern.finditer(text)
     ]
     assert not found, f"Better: {BETTER[words]}\n" + "\n".join(found)
+
+
+def prose(text):
+    """Returns a page without its code and outputs; the lines stay where they are."""
+    code = r"^ *```.*?^ *```|`[^`]*`"
+    return re.sub(code, lambda match: re.sub(r"[^\n]", " ", match[0]), text, flags=re.S | re.M)
+
+
+def printed(text):
+    """Returns (line, string) of the strings in a program that are not docstrings."""
+    tree = ast.parse(text)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+PRODUCT = ("keras_vit/", "training/", "export/")
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """Returns (place, text) of what users read: pages, and the words of programs and their help."""
+    found = [
+        (name, prose(text))
+        for name, text in sources().items()
+        if name.endswith(".md") and name not in OF_THE_CODE
+    ]
+    for name, text in sources().items():
+        if name.startswith(PRODUCT):
+            found += [(f"{name}:{line}", value) for line, value in printed(text) if " " in value]
+    for name in keras_vit.command_line.COMMANDS:
+        command = keras_vit.command_line.command_type(name)
+        parser = argparse.ArgumentParser()
+        add_arguments(parser, command)
+        help_text = parser.format_help() + keras_vit.command_line.details_of(name)
+        found.append((f"keras-vit {name} --help", help_text))
+    return found
+
+
+@pytest.mark.parametrize("words", FOR_USERS)
+def test_users_read_no_odd_words(words, texts):
+    wrong = [
+        f"{place}: {' '.join(text[max(0, match.start() - 30) : match.end() + 30].split())}"
+        for place, text in texts
+        for match in re.finditer(words, text, re.I)
+        if not (text.startswith("beside  ") and place.partition(":")[0] in LABELS)
+    ]
+    assert not wrong, f"Better: {FOR_USERS[words]}\n" + "\n".join(wrong)
+
+
+def test_the_labels_with_odd_words_only_become_fewer():
+    found = {
+        name: sum(bool(re.match(r"beside\b", value)) for _, value in printed(text))
+        for name, text in sources().items()
+        if name.startswith(PRODUCT)
+    }
+    assert {name: count for name, count in found.items() if count} == LABELS

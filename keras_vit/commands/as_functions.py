@@ -85,8 +85,8 @@ VERBS = {
     ),
     "few_shot": Verb(FewShot, ("model", "data"), "FewShotReport", "evaluation.md"),
     "convert": Verb(Convert, ("source", "destination"), "list[str]", "checkpoints.md"),
-    "verify": Verb(Verify, ("artefact",), "ExportReport", "serving.md"),
-    "push": Verb(Push, ("folder", "repository"), "Pushed", "serving.md"),
+    "verify": Verb(Verify, ("artefact",), "ExportReport", "export.md"),
+    "push": Verb(Push, ("folder", "repository"), "Pushed", "hub.md"),
 }
 
 # Processes of JAX are joined by a program itself, and a program is no command to record.

@@ -64,7 +64,7 @@ class Calibrate(Command):
         from keras_vit.images.listing import image_files
         from keras_vit.training.trust.calibrated_classifier import calibrate
 
-        strangers = image_files(self.unknown) if self.unknown else []
+        others = image_files(self.unknown) if self.unknown else []
         with on_all_devices(self.processes):
             classifier = calibrate(
                 self.model,
@@ -76,14 +76,13 @@ class Calibrate(Command):
                 progress=True,
                 log=self.note,
             )
-        if strangers:
-            predictions = classifier.predict(strangers, batch_size=self.batch_size)
+        if others:
+            predictions = classifier.predict(others, batch_size=self.batch_size)
             answers = [prediction.label for prediction in predictions if not prediction.error]
             line = f"{answers.count(UNKNOWN)} of {len(answers)} images are answered with unknown"
             unread = len(predictions) - len(answers)
-            self.note(
-                f"strangers {line}; {unread} could not be read" if unread else f"strangers {line}"
-            )
+            note = f"none of the classes: {line}"
+            self.note(f"{note}; {unread} could not be read" if unread else note)
         self.note(f"written {classifier.folder}")
         return classifier
 

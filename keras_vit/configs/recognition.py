@@ -92,7 +92,7 @@ def config_of_shapes(
             "the file does not hold LayerNorm's epsilon: 1e-6, the official one, is assumed"
         )
     if "pre_logits" in shapes and num_classes(shapes) is None:
-        notes.append("the pooler was left out, as there is no head behind it")
+        notes.append("the pooler was left out, because no head reads it")
     classifier = fields.get("classifier") or _classifier(shapes)
     shown = {size: sizes[size] for size in ("patch_size", "width", "depth", "mlp_dim")}
     shown |= _norms_and_tokens(shapes, classifier)

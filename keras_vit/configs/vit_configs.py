@@ -50,7 +50,7 @@ class ViTConfig:
             "every_block_shared" (one table, added again in front of each block); Table 8.
             Kinds that add nothing to tokens allow "input" only.
         resnet: The stem of a hybrid, a `ResNetStem` or a `PoolingStem`, or None.
-        num_registers: Learned tokens behind the class token, without positions, which the
+        num_registers: Learned tokens after the class token, without positions, which the
             head does not read.
         head_bias: Initial value of the head's bias. The official pre-training uses -10.0 with
             a sigmoid loss, so that all classes start out unlikely.
@@ -58,7 +58,7 @@ class ViTConfig:
             linearly from 0 in the first block, as in AugReg (arXiv 2106.10270). Not for an
             Axial-ViT, whose blocks see lines and not images.
         embedding_norm: Whether tokens are normalised in front of the first block, as in CLIP.
-        final_norm: Where equation 4's normalisation stands: on all "tokens", behind the
+        final_norm: Where equation 4's normalisation stands: on all "tokens", after the
             pooling ("pooled", as timm's `fc_norm` and MAE), or nowhere ("none").
         unread_class_token: Whether there is a class token though the head pools the patches.
         map_num_heads: Heads of the attention pooling; None means `num_heads`.

@@ -324,7 +324,7 @@ def _check_weights(given):
     if given.include_top and activation not in known:
         raise ValueError(
             "With weights, `classifier_activation` must be None or 'softmax'; build with None and "
-            "add another activation behind the logits. "
+            "add another activation after the logits. "
             f"Received: classifier_activation={given.activation!r}"
         )
     is_imagenet = isinstance(given.weights, str) and given.weights == "imagenet"

@@ -116,7 +116,7 @@ def classification_head(config: ViTConfig, x, classes: int, activation):
     if config.classifier != "token+distillation":
         return class_scores(x, classes, activation, config.head_bias)
     # DeiT (arXiv 2012.12877): the mean of two heads' logits. With a teacher each head has its
-    # own loss; see docs/training.md.
+    # own loss; see docs/distillation.md.
     alone = {
         token: TakeTokens(i, i + 1, name=f"{token}_alone")(x)  # (B, D)
         for i, token in enumerate(config.class_tokens)

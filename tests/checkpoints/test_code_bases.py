@@ -352,7 +352,7 @@ REFUSED = {
             ("vit_small_patch16_rope_mixed_224", "rotary positions that count patches"),
             ("vit_relpos_small_patch16_224", "relative position biases"),
             ("beitv2_base_patch16_224", "relative position biases"),
-            ("beit3_base_patch16_224", "norms behind or within the sublayers"),
+            ("beit3_base_patch16_224", "norms after or within the sublayers"),
             ("vit_base_patch16_xp_224", "parallel sublayers"),
             ("vit_dwee_patch16_reg1_gap_256", "differential attention"),
             ("vit_small_resnet26d_224", "timm's stems of convolutions"),

@@ -113,7 +113,7 @@ def test_what_keras_hub_computes_otherwise_is_refused(name, changes, message, pr
 def test_a_file_without_its_config_is_refused(name, preset_of):
     preset = preset_of(name)
     (preset / "config.json").unlink()
-    with pytest.raises(ValueError, match="config.json beside them"):
+    with pytest.raises(ValueError, match="config.json in the same folder"):
         open_model(preset)
 
 

@@ -153,5 +153,5 @@ def test_every_model_that_timm_lists_gives_its_answers_or_is_refused_by_name(pyt
     found = json.loads(results.read_text())
     assert not [row for row in found if row["difference"] > TOLERANCE]
     refused = [row["name"] for row in found if row["refusal"]]
-    page = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "compatible_models.md").read_text(encoding="utf-8")
     assert f"| all | {len(found)} | {len(found) - len(refused)} (" in page

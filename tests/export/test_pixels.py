@@ -140,7 +140,7 @@ def test_the_command_verifies_by_golden_samples(exports, capsys):
 def test_the_documented_example_runs_without_tensorflow(
     exports, classifier, photos, grey_of_16_bits, tmp_path
 ):
-    text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
     (example,) = (
         block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
         if 'pets.tflite"' in block and "keras_vit" not in block

@@ -1,4 +1,4 @@
-"""Exports run with the packages that docs/serving.md installs, without TensorFlow and Keras."""
+"""Exports run with the packages that docs/export.md installs, without TensorFlow and Keras."""
 
 import importlib.metadata
 import json
@@ -44,7 +44,7 @@ json.dump(results, sys.stdout)
 
 def installed_by_the_page():
     """What its line installs, the other two runtimes, and what all of them require."""
-    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"pip install --no-deps \. && pip install (.*)", page)
     found, waiting = {"keras-vit-applications"}, [*line.split(), "ai-edge-litert", "openvino"]
     while waiting:

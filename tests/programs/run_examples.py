@@ -34,7 +34,7 @@ from keras_vit.command_line import main
 from keras_vit.training.evaluation import few_shot, predictions
 
 CLASSES = ("cat", "dog")
-FOLDERS = ("holiday/a", "holiday/b", "pictures/a", "strangers/a", "week31/a", "week32/a")
+FOLDERS = ("holiday/a", "holiday/b", "pictures/a", "others/a", "week31/a", "week32/a")
 SIDE = 32
 WEIGHTS = "vit_mini4_cifar10"  # In the package, for a plain model of 32 pixels.
 

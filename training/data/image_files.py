@@ -44,7 +44,7 @@ from .tables import (
 )
 
 NOT_UTF_8 = "The name is not UTF-8."  # The reason why a file cannot be opened.
-NO_CLASS = "Not in the folder of a class, but beside these folders."
+NO_CLASS = "Not in the folder of a class, but next to these folders."
 ARCHIVE = "An archive, which must be unpacked."
 
 _ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar")

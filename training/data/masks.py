@@ -43,7 +43,7 @@ def _beside(paths):
             photo, *others = sorted(beside, key=_is_lossless)
             pairs.update((photo, other) for other in others)
     return [
-        f"{count:,} {other} have the name of a {photo} beside them: masks? --only '*{photo}' "
+        f"{count:,} {other} have the name of a {photo} next to them: masks? --only '*{photo}' "
         "leaves them out"
         for (photo, other), count in sorted(pairs.items())
         if count > max(1, totals[other] / 2)  # A few names may be alike by chance.

@@ -40,7 +40,7 @@ def activation_of(field: str, name: str, path: pathlib.Path) -> str:
     if name not in _ACTIVATIONS:
         raise ValueError(
             f"{field} must be one of {tuple(_ACTIVATIONS)}. "
-            f"Received: {field}={name!r} beside {path}"
+            f"Received: {field}={name!r} next to {path}"
         )
     return _ACTIVATIONS[name]
 
@@ -66,7 +66,7 @@ def check_sizes(shapes: Mapping[str, Any], path: pathlib.Path, **stated: object)
     if isinstance(width, int) and width >= _TOO_WIDE:
         raise ValueError(
             f"A model must have a width below {_TOO_WIDE}: the 7B of DINOv3 needs 27 GB for its "
-            f"weights alone. Received: width={width} beside {path}"
+            f"weights alone. Received: width={width} next to {path}"
         )
     shown = sizes_of_shapes(shapes)
     for name, value in stated.items():

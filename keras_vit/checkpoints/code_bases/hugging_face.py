@@ -66,7 +66,7 @@ def check_model_type(config: Mapping[str, Any], path: pathlib.Path) -> None:
     known, kind = (*_DEFAULTS_BY_TYPE, *_TOWERS), config.get("model_type")
     if kind is not None and "architecture" not in config and kind not in known:
         raise ValueError(
-            f"model_type must be one of {', '.join(known)}. Received: {kind!r} beside {path}"
+            f"model_type must be one of {', '.join(known)}. Received: {kind!r} next to {path}"
         )
 
 
@@ -76,8 +76,8 @@ def _stated(checkpoint: Checkpoint) -> Stated:
         # Only DINOv2 and DINOv3 have LayerScale.
         if "encoder_block_0/layer_scale_1" in checkpoint.shapes:
             raise ValueError(
-                "Files of DINOv2 and DINOv3 must have their config.json beside them, which shows "
-                f"epsilon and positions. Received: {path}"
+                "Files of DINOv2 and DINOv3 must have their config.json in the same folder, "
+                f"which shows epsilon and positions. Received: {path}"
             )
         return {}, Description()
     kind = config["model_type"]

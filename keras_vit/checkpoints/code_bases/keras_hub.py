@@ -221,8 +221,8 @@ def _stated_of_encoder(checkpoint: Checkpoint) -> Stated:
     encoder, path = _encoder_of(checkpoint.config), checkpoint.path
     if not encoder:
         raise ValueError(
-            "Files of KerasHub's image encoders must have their config.json beside them, which "
-            f"shows heads, epsilon and positions. Received: {path}"
+            "Files of KerasHub's image encoders must have their config.json in the same folder, "
+            f"which shows heads, epsilon and positions. Received: {path}"
         )
     config = encoder["config"]
     check_sizes(checkpoint.shapes, path, depth=config["num_layers"], width=config["hidden_dim"])

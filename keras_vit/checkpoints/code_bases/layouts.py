@@ -343,6 +343,6 @@ def readable_files(checkpoint: Checkpoint) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise ValueError(
-            f"Weights and the JSON beside them must be as {checkpoint.layout.name} writes them. "
+            f"Weights and the JSON next to them must be as {checkpoint.layout.name} writes them. "
             f"Received: {checkpoint.path} ({error!r:.200})"
         ) from error

@@ -37,7 +37,7 @@ MISSING = (
     (r"_7b_", "model of billions of numbers"),
     (r"relpos|^beit(v2)?_", "relative position biases"),
     (r"_rope_|_pe_|^eva02", "rotary positions that count patches"),
-    (r"_rpn_|^beit3", "norms behind or within the sublayers"),
+    (r"_rpn_|^beit3", "norms after or within the sublayers"),
     (r"_d?pwee_|_18x2_|_xp_", "parallel sublayers"),
     (r"_d(wee|little)_", "differential attention"),
     (r"_r(26|50)?_s\d|_resnet\d|_mci_|^fastvit|^convnext", "timm's stems of convolutions"),
@@ -80,8 +80,8 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     if not name:
         if "encoder_block_0/layer_scale_1" in shapes:  # DeiT III, or DINOv2, also of Meta's code.
             raise ValueError(
-                "Weights of timm with LayerScale must have their config.json beside them, which "
-                f"shows epsilon and positions. Received: {path}"
+                "Weights of timm with LayerScale must have their config.json in the same folder, "
+                f"which shows epsilon and positions. Received: {path}"
             )
         return {}, Description()
     arguments = config.get("model_args") or {}
@@ -142,7 +142,7 @@ def _classifier(checkpoint, stated_pools):
     if len(pools) > 1 or not pools <= _CLASSIFIERS.keys():
         raise ValueError(
             f"global_pool must be one of {tuple(_CLASSIFIERS)}. Received: global_pool="
-            f"{' and '.join(map(repr, sorted(pools)))} beside {checkpoint.path}"
+            f"{' and '.join(map(repr, sorted(pools)))} next to {checkpoint.path}"
         )
     if pools == {"token"} and "distillation_token" in checkpoint.shapes:
         return {"classifier": "token+distillation"}

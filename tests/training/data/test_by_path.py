@@ -32,7 +32,7 @@ def test_images_with_the_name_of_others_beside_them_are_named(beside):
     assert len(source.splits["train"]) == 12
     assert source.class_line == "crack 6, free 6; 2 classes at depth 1; 2 folders hold photos"
     assert source.notes[-1] == (
-        "6 .png have the name of a .jpg beside them: masks? --only '*.jpg' leaves them out"
+        "6 .png have the name of a .jpg next to them: masks? --only '*.jpg' leaves them out"
     )
 
 

@@ -186,7 +186,7 @@ def test_the_command_prints_unknown_and_json_has_the_answer(folder, photos, stra
     code = command_line.main(["calibrate", str(folder), *flags, "--unknown", str(strangers)])
     printed = capsys.readouterr().out
     assert code == 0
-    assert "strangers 4 of 4 images are answered with unknown" in printed
+    assert "none of the classes: 4 of 4 images are answered with unknown" in printed
     assert "with 95% confidence at most 15.0%" in (folder / "README.md").read_text()
     assert command_line.main(["predict", str(folder), str(strangers), "--format", "json"]) == 0
     entries = json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""docs/coming_from.md: the calls of ours give what the named library gives, on small models."""
+"""docs/migrate.md: the calls of ours give what the named library gives, on small models."""
 
 import pathlib
 import re
@@ -12,7 +12,7 @@ import keras_vit
 
 pytestmark = pytest.mark.slow
 
-PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "coming_from.md"
+PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "migrate.md"
 RNG = np.random.default_rng(0)
 PHOTO = RNG.integers(0, 256, (48, 80, 3), "uint8")  # Not square.
 
