@@ -166,25 +166,36 @@ def of_json(kind: type | types.UnionType, value: Any) -> Any:
         return value
     if outer in (Union, types.UnionType):
         return _of_union(inner, value)
+    if isinstance(value, Mapping):
+        return _of_object(outer, inner, value)
+    if isinstance(value, list):
+        return _of_list(outer, inner, value)
+    fits = value in inner if outer is Literal else _is_plain(outer, value)
+    if not fits:
+        raise OtherTypeError(f"The value must be {kind}. Received: {value!r:.80}")
+    return value
+
+
+def _of_object(outer, inner, values):
     is_dataclass = dataclasses.is_dataclass(outer)
-    if is_dataclass and isinstance(value, Mapping):
-        own, _ = fields_of_json(outer, value)
+    if is_dataclass:
+        own, _ = fields_of_json(outer, values)
         return outer(**own)
-    if outer is dict and isinstance(value, Mapping):
-        of_value = inner[1] if inner else Any
-        return {name: of_json(of_value, item) for name, item in value.items()}
-    if outer in (list, Sequence) and isinstance(value, list):
+    if outer is not dict:
+        raise OtherTypeError(f"The value must be {outer}. Received: {values!r:.80}")
+    of_value = inner[1] if inner else Any
+    return {name: of_json(of_value, value) for name, value in values.items()}
+
+
+def _of_list(outer, inner, values):
+    if outer in (list, Sequence):
         of_item = inner[0] if inner else Any
-        return [of_json(of_item, item) for item in value]
-    if outer is tuple and isinstance(value, list):
-        return _of_items(inner or (Any, ...), value)
-    if _is_named_tuple(outer) and isinstance(value, list):
-        return outer(*_of_items(tuple(_hints_of(outer).values()), value))
-    if outer is Literal and value in inner:
-        return value
-    if outer is not Literal and _is_plain(outer, value):
-        return value
-    raise OtherTypeError(f"The value must be {kind}. Received: {value!r:.80}")
+        return [of_json(of_item, value) for value in values]
+    if outer is tuple:
+        return _of_items(inner or (Any, ...), values)
+    if isinstance(outer, type) and issubclass(outer, tuple):  # A named one.
+        return outer(*_of_items(tuple(_hints_of(outer).values()), values))
+    raise OtherTypeError(f"The value must be {outer}. Received: {values!r:.80}")
 
 
 def _of_union(kinds, value):
@@ -203,15 +214,9 @@ def _of_items(kinds, values):
     return tuple(of_json(kind, value) for kind, value in zip(kinds, values, strict=True))
 
 
-def _is_named_tuple(kind):
-    return isinstance(kind, type) and issubclass(kind, tuple) and kind is not tuple
-
-
 def _is_plain(kind, value):
     if isinstance(value, bool):  # It is an int, too.
         return kind is bool
-    if isinstance(value, (list, Mapping)):
-        return False
     return isinstance(value, (int, float) if kind is float else kind)
 
 

@@ -89,7 +89,7 @@ def test_history_has_every_validation_and_the_best_one_is_kept(done):
 def test_the_recipe_is_printed_first_and_repeats_the_run_on_its_data(done, data, tmp_path):
     finished, output, text = done
     assert text.splitlines()[0].startswith("model")
-    assert "12 of 6 images: 72 images seen, 3.0 epochs" in text
+    assert "12 steps of 6 images: 72 images seen, 3.0 epochs" in text
     recipe = json.loads((output / "recipe.json").read_text())
     settings = FineTuning.from_json(recipe["settings"])
     again = finetune(data, tmp_path / "again", settings, log=silent)
@@ -242,7 +242,7 @@ def test_the_plan_and_the_recipe_have_the_steps_of_epochs(data, tmp_path):
     assert plan.record.to_json()["facts"]["epochs"] == fact
     text = " ".join(dry_run(started).split())
     assert "epochs 2 (8 steps: 24 images in batches of 6)" in text
-    assert "8 of 6 images: 48 images seen, 2.0 epochs" in text
+    assert "8 steps of 6 images: 48 images seen, 2.0 epochs" in text
 
 
 def test_settings_among_the_options_are_answered_with_the_third_argument():

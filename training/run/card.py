@@ -74,8 +74,6 @@ def run_report(record: RunRecord, more: Sequence[NamedFact] = ()) -> Report:
     for name in ("optimizer", "learning_rate", "decay", "augmentation"):
         if name in settings:
             facts.append(NamedFact(name, str(settings[name])))
-    if record.command:
-        facts.append(NamedFact("command", record.command))
     by_name = {fact.name: fact for fact in (*facts, *more)}
     return Report(list(by_name.values()))
 
@@ -379,7 +377,8 @@ def write_run_page(
         parts += [picture_grid(augmented_pictures(plan, plan.samples.pictures))]
     else:
         parts += [paragraph("No photo is shown, by the setting samples or without a test part.")]
-    parts += [heading("The run"), report_section(run_report(record))]
+    command = [NamedFact("command", record.command)] if record.command else []
+    parts += [heading("The run"), report_section(run_report(record, command))]
     write_page(folder.path / REPORT, folder.output.name, *parts)
 
 

@@ -15,10 +15,10 @@ from keras_vit.training.trainer.devices import Place
 
 from .card import describe_plan
 from .classes import Classes, FineTunedClasses
-from .hidden_patches import HiddenPatches
 from .image_size import probed_size, size_to_try
 from .loop import train
 from .machine import dtype_policy
+from .masked_patches import HiddenPatches
 from .objective import Finished, Objective
 from .plan import Plan, make_plan
 from .start import Run, start_of

@@ -287,7 +287,7 @@ def test_a_dry_run_names_the_larger_size_that_a_run_tries(stripes, tiny, tmp_pat
 def test_the_plan_says_what_simple_numbers_reach(striped_run):
     _, text = striped_run
     text = " ".join(text.split())
-    assert "simple_numbers 100.0% right (thirty simple numbers of each photo, of 36" in text
+    assert "simple numbers 100.0% right (thirty simple numbers of each photo, of 36" in text
     assert "photos 32x32 (seen at 28x28: details below 2 pixels are lost" in text
 
 
