@@ -7,7 +7,8 @@ import functools
 import math
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import keras
 
@@ -16,7 +17,6 @@ from keras_vit.checkpoints.catalogue import OfficialWeights, download
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.files_beside import found, read_class_names
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, NameRule, readable_files
-from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.formats import computed_array
 from keras_vit.checkpoints.load import (
     LoadOptions,
@@ -58,137 +58,121 @@ DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 _FREE_NUMBERS = 2**20
 
 
-@dataclasses.dataclass(frozen=True)
-class Weights:
-    """Weights of a model, whose values are read when they are loaded.
-
-    Args:
-        description: What their model is.
-        open: Returns the arrays; an official file is downloaded first.
-        layout: The code base of their names.
-        shapes: Shapes by layer, see `Checkpoint.shapes`; {} before a download.
-        is_regression: Whether the head gives numbers and no scores of classes.
-    """
-
-    description: Description
-    open: Callable[[], Checkpoint]
-    layout: Layout = OFFICIAL
-    shapes: Mapping[str, tuple[int, ...] | None] = dataclasses.field(default_factory=dict)
-    is_regression: bool = False
-
-    def load_into(
-        self,
-        model: keras.Model,
-        head: str | Sequence[int | None] = "keep",
-        position_resize: str | None = None,
-    ) -> LoadReport:
-        """Loads the weights into a model, which then holds their description.
-
-        Args:
-            model: A model of `keras_vit.build`.
-            head: "keep"; "new" for a head that keeps its initial values; "fitting" to keep it where
-                the model has the classes of the weights; or for each class of the model its number
-                in the weights, None for a class that keeps its initial values.
-            position_resize: A rule for tables of positions; by default the description's.
-
-        Raises:
-            ValueError: As `keras_vit.load_checkpoint`.
-            OSError: If an official file cannot be downloaded.
-        """
-        rule = position_resize or self.description.position_resize
-        options = LoadOptions((), rule, self.description.position_grid, head=head)
-        checkpoint = self.open()
-        report = load_opened(checkpoint, model, options)
-        # How the file was read is in the report, and is no fact about the model.
-        notes = [note for note in self.description.notes if note not in checkpoint.notes]
-        known = dataclasses.replace(self.description, notes=tuple(notes))
-        set_description(model, description_for(model, known))
-        return report
-
-    @property
-    def free_grid(self) -> tuple[int, int] | None:
-        """Patches (down, across) of the table of positions that a model of any image size holds.
-
-        Code bases other than the official one resize the table of the file once; else it is None.
-        """
-        table = self.shapes.get("position_embedding") or ()
-        if len(table) != 3 or self.open().position_rule == ViTConfig.position_resize:
-            return None
-        counts = self.open().prefix_row_counts
-        return find_grid(table[1], counts, self.description.position_grid)[1]
+# Arrays at rest: an opened file, or an official file that is downloaded when it is loaded.
+Arrays: TypeAlias = Checkpoint | OfficialWeights
 
 
-def weights_at(
-    place: OfficialWeights | pathlib.Path,
-    model: str | ViTConfig | BiTConfig | None = None,
-    image_size: tuple[int | None, int | None] = (None, None),
-    *,
-    is_given: bool = False,
-    num_heads: int | None = None,
-    gelu: Gelu | None = None,
-) -> Weights:
-    """Returns the weights at a place that `find_weights` has found.
+def open_arrays(place: OfficialWeights | pathlib.Path) -> Arrays:
+    """Returns the arrays at a place that `find_weights` has found, without reading values."""
+    return place if isinstance(place, OfficialWeights) else open_checkpoint(place)
 
-    Args:
-        place: A row of the catalogue, or a file or folder.
-        model: A name or config that the weights must have, or None.
-        image_size: Pixels (height, width), where the file does not show them.
-        is_given: See `describe_checkpoint`, as the next two.
-        num_heads: Attention heads, where the file does not show them.
-        gelu: The form of GELU, where the file does not state it.
+
+def arrays_of_model(model: keras.Model) -> Checkpoint:
+    """Returns the weights of a Keras model by path, with what they state.
 
     Raises:
-        ValueError: If they are not of the model, or a fact about their architecture is in no file
-            and was not given.
+        ValueError: If layers stand in front of the model of `keras_vit.build`.
     """
-    if isinstance(place, OfficialWeights):
-        description = _describe_official(place, model, is_given)
-        return Weights(description, lambda: open_checkpoint(download(place)))
-    checkpoint = open_checkpoint(place)
-    description = describe_checkpoint(
-        checkpoint,
+    if has_layers_in_front(model):
+        raise ValueError(
+            "Weights must be from a model of keras_vit.build without layers in front of it, "
+            f"which would be lost; its inner model has none. Received: {model.name}"
+        )
+    weights = weights_by_path(model)
+    description = fitted_to(held_description(model), None)  # The weights need the whole of it.
+    return Checkpoint(
+        path=pathlib.Path(model.name),
+        layout=Layout("Keras", tuple(NameRule(path, (path,)) for path in weights)),
+        arrays={
+            path: computed_array(
+                path, weight.shape, functools.partial(keras.ops.convert_to_numpy, weight)
+            )
+            for path, weight in weights.items()
+        },
+        fields={**unseen_fields(model), "position_resize": description.position_resize},
+        stated=description,
+    )
+
+
+def load_arrays(
+    arrays: Arrays,
+    description: Description,
+    model: keras.Model,
+    head: str | Sequence[int | None] = "keep",
+    position_resize: str | None = None,
+) -> LoadReport:
+    """Loads arrays into a model, which then holds their description.
+
+    Args:
+        arrays: The arrays; an official file is downloaded first.
+        description: What their model is.
+        model: A model of `keras_vit.build`.
+        head: "keep"; "new" for a head that keeps its initial values; "fitting" to keep it where
+            the model has the classes of the weights; or for each class of the model its number
+            in the weights, None for a class that keeps its initial values.
+        position_resize: A rule for tables of positions; by default the description's.
+
+    Raises:
+        ValueError: As `keras_vit.load_checkpoint`.
+        OSError: If an official file cannot be downloaded.
+    """
+    rule = position_resize or description.position_resize
+    options = LoadOptions((), rule, description.position_grid, head=head)
+    checkpoint = arrays if isinstance(arrays, Checkpoint) else open_checkpoint(download(arrays))
+    report = load_opened(checkpoint, model, options)
+    # How the file was read is in the report, and is no fact about the model.
+    notes = [note for note in description.notes if note not in checkpoint.notes]
+    known = dataclasses.replace(description, notes=tuple(notes))
+    set_description(model, description_for(model, known))
+    return report
+
+
+def free_grid(arrays: Arrays, description: Description) -> tuple[int, int] | None:
+    """Returns the grid of the table of positions that a model of any image size holds.
+
+    Code bases other than the official one resize the table of the file once; else it is None.
+    """
+    if not isinstance(arrays, Checkpoint):
+        return None
+    table = arrays.shapes.get("position_embedding") or ()
+    if len(table) != 3 or arrays.position_rule == ViTConfig.position_resize:
+        return None
+    return find_grid(table[1], arrays.prefix_row_counts, description.position_grid)[1]
+
+
+def describe_arrays(
+    arrays: Arrays,
+    model: str | ViTConfig | BiTConfig | None = None,
+    *,
+    is_given: bool = False,
+    image_size: tuple[int | None, int | None] = (None, None),
+    num_heads: int | None = None,
+    gelu: Gelu | None = None,
+) -> Description:
+    """Returns what the model of arrays is; arguments and errors as for `describe_checkpoint`."""
+    if not isinstance(arrays, Checkpoint):
+        return _describe_official(arrays, model, is_given)
+    return describe_checkpoint(
+        arrays,
         model,
         is_given=is_given,
         image_size=image_size,
         num_heads=num_heads,
         gelu=gelu,
     )
-    if description.license != UNKNOWN and not checkpoint.layout.numbered:
-        _print_license(checkpoint.folder, description.license)
-    return Weights(
-        description,
-        lambda: checkpoint,
-        checkpoint.layout,
-        checkpoint.shapes,
-        checkpoint.config.get("problem_type") == "regression",
-    )
 
 
-def weights_of(model: keras.Model) -> Weights:
-    """Returns the weights of a Keras model, by path."""
+def print_license(arrays: Arrays, description: Description) -> None:
+    """Prints the license of weights of another code base to stderr, once for each folder."""
+    if not isinstance(arrays, Checkpoint) or arrays.layout.numbered:
+        return
+    if description.license != UNKNOWN:
+        _print_once(for_line(f"{arrays.folder}: {describe_license(description.license)}"))
 
-    def checkpoint():
-        if has_layers_in_front(model):
-            raise ValueError(
-                "Weights must be from a model of keras_vit.build without layers in front of it, "
-                f"which would be lost; its inner model has none. Received: {model.name}"
-            )
-        weights = weights_by_path(model)
-        return Checkpoint(
-            path=pathlib.Path(model.name),
-            layout=Layout("Keras", tuple(NameRule(path, (path,)) for path in weights)),
-            arrays={
-                path: computed_array(
-                    path, weight.shape, functools.partial(keras.ops.convert_to_numpy, weight)
-                )
-                for path, weight in weights.items()
-            },
-            fields={**unseen_fields(model), "position_resize": description.position_resize},
-            stated=Description(position_grid=description.position_grid),
-        )
 
-    description = fitted_to(held_description(model), None)  # The weights need the whole of it.
-    return Weights(description, checkpoint)
+@functools.cache
+def _print_once(line):
+    print(line, file=sys.stderr)
 
 
 def _describe_official(row, model, is_given):
@@ -321,11 +305,6 @@ def _license(checkpoint):
     names = (timm.get("tag"), folder.name, folder.parent.parent.name, *map(config.get, fields))
     stated = license_in_card(folder) or license_name(timm.get("license"))
     return stated or license_of_family(names)
-
-
-@functools.cache
-def _print_license(folder, license):
-    print(for_line(f"{folder}: {describe_license(license)}"), file=sys.stderr)
 
 
 def _noted(checkpoint, classes):

@@ -82,7 +82,7 @@ class Evaluate(Command):
 
         size = self.model.image_size
         opened = open_model(self.model.model, image_size=size, **self.model.facts)
-        classifier = opened.predictor(size)
+        classifier = opened.classifier(size)
         report = evaluate_classifier(
             classifier, self.data, split=self.split, batch_size=self.batch_size, progress=True
         )

@@ -101,7 +101,7 @@ def _expected(name, golden):
 def _check(found, images, expected):
     """Compares features, or logits up to what softmax forgets, of what `read` found."""
     opened, _ = found
-    answers = array_of(opened.model(images)).astype("float64")
+    answers = array_of(opened.model()(images)).astype("float64")
     if opened.description.labels.names is not None:
         answers, expected = (
             logits - logits.mean(axis=1, keepdims=True) for logits in (np.log(answers), expected)
@@ -302,7 +302,7 @@ def test_class_names_are_kept_or_the_reason_is_given(layout, labels, names, note
     assert any(note in text for text in (*opened.description.notes, ""))
     if note and names is None:
         with pytest.raises(ValueError, match=re.escape(note)):
-            opened.predictor()
+            opened.classifier()
 
 
 # Refusals
@@ -380,7 +380,7 @@ def test_what_no_model_here_computes_is_refused_by_its_name(case, write):
     name, changes, message = REFUSED[case]
     folder = write(name, **changes)
     with pytest.raises(ValueError, match=message):
-        open_model(folder).to_model()
+        open_model(folder).model()
 
 
 @pytest.mark.parametrize(

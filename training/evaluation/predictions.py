@@ -302,7 +302,7 @@ def build_evaluated(
         )
     # A name makes a new head, unless its classes are read; "imagenet" needs its own.
     keeps_head = classes is not None or weights in (None, "imagenet")
-    built, _ = opened.to_model(size, classes=classes, new_head=not keeps_head)
+    built = opened.model(size, classes=classes, new_head=not keeps_head)
     known, preprocessing = opened.description, opened.preprocessing_for(size, evaluation)
     origins = dict(known.origins)
     if evaluation not in (None, opened.preprocessing_for().evaluation):

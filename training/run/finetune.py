@@ -369,7 +369,7 @@ def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list
     job.publish(source)
     if folder.writes:
         log(describe_end(report, folder.output))
-        classifier = Predictor.of(*read_classifier(folder.output), folder.output)
+        classifier = read_classifier(folder.output)
     return Finished(folder.output, history, classifier.model, classifier, report)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.recipe import Recipe
 from keras_vit.hub.repositories import RepositoryName, cached_name, fixed_name
-from keras_vit.opening import OpenedModel, open_model
+from keras_vit.model_weights import Weights
+from keras_vit.opening import open_model
 from keras_vit.training.data import DataSpec, Source, open_source
 from keras_vit.training.data.content import fingerprint
 from keras_vit.training.data.examples import MixedExamples, class_counts, typical_size
@@ -61,7 +62,7 @@ def with_fixed_repositories(settings: Job, *, download: bool = True) -> Job:
     return dataclasses.replace(settings, **fixed)
 
 
-def find_start(settings: Settings) -> OpenedModel:
+def find_start(settings: Settings) -> Weights:
     """Returns what a run starts from, without downloading or building it.
 
     Args:
@@ -84,7 +85,7 @@ def find_start(settings: Settings) -> OpenedModel:
             f"Received: {weights}, another Keras model"
         )
     opened.preprocessing_for()  # An unknown range is an error before the data are read.
-    return opened.as_weights()
+    return opened.without_preprocessing()
 
 
 def extends_head(settings: FineTuning) -> bool:
@@ -112,7 +113,7 @@ class RunImages:
 
 def open_images(
     data: DataSpec,
-    weights: OpenedModel,
+    weights: Weights,
     settings: Settings,
     *,
     record: SplitRecord | None = None,
@@ -191,7 +192,7 @@ def _unequal(source):
 
 def extend(
     source: Source,
-    weights: OpenedModel,
+    weights: Weights,
     settings: FineTuning,
     validation: Callable[[int], float],
     *,

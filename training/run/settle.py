@@ -20,7 +20,7 @@ from keras_vit.description.recipe import Fact, Recipe
 from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.samples import describe_samples, sample_count, spread
 from keras_vit.images.transcoding import decode_file
-from keras_vit.opening import OpenedModel
+from keras_vit.model_weights import Weights
 from keras_vit.preprocessing import Preprocessing, describe_resize
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.examples import balanced_class_weight
@@ -85,7 +85,7 @@ class Stage:
 
     @classmethod
     def prepare(
-        cls, weights: OpenedModel, images: RunImages, settings: Settings, begun: Recipe
+        cls, weights: Weights, images: RunImages, settings: Settings, begun: Recipe
     ) -> Stage | None:
         """Returns the stage, or None for a run without it.
 
@@ -167,7 +167,7 @@ class Settled:
         recipe: The record as it is at the start; the run's own grows.
     """
 
-    weights: OpenedModel
+    weights: Weights
     images: RunImages
     settings: Any  # `FineTuning`, `PreTraining` or `MaskedPatches`.
     description: Description
@@ -230,7 +230,7 @@ class Settled:
 
 
 def settle(
-    weights: OpenedModel,
+    weights: Weights,
     images: RunImages,
     stages: Sequence[Stage],
     given: Settings,
@@ -336,7 +336,7 @@ def _by_images(given, images, machine):
 
 
 def describe_model(
-    weights: OpenedModel, settings: Settings, labels: Labels, bit_depth: int | None = None
+    weights: Weights, settings: Settings, labels: Labels, bit_depth: int | None = None
 ) -> tuple[Description, Preprocessing, Head]:
     """Returns what the model to train is, and where each fact is from.
 
@@ -441,7 +441,7 @@ def _class_weight(settings, source, begun):
     return balanced_class_weight(source.splits["train"].labels, source.class_names)
 
 
-def _image_size(settings: Settings, weights: OpenedModel) -> tuple[tuple[int, int], str]:
+def _image_size(settings: Settings, weights: Weights) -> tuple[tuple[int, int], str]:
     """The pixels (height, width) of a run, and why."""
     if settings.image_size is not None:
         return settings.image_size, settings.recipe or "the settings"
@@ -458,7 +458,7 @@ def _image_size(settings: Settings, weights: OpenedModel) -> tuple[tuple[int, in
 
 
 def choose_head(
-    weights: OpenedModel, class_names: Sequence[str], head: str | None = None
+    weights: Weights, class_names: Sequence[str], head: str | None = None
 ) -> tuple[Head, str]:
     """Returns which rows of the weights' head are kept, and why.
 
