@@ -27,6 +27,7 @@ from keras_vit.description.description_texts import TEXTS, description_of_folder
 from keras_vit.images.listing import Images, as_images
 from keras_vit.images.samples import pixels_of, write_samples
 from keras_vit.keras_private import all_layers, load_keras_model
+from keras_vit.models.graph import StoredModel
 from keras_vit.models.outputs import array_of
 from keras_vit.predictor import ONE_UNIT, Predictor, described_fully
 from keras_vit.preprocessing import Preprocessing
@@ -49,7 +50,7 @@ _FREE_NUMBERS = 2**20
 FILES = (files.MODEL, files.DESCRIPTION, files.CLASSES, files.RECIPE, files.HISTORY, files.CARD)
 
 
-def read_description(folder: pathlib.Path, model: Any) -> Description:
+def read_description(folder: pathlib.Path, model: keras.Model | StoredModel) -> Description:
     """Returns the description of a classifier's folder.
 
     Args:

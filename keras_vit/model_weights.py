@@ -11,12 +11,11 @@ from typing import Any
 import keras
 
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
-from keras_vit.checkpoints.find import DEFAULT_SIZE, Arrays, arrays_of_model, load_arrays
-from keras_vit.checkpoints.load import LoadReport
+from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE
+from keras_vit.checkpoints.load import Arrays, LoadReport, arrays_of_model, load_arrays
 from keras_vit.configs.model_table import without_hidden_layer
 from keras_vit.description import Description, fitted_to
 from keras_vit.description.recipe import Recipe
-from keras_vit.export.formats.artefacts import RuntimeModel
 from keras_vit.models.build import build
 from keras_vit.models.graph import check_described, difference
 from keras_vit.models.rebuild import without_unknown
@@ -45,7 +44,7 @@ class Weights:
     description: Description
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     arrays: Callable[[], Arrays] | None = None
-    whole: Callable[[], keras.Model | RuntimeModel] | None = None
+    whole: Callable[[], keras.Model] | None = None
     folder: pathlib.Path | None = None
     is_export: bool = False
 
@@ -178,7 +177,7 @@ class Weights:
                 "The weights of an export are in its own format; give the classifier's folder. "
                 f"Received: {self.source}"
             )
-        model: Any = self.whole()
+        model = self.whole()
         rule = "Weights that become another model's must be of keras_vit.build"
         check_described(model, rule, allows_front=True)
         return arrays_of_model(model)
@@ -189,7 +188,7 @@ class Weights:
         *,
         new_head: bool = False,
         classes: int | None = None,
-    ) -> Any:
+    ) -> keras.Model:
         """Returns the Keras model with its weights, or the export in its runtime.
 
         Its head gives probabilities of the classes, without "unknown"; without a head the output
@@ -205,7 +204,7 @@ class Weights:
             return without_unknown(self.whole())
         return self._built(image_size, new_head, classes)[0]
 
-    def model_with_notes(self) -> tuple[Any, tuple[str, ...]]:
+    def model_with_notes(self) -> tuple[keras.Model, tuple[str, ...]]:
         """Returns what `model` does, and a sentence for each part of the weights left out."""
         if self.whole is not None:
             return self.model(), ()
@@ -258,9 +257,10 @@ class Weights:
 
     @property
     def _is_regression(self):
-        arrays = self.arrays and self.arrays()
-        is_file = isinstance(arrays, Checkpoint)
-        return is_file and arrays.config.get("problem_type") == "regression"
+        arrays = self.arrays() if self.arrays else None
+        return isinstance(arrays, Checkpoint) and (
+            arrays.config.get("problem_type") == "regression"
+        )
 
 
 def _without_unknown(whole):

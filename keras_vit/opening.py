@@ -10,8 +10,9 @@ from typing import Any
 
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
-from keras_vit.checkpoints.find import DEFAULT_SIZE, describe_arrays, open_arrays, print_license
+from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE, describe_file, print_license
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_keras_config
+from keras_vit.checkpoints.load import open_arrays
 from keras_vit.classifier_folder import read_classifier, read_description, read_model
 from keras_vit.configs import MODELS, BiTConfig, ViTConfig, default_image_size
 from keras_vit.configs.model_table import check_agrees, paper_name
@@ -33,6 +34,7 @@ from keras_vit.predictor import AnyClassifier, Predictor, predictor_in
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in
 from keras_vit.utils.quiet_tensorflow import check_not_forked
+from keras_vit.utils.safe_text import first_line
 
 
 def open_model(
@@ -171,7 +173,7 @@ def _open(name, source, model, image_size, given):
     whole = None if isinstance(place, catalogue.OfficialWeights) else _whole_model(name, place)
     if whole is None:
         arrays = open_arrays(place)
-        description = describe_arrays(arrays, model, image_size=size, **given)
+        description = describe_file(arrays, model, image_size=size, **given)
         print_license(arrays, description)
         return Weights(name, description, arrays=lambda: arrays)
     if model is not None:
@@ -202,7 +204,7 @@ def _keras_model(name, path, file):
     folder, is_classifier = path, (path / CLASSES).exists()
     if not path.is_dir():
         folder = path.parent
-    stored: Any = stored_model(read_keras_config(file))
+    stored = _stored_model(file)
     if is_classifier:
         read = functools.cache(lambda: read_classifier(path).model)
         description = read_description(path, stored or read())
@@ -230,6 +232,15 @@ def _keras_model(name, path, file):
         whole=whole,
         folder=path if is_classifier else None,
     )
+
+
+def _stored_model(file):
+    """The model of a `.keras` file by its JSON; None for one that only Keras knows."""
+    config = read_keras_config(file)
+    try:
+        return stored_model(config)
+    except Exception as error:  # A damaged file may raise anything.
+        raise ValueError(f"{file} cannot be read as a Keras model: {first_line(error)}") from error
 
 
 def _beside(folder, model):

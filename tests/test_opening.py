@@ -15,7 +15,7 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
-from keras_vit.checkpoints.find import read_images
+from keras_vit.checkpoints.file_descriptions import read_images
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.classifier import save_classifier

@@ -32,6 +32,7 @@ class Inspect(Command):
         """Writes the figures and prints the path of the page."""
         from keras_vit.images.listing import image_files
         from keras_vit.inspection import write_report
+        from keras_vit.training.evaluation.predictions import name_of_model
 
         image_files(self.images)  # A wrong path is reported before the model is read.
         opened = self.model.open()
@@ -46,7 +47,7 @@ class Inspect(Command):
             opened.model,
             self.images,
             description=description,
-            name=opened.name,
+            name=name_of_model(opened),
             num_pictures=self.num_pictures,
             batch_size=self.batch_size,
             progress=print,

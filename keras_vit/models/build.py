@@ -15,14 +15,9 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import check_is_no_weights, find_released, find_weights
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
-from keras_vit.checkpoints.find import (
-    Arrays,
-    describe_arrays,
-    free_grid,
-    load_arrays,
-    open_arrays,
-    print_license,
-)
+from keras_vit.checkpoints.file_descriptions import describe_file, print_license
+from keras_vit.checkpoints.load import Arrays, load_arrays, open_arrays
+from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import argument_errors, paper_name
 from keras_vit.description import INCLUDED, LAYER, Description, Labels, fitted_to
@@ -172,11 +167,11 @@ def _find(given, images) -> tuple[Arrays, Description]:
     if images is not None:
         model, size = given.name_or_config, images.shape[:2]
         arrays = open_arrays(find_weights(weights, model, size))
-        description = describe_arrays(arrays, model, is_given=True, image_size=size)
+        description = describe_file(arrays, model, is_given=True, image_size=size)
     else:
         facts = {fact: given.changes.get(fact) for fact in ("num_heads", "gelu")}
         arrays = open_arrays(find_weights(weights))
-        description = describe_arrays(arrays, **facts)
+        description = describe_file(arrays, **facts)
     print_license(arrays, description)
     if isinstance(arrays, Checkpoint):
         check_file_described(arrays.config, arrays.path)
@@ -303,8 +298,21 @@ def _position_grid(config, images, arrays, of_weights):
         return None
     if None not in images.shape[:2]:
         return config.grid(images.shape[:2])
-    stored = free_grid(arrays, of_weights) if arrays else None
+    stored = None
+    if isinstance(arrays, Checkpoint):
+        stored = _free_grid(arrays, of_weights.position_grid)
     return stored or config.grid((images.usual_side, images.usual_side))
+
+
+def _free_grid(checkpoint, known):
+    """The grid of the table of positions that a model of any image size holds.
+
+    Code bases other than the official one resize the table of the file once; else it is None.
+    """
+    table = checkpoint.shapes.get("position_embedding") or ()
+    if len(table) != 3 or checkpoint.position_rule == ViTConfig.position_resize:
+        return None
+    return find_grid(table[1], checkpoint.prefix_row_counts, known)[1]
 
 
 def _stated_config(of_weights, changes):

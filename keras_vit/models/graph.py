@@ -105,7 +105,7 @@ class StoredLayer:
 
     def __init__(self, layer: Mapping[str, Any], tensor: keras.KerasTensor | None = None):
         config = layer["config"]
-        self.name = self.path = str(config["name"])
+        self.name = self.path = layer["name"]
         self.units = config.get("units")
         self.activation = config.get("activation")
         self.content = config.get("content")
@@ -150,13 +150,9 @@ def stored_model(config: Mapping[str, Any]) -> StoredModel | None:
     inner = (config.get("config") or {}).get("model")  # A `Trainer` has one.
     model = inner if isinstance(inner, Mapping) else config
     fields = model.get("config") or {}
-    try:
-        is_graph = model.get("class_name") == "Functional" and _content(fields) is not None
-        if not is_graph or _difference_of(fields, allows_front=False):
-            return None
-        return _stored(fields)
-    except Exception:  # Of a damaged file anything; Keras's own reader says what is wrong.
+    if model.get("class_name") != "Functional" or _content(fields) is None:
         return None
+    return None if _difference_of(fields, allows_front=False) else _stored(fields)
 
 
 def _stored(config):

@@ -12,8 +12,9 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.find import describe_checkpoint, load_arrays
+from keras_vit.checkpoints.file_descriptions import describe_file
 from keras_vit.checkpoints.formats import write_npz
+from keras_vit.checkpoints.load import load_arrays
 from keras_vit.checkpoints.save import note_of, official_layout, stored_arrays
 from keras_vit.description import Description, check_one_output, describe_built
 from keras_vit.models.build import build
@@ -76,7 +77,7 @@ def check_written(model: keras.Model, path: str | os.PathLike) -> None:
     with in_float32():
         differences = [
             _largest_difference(expected, _values(outputs, written, image))
-            for written, outputs in _read_again(checkpoint, model, shape)
+            for written, outputs in _read_again(checkpoint, describe_file(checkpoint), model, shape)
         ]
     if not min(differences) <= _TOLERANCE:
         raise ValueError(
@@ -90,12 +91,11 @@ def check_written(model: keras.Model, path: str | os.PathLike) -> None:
 _TOLERANCE = 1e-4
 
 
-def _read_again(checkpoint, model, shape):
+def _read_again(checkpoint, description, model, shape):
     """Yields models with the weights, with the outputs to compare: one with a head, else several.
 
     A file does not show how a model without a head pools its tokens.
     """
-    description = describe_checkpoint(checkpoint)
     config = required(description.config, "config")
     poolings = config.poolings[1:] if len(model.output.shape) == 2 else [None]
     makers = [partial(build, config, include_top=False, pooling=pooling) for pooling in poolings]

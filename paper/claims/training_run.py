@@ -15,7 +15,7 @@ from claims import BASE, config_of
 from trainings import model_file
 
 import keras_vit
-from keras_vit.checkpoints.find import arrays_of_model, load_arrays
+from keras_vit.checkpoints.load import arrays_of_model, load_arrays
 from keras_vit.configs import BiTConfig
 from keras_vit.inspection import mean_attention_distance
 from keras_vit.models.rebuild import feature_model, inference_model

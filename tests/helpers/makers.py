@@ -139,7 +139,7 @@ def red_class_model():
 
 def copy_weights(model, other):
     """Loads the weights of a model into another of `keras_vit.build`, as a transfer does."""
-    from keras_vit.checkpoints.find import arrays_of_model, load_arrays  # With Keras.
+    from keras_vit.checkpoints.load import arrays_of_model, load_arrays  # With Keras.
 
     arrays = arrays_of_model(model)
     return load_arrays(arrays, arrays.stated, other)

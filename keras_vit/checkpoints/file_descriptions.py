@@ -1,30 +1,16 @@
-"""Weights by any name: what their model is, and how they come into a model."""
+"""What the model of a file of weights is, by its arrays, its config and the files beside it."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
-import pathlib
 import sys
-from collections.abc import Sequence
-from typing import TypeAlias
-
-import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import OfficialWeights, download
-from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.files_beside import found, read_class_names
-from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, NameRule, readable_files
-from keras_vit.checkpoints.formats import computed_array
-from keras_vit.checkpoints.load import (
-    LoadOptions,
-    LoadReport,
-    load_opened,
-    unseen_fields,
-    weights_by_path,
-)
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint, readable_files
+from keras_vit.checkpoints.load import Arrays
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name
@@ -35,11 +21,7 @@ from keras_vit.description import (
     UNKNOWN,
     Description,
     Labels,
-    description_for,
     fitted_to,
-    has_layers_in_front,
-    held_description,
-    set_description,
 )
 from keras_vit.description.description_texts import (
     APACHE,
@@ -56,110 +38,6 @@ DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 # Numbers that a described model may have in addition to twice as many as its file: heads of
 # pre-training and tables that a file leaves out.
 _FREE_NUMBERS = 2**20
-
-
-# Arrays at rest: an opened file, or an official file that is downloaded when it is loaded.
-Arrays: TypeAlias = Checkpoint | OfficialWeights
-
-
-def open_arrays(place: OfficialWeights | pathlib.Path) -> Arrays:
-    """Returns the arrays at a place that `find_weights` has found, without reading values."""
-    return place if isinstance(place, OfficialWeights) else open_checkpoint(place)
-
-
-def arrays_of_model(model: keras.Model) -> Checkpoint:
-    """Returns the weights of a Keras model by path, with what they state.
-
-    Raises:
-        ValueError: If layers stand in front of the model of `keras_vit.build`.
-    """
-    if has_layers_in_front(model):
-        raise ValueError(
-            "Weights must be from a model of keras_vit.build without layers in front of it, "
-            f"which would be lost; its inner model has none. Received: {model.name}"
-        )
-    weights = weights_by_path(model)
-    description = fitted_to(held_description(model), None)  # The weights need the whole of it.
-    return Checkpoint(
-        path=pathlib.Path(model.name),
-        layout=Layout("Keras", tuple(NameRule(path, (path,)) for path in weights)),
-        arrays={
-            path: computed_array(
-                path, weight.shape, functools.partial(keras.ops.convert_to_numpy, weight)
-            )
-            for path, weight in weights.items()
-        },
-        fields={**unseen_fields(model), "position_resize": description.position_resize},
-        stated=description,
-    )
-
-
-def load_arrays(
-    arrays: Arrays,
-    description: Description,
-    model: keras.Model,
-    head: str | Sequence[int | None] = "keep",
-    position_resize: str | None = None,
-) -> LoadReport:
-    """Loads arrays into a model, which then holds their description.
-
-    Args:
-        arrays: The arrays; an official file is downloaded first.
-        description: What their model is.
-        model: A model of `keras_vit.build`.
-        head: "keep"; "new" for a head that keeps its initial values; "fitting" to keep it where
-            the model has the classes of the weights; or for each class of the model its number
-            in the weights, None for a class that keeps its initial values.
-        position_resize: A rule for tables of positions; by default the description's.
-
-    Raises:
-        ValueError: As `keras_vit.load_checkpoint`.
-        OSError: If an official file cannot be downloaded.
-    """
-    rule = position_resize or description.position_resize
-    options = LoadOptions((), rule, description.position_grid, head=head)
-    checkpoint = arrays if isinstance(arrays, Checkpoint) else open_checkpoint(download(arrays))
-    report = load_opened(checkpoint, model, options)
-    # How the file was read is in the report, and is no fact about the model.
-    notes = [note for note in description.notes if note not in checkpoint.notes]
-    known = dataclasses.replace(description, notes=tuple(notes))
-    set_description(model, description_for(model, known))
-    return report
-
-
-def free_grid(arrays: Arrays, description: Description) -> tuple[int, int] | None:
-    """Returns the grid of the table of positions that a model of any image size holds.
-
-    Code bases other than the official one resize the table of the file once; else it is None.
-    """
-    if not isinstance(arrays, Checkpoint):
-        return None
-    table = arrays.shapes.get("position_embedding") or ()
-    if len(table) != 3 or arrays.position_rule == ViTConfig.position_resize:
-        return None
-    return find_grid(table[1], arrays.prefix_row_counts, description.position_grid)[1]
-
-
-def describe_arrays(
-    arrays: Arrays,
-    model: str | ViTConfig | BiTConfig | None = None,
-    *,
-    is_given: bool = False,
-    image_size: tuple[int | None, int | None] = (None, None),
-    num_heads: int | None = None,
-    gelu: Gelu | None = None,
-) -> Description:
-    """Returns what the model of arrays is; arguments and errors as for `describe_checkpoint`."""
-    if not isinstance(arrays, Checkpoint):
-        return _describe_official(arrays, model, is_given)
-    return describe_checkpoint(
-        arrays,
-        model,
-        is_given=is_given,
-        image_size=image_size,
-        num_heads=num_heads,
-        gelu=gelu,
-    )
 
 
 def print_license(arrays: Arrays, description: Description) -> None:
@@ -193,8 +71,8 @@ def _describe_official(row, model, is_given):
     )
 
 
-def describe_checkpoint(
-    checkpoint: Checkpoint,
+def describe_file(
+    arrays: Arrays,
     model: str | ViTConfig | BiTConfig | None = None,
     *,
     is_given: bool = False,
@@ -202,10 +80,10 @@ def describe_checkpoint(
     num_heads: int | None = None,
     gelu: Gelu | None = None,
 ) -> Description:
-    """Returns the description of a checkpoint's model, with the files beside it.
+    """Returns what the model of arrays is, with the files beside them.
 
     Args:
-        checkpoint: The checkpoint.
+        arrays: An opened file, or a row of the catalogue.
         model: A name or config that the weights must have, or None.
         is_given: Whether the weights are loaded into a model that is given, whatever they state;
             the description then has no config.
@@ -217,6 +95,9 @@ def describe_checkpoint(
         ValueError: If the weights are not of the model, or a fact about their architecture is in
             no file and was not given.
     """
+    if not isinstance(arrays, Checkpoint):
+        return _describe_official(arrays, model, is_given)
+    checkpoint = arrays
     with readable_files(checkpoint):
         if is_given:
             shown = Description(
