@@ -151,7 +151,7 @@ def check(name: str, image: str | None) -> dict:
 
     opened = open_model(name)
     description = opened.description
-    model, _ = opened.to_model()
+    model = opened.model()
     rng = np.random.default_rng(0)
     photo = read_image(image) if image else rng.integers(0, 256, (240, 320, 3), "uint8")
     preprocessing = description.preprocessing or Preprocessing(description.image_size)

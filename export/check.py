@@ -29,7 +29,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit.description.run_record import RunRecord
-from keras_vit.images.transcoding import read_image, transcoded_file
+from keras_vit.images.transcoding import read_image, read_pixels, transcoded_file, with_size
 from keras_vit.models.outputs import predict_batch
 from keras_vit.predictor import Predictor
 from keras_vit.utils.fields import required
@@ -46,7 +46,6 @@ from .formats.export_format import (
     CheckImages,
     read_facts,
 )
-from .formats.pillow_pixels import read_pixels, with_size
 from .formats.table import FORMATS, format_of
 
 # Largest difference of probabilities from those that an export gave when it was written.

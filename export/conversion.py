@@ -20,9 +20,10 @@ from keras_vit.description import Labels
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD
 from keras_vit.description.description_texts import card_header
 from keras_vit.images.samples import describe_samples, read_images, sample_files
+from keras_vit.model_weights import Weights
 from keras_vit.models.graph import check_described
 from keras_vit.models.saving import check_written, save_checkpoint
-from keras_vit.opening import OpenedModel, open_model
+from keras_vit.opening import open_model
 from keras_vit.predictor import Predictor
 from keras_vit.utils.files import (
     CARD,
@@ -91,8 +92,8 @@ def convert(
         )
     opened, notes = read(source, **facts)
     if name != "classifier" and opened.description.included is not None:
-        opened = opened.as_weights()  # Other code bases have no place for the layer.
-        opened = dataclasses.replace(opened, model=opened.to_model()[0])
+        opened = opened.without_preprocessing()  # Other code bases have no place for the layer.
+        opened = _with_model(opened, opened.model())
     if name == "classifier":
         notes += _write_classifier(opened, destination, overwrite, samples)
     else:
@@ -115,7 +116,7 @@ def read(
     num_heads: int | None = None,
     gelu: object = None,
     normalization: str | None = None,
-) -> tuple[OpenedModel, list[str]]:
+) -> tuple[Weights, list[str]]:
     """Returns the model of a source, built, with a name or a number for each class.
 
     Its recipe is the one of a classifier that was converted. Arguments and errors as for
@@ -141,7 +142,7 @@ def read(
             "image_size is for weights that do not hold it. Received: "
             f"image_size={image_size} for {source}, which has {opened.description.image_size}"
         )
-    model, more_notes = opened.to_model()
+    model, more_notes = opened.model_with_notes()
     notes, names = [*opened.description.notes, *more_notes], opened.class_names
     if opened.description.labels.abstains:
         opened = opened.without_unknown()
@@ -163,7 +164,13 @@ def read(
         notes.append(f"{reason}numbers were written")
     labels = dataclasses.replace(opened.description.labels, names=names)
     recipe = {"converted": True, "notes": [*notes]}
-    return dataclasses.replace(opened.described(labels=labels), model=model, recipe=recipe), notes
+    opened = dataclasses.replace(opened.described(labels=labels), recipe=recipe)
+    return _with_model(opened, model), notes
+
+
+def _with_model(weights, model):
+    """Weights whose model is one that was built."""
+    return dataclasses.replace(weights, whole=lambda: model)
 
 
 def _format(destination, to):
@@ -190,7 +197,7 @@ def _write_classifier(opened, destination, overwrite, samples):
         )
     photos = read_images(sample_files(samples, opened.folder), preprocessing.bit_depth)
     predictor = Predictor(
-        opened.model,
+        opened.model(),
         labels.names,
         preprocessing,
         opened.recipe,
@@ -205,20 +212,20 @@ def _write_classifier(opened, destination, overwrite, samples):
 
 def _preprocessing(opened):
     """How an image becomes the model's input; ValueError if the range of pixels is unknown."""
-    return opened.preprocessing_for(opened.model.input_shape[1:3])
+    return opened.preprocessing_for(opened.model().input_shape[1:3])
 
 
 def _write_official(opened, destination, overwrite):
     # Without class names, what only this package reads in a file of weights.
     labels = Labels(task=opened.description.labels.task)
     save_checkpoint(
-        opened.model, destination, dataclasses.replace(opened.description, labels=labels)
+        opened.model(), destination, dataclasses.replace(opened.description, labels=labels)
     )
     return [_WITHOUT_NAMES]
 
 
 def _write_hugging_face(opened, destination, overwrite):
-    model, description = opened.model, opened.description
+    model, description = opened.model(), opened.description
     check_described(model, "Hugging Face's format holds unchanged models of keras_vit.build")
     config = config_of(model)
     if type(config) is not ViTConfig or config.resnet:
@@ -247,7 +254,7 @@ def _write_hugging_face(opened, destination, overwrite):
     return notes
 
 
-_WRITERS: dict[str, Callable[[OpenedModel, pathlib.Path, bool], list[str]]] = {
+_WRITERS: dict[str, Callable[[Weights, pathlib.Path, bool], list[str]]] = {
     "official": _write_official,
     "huggingface": _write_hugging_face,
 }

@@ -27,6 +27,7 @@ from keras_vit.description.description_texts import TEXTS, description_of_folder
 from keras_vit.images.listing import Images, as_images
 from keras_vit.images.samples import pixels_of, write_samples
 from keras_vit.keras_private import all_layers, load_keras_model
+from keras_vit.models.graph import StoredModel
 from keras_vit.models.outputs import array_of
 from keras_vit.predictor import ONE_UNIT, Predictor, described_fully
 from keras_vit.preprocessing import Preprocessing
@@ -49,13 +50,26 @@ _FREE_NUMBERS = 2**20
 FILES = (files.MODEL, files.DESCRIPTION, files.CLASSES, files.RECIPE, files.HISTORY, files.CARD)
 
 
-def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dict[str, Any]]:
-    """Returns the model, description and recipe of a classifier's folder.
+def read_description(folder: pathlib.Path, model: keras.Model | StoredModel) -> Description:
+    """Returns the description of a classifier's folder.
+
+    Args:
+        folder: The folder.
+        model: Its model; or a `StoredModel`, the same by its JSON.
 
     Raises:
         ValueError: If the folder or one of its files is missing, cannot be read, or does
             not fit the others.
     """
+    known = description_of_folder(folder)
+    try:
+        return described_fully(known, model)
+    except ValueError as error:
+        raise ValueError(f"The files of {folder} do not belong together. {error}") from error
+
+
+def read_classifier(folder: pathlib.Path) -> Predictor:
+    """Returns the classifier in a folder, whose model is read; errors as `read_description`."""
     keras_model = files.model_in(folder)
     missing = [] if keras_model else [files.MODEL]
     missing += [
@@ -68,16 +82,12 @@ def read_classifier(folder: pathlib.Path) -> tuple[keras.Model, Description, dic
             f"{', '.join(missing)}; keras_vit.build(weights=...) reads weights alone, keras-vit "
             "convert makes a classifier of them"
         )
-    # The small files first, so that an error in them appears before the model is read.
-    known = description_of_folder(folder)
+    description_of_folder(folder)  # An error in a small file appears before the model is read.
     recipe = read_json(folder / files.RECIPE)
     model = read_model(keras_model)
-    try:
-        description = described_fully(known, model)
-    except ValueError as error:
-        raise ValueError(f"The files of {folder} do not belong together. {error}") from error
+    description = read_description(folder, model)
     set_description(model, description)
-    return model, description, recipe
+    return Predictor.of(model, description, recipe, folder)
 
 
 def read_model(path: str | os.PathLike) -> keras.Model:

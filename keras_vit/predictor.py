@@ -101,7 +101,8 @@ class Predictor:
 
         Args:
             model: A Keras model, or an export in its own runtime.
-            description: What it is; with names of classes and a preprocessing.
+            description: What it is; without names of classes it answers no photos, and computes
+                features.
             recipe: As above.
             folder: As above.
             source: Where it is from; by default the folder.
@@ -111,7 +112,8 @@ class Predictor:
         return predictor
 
     def _set(self, model, description, recipe, folder, source=""):
-        description = described_fully(description, model)
+        if description.labels.names is not None:
+            description = described_fully(description, model)
         if hasattr(model, "layers"):  # An export, which needs no Keras, has none.
             from keras_vit.models.graph import as_computed
 
@@ -150,6 +152,14 @@ class Predictor:
     def thresholds(self) -> tuple[float, ...] | None:
         """Multi-label only: the probability above which an image has each label."""
         return self.description.labels.thresholds
+
+    def at_bit_depth(self, bit_depth: int | None) -> Predictor:
+        """Returns the predictor for 16-bit images of so many bits; None changes nothing."""
+        if bit_depth is None:
+            return self
+        preprocessing = dataclasses.replace(self.preprocessing, bit_depth=bit_depth)
+        description = dataclasses.replace(self.description, preprocessing=preprocessing)
+        return Predictor.of(self.model, description, self.recipe, self.folder, self.source)
 
     def preprocess(self, images: Images) -> np.ndarray:
         """Returns the model's input for images, as evaluation and prediction compute it.

@@ -66,7 +66,7 @@ def features(
             normalization=normalization,
         )
         # Without a name the hidden layer of pre-training is one of the model's own.
-        model, _ = opened.to_model(new_head=weights is not None)
+        model = opened.model(new_head=weights is not None)
     if hasattr(model, "takes_pixels"):  # Only an export in its own runtime has it.
         raise ValueError(
             "Features are computed by a Keras model, and an export gives answers alone: give the "

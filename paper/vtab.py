@@ -41,7 +41,7 @@ from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.measures import accuracy_text
-from keras_vit.training.evaluation.predictions import build_evaluated
+from keras_vit.training.evaluation.predictions import build_evaluated, features_of, model_fields
 from keras_vit.training.evaluation.results import (
     Result,
     check_same_settings,
@@ -157,7 +157,7 @@ class Vtab:
         def features(tune, part):
             source = open_source(f"tfrecords:{self._images(name, tune=tune) / part}", holdout=0)
             examples = next(iter(source.splits.values()))
-            return evaluated.features(examples)
+            return features_of(evaluated, examples)
 
         train, validation = features(True, "train"), features(True, "test")
         shutil.rmtree(self.output / name / "images")
@@ -170,7 +170,7 @@ class Vtab:
         scores = {l2: accuracy(train, validation, l2) for l2 in L2_CHOICES}
         l2 = max(scores, key=lambda choice: (scores[choice], choice))  # Ties: the smoothest.
         metrics = {"top_1": accuracy(whole, test, l2), "l2": l2, "validation_top_1": scores[l2]}
-        return self._result(name, evaluated.to_json(), metrics, len(test.labels))
+        return self._result(name, model_fields(evaluated), metrics, len(test.labels))
 
     def _images(self, name, tune):
         folder = self.output / name / "images"

@@ -193,7 +193,7 @@ def test_another_head_does_not_take_the_names_of_the_classes(model, tmp_path):
     assert keras_vit.describe(other).preprocessing == KNOWN.preprocessing
     other.save(tmp_path / "other.keras")
     with pytest.raises(ValueError, match="must have names"):
-        open_model(tmp_path / "other.keras").predictor()
+        open_model(tmp_path / "other.keras").classifier()
 
 
 def test_two_descriptions_in_a_folder_must_agree(model, tmp_path):

@@ -10,12 +10,12 @@ import pytest
 
 import keras_vit
 from by_hand import array
-from keras_vit import configs
+from keras_vit import classifier_folder, configs
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
-from keras_vit.checkpoints.find import read_images, weights_of
+from keras_vit.checkpoints.file_descriptions import read_images
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.classifier import save_classifier
@@ -26,7 +26,7 @@ from keras_vit.training.evaluation.predictions import build_evaluated
 from keras_vit.training.run.images import find_start
 from keras_vit.training.run.plan import describe_model
 from keras_vit.training.settings import FineTuning
-from makers import tiny_config
+from makers import copy_weights, tiny_config
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -83,12 +83,12 @@ def test_a_folder_of_timm_says_everything(opened_timm):
 
 def test_a_folder_of_timm_is_its_model(model, opened_timm):
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
-    ours, _ = opened_timm.to_model()
+    ours = opened_timm.model()
     np.testing.assert_allclose(array(ours(images)), array(model(images)), atol=1e-6)
 
 
 def test_a_folder_of_timm_is_opened_for_another_size(opened_timm):
-    larger, _ = opened_timm.to_model((12, 8))
+    larger = opened_timm.model((12, 8))
     assert larger.input_shape == (None, 12, 8, 3)
     described = keras_vit.describe(larger)
     assert (described.position_grid, described.preprocessing.image_size) == ((3, 2), (12, 8))
@@ -169,7 +169,7 @@ def test_the_folder_of_a_classifier_and_its_file_say_the_same(model, tmp_path):
         assert opened.preprocessing_for() == ours
         assert (opened.description.labels.names, opened.description.config) == (names, CONFIG)
         assert opened.description.origins["pixels"] == "description.json"
-        assert opened.to_model()[0].output_shape == (None, 3)
+        assert opened.model().output_shape == (None, 3)
     model.save(tmp_path / "alone.keras")
     with pytest.raises(ValueError, match=r"--normalization .*description\.json"):
         open_model(tmp_path / "alone.keras").preprocessing_for()
@@ -267,7 +267,7 @@ def test_an_image_size_that_is_no_multiple_of_the_patch_is_kept(model, tmp_path)
     assert opened.description.image_size == (11, 11)
     assert opened.description.preprocessing.image_size == (11, 11)
     images = np.random.default_rng(0).normal(size=(2, 11, 11, 3)).astype("float32")
-    ours, _ = opened.to_model()
+    ours = opened.model()
     np.testing.assert_allclose(array(ours(images)), array(model(images[:, :8, :8])), atol=1e-6)
 
 
@@ -280,7 +280,7 @@ def test_the_head_of_a_regression_is_refused(classes, problem, tmp_path):
     }  # fmt: skip
     folder = written(tmp_path / "theirs", built, HUGGING_FACE, config)
     with pytest.raises(ValueError, match="two classes"):
-        open_model(folder).to_model()
+        open_model(folder).model()
 
 
 @pytest.fixture
@@ -324,10 +324,10 @@ def test_weights_of_any_origin_are_evaluated_at_another_image_size(dinov2, model
         evaluated = build_evaluated(weights, image_size=12)
         assert evaluated.model.input_shape == (None, 12, 12, 3)
         assert evaluated.preprocessing.image_size == (12, 12)
-    classifier = open_model(tmp_path / "pets").predictor((12, 12))
+    classifier = open_model(tmp_path / "pets").classifier((12, 12))
     assert classifier.model.input_shape == (None, 12, 12, 3)
     expected = keras_vit.build(CONFIG, input_shape=(12, 12, 3), classes=3)
-    weights_of(model).load_into(expected)
+    copy_weights(model, expected)
     np.testing.assert_array_equal(
         evaluated.model.get_layer("position_embedding").embedding,
         expected.get_layer("position_embedding").embedding,
@@ -364,7 +364,7 @@ def test_layers_in_front_of_a_model_leave_its_images_unknown(front, tmp_path):
     built = described_model(input_tensor=FRONTS[front](keras.Input((size, size, 3))))
     built.save(tmp_path / "m.keras")
     opened = open_model(tmp_path / "m.keras")
-    for use in (opened.predictor, opened.preprocessing_for):
+    for use in (opened.classifier, opened.preprocessing_for):
         with pytest.raises(ValueError, match="range of the pixels.*in front"):
             use()
     with pytest.raises(ValueError, match="range of pixels"):
@@ -381,9 +381,9 @@ def test_weights_behind_other_layers_are_those_of_the_model_alone(tmp_path):
     np.testing.assert_allclose(array(alone(pixels / 127.5 - 1)), array(built(pixels)), atol=1e-6)
     assert held_description(alone).preprocessing.value_range == (-1.0, 1.0)
     opened = open_model(tmp_path / "saved")
-    assert opened.predictor().preprocessing == preprocessing
+    assert opened.classifier().preprocessing == preprocessing
     with pytest.raises(ValueError, match="layers in front"):
-        opened.to_model((16, 16))
+        opened.model((16, 16))
 
 
 def test_a_model_within_another_leaves_its_images_unknown(tmp_path):
@@ -401,7 +401,7 @@ def test_a_head_of_logits_gives_probabilities(classifier, tmp_path):
     for number, weight in enumerate(built.weights):
         weight.assign(weight + np.random.RandomState(number).normal(0, 0.3, weight.shape))
     built.save(tmp_path / "m.keras")
-    opened, _ = open_model(tmp_path / "m.keras").to_model()
+    opened = open_model(tmp_path / "m.keras").model()
     images = np.random.RandomState(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
     expected = array(keras.ops.softmax(built(images)))
     np.testing.assert_allclose(array(opened(images)), expected, atol=1e-6)
@@ -411,10 +411,10 @@ def test_a_classifier_whose_activation_was_taken_off_gives_its_probabilities(tmp
     built = described_model(input_shape=(8, 8, 3))
     built.save(tmp_path / "m.keras")
     photo = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
-    before = open_model(tmp_path / "m.keras").predictor().predict([photo])[0].top
+    before = open_model(tmp_path / "m.keras").classifier().predict([photo])[0].top
     built.layers[-1].activation = keras.activations.linear
     built.save(tmp_path / "logits.keras")
-    after = open_model(tmp_path / "logits.keras").predictor().predict([photo])[0].top
+    after = open_model(tmp_path / "logits.keras").classifier().predict([photo])[0].top
     assert [name for name, _ in after] == [name for name, _ in before]
     np.testing.assert_allclose([p for _, p in after], [p for _, p in before], atol=1e-6)
 
@@ -443,3 +443,16 @@ def test_a_sigmoid_head_is_multi_label_at_hugging_face(tmp_path):
     )
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["problem_type"] == "multi_label_classification"
+
+
+@pytest.mark.parametrize("file", ["", "model.keras"])
+def test_a_classifier_is_described_without_its_model(file, model, tmp_path, monkeypatch):
+    save_classifier(tmp_path / "pets", model, ("cat", "dog", "fox"), Preprocessing((8, 8)))
+    described = open_model(tmp_path / "pets" / file).classifier().description
+    monkeypatch.setattr(classifier_folder, "load_keras_model", None)
+    weights = open_model(tmp_path / "pets" / file)
+    assert weights.description == described
+    other = keras_vit.build(CONFIG, input_shape=(12, 12, 3), classes=2)
+    weights.load_into(other, (None, 1))
+    kernel = model.get_layer("predictions").kernel
+    np.testing.assert_array_equal(other.get_layer("predictions").kernel[:, 1], kernel[:, 1])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.images.transcoding import with_size
 from keras_vit.predictor import Predictor
 from keras_vit.utils.fields import required
 from keras_vit.utils.files import CLASSES, PREPROCESSING, check_holds_one_model
@@ -18,7 +19,6 @@ from keras_vit.utils.quiet_tensorflow import check_not_forked, import_tensorflow
 from keras_vit.utils.safe_text import for_line
 
 from .export_format import OpenedExport, Signature, check_is_no_pattern, read_facts
-from .pillow_pixels import with_size
 from .table import format_of
 
 _CHANNELS = 3

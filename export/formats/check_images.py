@@ -28,10 +28,10 @@ from keras_vit.images.samples import (
     spread,
     synthetic_images,
 )
+from keras_vit.images.transcoding import with_size
 from keras_vit.predictor import Predictor
 
 from .export_format import CheckImages, ExportFormat, QuantizedFormat
-from .pillow_pixels import with_size
 
 # More images change the result little and take minutes.
 MAX_CHECK_IMAGES = 256

@@ -14,39 +14,13 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checkpoints import formats
-from keras_vit.checkpoints.code_bases import hugging_face, keras_hub, official, timm, torchvision
+from keras_vit.checkpoints.code_bases import LAYOUTS, hugging_face, keras_hub, layouts_of
 from keras_vit.checkpoints.code_bases.files_beside import check_sizes, read_json
 from keras_vit.checkpoints.code_bases.layouts import REGISTERS, TORCH, Checkpoint, readable_files
 from keras_vit.checkpoints.hdf5 import is_whole_model, read_keras_archive, read_keras_h5
 from keras_vit.configs import UNSEEN_FIELDS, ViTConfig, checked_fields
 from keras_vit.configs.recognition import shows_swiglu
 from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, WEIGHTS
-
-# In the order in which a file is compared with them.
-LAYOUTS = (
-    official.OFFICIAL,
-    official.BIT,
-    hugging_face.HUGGING_FACE,
-    hugging_face.HUGGING_FACE_CLIP_CLASSIFIER,
-    hugging_face.HUGGING_FACE_SIGLIP_CLASSIFIER,
-    hugging_face.HUGGING_FACE_CLIP,
-    hugging_face.HUGGING_FACE_DINOV3,
-    timm.TIMM_EVA,
-    timm.TIMM,
-    torchvision.TORCHVISION,
-    keras_hub.KERAS_HUB,
-    official.VIT_KERAS,
-)
-
-# The same for HDF5 files of Keras 3; in Keras 2 only vit-keras has any.
-_KERAS_3 = (
-    keras_hub.KERAS_HUB,
-    keras_hub.KERAS_HUB_DINOV2,
-    keras_hub.KERAS_HUB_DINOV3,
-    keras_hub.KERAS_HUB_TOWERS,
-    official.VIT_KERAS,
-    official.KERAS,
-)
 
 # A folder holds one of these: Hugging Face's and timm's, KerasHub's, which has the head in another
 # file, or a classifier's.
@@ -78,7 +52,7 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     content = _read(path)
     config = content.config or beside
     stored = keras_hub.with_names(content.arrays, config)
-    layouts = {2: (official.VIT_KERAS,), 3: _KERAS_3}.get(content.keras_version, LAYOUTS)
+    layouts = layouts_of(content.keras_version)
     for (arrays, notes), layout in itertools.product(_without_prefixes(stored), layouts):
         names = layout.canonical_names(arrays)
         if names is None:

@@ -114,6 +114,21 @@ def has_own_layers(path) -> bool:
         return False
 
 
+def read_keras_config(path) -> dict[str, Any]:
+    """Returns the config of the model in a `.keras` file, or in a folder of its entries.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    if os.path.isdir(path):
+        return read_json(os.path.join(path, CONFIG))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return dict(parse_json(_entry(path, archive, CONFIG), CONFIG))
+    except Exception as error:  # zipfile raises nearly anything on a damaged archive.
+        raise damaged_file("A .keras file", path, error) from error
+
+
 def check_keras_archive(path) -> tuple[dict[str, Any], str | io.BytesIO, int]:
     """Checks a `.keras` file, or a folder of its entries, of unknown origin before Keras opens it.
 

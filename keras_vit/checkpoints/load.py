@@ -8,17 +8,20 @@ from __future__ import annotations
 import collections
 import dataclasses
 import fnmatch
+import functools
 import os
+import pathlib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
 
+from keras_vit.checkpoints.catalogue import OfficialWeights, download
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.code_bases.layouts import POSITIONS, Checkpoint, NameRule
+from keras_vit.checkpoints.code_bases.layouts import POSITIONS, Checkpoint, Layout, NameRule
 from keras_vit.checkpoints.code_bases.transforms import Shape
 from keras_vit.checkpoints.formats import StoredArray, computed_array, read_values
 from keras_vit.checkpoints.resize import (
@@ -33,7 +36,17 @@ from keras_vit.configs.blocks import UNSEEN_BLOCK_FIELDS
 from keras_vit.configs.model_table import LEVERAGE
 from keras_vit.configs.position_resize import RULES
 from keras_vit.configs.recognition import num_classes
-from keras_vit.description import held_description, set_description
+from keras_vit.description import (
+    Description,
+    completed,
+    fitted_to,
+    has_layers_in_front,
+    held_description,
+    set_description,
+)
+
+# Arrays at rest: an opened file, or an official file that is downloaded when it is loaded.
+Arrays: TypeAlias = Checkpoint | OfficialWeights
 
 # Arrays that an error names of each kind.
 MAX_LISTED = 3
@@ -501,3 +514,81 @@ def _warn(report, checkpoint, model):
         )
     for text in warned:
         warnings.warn(text, stacklevel=4)
+
+
+def open_arrays(place: OfficialWeights | pathlib.Path) -> Arrays:
+    """Returns the arrays at a place that `find_weights` has found, without reading values."""
+    return place if isinstance(place, OfficialWeights) else open_checkpoint(place)
+
+
+def arrays_of_model(model: keras.Model) -> Checkpoint:
+    """Returns the weights of a Keras model by path, with what they state.
+
+    Raises:
+        ValueError: If layers stand in front of the model of `keras_vit.build`.
+    """
+    if has_layers_in_front(model):
+        raise ValueError(
+            "Weights must be from a model of keras_vit.build without layers in front of it, "
+            f"which would be lost; its inner model has none. Received: {model.name}"
+        )
+    weights = weights_by_path(model)
+    description = fitted_to(held_description(model), None)  # The weights need the whole of it.
+    return Checkpoint(
+        path=pathlib.Path(model.name),
+        layout=Layout("Keras", tuple(NameRule(path, (path,)) for path in weights)),
+        arrays={
+            path: computed_array(
+                path, weight.shape, functools.partial(keras.ops.convert_to_numpy, weight)
+            )
+            for path, weight in weights.items()
+        },
+        fields={**unseen_fields(model), "position_resize": description.position_resize},
+        stated=description,
+    )
+
+
+def load_arrays(
+    arrays: Arrays,
+    description: Description,
+    model: keras.Model,
+    head: str | Sequence[int | None] = "keep",
+    position_resize: str | None = None,
+) -> LoadReport:
+    """Loads arrays into a model, which then holds their description.
+
+    Args:
+        arrays: The arrays; an official file is downloaded first.
+        description: What their model is.
+        model: A model of `keras_vit.build`.
+        head: "keep"; "new" for a head that keeps its initial values; "fitting" to keep it where
+            the model has the classes of the weights; or for each class of the model its number
+            in the weights, None for a class that keeps its initial values.
+        position_resize: A rule for tables of positions; by default the description's.
+
+    Raises:
+        ValueError: As `keras_vit.load_checkpoint`.
+        OSError: If an official file cannot be downloaded.
+    """
+    rule = position_resize or description.position_resize
+    options = LoadOptions((), rule, description.position_grid, head=head)
+    checkpoint = arrays if isinstance(arrays, Checkpoint) else open_checkpoint(download(arrays))
+    report = load_opened(checkpoint, model, options)
+    # How the file was read is in the report, and is no fact about the model.
+    notes = [note for note in description.notes if note not in checkpoint.notes]
+    known = dataclasses.replace(description, notes=tuple(notes))
+    set_description(model, _description_with_weights(model, known))
+    return report
+
+
+def _description_with_weights(model, known):
+    """The description of a model with weights that are known, perhaps of another size or head."""
+    held = held_description(model)
+    known = fitted_to(known, held.included)
+    preprocessing = known.preprocessing
+    if preprocessing is not None and held.image_size is not None:
+        preprocessing = preprocessing.with_image_size(held.image_size)
+    labels = known.labels if held.classes == known.classes else held.labels
+    labels = dataclasses.replace(labels, abstains=False)
+    loaded = dataclasses.replace(known, config=None, preprocessing=preprocessing, labels=labels)
+    return completed(loaded, held)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from keras_vit.commands import Command, shared_arguments
 from keras_vit.commands.shared_arguments import ModelArguments, Processes, on_all_devices
+from keras_vit.description.run_record import RunRecord
 from keras_vit.training.data.spec import EVALUATED_DATA, DataSpec, check_output
 from keras_vit.training.evaluation.results import (
     IMAGENET_PROTOCOLS,
@@ -83,15 +84,14 @@ class Evaluate(Command):
             raise ValueError("--weights goes with --protocol.")
         from keras_vit.opening import open_model
         from keras_vit.training.evaluation.classification import evaluate_classifier
-        from keras_vit.training.evaluation.predictions import evaluated_classifier
 
         size = self.model.image_size
         opened = open_model(self.model.model, image_size=size, **self.model.facts)
-        classifier = opened.predictor(size)
+        classifier = opened.classifier(size)
         report = evaluate_classifier(
             classifier, self.data, split=self.split, batch_size=self.batch_size, progress=True
         )
-        return report, evaluated_classifier(classifier, task_of(self.data.name))
+        return report, classifier
 
     def _by_protocol(self):
         from keras_vit.training.evaluation import imagenet
@@ -111,24 +111,27 @@ class Evaluate(Command):
 
     def _write(self, report, model):
         """Writes the result file, and of a classifier the report's files; returns the paths."""
-        path, settings = pathlib.Path(self.output or "", RESULT), model.recipe.settings
+        from keras_vit.training.evaluation.predictions import model_fields
+
+        path, recipe = pathlib.Path(self.output or "", RESULT), RunRecord.from_json(model.recipe)
+        task = task_of(self.data.name)
         path.unlink(missing_ok=True)  # Written last: with it a folder is whole.
         written = [] if self.protocol else report.write(self.output)
         Result(
             protocol=self.protocol or protocol_of(report.to_json()),
-            task=report.title if self.protocol else task_of(self.data.name),
-            model=model.to_json(),
+            task=report.title if self.protocol else task,
+            model=model_fields(model, None if self.protocol else task),
             data={
                 "data": self.data.name,
                 "split": self.split,
                 "images": {"evaluated": report.count},
                 "skipped": len(report.skipped),
-                "trained_on": {"images": model.recipe.images or None},
+                "trained_on": {"images": recipe.images or None},
             },
             metrics=report.to_json(),
             images=report.count,
-            recipe=settings,
-            seed=settings.get("seed"),
+            recipe=recipe.settings,
+            seed=recipe.settings.get("seed"),
             command=self.called_as,
         ).write(path)
         return [*written, path]

@@ -50,6 +50,7 @@ class FewShot(Command):
         from keras_vit.training.data import open_source
         from keras_vit.training.data.things import lines_of_things
         from keras_vit.training.evaluation import few_shot
+        from keras_vit.training.evaluation.predictions import model_fields
 
         self.data.check_given()
         check_output(self.output, self.data.data)
@@ -73,7 +74,7 @@ class FewShot(Command):
                 progress=True,
             )
         if self.output:
-            self._write(report, model.to_json())
+            self._write(report, model_fields(model))
         return report
 
     def run(self) -> None:

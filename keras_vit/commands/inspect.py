@@ -42,6 +42,7 @@ class Inspect(Command):
     def run(self) -> None:
         """Writes the figures and prints the path of the page."""
         from keras_vit.inspection import write_report
+        from keras_vit.training.evaluation.predictions import name_of_model
 
         opened = self.model.open()
         print(opened.description.facts)
@@ -55,7 +56,7 @@ class Inspect(Command):
             opened.model,
             self.images,
             description=description,
-            name=opened.name,
+            name=name_of_model(opened),
             num_pictures=self.num_pictures,
             batch_size=self.batch_size,
             progress=print,

@@ -17,6 +17,7 @@ from keras_vit.utils.fields import AT_LEAST_1, REQUIRED, part, setting
 from keras_vit.utils.files import named_disk_errors, output_place
 
 if TYPE_CHECKING:
+    from keras_vit.predictor import Predictor
     from keras_vit.training.run.finetune import Finished
 
 
@@ -84,8 +85,8 @@ class ModelArguments:
         """What is opened: the weights where they are given, else the model."""
         return (self.weights or self.model,)
 
-    def open(self, **options: object) -> Any:
-        """Returns the opened model, an `EvaluatedModel`.
+    def open(self, **options: object) -> Predictor:
+        """Returns the opened model, whose classes may have no names.
 
         Args:
             **options: More arguments of `build_evaluated`.

@@ -16,7 +16,6 @@ from keras_vit.description.description import (
     completed as completed,
     describe_built as describe_built,
     describe_config as describe_config,
-    description_for as description_for,
     description_layer as description_layer,
     description_text as description_text,
     fitted_to as fitted_to,

@@ -495,24 +495,6 @@ def set_description(model: object, description: Description) -> None:
         layer.content = dataclasses.replace(description, labels=labels).to_json()
 
 
-def description_for(model: object, known: Description) -> Description:
-    """Returns the description of a model with some weights, perhaps of another size or head.
-
-    Args:
-        model: The model, whose own description has its config and shapes.
-        known: The description of the weights.
-    """
-    held = held_description(model)
-    known = fitted_to(known, held.included)
-    preprocessing = known.preprocessing
-    if preprocessing is not None and held.image_size is not None:
-        preprocessing = preprocessing.with_image_size(held.image_size)
-    labels = known.labels if held.classes == known.classes else held.labels
-    labels = dataclasses.replace(labels, abstains=False)
-    loaded = dataclasses.replace(known, config=None, preprocessing=preprocessing, labels=labels)
-    return completed(loaded, held)
-
-
 def completed(description: Description, held: Description) -> Description:
     """Returns the description in a file, completed by what the model in it holds.
 

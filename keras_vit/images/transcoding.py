@@ -15,7 +15,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
@@ -478,3 +478,24 @@ def _tiff_converter(image: Any, encoded: bytes) -> Callable[[Any], Image.Image]:
     if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
         return lambda strip: ImageOps.invert(to_rgb(strip, bits=int(bits)))
     return lambda strip: to_rgb(strip, bits=int(bits))
+
+
+def read_pixels(
+    path: str | os.PathLike | BinaryIO, formats: tuple[str, ...] | None = None
+) -> np.ndarray:
+    """Returns an image file's pixels as Pillow decodes them: uint8 `(H, W, 3)`, upright.
+
+    Args:
+        path: The file, or its path.
+        formats: The formats that it may have, by Pillow's names; by default any.
+    """
+    with Image.open(path, formats=formats) as image:
+        return np.asarray(to_rgb(ImageOps.exif_transpose(image)))
+
+
+def with_size(pixels: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
+    """Returns pixels resized by Pillow, with antialiasing; unchanged if the size is None."""
+    if size is None or pixels.shape[:2] == tuple(size):
+        return pixels
+    height, width = size
+    return np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR))

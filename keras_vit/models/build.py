@@ -14,7 +14,10 @@ import keras
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import check_is_no_weights, find_released, find_weights
-from keras_vit.checkpoints.find import Weights, weights_at
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint
+from keras_vit.checkpoints.file_descriptions import describe_file, print_license
+from keras_vit.checkpoints.load import Arrays, load_arrays, open_arrays
+from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import argument_errors, paper_name
 from keras_vit.description import INCLUDED, LAYER, Description, Labels, fitted_to
@@ -109,12 +112,14 @@ def build(
         changes=changes,
     )
     images = None if name_or_config is None else _images(given, name_or_config)
-    found = None if weights is None else _find(given, images)
-    settled = _settle(given, images, found)
+    arrays, of_weights = None, Description()
+    if weights is not None:
+        arrays, of_weights = _find(given, images)
+    settled = _settle(given, images, arrays, of_weights)
     model = _construct(settled, input_tensor)
-    if found is not None:
-        _load(given, found, model)
-        _warn_of_range(weights, found, settled.description.included)
+    if arrays is not None:
+        _load(given, arrays, of_weights, model)
+        _warn_of_range(weights, arrays, of_weights, settled.description.included)
     return model
 
 
@@ -154,32 +159,32 @@ class _Settled(NamedTuple):
     name: str
 
 
-def _find(given, images) -> Weights:
-    """The weights, whose description has no config if a name or a config is given."""
+def _find(given, images) -> tuple[Arrays, Description]:
+    """The weights; their description has no config if a name or a config is given."""
     _check_weights(given)
     repository = fixed_name(given.weights)
     weights = repository_folder(repository) or given.weights
     if images is not None:
-        asked = given.name_or_config, images.shape[:2]
-        found = weights_at(find_weights(weights, *asked), *asked, is_given=True)
+        model, size = given.name_or_config, images.shape[:2]
+        arrays = open_arrays(find_weights(weights, model, size))
+        description = describe_file(arrays, model, is_given=True, image_size=size)
     else:
         facts = {fact: given.changes.get(fact) for fact in ("num_heads", "gelu")}
-        found = weights_at(find_weights(weights), **facts)
-    if found.shapes:  # An official file has none before it is downloaded to be loaded.
-        checkpoint = found.open()
-        check_file_described(checkpoint.config, checkpoint.path)
-    origins = dict(found.description.origins)
+        arrays = open_arrays(find_weights(weights))
+        description = describe_file(arrays, **facts)
+    print_license(arrays, description)
+    if isinstance(arrays, Checkpoint):
+        check_file_described(arrays.config, arrays.path)
+    origins = dict(description.origins)
     if repository is not None:
         origins["weights"] = repository
     if given.changes.get("position_resize"):
         origins["position_resize"] = "given"
-    description = dataclasses.replace(found.description, origins=origins)
-    return dataclasses.replace(found, description=description)
+    return arrays, dataclasses.replace(description, origins=origins)
 
 
-def _settle(given, images, found) -> _Settled:
+def _settle(given, images, arrays, of_weights) -> _Settled:
     """What is left out by the arguments comes from the weights, else from the model's usual."""
-    of_weights = found.description if found else Description()
     model_of, name = given.name_or_config, given.name
     if model_of is None:
         model_of = _stated_config(of_weights, given.changes)
@@ -193,7 +198,7 @@ def _settle(given, images, found) -> _Settled:
         name=model_of if isinstance(model_of, str) and not given.changes else "",
         config=config,
         input_shape=images.shape,
-        position_grid=_position_grid(config, images, found),
+        position_grid=_position_grid(config, images, arrays, of_weights),
         labels=Labels(task=task_of_activation(head[-1])),
     )
     included = _included(given, of_weights, images.shape)
@@ -223,10 +228,11 @@ def _construct(settled, input_tensor) -> keras.Model:
     return keras.Model(images, outputs, name=settled.name)
 
 
-def _load(given, found, model):
+def _load(given, arrays, of_weights, model):
     """Loads weights; unlike `load_checkpoint` with the changes of a transfer."""
     kept = "keep" if given.include_top and given.weights == "imagenet" else "fitting"
-    report = found.load_into(model, kept, given.changes.get("position_resize"))
+    rule = given.changes.get("position_resize")
+    report = load_arrays(arrays, of_weights, model, kept, rule)
     logging.getLogger("keras_vit").info("%s", report)
 
 
@@ -283,7 +289,7 @@ def _included(given, of_weights, shape):
     return dataclasses.replace(known.with_image_size(shape[:2]), bit_depth=FULL_DEPTH)
 
 
-def _position_grid(config, images, found):
+def _position_grid(config, images, arrays, of_weights):
     """The grid (down, across) that a model's positions are for; None for a ResNet.
 
     A model of free image size has the grid of its default image size, or of the weights.
@@ -292,8 +298,21 @@ def _position_grid(config, images, found):
         return None
     if None not in images.shape[:2]:
         return config.grid(images.shape[:2])
-    stored = found.free_grid if found else None
+    stored = None
+    if isinstance(arrays, Checkpoint):
+        stored = _free_grid(arrays, of_weights.position_grid)
     return stored or config.grid((images.usual_side, images.usual_side))
+
+
+def _free_grid(checkpoint, known):
+    """The grid of the table of positions that a model of any image size holds.
+
+    Code bases other than the official one resize the table of the file once; else it is None.
+    """
+    table: tuple[int, ...] = checkpoint.shapes.get("position_embedding") or ()
+    if len(table) != 3 or checkpoint.position_rule == ViTConfig.position_resize:
+        return None
+    return find_grid(table[1], checkpoint.prefix_row_counts, known)[1]
 
 
 def _stated_config(of_weights, changes):
@@ -336,13 +355,13 @@ def _check_weights(given):
         )
 
 
-def _warn_of_range(weights, found, included):
+def _warn_of_range(weights, arrays, of_weights, included):
     """Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them."""
     if included is not None:
         return
-    origin, images = found.description.origin_of("pixels"), found.description.preprocessing
+    origin, images = of_weights.origin_of("pixels"), of_weights.preprocessing
     if images is None:
-        if found.layout.numbered:  # Weights that were saved by hand, without a folder.
+        if arrays.layout.numbered:  # Weights that were saved by hand, without a folder.
             return
         text = f"does not state the range of its pixels ({origin})"
     elif images.value_range == (-1.0, 1.0):

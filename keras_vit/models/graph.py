@@ -95,6 +95,82 @@ def check_file_described(config: Mapping[str, Any], path: str | os.PathLike) -> 
         )
 
 
+class StoredLayer:
+    """A layer in the JSON of a model, with the attributes by which a model is described.
+
+    Args:
+        layer: The JSON of the layer.
+        tensor: Its input; None where nothing asks for it.
+    """
+
+    def __init__(self, layer: Mapping[str, Any], tensor: keras.KerasTensor | None = None):
+        config = layer["config"]
+        self.name = self.path = layer["name"]
+        self.units = config.get("units")
+        self.activation = config.get("activation")
+        self.content = config.get("content")
+        self.input = tensor
+        known = keras.saving.get_registered_object(_kind(layer))
+        self.is_of_unknown = getattr(known, "is_of_unknown", False)
+        if self.name == INCLUDED:
+            self.preprocessing = known.from_config(config).preprocessing
+
+
+class StoredModel:
+    """The model of a `.keras` file by its JSON, with the attributes by which it is described.
+
+    Args:
+        name: Its name.
+        layers: Its layers.
+        images: Its input.
+        outputs: The shape of its output, `(None, K)`, or without a head `(None,)`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: list[StoredLayer],
+        images: keras.KerasTensor,
+        outputs: tuple[int | None, ...],
+    ):
+        self.name, self.layers = name, layers
+        self.inputs, self.outputs = [images], [outputs]
+        self.input_shape, self.output_shape = images.shape, outputs
+
+
+def stored_model(config: Mapping[str, Any]) -> StoredModel | None:
+    """Returns the model of a `.keras` file, which is not built.
+
+    None for a model that only Keras knows: it has layers that no description of this package
+    says, also in front of the images.
+
+    Args:
+        config: The model's config in the file.
+    """
+    inner = (config.get("config") or {}).get("model")  # A `Trainer` has one.
+    model = inner if isinstance(inner, Mapping) else config
+    fields = model.get("config") or {}
+    if model.get("class_name") != "Functional" or _content(fields) is None:
+        return None
+    return None if _difference_of(fields, allows_front=False) else _stored(fields)
+
+
+def _stored(config):
+    """As `stored_model`, for the config of a functional model that is described."""
+    graph = _Graph(config)
+    images = graph.call((LAYER, 0)).places[0]
+    if images not in graph.inputs:
+        return None
+    tensor = keras.KerasTensor(
+        graph.layers[LAYER]["inbound_nodes"][0]["args"][0]["config"]["shape"]
+    )
+    layers = [StoredLayer(layer, tensor) for layer in graph.layers.values()]
+    head = configs.classifier_layer({layer.name: layer for layer in layers})
+    is_calibrated = any(layer.is_of_unknown for layer in layers)
+    outputs = (None,) if head is None else (None, head.units + is_calibrated)
+    return StoredModel(config["name"], layers, tensor, outputs)
+
+
 def as_computed(model: keras.Model, description: Description) -> Description:
     """Returns a description without its config where its model computes something else."""
     if description.config is None or not difference(model, allows_front=True):

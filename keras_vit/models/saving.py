@@ -12,8 +12,9 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.find import Weights, describe_checkpoint
+from keras_vit.checkpoints.file_descriptions import describe_file
 from keras_vit.checkpoints.formats import write_npz
+from keras_vit.checkpoints.load import load_arrays
 from keras_vit.checkpoints.save import note_of, official_layout, stored_arrays
 from keras_vit.description import Description, check_one_output, describe_built
 from keras_vit.models.build import build
@@ -72,12 +73,11 @@ def check_written(model: keras.Model, path: str | os.PathLike) -> None:
     shape = describe_built(model).input_shape
     image = np.random.default_rng(0).uniform(-1, 1, (1, *(shape or ()))).astype("float32")
     checkpoint = open_checkpoint(path)
-    weights = Weights(describe_checkpoint(checkpoint), lambda: checkpoint, checkpoint.layout)
     expected = _values(_at_head(model) or [model.output], model, image)
     with in_float32():
         differences = [
             _largest_difference(expected, _values(outputs, written, image))
-            for written, outputs in _read_again(weights, model, shape)
+            for written, outputs in _read_again(checkpoint, describe_file(checkpoint), model, shape)
         ]
     if not min(differences) <= _TOLERANCE:
         raise ValueError(
@@ -91,22 +91,22 @@ def check_written(model: keras.Model, path: str | os.PathLike) -> None:
 _TOLERANCE = 1e-4
 
 
-def _read_again(weights, model, shape):
+def _read_again(checkpoint, description, model, shape):
     """Yields models with the weights, with the outputs to compare: one with a head, else several.
 
     A file does not show how a model without a head pools its tokens.
     """
-    config = required(weights.description.config, "config")
+    config = required(description.config, "config")
     poolings = config.poolings[1:] if len(model.output.shape) == 2 else [None]
     makers = [partial(build, config, include_top=False, pooling=pooling) for pooling in poolings]
-    if classes := weights.description.classes:
+    if classes := description.classes:
         activation = getattr(model.layers[-1], "activation", "softmax")
         makers = [partial(build, config, classes=classes, classifier_activation=activation)]
     for make in makers:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # A head of zeros, which the model has as well.
             written = make(input_shape=shape)
-            weights.load_into(written, "fitting")
+            load_arrays(checkpoint, description, written, "fitting")
         outputs = _at_head(written) or [written.output]
         if len(model.output.shape) == 3:  # The tokens that the map is made of.
             outputs = [written.layers[-1].input[0]]

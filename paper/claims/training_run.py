@@ -15,7 +15,7 @@ from claims import BASE, config_of
 from trainings import model_file
 
 import keras_vit
-from keras_vit.checkpoints.find import weights_of
+from keras_vit.checkpoints.load import arrays_of_model, load_arrays
 from keras_vit.configs import BiTConfig
 from keras_vit.inspection import mean_attention_distance
 from keras_vit.models.rebuild import feature_model, inference_model
@@ -126,7 +126,8 @@ def train(
     model, trainer = _model_and_trainer(run, len(images.classes))
     if run["start"]:
         start = keras.saving.load_model(model_file(models, run["start"]), compile=False)
-        weights_of(start).load_into(model, "new")
+        arrays = arrays_of_model(start)
+        load_arrays(arrays, arrays.stated, model, "new")
     given = TrainingBatches(
         image_size=(run["image_size"],) * 2,
         batch_size=run["batch_size"],

@@ -57,7 +57,7 @@ def _as_archive(preset):
 
 
 def _check(path, name):
-    model, _ = open_model(path).to_model()
+    model = open_model(path).model()
     expected = EXPECTED[name]
     images = EXPECTED[f"images {model.input_shape[2]}"]
     # float32, depth 2.

@@ -13,13 +13,12 @@ from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.hugging_face import HUGGING_FACE
 from keras_vit.checkpoints.code_bases.timm import TIMM
 from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
-from keras_vit.checkpoints.find import weights_of
 from keras_vit.checkpoints.load import position_layers
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.description import held_description
 from keras_vit.opening import open_model
-from makers import tiny_config
+from makers import copy_weights, tiny_config
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -103,7 +102,7 @@ def test_a_model_resizes_by_the_rule_of_its_weights_or_the_given_one(given, timm
     )
     opened = open_model(folder)
     assert "positions bicubic (the rule of timm)" in opened.description.facts
-    model, _ = opened.to_model((48, 32))
+    model = opened.model((48, 32))
     np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "bicubic"))
     keras_vit.load_checkpoint(model, folder)  # As `build`.
     np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), "bicubic"))
@@ -123,11 +122,11 @@ def test_files_keep_the_rule(file, timm, tmp_path):
         model.save(tmp_path / file)
     opened = open_model(tmp_path / file)
     assert opened.description.position_resize == "bicubic"
-    resized, _ = opened.to_model((48, 32))
+    resized = opened.model((48, 32))
     np.testing.assert_array_equal(_table(resized)[1:], _resized(source, (6, 4), "bicubic"))
     assert position_layers(resized)[0].resize == "bicubic"
     target = keras_vit.build(CONFIG, input_shape=(48, 32, 3), classes=2)
-    weights_of(model).load_into(target)
+    copy_weights(model, target)
     np.testing.assert_array_equal(_table(target)[1:], _table(resized)[1:])
 
 

@@ -125,7 +125,7 @@ def test_a_name_that_is_a_folder_too_is_refused(tmp_path, monkeypatch):
 
 def test_a_result_has_the_name_of_a_classifier_of_the_package_and_no_path():
     evaluated = build_evaluated(BEST.name)
-    assert evaluated.weights == BEST.key
+    assert evaluated.source == BEST.key
     assert name_of_folder("some/folder") == "some/folder"
 
 

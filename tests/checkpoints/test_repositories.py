@@ -48,7 +48,7 @@ def test_a_model_of_transformers_is_opened_by_its_name(hub, golden, of_transform
     assert opened.description.license == "mit"
     known = golden("hf_vit").load()
     expected = keras.ops.softmax(known["logits"])
-    probabilities = array(opened.to_model()[0](known["images"]))
+    probabilities = array(opened.model()(known["images"]))
     np.testing.assert_allclose(probabilities, array(expected), atol=1e-5)  # float32, depth 2
     # What is read was fetched once; no pickle, no other file.
     read = {"README.md", "config.json", "model.safetensors", "preprocessor_config.json"}

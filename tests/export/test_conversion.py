@@ -80,13 +80,13 @@ def test_there_and_back_is_equal_to_the_bit(name, to, source, golden, tmp_path):
     path = source(name)
     gelu = "tanh" if name == "vit_token" else "exact"
     before, _ = read(path, num_heads=3, gelu=gelu)
-    check_logits(before.model, golden(name).load())
+    check_logits(before.model(), golden(name).load())
     facts = {"num_heads": 3, "gelu": gelu, "normalization": "half"}
     convert(path, tmp_path / DESTINATIONS[to], to=to, **facts)
     again, _ = read(tmp_path / DESTINATIONS[to], num_heads=3, gelu=gelu)
-    weights = {weight.path: weight for weight in again.model.weights}
-    assert set(weights) == {weight.path for weight in before.model.weights}
-    for weight in before.model.weights:
+    weights = {weight.path: weight for weight in again.model().weights}
+    assert set(weights) == {weight.path for weight in before.model().weights}
+    for weight in before.model().weights:
         np.testing.assert_array_equal(weights[weight.path], weight, err_msg=weight.path)
 
 
@@ -103,7 +103,7 @@ def test_the_model_is_recognised_from_the_file(name, source, golden, tmp_path):
 
 
 def test_a_bit_checkpoint_becomes_a_classifier(source, golden):
-    model = read(source("bit_r14x1"))[0].model
+    model = read(source("bit_r14x1"))[0].model()
     assert model.input_shape == (None, 224, 224, 3)
     small = keras_vit.build(
         keras_vit.configs.BiTConfig((1, 1, 1, 1)), input_shape=(64, 64, 3), classes=10
@@ -138,7 +138,7 @@ def test_names_and_preprocessing_come_back_from_hugging_face(hub_folder):
     again, _ = read(hub_folder)
     assert again.description.labels.names == ("cat", "dog")
     assert again.preprocessing_for() == Preprocessing((16, 64), "huggingface", (0, 1))
-    block = again.model.get_layer("encoder_block_0")
+    block = again.model().get_layer("encoder_block_0")
     assert (block.gelu, block.norm_epsilon, block.num_heads) == ("tanh", 1e-5, 2)
 
 

@@ -17,10 +17,9 @@ import keras_vit.export
 from keras_vit import command_line
 from keras_vit.export.formats.artefacts import load_artefact
 from keras_vit.export.formats.exported_model import PixelPreprocessing
-from keras_vit.export.formats.pillow_pixels import read_pixels
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.resizing import resize_batch
-from keras_vit.images.transcoding import read_image
+from keras_vit.images.transcoding import read_image, read_pixels
 from keras_vit.preprocessing import Preprocessing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -6,14 +6,13 @@ import pytest
 
 import keras_vit
 import keras_vit.export
-from keras_vit.checkpoints.find import weights_of
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.configs.position_resize import RULES
 from keras_vit.configs.recognition import config_of
 from keras_vit.export.formats.artefacts import open_export
 from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
-from makers import tiny_config
+from makers import copy_weights, tiny_config
 
 SMALL, LARGE, PATCH = (32, 24), (48, 40), 8
 FIRST = "bicubic_torch"  # By default.
@@ -65,7 +64,7 @@ def test_exports_of_a_resized_model_have_the_rule_of_the_model(kind, models, tmp
         options, images = {"runtime": request.getfixturevalue("runtime")}, PIXELS
     path = tmp_path / NAMES.get(kind, "a.html")
     resized = keras_vit.build(config_of(small), input_shape=(*LARGE, 3), classes=3)
-    weights_of(small).load_into(resized)
+    copy_weights(small, resized)
     classifier = classifier_of(resized, LARGE)
     getattr(keras_vit.export, kind)(classifier, path, **options)
     signature = open_export(path).signatures()["serve"]

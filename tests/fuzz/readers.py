@@ -76,14 +76,14 @@ def classifier(folder):
 def read_weights(path, **known):
     """Opens weights with the facts about them, reads the values, and builds the model."""
     opened = open_model(path, **known)
-    if opened.weights is not None:
-        assert list(read_values(opened.weights.open().arrays.values()))
+    if opened.arrays is not None:
+        assert list(read_values(opened.arrays().arrays.values()))
     if (config := opened.description.config) is not None:
         assert config.width <= 4096, "a model of this size in a small file"
     with contextlib.suppress(ValueError):
         keras_vit.load_checkpoint(model(), path)
     assert opened.description.facts
-    return opened.to_model()
+    return opened.model()
 
 
 def converted(name="", to=None):

@@ -135,3 +135,11 @@ def red_class_model():
     classes = keras.ops.arange(1000, dtype="float32")
     behind = keras.ops.mod(classes - red, 1000)
     return keras.Model(inputs, -behind)
+
+
+def copy_weights(model, other):
+    """Loads the weights of a model into another of `keras_vit.build`, as a transfer does."""
+    from keras_vit.checkpoints.load import arrays_of_model, load_arrays  # With Keras.
+
+    arrays = arrays_of_model(model)
+    return load_arrays(arrays, arrays.stated, other)

@@ -155,7 +155,7 @@ def test_another_model_is_not_read_as_the_described_one(other):
             keras_vit.build(weights=folder, **arguments)
     opened = open_model(folder)
     with pytest.raises(ValueError, match=f"Another image size.*{text}"):
-        opened.to_model((24, 24))
+        opened.model((24, 24))
     with pytest.raises(ValueError, match=text):
         opened.load_into(build())
 

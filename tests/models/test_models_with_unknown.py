@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.find import weights_of
 from keras_vit.classifier import save_classifier
 from keras_vit.description import Labels, abstains, held_description
 from keras_vit.models.rebuild import inference_model, with_unknown, without_unknown
@@ -19,7 +18,7 @@ from keras_vit.training.data import DataSpec
 from keras_vit.training.run.distillation import open_teacher
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
-from makers import tiny_config, write_classes
+from makers import copy_weights, tiny_config, write_classes
 
 NAMES = ("blue", "green", "red")
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (12, 8, 8, 3)).astype("float32")
@@ -74,7 +73,7 @@ def test_weights_of_a_calibrated_model_are_those_of_the_model_within_it(
     plain, calibrated, tmp_path
 ):
     target = keras_vit.build(tiny_config(), classes=3, input_shape=(8, 8, 3))
-    weights_of(calibrated).load_into(target)
+    copy_weights(calibrated, target)
     np.testing.assert_array_equal(answers(target), answers(plain))
     for name, model in (("ours", calibrated), ("plain", plain)):
         keras_vit.save_checkpoint(model, tmp_path / f"{name}.npz")
@@ -120,9 +119,9 @@ def test_the_model_of_an_opened_folder_is_plain_and_its_classifier_is_not(plain,
     (tmp_path / "alone.keras").write_bytes((folder / "model.keras").read_bytes())
     for path in (folder, tmp_path / "alone.keras"):
         opened = open_model(path)
-        np.testing.assert_array_equal(answers(opened.to_model()[0]), answers(plain))
+        np.testing.assert_array_equal(answers(opened.model()), answers(plain))
         assert opened.class_names == NAMES
-        assert opened.predictor().predict(PIXELS) == open_predictor(folder).predict(PIXELS)
+        assert opened.classifier().predict(PIXELS) == open_predictor(folder).predict(PIXELS)
     built = keras_vit.build(tiny_config(), weights=folder, classes=3, input_shape=(8, 8, 3))
     np.testing.assert_array_equal(answers(built), answers(plain))
     assert not held_description(built).labels.abstains
@@ -140,9 +139,9 @@ def test_names_without_the_fact_do_not_fit_the_model(folder, tmp_path):
 @pytest.mark.parametrize("change", [{"image_size": (12, 8)}, {"normalization": "imagenet"}])
 def test_a_changed_model_has_no_bound(folder, change):
     if "normalization" in change:
-        classifier = open_model(folder, **change).predictor()
+        classifier = open_model(folder, **change).classifier()
     else:
-        classifier = open_model(folder).predictor(**change)
+        classifier = open_model(folder).classifier(**change)
     assert classifier.model.output_shape == (None, 3)
     assert not classifier.description.labels.abstains
     assert {prediction.may_be_unknown for prediction in classifier.predict(PIXELS)} == {False}
@@ -181,6 +180,6 @@ def test_a_conversion_leaves_unknown_out_and_says_so(plain, folder, to, tmp_path
     notes = keras_vit.export.convert(folder, target, to=to)
     assert sum('"unknown" is left out' in note for note in notes) == 1
     opened = open_model(target, image_size=(8, 8), num_heads=None, normalization="half")
-    model, _ = opened.to_model((8, 8))
+    model = opened.model((8, 8))
     np.testing.assert_allclose(answers(model), answers(plain), atol=1e-6)  # float32
     assert not opened.description.labels.abstains

@@ -40,7 +40,7 @@ CROSSENTROPY = "sparse_categorical_crossentropy"
 
 WAYS = {
     "load_model": lambda path: keras.saving.load_model(path, compile=False),
-    "open_model": lambda path: open_model(path).model,
+    "open_model": lambda path: open_model(path).model(),
     "build": lambda path: keras_vit.build("ViT-Ti/16", classes=3, weights=path, **TINY),
     "load_checkpoint": lambda path: loaded(path),
 }
@@ -292,7 +292,7 @@ def use(folder):
             lambda: predicted(keras_vit.load_classifier(classifier)), expected
         ),
         "open_model of a classifier": difference(
-            lambda: outputs(open_model(classifier).model), expected
+            lambda: outputs(open_model(classifier).model()), expected
         ),
     }
     for source, suffix in (

@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from keras_vit.configs import FEATURES
 from keras_vit.prediction import highest
+from keras_vit.predictor import Predictor
 from keras_vit.training.data import Examples
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.utils.files import atomic_write
 
-from .predictions import EvaluatedModel, weights_hash, without
+from .predictions import features_of, name_of_model, weights_hash, without
 
 SUFFIX = ".npz"
 
@@ -24,7 +25,7 @@ _ROWS, _SIMILARITIES = 1024, 2**26
 
 
 def embed(
-    model: EvaluatedModel, files: Sequence[str], **options: object
+    model: Predictor, files: Sequence[str], **options: object
 ) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Returns the features of image files, and `(file, reason)` of those that cannot be read.
 
@@ -42,12 +43,12 @@ def embed(
     """
     unreadable: list[tuple[int, str]] = []
     examples: Examples = FileExamples(files, np.zeros(len(files)))
-    features = model.features(examples, unreadable=unreadable, **options)
+    features = features_of(model, examples, unreadable=unreadable, **options)
     examples, skipped = without(examples, unreadable)
     arrays = {
         "names": examples.names,
         "features": features.values,
-        "model": model.name,
+        "model": name_of_model(model),
         "weights_sha256": weights_hash(model.model),
         "feature": options.get("feature", FEATURES[0]),
     }

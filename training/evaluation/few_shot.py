@@ -17,6 +17,7 @@ import scipy.linalg
 
 from keras_vit.configs import FEATURES
 from keras_vit.description.class_labels import MULTILABEL
+from keras_vit.predictor import Predictor
 from keras_vit.reports.report import NamedFact, Report, Table
 from keras_vit.training.data import Source
 from keras_vit.training.data.examples import places_by_class, task_of
@@ -24,7 +25,7 @@ from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.things import unit_numbers
 
 from .measures import accuracy_text, independent_images
-from .predictions import EvaluatedModel
+from .predictions import features_of
 from .results import L2, SEEDS, SHOTS
 
 BIAS_FEATURE = 100.0  # Large, so that its weight is nearly free of regularisation.
@@ -277,7 +278,7 @@ class FewShotReport:
 
 
 def evaluate(
-    model: EvaluatedModel,
+    model: Predictor,
     source: Source,
     *,
     shots: Sequence[int] = SHOTS,
@@ -316,7 +317,7 @@ def evaluate(
             "Every class of the test images must have a training image. Received: none of "
             f"{', '.join(names[k] for k in absent[:10])}"
         )
-    fitted, tested = (model.features(part, **options) for part in (train, test))
+    fitted, tested = (features_of(model, part, **options) for part in (train, test))
     arrays = fitted.values, fitted.labels, tested.values, tested.labels
     right = {
         count: {seed: right_answers(*arrays, shots=count, seed=seed, l2=l2) for seed in seeds}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import name_of_folder
-from keras_vit.description import Description, input_dtype
+from keras_vit.description import Labels, input_dtype
 from keras_vit.description.run_record import RunRecord
 from keras_vit.models.outputs import array_of, mesh_of, predict_batch
 from keras_vit.predictor import AnyClassifier, Predictor
@@ -20,7 +20,6 @@ from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.image_files import FileExamples, verify_files
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.trainer.data_adapter import ahead
-from keras_vit.utils.fields import required
 from keras_vit.utils.progress import progress_bar
 
 from .results import FEW_SHOT_RESIZE, PRETRAINING, pretraining_fields
@@ -209,56 +208,34 @@ def extract(
     return Features(values.astype("float32"), labels)
 
 
-@dataclasses.dataclass(frozen=True)
-class EvaluatedModel:
-    """A built model with its description and its origin.
+def features_of(predictor: Predictor, examples: Examples, **options: Any) -> Features:
+    """Returns the features of examples; see `extract` for the options."""
+    return extract(predictor.model, examples, preprocessing=predictor.preprocessing, **options)
+
+
+def model_fields(predictor: Predictor, task: str | None = None) -> dict[str, Any]:
+    """Returns the field `model` of a result file.
 
     Args:
-        model: From images `(B, H, W, C)` to scores.
-        description: What it is. Without names of classes its head is not trained.
-        name: The model's name as in the paper, or its folder.
-        weights: Name, file or folder of the weights.
-        pretraining: Fields of result files about the pre-training; see
-            `pretraining_fields`.
-        recipe: The `recipe.json` of its folder; empty if there is none.
+        predictor: The model that was evaluated.
+        task: The test set, if the classifier's own head is evaluated.
     """
+    description = predictor.description.to_json()
+    return {
+        "name": name_of_model(predictor),
+        "config": description.get("config"),
+        "weights": predictor.source,
+        "weights_sha256": weights_hash(predictor.model),
+        **pretraining_fields(RunRecord.from_json(predictor.recipe), task),
+        **predictor.preprocessing.to_fields(),
+        "description": description,
+    }
 
-    model: keras.Model
-    description: Description
-    name: str
-    weights: str
-    pretraining: dict[str, Any] = dataclasses.field(default_factory=dict)
-    recipe: RunRecord = RunRecord()
 
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """How an image becomes the model's input."""
-        return required(self.description.preprocessing, "preprocessing")
-
-    def at_bit_depth(self, bit_depth: int | None) -> EvaluatedModel:
-        """Returns the model for 16-bit images of so many bits; None changes nothing."""
-        if bit_depth is None:
-            return self
-        preprocessing = dataclasses.replace(self.preprocessing, bit_depth=bit_depth)
-        described = dataclasses.replace(self.description, preprocessing=preprocessing)
-        return dataclasses.replace(self, description=described)
-
-    def features(self, examples: Examples, **options: Any) -> Features:
-        """Returns the features of examples; see `extract` for the options."""
-        return extract(self.model, examples, preprocessing=self.preprocessing, **options)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the field `model` of a result file."""
-        description = self.description.to_json()
-        return {
-            "name": self.name,
-            "config": description.get("config"),
-            "weights": self.weights,
-            "weights_sha256": weights_hash(self.model),
-            **self.pretraining,
-            **self.preprocessing.to_fields(),
-            "description": description,
-        }
+def name_of_model(predictor: Predictor) -> str:
+    """Returns the model's name as in the paper, or the name or place of its weights."""
+    recipe = RunRecord.from_json(predictor.recipe)
+    return recipe.model or predictor.source or predictor.description.name
 
 
 def build_evaluated(
@@ -269,7 +246,7 @@ def build_evaluated(
     evaluation: str | None = None,
     classes: int | None = None,
     **facts: Any,
-) -> EvaluatedModel:
+) -> Predictor:
     """Returns the model to evaluate, from its weights or by its name.
 
     Args:
@@ -292,48 +269,30 @@ def build_evaluated(
     name = None if weights is None else str(model)
     opened = open_model(model if weights is None else weights, model=name, image_size=size, **facts)
     size = size or opened.image_size
-    recipe = RunRecord()
-    if name is None:
-        recipe = RunRecord.from_json(opened.recipe) if opened.folder else recipe
-    elif classes not in (None, opened.description.classes) and not opened.is_random:
-        raise ValueError(
-            f"The weights must have a head of {classes} classes. "
-            f"Received: {weights}, with {opened.description.classes or 'none'}"
-        )
+    recipe: Mapping[str, Any] = opened.recipe if opened.folder else {}
+    if name is not None:
+        recipe = {"model": name}
+        if str(weights) in PRETRAINING:
+            recipe["weights"] = str(weights)
+        if classes not in (None, opened.description.classes) and not opened.is_random:
+            raise ValueError(
+                f"The weights must have a head of {classes} classes. "
+                f"Received: {weights}, with {opened.description.classes or 'none'}"
+            )
     # A name makes a new head, unless its classes are read; "imagenet" needs its own.
     keeps_head = classes is not None or weights in (None, "imagenet")
-    built, _ = opened.to_model(size, classes=classes, new_head=not keeps_head)
+    opened = opened.without_unknown()
+    if not keeps_head:
+        opened = opened.described(labels=Labels())
+    built = opened.model(size, classes=classes, new_head=not keeps_head)
     known, preprocessing = opened.description, opened.preprocessing_for(size, evaluation)
     origins = dict(known.origins)
     if evaluation not in (None, opened.preprocessing_for().evaluation):
         is_protocol = evaluation == FEW_SHOT_RESIZE
         origins["evaluation"] = "the few-shot protocol" if is_protocol else "given"
-    return EvaluatedModel(
-        built,
-        dataclasses.replace(known, preprocessing=preprocessing, origins=origins),
-        recipe.model or name or opened.source,
-        str(weights or name_of_folder(opened.folder or opened.source)),
-        {"pretraining": PRETRAINING.get(str(weights))} if weights else pretraining_fields(recipe),
-        recipe,
-    )
-
-
-def evaluated_classifier(classifier: Predictor, task: str | None = None) -> EvaluatedModel:
-    """Returns the model of a loaded classifier with its origin.
-
-    Args:
-        classifier: The classifier.
-        task: The test set, if the classifier's own head is evaluated.
-    """
-    recipe, folder = RunRecord.from_json(classifier.recipe), name_of_folder(classifier.folder)
-    return EvaluatedModel(
-        classifier.model,
-        classifier.description,
-        name=recipe.model or folder or classifier.description.name,
-        weights=folder or classifier.source,
-        pretraining=pretraining_fields(recipe, task),
-        recipe=recipe,
-    )
+    description = dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
+    source = str(weights or name_of_folder(opened.folder or opened.source))
+    return Predictor.of(built, description, recipe, opened.folder, source)
 
 
 def weights_hash(model: keras.Model) -> str:

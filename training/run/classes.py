@@ -98,7 +98,7 @@ class Classes(Objective):
         run.publish(plan.source)
         if folder.writes:
             log(describe_end(report, folder.output))
-            classifier = Predictor.of(*read_classifier(folder.output), folder.output)
+            classifier = read_classifier(folder.output)
         return Finished(folder.output, history, classifier.model, classifier, report)
 
 

@@ -200,7 +200,7 @@ class Teacher(Stage):
             scale = (new_high - new_low) / (high - low)
             x = images * scale.astype("float32") + (new_low - scale * low).astype("float32")
             x = _resize(x, self.preprocessing.image_size)
-            taught = without_unknown(open_model(self.folder).predictor().model)
+            taught = without_unknown(open_model(self.folder).classifier().model)
             probabilities = taught(x, training=False)
             probabilities = ops.cast(ops.take(probabilities, self.rows, axis=-1), "float32")
             # The logits up to a constant, which no softmax sees.
@@ -225,7 +225,7 @@ def open_teacher(
             multi-label classifier, or it is not the teacher of the run.
     """
     opened = open_model(folder)
-    classifier = opened.without_unknown().predictor()
+    classifier = opened.without_unknown().classifier()
     rows = {name: row for row, name in enumerate(opened.class_names or ())}
     missing = [name for name in class_names if name not in rows]
     digest, taught = weights_hash(classifier.model), classifier.preprocessing

@@ -11,7 +11,8 @@ import numpy as np
 from keras_vit.description.class_labels import MULTILABEL
 from keras_vit.description.run_record import RunRecord
 from keras_vit.hub.repositories import RepositoryName, cached_name, fixed_name
-from keras_vit.opening import OpenedModel, open_model
+from keras_vit.model_weights import Weights
+from keras_vit.opening import open_model
 from keras_vit.training.data import DataSpec, Source, open_source
 from keras_vit.training.data.content import fingerprint
 from keras_vit.training.data.examples import MixedExamples, class_counts, typical_size
@@ -56,7 +57,7 @@ def with_fixed_repositories(settings: FineTuning, *, download: bool = True) -> F
     return dataclasses.replace(settings, **fixed)
 
 
-def find_start(settings: FineTuning) -> OpenedModel:
+def find_start(settings: FineTuning) -> Weights:
     """Returns the weights that a run starts from, without downloading or building them.
 
     Args:
@@ -78,10 +79,10 @@ def find_start(settings: FineTuning) -> OpenedModel:
             f"Received: {settings.weights}, another Keras model"
         )
     opened.preprocessing_for()  # An unknown range is an error before the data are read.
-    return opened.as_weights()
+    return opened.without_preprocessing()
 
 
-def random_start(settings: Settings, facts: Mapping[str, Any]) -> OpenedModel:
+def random_start(settings: Settings, facts: Mapping[str, Any]) -> Weights:
     """Returns the random weights of a run's model.
 
     Args:
@@ -93,7 +94,7 @@ def random_start(settings: Settings, facts: Mapping[str, Any]) -> OpenedModel:
     """
     opened = open_model("none", model=settings.model or DEFAULT_MODEL, **facts)
     opened.preprocessing_for()
-    return opened.as_weights()
+    return opened.without_preprocessing()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +182,7 @@ def _unequal(source):
 
 def extend(
     source: Source,
-    weights: OpenedModel,
+    weights: Weights,
     settings: FineTuning,
     validation: Callable[[int], float],
     *,

@@ -15,9 +15,9 @@ from keras_vit.classifier_folder import write_without_classes
 from keras_vit.configs.recognition import config_of
 from keras_vit.description.run_record import RunRecord
 from keras_vit.layers import PatchCorruption
+from keras_vit.model_weights import Weights
 from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
-from keras_vit.opening import OpenedModel
 from keras_vit.training.data.augmentations import MIXUP, mixes_batches
 from keras_vit.training.settings import (
     OBJECTIVE,
@@ -265,7 +265,7 @@ class HiddenPatches(Objective):
     def reading(self) -> dict[str, bool | int]:
         return {"labelled": False}
 
-    def weights(self, given: Settings) -> OpenedModel:
+    def weights(self, given: Settings) -> Weights:
         weights = super().weights(given)
         check_masked_patches(weights.description.config, self.settings)
         return weights

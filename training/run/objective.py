@@ -11,7 +11,7 @@ from typing import ClassVar
 import keras
 
 from keras_vit import configs
-from keras_vit.opening import OpenedModel
+from keras_vit.model_weights import Weights
 from keras_vit.predictor import Predictor
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
@@ -111,12 +111,12 @@ class Objective(abc.ABC):
     def reading(self) -> dict[str, bool | int]:
         """Arguments of `open_source`: what the labels of the images must be."""
 
-    def weights(self, given: Settings) -> OpenedModel:
+    def weights(self, given: Settings) -> Weights:
         """Returns the weights to start from, which are not read yet."""
         return random_start(given, {})
 
     def completed(
-        self, source: Source, data: DataSpec, weights: OpenedModel, *, download: bool
+        self, source: Source, data: DataSpec, weights: Weights, *, download: bool
     ) -> Source:
         """Returns the images with those of the weights, and with notes."""
         return source

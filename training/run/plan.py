@@ -20,7 +20,7 @@ from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.samples import describe_samples, sample_count, spread
 from keras_vit.images.transcoding import decode_file
-from keras_vit.opening import OpenedModel
+from keras_vit.model_weights import Weights
 from keras_vit.preprocessing import Preprocessing, describe_resize
 from keras_vit.training.data import Examples, Source, TrainingBatches
 from keras_vit.training.data.examples import balanced_class_weight
@@ -90,7 +90,7 @@ class Stage:
 
     @classmethod
     def prepare(
-        cls, weights: OpenedModel, images: RunImages, settings: Settings, begun: RunRecord
+        cls, weights: Weights, images: RunImages, settings: Settings, begun: RunRecord
     ) -> Stage | None:
         """Returns the stage, or None for a run without it.
 
@@ -144,7 +144,7 @@ class Start:
 
     given: Settings
     settings: Settings
-    weights: OpenedModel
+    weights: Weights
     images: RunImages
     stages: tuple[Stage, ...]
     machine: Machine
@@ -233,7 +233,7 @@ class Plan:
     facts: dict[str, Fact]
 
     @property
-    def weights(self) -> OpenedModel:
+    def weights(self) -> Weights:
         """The weights to start from, or random ones."""
         return self.start.weights
 
@@ -400,7 +400,7 @@ def settings_by_images(given: Settings, images: RunImages, machine: Machine) -> 
 
 
 def describe_model(
-    weights: OpenedModel, settings: Settings, labels: Labels, bit_depth: int | None = None
+    weights: Weights, settings: Settings, labels: Labels, bit_depth: int | None = None
 ) -> tuple[Description, Preprocessing, Head]:
     """Returns what the model to train is, and where each fact is from.
 
@@ -506,7 +506,7 @@ def _class_weight(settings, source, begun):
     return balanced_class_weight(source.splits["train"].labels, source.class_names)
 
 
-def _image_size(settings: Settings, weights: OpenedModel) -> tuple[tuple[int, int], str]:
+def _image_size(settings: Settings, weights: Weights) -> tuple[tuple[int, int], str]:
     """The pixels (height, width) of a run, and why."""
     if settings.image_size is not None:
         return settings.image_size, settings.recipe or "the settings"
@@ -523,7 +523,7 @@ def _image_size(settings: Settings, weights: OpenedModel) -> tuple[tuple[int, in
 
 
 def choose_head(
-    weights: OpenedModel, class_names: Sequence[str], head: str | None = None
+    weights: Weights, class_names: Sequence[str], head: str | None = None
 ) -> tuple[Head, str]:
     """Returns which rows of the weights' head are kept, and why.
 

@@ -19,7 +19,7 @@ from keras_vit.training.data.copies import ALIKE, find_copies
 from keras_vit.training.data.examples import task_of, typical_size
 from keras_vit.training.data.spec import IGNORED, Data, DataSpec, data_spec
 from keras_vit.training.data.things import joined, things_of
-from keras_vit.training.evaluation.predictions import build_evaluated
+from keras_vit.training.evaluation.predictions import build_evaluated, features_of, name_of_model
 from keras_vit.training.evaluation.references import (
     describe_seen,
     expected_accuracy,
@@ -85,7 +85,7 @@ def check_photos(
     # What is read of each photo.
     features = np.concatenate(
         [
-            evaluated.features(examples, batch_size=batch_size, progress=progress).values
+            features_of(evaluated, examples, batch_size=batch_size, progress=progress).values
             for examples in source.splits.values()
         ]
     )
@@ -233,7 +233,7 @@ def _notes(source, evaluated, facts):
     if len(sizes) > 1:
         photo_sizes = f"photos of {shown[0]} to {shown[2]}; the middle one, {shown[1]},"
     return (
-        f"features of {evaluated.name}, {evaluated.weights}",
+        f"features of {name_of_model(evaluated)}, {evaluated.source}",
         f"{photo_sizes} {'is' if len(sizes) > 1 else 'are'} {lost}",
         f"classes: {source.class_line}",
         *source.notes,

@@ -5,10 +5,11 @@ import pytest
 import keras_vit
 from keras_vit.description import Description
 from keras_vit.models.rebuild import feature_model
+from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation import embeddings, few_shot
-from keras_vit.training.evaluation.predictions import EvaluatedModel, weights_hash
+from keras_vit.training.evaluation.predictions import weights_hash
 from makers import tiny_config, write_classes
 
 TINY = tiny_config(width=8)
@@ -66,7 +67,7 @@ def test_other_weights_have_another_hash():
 
 
 def test_few_shot_evaluation_is_exact_on_separable_images(folder):
-    model = EvaluatedModel(build(), Description(preprocessing=PREPROCESSING), "tiny", "random")
+    model = Predictor.of(build(), Description(preprocessing=PREPROCESSING))
     report = few_shot.evaluate(model, open_source(folder), shots=(1, 3), seeds=(0, 1), l2=1.0)
     assert report.accuracies[3] == {0: 1.0, 1: 1.0}
     assert (report.num_train, report.num_test, report.dim) == (9, 9, 8)

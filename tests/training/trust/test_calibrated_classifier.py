@@ -164,7 +164,7 @@ def test_an_export_has_one_more_class_and_the_same_answers(calibrated, photos, k
     classifier, _ = calibrated
     path = tmp_path / {"tflite": "c.tflite", "onnx": "c.onnx"}.get(kind, "c")
     getattr(keras_vit.export, kind)(classifier, path, check_images=photos / "test")
-    opened = open_model(path).predictor()
+    opened = open_model(path).classifier()
     assert opened.class_names == NAMES
     assert opened.description.labels.output_names == (*NAMES, "unknown")
     assert opened.description.classes == 3

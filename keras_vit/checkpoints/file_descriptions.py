@@ -1,30 +1,16 @@
-"""Weights by any name: what their model is, and how they come into a model."""
+"""What the model of a file of weights is, by its arrays, its config and the files beside it."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
-import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-
-import keras
 
 from keras_vit import configs
-from keras_vit.checkpoints.catalogue import OfficialWeights, download
-from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.files_beside import found, read_class_names
-from keras_vit.checkpoints.code_bases.layouts import Checkpoint, Layout, NameRule, readable_files
-from keras_vit.checkpoints.code_bases.official import OFFICIAL
-from keras_vit.checkpoints.formats import computed_array
-from keras_vit.checkpoints.load import (
-    LoadOptions,
-    LoadReport,
-    load_opened,
-    unseen_fields,
-    weights_by_path,
-)
+from keras_vit.checkpoints.code_bases.layouts import Checkpoint, readable_files
+from keras_vit.checkpoints.load import Arrays
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import DEFAULT_IMAGE_SIZE, BiTConfig, Gelu, ViTConfig
 from keras_vit.configs.model_table import check_agrees, paper_name
@@ -35,11 +21,7 @@ from keras_vit.description import (
     UNKNOWN,
     Description,
     Labels,
-    description_for,
     fitted_to,
-    has_layers_in_front,
-    held_description,
-    set_description,
 )
 from keras_vit.description.description_texts import (
     APACHE,
@@ -58,137 +40,17 @@ DEFAULT_SIZE = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
 _FREE_NUMBERS = 2**20
 
 
-@dataclasses.dataclass(frozen=True)
-class Weights:
-    """Weights of a model, whose values are read when they are loaded.
-
-    Args:
-        description: What their model is.
-        open: Returns the arrays; an official file is downloaded first.
-        layout: The code base of their names.
-        shapes: Shapes by layer, see `Checkpoint.shapes`; {} before a download.
-        is_regression: Whether the head gives numbers and no scores of classes.
-    """
-
-    description: Description
-    open: Callable[[], Checkpoint]
-    layout: Layout = OFFICIAL
-    shapes: Mapping[str, tuple[int, ...] | None] = dataclasses.field(default_factory=dict)
-    is_regression: bool = False
-
-    def load_into(
-        self,
-        model: keras.Model,
-        head: str | Sequence[int | None] = "keep",
-        position_resize: str | None = None,
-    ) -> LoadReport:
-        """Loads the weights into a model, which then holds their description.
-
-        Args:
-            model: A model of `keras_vit.build`.
-            head: "keep"; "new" for a head that keeps its initial values; "fitting" to keep it where
-                the model has the classes of the weights; or for each class of the model its number
-                in the weights, None for a class that keeps its initial values.
-            position_resize: A rule for tables of positions; by default the description's.
-
-        Raises:
-            ValueError: As `keras_vit.load_checkpoint`.
-            OSError: If an official file cannot be downloaded.
-        """
-        rule = position_resize or self.description.position_resize
-        options = LoadOptions((), rule, self.description.position_grid, head=head)
-        checkpoint = self.open()
-        report = load_opened(checkpoint, model, options)
-        # How the file was read is in the report, and is no fact about the model.
-        notes = [note for note in self.description.notes if note not in checkpoint.notes]
-        known = dataclasses.replace(self.description, notes=tuple(notes))
-        set_description(model, description_for(model, known))
-        return report
-
-    @property
-    def free_grid(self) -> tuple[int, int] | None:
-        """Patches (down, across) of the table of positions that a model of any image size holds.
-
-        Code bases other than the official one resize the table of the file once; else it is None.
-        """
-        table = self.shapes.get("position_embedding") or ()
-        if len(table) != 3 or self.open().position_rule == ViTConfig.position_resize:
-            return None
-        counts = self.open().prefix_row_counts
-        return find_grid(table[1], counts, self.description.position_grid)[1]
+def print_license(arrays: Arrays, description: Description) -> None:
+    """Prints the license of weights of another code base to stderr, once for each folder."""
+    if not isinstance(arrays, Checkpoint) or arrays.layout.numbered:
+        return
+    if description.license != UNKNOWN:
+        _print_once(for_line(f"{arrays.folder}: {describe_license(description.license)}"))
 
 
-def weights_at(
-    place: OfficialWeights | pathlib.Path,
-    model: str | ViTConfig | BiTConfig | None = None,
-    image_size: tuple[int | None, int | None] = (None, None),
-    *,
-    is_given: bool = False,
-    num_heads: int | None = None,
-    gelu: Gelu | None = None,
-) -> Weights:
-    """Returns the weights at a place that `find_weights` has found.
-
-    Args:
-        place: A row of the catalogue, or a file or folder.
-        model: A name or config that the weights must have, or None.
-        image_size: Pixels (height, width), where the file does not show them.
-        is_given: See `describe_checkpoint`, as the next two.
-        num_heads: Attention heads, where the file does not show them.
-        gelu: The form of GELU, where the file does not state it.
-
-    Raises:
-        ValueError: If they are not of the model, or a fact about their architecture is in no file
-            and was not given.
-    """
-    if isinstance(place, OfficialWeights):
-        description = _describe_official(place, model, is_given)
-        return Weights(description, lambda: open_checkpoint(download(place)))
-    checkpoint = open_checkpoint(place)
-    description = describe_checkpoint(
-        checkpoint,
-        model,
-        is_given=is_given,
-        image_size=image_size,
-        num_heads=num_heads,
-        gelu=gelu,
-    )
-    if description.license != UNKNOWN and not checkpoint.layout.numbered:
-        _print_license(checkpoint.folder, description.license)
-    return Weights(
-        description,
-        lambda: checkpoint,
-        checkpoint.layout,
-        checkpoint.shapes,
-        checkpoint.config.get("problem_type") == "regression",
-    )
-
-
-def weights_of(model: keras.Model) -> Weights:
-    """Returns the weights of a Keras model, by path."""
-
-    def checkpoint():
-        if has_layers_in_front(model):
-            raise ValueError(
-                "Weights must be from a model of keras_vit.build without layers in front of it, "
-                f"which would be lost; its inner model has none. Received: {model.name}"
-            )
-        weights = weights_by_path(model)
-        return Checkpoint(
-            path=pathlib.Path(model.name),
-            layout=Layout("Keras", tuple(NameRule(path, (path,)) for path in weights)),
-            arrays={
-                path: computed_array(
-                    path, weight.shape, functools.partial(keras.ops.convert_to_numpy, weight)
-                )
-                for path, weight in weights.items()
-            },
-            fields={**unseen_fields(model), "position_resize": description.position_resize},
-            stated=Description(position_grid=description.position_grid),
-        )
-
-    description = fitted_to(held_description(model), None)  # The weights need the whole of it.
-    return Weights(description, checkpoint)
+@functools.cache
+def _print_once(line):
+    print(line, file=sys.stderr)
 
 
 def _describe_official(row, model, is_given):
@@ -209,8 +71,8 @@ def _describe_official(row, model, is_given):
     )
 
 
-def describe_checkpoint(
-    checkpoint: Checkpoint,
+def describe_file(
+    arrays: Arrays,
     model: str | ViTConfig | BiTConfig | None = None,
     *,
     is_given: bool = False,
@@ -218,10 +80,10 @@ def describe_checkpoint(
     num_heads: int | None = None,
     gelu: Gelu | None = None,
 ) -> Description:
-    """Returns the description of a checkpoint's model, with the files beside it.
+    """Returns what the model of arrays is, with the files beside them.
 
     Args:
-        checkpoint: The checkpoint.
+        arrays: An opened file, or a row of the catalogue.
         model: A name or config that the weights must have, or None.
         is_given: Whether the weights are loaded into a model that is given, whatever they state;
             the description then has no config.
@@ -233,6 +95,9 @@ def describe_checkpoint(
         ValueError: If the weights are not of the model, or a fact about their architecture is in
             no file and was not given.
     """
+    if not isinstance(arrays, Checkpoint):
+        return _describe_official(arrays, model, is_given)
+    checkpoint = arrays
     with readable_files(checkpoint):
         if is_given:
             shown = Description(
@@ -321,11 +186,6 @@ def _license(checkpoint):
     names = (timm.get("tag"), folder.name, folder.parent.parent.name, *map(config.get, fields))
     stated = license_in_card(folder) or license_name(timm.get("license"))
     return stated or license_of_family(names)
-
-
-@functools.cache
-def _print_license(folder, license):
-    print(for_line(f"{folder}: {describe_license(license)}"), file=sys.stderr)
 
 
 def _noted(checkpoint, classes):
