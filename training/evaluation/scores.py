@@ -42,7 +42,12 @@ class Scores:
 
 
 def compute_scores(
-    model: keras.Model, examples: Examples, preprocessing: Preprocessing, **options: Any
+    model: keras.Model,
+    examples: Examples,
+    preprocessing: Preprocessing,
+    *,
+    known: Mapping[str, np.ndarray] | None = None,
+    **options: Any,
 ) -> Scores:
     """Returns the features and logits of images.
 
@@ -50,15 +55,30 @@ def compute_scores(
         model: From images to probabilities `(B, K)`.
         examples: The images, labelled with numbers of the model's classes.
         preprocessing: How an image becomes the model's input.
+        known: Features `(D,)` of some images by name, which are not computed again.
         **options: See `predictions.extract`.
 
     Raises:
         ValueError: If the model's output is not one head's.
     """
     kernel, *bias = map(keras.ops.convert_to_numpy, head_of(model).weights)
-    features, labels = extract(model, examples, preprocessing=preprocessing, **options)
+    if known:
+        labels = examples.labels
+        features = _completed(known, model, examples, preprocessing, options)
+    else:
+        features, labels = extract(model, examples, preprocessing=preprocessing, **options)
     logits = (features @ kernel + (bias[0] if bias else 0)).astype("float64")
     return Scores(features, logits, labels)
+
+
+def _completed(known, model, examples, preprocessing, options):
+    """The features of images, of which some are known by name."""
+    rest = examples.take(np.flatnonzero([name not in known for name in examples.names]))
+    features = dict(known)
+    if len(rest):
+        computed, _ = extract(model, rest, preprocessing=preprocessing, **options)
+        features |= zip(rest.names, computed, strict=True)
+    return np.stack([features[name] for name in examples.names])
 
 
 def spaced(examples: Examples, most: int = MAX_TRAINING) -> Examples | None:

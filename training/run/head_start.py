@@ -7,6 +7,7 @@ first steps change features that were good already.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -138,6 +139,7 @@ def start_head(
         model,
         examples,
         plan.preprocessing,
+        known=plan.known_features,
         batch_size=plan.settings.micro_batch_size,
         progress=progress,
     )
@@ -188,6 +190,20 @@ def _probe(scores, source, groups):
     return targets, ridge
 
 
+class LeftOut(NamedTuple):
+    """Answers of a linear probe for N images that it left out.
+
+    Args:
+        right: Whether each is right, bool `(N,)`.
+        groups: The number of the group or thing of each image, int `(N,)`.
+        features: The features `(D,)` of each image by its name.
+    """
+
+    right: np.ndarray
+    groups: np.ndarray
+    features: dict[str, np.ndarray]
+
+
 def left_out_answers(
     model: keras.Model,
     source: Source,
@@ -195,8 +211,8 @@ def left_out_answers(
     batch_size: int,
     *,
     progress: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns whether a linear probe is right about images that it left out, and their groups.
+) -> LeftOut:
+    """Returns what a linear probe answers for images that it left out.
 
     Args:
         model: As for `start_head`.
@@ -210,9 +226,10 @@ def left_out_answers(
         model, examples, preprocessing, batch_size=batch_size, progress=progress
     )
     _, ridge = _probe(scores, source, groups)
-    if ridge is None:
-        return np.zeros(len(groups), bool), groups
-    return ridge.left_out_predictions.argmax(axis=1) == scores.labels, groups
+    right = np.zeros(len(groups), bool)
+    if ridge is not None:
+        right = ridge.left_out_predictions.argmax(axis=1) == scores.labels
+    return LeftOut(right, groups, dict(zip(examples.names, scores.features, strict=True)))
 
 
 def fit_logits(

@@ -46,24 +46,23 @@ def probed_size(start: Start, place: Place, *, progress: bool = False) -> Chosen
     if larger is None:
         return None
     side, times = larger
-    right = []
-    for size in (None, (side, side)):
-        with dtype_policy(start.settings.precision), place.scope():
-            answers, groups = _answers(start, size, progress)
-        right.append(answers)
-    gains = np.bincount(groups, right[1].astype(float) - right[0])
+    with dtype_policy(start.settings.precision), place.scope():
+        usual, tried = (_answers(start, size, progress) for size in (None, (side, side)))
+    gains = np.bincount(usual.groups, tried.right.astype(float) - usual.right)
     is_clear = gains.mean() > CLEARLY * gains.std() / len(gains) ** 0.5
     _, seen, _ = start.described()
     reason = (
-        f"a linear probe of {len(groups)} training images, each left out: {right[0].mean():.1%} "
-        f"right at {seen.image_size[0]}, {right[1].mean():.1%} at {side}, {times:.1f} times as "
-        "long"
+        f"a linear probe of {len(usual.right)} training images, each left out: "
+        f"{usual.right.mean():.1%} right at {seen.image_size[0]}, {tried.right.mean():.1%} at "
+        f"{side}, {times:.1f} times as long"
     )
-    return ChosenSize((side, side) if is_clear else seen.image_size, reason)
+    if is_clear:
+        return ChosenSize((side, side), reason, tried.features)
+    return ChosenSize(seen.image_size, reason, usual.features)
 
 
 def _answers(start, size, progress):
-    """Whether a probe of the features at a size is right about each image, and their groups."""
+    """What a probe of the features at a size answers for images that it left out."""
     description, preprocessing, head = start.described(size)
     model = build(
         description.config,

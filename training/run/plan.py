@@ -174,10 +174,12 @@ class ChosenSize(NamedTuple):
     Args:
         image_size: Pixels (height, width).
         reason: Why.
+        features: The features `(D,)` at this size of the images that it looked at, by name.
     """
 
     image_size: tuple[int, int]
     reason: str
+    features: Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,6 +221,7 @@ class Plan:
         class_weight: The weight of each class in the loss; () for equal ones.
         samples: The photos that travel with the classifier.
         facts: What the run found by itself so far, by name.
+        known_features: Features `(D,)` of training images by name, which were computed already.
     """
 
     start: Start
@@ -231,6 +234,7 @@ class Plan:
     class_weight: tuple[float, ...]
     samples: ChosenSamples
     facts: dict[str, Fact]
+    known_features: Mapping[str, np.ndarray]
 
     @property
     def weights(self) -> Weights:
@@ -369,6 +373,7 @@ def make_plan(start: Start, begun: RunRecord, size: ChosenSize | None = None) ->
         class_weight=balanced,
         samples=choose_samples(settings.samples, source, preprocessing),
         facts={**facts, **begun.facts},
+        known_features={} if size is None else size.features,
     )
 
 

@@ -17,8 +17,9 @@ from keras_vit.description.run_record import Fact
 from keras_vit.models.rebuild import feature_model, head_of
 from keras_vit.training import recipes
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.evaluation.predictions import predictions_of
+from keras_vit.training.evaluation.predictions import extract, predictions_of
 from keras_vit.training.evaluation.ridge import L2_SHARES
+from keras_vit.training.evaluation.scores import compute_scores
 from keras_vit.training.run import head_start
 from keras_vit.training.run.finetune import dry_run, finetune
 from keras_vit.training.run.head_start import (
@@ -81,6 +82,25 @@ def test_the_head_is_the_ridge_regression_of_scikit_learn_times_a_number(data, s
     ]
     assert min(errors) < 1e-4 * np.abs(logits).max()
     assert (np.argmax(logits, axis=1) == labels).mean() > 0.9
+
+
+def test_known_features_are_not_computed_again(data, settings, tmp_path, monkeypatch):
+    plan = plan_of(data, tmp_path / "run", settings)
+    model, _ = build_model(plan)
+    train = plan.source.splits["train"]
+    scores = compute_scores(model, train, plan.preprocessing, batch_size=6)
+    known = dict(zip(train.names[::2], scores.features[::2], strict=True))
+    computed = []
+
+    def extracted(model, examples, **options):
+        computed.extend(examples.names)
+        return extract(model, examples, **options)
+
+    monkeypatch.setattr("keras_vit.training.evaluation.scores.extract", extracted)
+    again = compute_scores(model, train, plan.preprocessing, known=known, batch_size=6)
+    assert computed == train.names[1::2]
+    np.testing.assert_allclose(again.logits, scores.logits, atol=1e-6)
+    np.testing.assert_array_equal(again.labels, scores.labels)
 
 
 @pytest.mark.parametrize("several", [False, True])
