@@ -1,6 +1,7 @@
-# Every target sets up what it needs: a virtual environment in .venv with this package in it.
+# Every target sets up what it needs: a virtual environment with this package in it.
 PYTHON ?= python3
 VENV := .venv
+DEMO_VENV := .venv-demo
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -11,17 +12,26 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
 
-$(SETUP): setup.cfg setup.py pyproject.toml
+# An environment in a folder (1), and in it this package with extras (2).
+define set_up
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or newer is needed; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12"; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip "setuptools>=64" wheel
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
-	@touch $@
+	@echo "Installing this package in $(1): a few minutes and 3 GB, most of it TensorFlow."
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet --upgrade pip "setuptools>=64" wheel
+	$(1)/bin/python -m pip install --quiet --editable ".[$(2)]"
+	@touch $(1)/.ready
+endef
 
-demo: $(SETUP)  ## Pre-train, transfer, evaluate, predict and export a small ViT on real digits (about 5 min).
+$(SETUP): setup.cfg setup.py pyproject.toml
+	$(call set_up,$(VENV),dev)
+
+$(DEMO_VENV)/.ready: setup.cfg setup.py pyproject.toml
+	$(call set_up,$(DEMO_VENV),demo)
+
+demo: $(DEMO_VENV)/.ready  ## Find wrong labels, train, evaluate and export on drawn photos (about 4 min).
 	rm -rf demo
-	$(BIN)/python examples/digits.py demo
+	$(DEMO_VENV)/bin/python examples/demo.py demo
 
 test: $(SETUP)  ## Run the default test suite (about 10 min on 2 cores).
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
@@ -67,5 +77,5 @@ docs: $(SETUP)  ## Build the documentation into build/site; every link and name 
 	@echo "Open build/site/index.html"
 
 clean:  ## Remove what the other targets made.
-	rm -rf $(VENV) build dist demo *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(DEMO_VENV) build dist demo *.egg-info .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -151,7 +151,7 @@ def on_new_things(data, names, arguments):
             "things": [line for line in text.splitlines() if line.startswith("things ")],
             # The plan's own words about its references, before any step.
             "plan": [line for line in text.splitlines() if "better than" in line],
-            "last": str(done.report.beside),
+            "last": str(done.report.beside_references),
             "cpu_minutes": minutes,
             "check": checked(folder, arguments),
         }

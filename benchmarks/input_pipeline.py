@@ -105,18 +105,18 @@ def write_tfds(folder):
 
 
 def ours(folder, cores, batch, augmentation="inception_crop", write=None):
-    from keras_vit.training.data import open_source, training_batches
+    from keras_vit.training.data import TrainingBatches, open_source, training_batches
 
     data, options = write(folder) if write else (folder / "files", {})
     examples = open_source(data, holdout=0, **options).splits["train"]
-    return training_batches(
-        examples,
+    batches = TrainingBatches(
         image_size=(SIDE, SIDE),
         batch_size=batch,
         seed=0,
         augmentation=augmentation,
         num_classes=2,
     )
+    return training_batches(examples, batches)
 
 
 def bare_tensorflow(folder, cores, batch):

@@ -15,7 +15,7 @@ import textwrap
 from keras_vit.configs import BiTConfig, PoolingStem, ResNetStem, ViTConfig
 from keras_vit.configs.blocks import AttentionConfig, BlockConfig, MLPConfig
 from keras_vit.description import Description, Labels
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining
@@ -52,7 +52,7 @@ SECTIONS = (
         "A finished folder has relative paths as they were typed, and the last part of others; the "
         "folder of an unfinished run has the whole paths. Fields without a value are left out, "
         "except for `best` and `test`.",
-        (Recipe,),
+        (RunRecord,),
     ),
     ("### facts", "Each fact is an object.", (Fact,)),
     (
@@ -79,7 +79,7 @@ SECTIONS = (
     ("### labels", "The classes.", (Labels,)),
 )
 
-LEFT_OUT = {(Recipe, "others")}  # Entries that have other names in the file.
+LEFT_OUT = {(RunRecord, "others")}  # Entries that have other names in the file.
 RENAMED = {(Fact, "origin"): "from"}
 
 

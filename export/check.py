@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import keras_vit
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.images.transcoding import read_image, transcoded_file
 from keras_vit.models.outputs import predict_batch
 from keras_vit.predictor import Predictor
@@ -528,7 +528,7 @@ def describe_contents(texts: Mapping[str, str]) -> tuple[str, ...]:
         ValueError: If a text is wrong.
     """
     description, facts = read_facts(texts)
-    recipe = Recipe.from_json(facts)
+    recipe = RunRecord.from_json(facts)
     origin, samples = parse_json(texts[ORIGIN], ORIGIN), parse_json(texts[GOLDEN], GOLDEN)
     kind = "synthetic images" if samples[0]["synthetic"] else "photos"
     lines = [

@@ -169,7 +169,7 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
         try:
             check_installation()
             command = from_arguments(command_type(name), arguments)
-            command.check_data()
+            command.check_input()
             if command.needs_tensorflow:
                 import_tensorflow_quietly()
                 command.check_backend(f"keras-vit {name}")

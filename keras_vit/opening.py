@@ -28,7 +28,7 @@ from keras_vit.description import (
     fitted_to,
     held_description,
 )
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.export.formats.artefacts import load_artefact
 from keras_vit.export.formats.table import is_export
 from keras_vit.hub.repositories import fixed_name, repository_folder
@@ -206,7 +206,7 @@ def _of_model(source, model, description, recipe, folder=None):
     described = as_computed(model, completed(description, held))
     if described.config is not None:
         model = with_probabilities(model, described.labels.task)
-    name = Recipe.from_json(recipe).model or paper_name(described.config) or described.name
+    name = RunRecord.from_json(recipe).model or paper_name(described.config) or described.name
     origins = {**dict.fromkeys(FACTS[:2], DESCRIPTION), **dict.fromkeys(FACTS[2:], MODEL)}
     origins |= description.origins
     described = dataclasses.replace(described, name=name, origins=origins)
@@ -280,7 +280,7 @@ class OpenedModel:
         """Names of the classes; None where they are unknown or numbers that `convert` wrote."""
         names = self.description.labels.names
         is_numbered = names == tuple(map(str, range(len(names or ()))))
-        is_converted = Recipe.from_json(self.recipe).converted
+        is_converted = RunRecord.from_json(self.recipe).converted
         return None if is_numbered and is_converted else names
 
     def predictor(self, image_size: tuple[int, int] | None = None) -> Predictor:

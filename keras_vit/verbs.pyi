@@ -30,6 +30,7 @@ def check(
     path_column: str | None = None,
     label_column: str | None = None,
     label_separator: str | None = None,
+    skip_unlabelled: bool = False,
     bit_depth: int | None = None,
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
@@ -71,6 +72,7 @@ def check(
             classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
+        skip_unlabelled: leave out the rows of a table without a label (default: False)
         bit_depth: bits of the values of 16-bit PNG and TIFF files, whose high 8 are read
             (default: 8, 10, 12, 14 or 16, as the largest value needs)
         folders: what the folders in the data folder are: classes, even one called train;
@@ -122,6 +124,7 @@ def finetune(
     path_column: str | None = None,
     label_column: str | None = None,
     label_separator: str | None = None,
+    skip_unlabelled: bool = False,
     bit_depth: int | None = None,
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
@@ -235,6 +238,7 @@ def finetune(
             classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
+        skip_unlabelled: leave out the rows of a table without a label (default: False)
         bit_depth: bits of the values of 16-bit PNG and TIFF files, whose high 8 are read
             (default: 8, 10, 12, 14 or 16, as the largest value needs)
         folders: what the folders in the data folder are: classes, even one called train;
@@ -395,6 +399,7 @@ def sweep(
     path_column: str | None = None,
     label_column: str | None = None,
     label_separator: str | None = None,
+    skip_unlabelled: bool = False,
     bit_depth: int | None = None,
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
@@ -500,6 +505,7 @@ def sweep(
             classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
+        skip_unlabelled: leave out the rows of a table without a label (default: False)
         bit_depth: bits of the values of 16-bit PNG and TIFF files, whose high 8 are read
             (default: 8, 10, 12, 14 or 16, as the largest value needs)
         folders: what the folders in the data folder are: classes, even one called train;
@@ -653,6 +659,7 @@ def pretrain(
     path_column: str | None = None,
     label_column: str | None = None,
     label_separator: str | None = None,
+    skip_unlabelled: bool = False,
     bit_depth: int | None = None,
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
@@ -754,6 +761,7 @@ def pretrain(
             classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
+        skip_unlabelled: leave out the rows of a table without a label (default: False)
         bit_depth: bits of the values of 16-bit PNG and TIFF files, whose high 8 are read
             (default: 8, 10, 12, 14 or 16, as the largest value needs)
         folders: what the folders in the data folder are: classes, even one called train;
@@ -884,6 +892,7 @@ def evaluate(
     path_column: str | None = None,
     label_column: str | None = None,
     label_separator: str | None = None,
+    skip_unlabelled: bool = False,
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
     label_by: str | None = None,
@@ -928,6 +937,7 @@ def evaluate(
             classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
+        skip_unlabelled: leave out the rows of a table without a label (default: False)
         folders: what the folders in the data folder are: classes, even one called train;
             parts, also with names such as Training; or innermost, where the folder that
             an image lies in is its class, at whatever depth (default: as their names show
@@ -972,6 +982,7 @@ def calibrate(
     path_column: str | None = None,
     label_column: str | None = None,
     label_separator: str | None = None,
+    skip_unlabelled: bool = False,
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
     label_by: str | None = None,
@@ -1011,6 +1022,7 @@ def calibrate(
             classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
+        skip_unlabelled: leave out the rows of a table without a label (default: False)
         folders: what the folders in the data folder are: classes, even one called train;
             parts, also with names such as Training; or innermost, where the folder that
             an image lies in is its class, at whatever depth (default: as their names show
@@ -1061,6 +1073,7 @@ def compare(
     path_column: str | None = None,
     label_column: str | None = None,
     label_separator: str | None = None,
+    skip_unlabelled: bool = False,
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
     label_by: str | None = None,
@@ -1096,6 +1109,7 @@ def compare(
             classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
+        skip_unlabelled: leave out the rows of a table without a label (default: False)
         folders: what the folders in the data folder are: classes, even one called train;
             parts, also with names such as Training; or innermost, where the folder that
             an image lies in is its class, at whatever depth (default: as their names show
@@ -1195,6 +1209,7 @@ def few_shot(
     path_column: str | None = None,
     label_column: str | None = None,
     label_separator: str | None = None,
+    skip_unlabelled: bool = False,
     bit_depth: int | None = None,
     folders: Literal["classes", "parts", "innermost"] | None = None,
     only: str | None = None,
@@ -1252,6 +1267,7 @@ def few_shot(
             classes, with commas between (default: label)
         label_separator: what separates the labels of an image in a table's cell, such as
             ',' or '|' (default: ;)
+        skip_unlabelled: leave out the rows of a table without a label (default: False)
         bit_depth: bits of the values of 16-bit PNG and TIFF files, whose high 8 are read
             (default: 8, 10, 12, 14 or 16, as the largest value needs)
         folders: what the folders in the data folder are: classes, even one called train;

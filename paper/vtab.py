@@ -33,7 +33,7 @@ from read_results import read_result
 from tables import paper_table
 from vtab_tasks import GROUPS, TASKS, VtabTask, resolve
 
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.opening import open_predictor
 from keras_vit.reports.report import align_columns
 from keras_vit.training import FineTuning, finetune, recipes
@@ -140,7 +140,7 @@ class Vtab:
         model = {"name": classifier.recipe["model"], "config": classifier.recipe["config"]}
         model |= {
             "weights": settings.weights,
-            **pretraining_fields(Recipe.from_json(classifier.recipe)),
+            **pretraining_fields(RunRecord.from_json(classifier.recipe)),
         }
         if not self.keep_models:
             shutil.rmtree(folder)

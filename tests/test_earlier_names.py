@@ -6,7 +6,7 @@ import keras
 import pytest
 
 from keras_vit.description import Description
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.training import FineTuning, MaskedPatches, SoftmaxCrossentropy, Trainer
 
 
@@ -22,7 +22,7 @@ def test_a_setting_is_read_by_its_earlier_value():
 
 
 def test_a_recipe_has_the_present_names_in_its_settings_facts_and_description():
-    recipe = Recipe.from_json(
+    recipe = RunRecord.from_json(
         {
             "settings": {"clip_norm": 1.0},
             "facts": {"class_weights": {"value": {"cat": 1.0}, "from": "balanced"}},

@@ -42,11 +42,6 @@ PRINTED = {
         (r"layer 5: .* about (\d+) of 65", 30, 60),
     ],
     "predict_onnx": [(r"^([\d.]+)%  unknown", 66, 67)],
-    "digits": [
-        (r"its own 0-4: ([\d.]+)%", 97, 100),
-        (r"after transfer to 5-9: ([\d.]+)%", 97, 100),
-        (r"same answer: ([\d.]+)%", 100, 100),
-    ],
     "several_labels": [(r"mAP +([\d.]+)", 0.65, 1), (r"exact +([\d.]+)", 20, 100)],
     "two_replicas": [
         (r"replicas: (2), losses", 2, 2),
@@ -54,7 +49,7 @@ PRINTED = {
         (r"largest difference of a weight: (\S+)", 0, 1e-5),
     ],
 }
-GIVEN = {"predict_onnx": ["model.onnx", "noise.png"], "digits": ["demo"]}
+GIVEN = {"predict_onnx": ["model.onnx", "noise.png"]}
 WRITTEN = {
     "finetune_with_fit": "digits-classifier/model.keras",
     "nearest_images": "nearest.png",
@@ -65,8 +60,9 @@ WRITTEN = {
 
 def test_every_example_is_run_and_is_in_the_table():
     programs = {path.stem for path in EXAMPLES.glob("*.py")}
-    tested_elsewhere = {"serve", "beam_predict", "ray_predict", "run_saved_model", "labels_to_csv"}
-    assert programs == {*PRINTED, *tested_elsewhere}
+    tested_here = {"serve", "beam_predict", "ray_predict"}
+    tested_elsewhere = {"demo", "draw_parts", "run_saved_model", "labels_to_csv"}
+    assert programs == {*PRINTED, *tested_here, *tested_elsewhere}
     table = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert programs == set(re.findall(r"^\| \[(\w+)\.py\]", table, re.M))
 
@@ -87,7 +83,7 @@ def test_an_example_imports_tensorflow_quietly_before_all_that_import_it(name):
 
 
 def test_the_start_of_an_example_prints_no_line():
-    source = (EXAMPLES / "digits.py").read_text()
+    source = (EXAMPLES / "finetune_with_fit.py").read_text()
     last = max(n.end_lineno for n in ast.parse(source).body if isinstance(n, ast.ImportFrom))
     start = "\n".join(source.splitlines()[:last])
     code = f"{start}\nkeras.ops.convert_to_numpy(keras.ops.zeros(1))\n"  # Starts the devices.

@@ -14,11 +14,11 @@ from keras_vit.utils.fields import (
     REQUIRED,
     add_arguments,
     check_fields,
-    fits_json,
     from_arguments,
     part,
     setting,
 )
+from keras_vit.utils.json_files import fits_json, of_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,3 +157,12 @@ FITS = [
 @pytest.mark.parametrize(("kind", "value", "fits"), FITS)
 def test_a_value_of_json_fits_a_type_or_not(kind, value, fits):
     assert fits_json(kind, value) == fits
+
+
+def test_a_dataclass_in_json_is_made_with_its_tuples():
+    read = of_json(dict[str, Filter], {"blur": {"radius": 1, "sizes": [[2, 3]], "more": 4}})
+    assert read == {"blur": Filter(radius=1, sizes=((2, 3),))}
+
+
+def test_a_field_of_another_type_keeps_its_default():
+    assert of_json(Filter, {"seed": "none"}) == Filter()

@@ -71,7 +71,7 @@ STAND_INS = [
     ),
     (r'"runs/lora", train="lora"\)', f'"runs/lora", train="lora", {TRAINED})'),
     (r"\(3, 7, 11\)", "(1, 2, 4)"),
-    (r"training_batches\(\.\.\.", "training_batches(examples, **options"),
+    (r"TrainingBatches\(\.\.\.", "TrainingBatches(**options"),
     (r"--shots 1 5 10 25", "--shots 1 5"),
     (r"--model ViT-S/16 --image-size 224", "--model ViT-Mini/4 --image-size 32"),
     (r"--model ViT-S/16 --teacher", "--model ViT-Mini/4 --teacher"),

@@ -12,7 +12,7 @@ import pytest
 
 import keras_vit
 from keras_vit.configs.recognition import config_of
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.opening import open_predictor
 from keras_vit.training import FineTuning
 from keras_vit.training.data.split_record import SplitRecord
@@ -136,7 +136,7 @@ def test_the_classifier_of_a_run_predicts_what_it_predicted(saved, run, trained)
 
 
 def test_every_setting_of_a_run_is_read(run):
-    recipe = Recipe.from_json(json.loads((run / "recipe.json").read_text()))
+    recipe = RunRecord.from_json(json.loads((run / "recipe.json").read_text()))
     assert not recipe.others
     settings = FineTuning.from_json(recipe.settings)
     assert (settings.global_clipnorm, settings.accumulate, settings.ema_momentum) == (0.5, 1, 0.9)

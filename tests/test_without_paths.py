@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.description.without_paths import (
     PATHS,
     command_without_paths,
@@ -81,16 +81,16 @@ def test_sentences_of_a_recipe_lose_paths_and_keep_fractions():
 def test_a_reduced_recipe_is_not_reduced_again_and_knows_its_data(tmp_path):
     recipe = without_paths({"data": {"data": str(tmp_path / "photos")}})
     assert without_paths(recipe) == recipe
-    record = Recipe.from_json(recipe)
+    record = RunRecord.from_json(recipe)
     assert is_place(record, str(tmp_path / "x" / ".." / "photos"))
     assert not is_place(record, "photos")
-    assert is_place(Recipe(data={"data": "tfds:cifar10"}), "tfds:cifar10")
+    assert is_place(RunRecord(data={"data": "tfds:cifar10"}), "tfds:cifar10")
 
 
 def test_relative_data_are_known_from_another_folder(tmp_path, monkeypatch):
     (tmp_path / "acme" / "photos").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    record = Recipe.from_json(without_paths({"data": {"data": "acme/photos"}}))
+    record = RunRecord.from_json(without_paths({"data": {"data": "acme/photos"}}))
     assert record.data_name == "acme/photos"
     monkeypatch.chdir(tmp_path / "acme")
     assert is_place(record, "photos")
@@ -100,7 +100,7 @@ def test_the_hash_of_the_place_decides_whatever_lies_under_the_name_today(tmp_pa
     for folder in ("a", "b"):
         (tmp_path / folder / "photos").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "a")
-    record = Recipe.from_json(without_paths({"data": {"data": "photos"}}))
+    record = RunRecord.from_json(without_paths({"data": {"data": "photos"}}))
     monkeypatch.chdir(tmp_path / "b")
     assert not is_place(record, "photos")
     assert not is_place(record, str(tmp_path / "b" / "photos"))
@@ -110,15 +110,15 @@ def test_the_hash_of_the_place_decides_whatever_lies_under_the_name_today(tmp_pa
 @pytest.mark.parametrize("name", ["photos", "list.csv"])
 def test_a_record_without_a_hash_knows_its_data_by_name_alone(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    record = Recipe.from_json({"data": {"data": name}})
+    record = RunRecord.from_json({"data": {"data": name}})
     assert is_place(record, name)
     assert not is_place(record, str(tmp_path / name))
-    assert not is_place(Recipe(), "")
+    assert not is_place(RunRecord(), "")
 
 
 def test_records_are_known_with_their_scheme_and_without_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    record = Recipe.from_json(without_paths({"data": {"data": f"tfrecords:{tmp_path}/records"}}))
+    record = RunRecord.from_json(without_paths({"data": {"data": f"tfrecords:{tmp_path}/records"}}))
     monkeypatch.chdir("/")
     for path in (f"tfrecords:{tmp_path}/records", f"{tmp_path}/records"):
         assert is_place(record, path)

@@ -323,14 +323,31 @@ def find_weights(
         models = " or ".join(row.model for row in released)
         raise ValueError(f"weights={weights!r} are of {models}. Received: {model}")
     path = released_folder(weights, model)
+    _check_path(path)
+    check_holds_one_model(path)
+    return path
+
+
+def check_exists(weights: object) -> None:
+    """Raises ValueError for a text that names no model or weights, and no path; without Keras.
+
+    Args:
+        weights: Anything that is opened; what is in memory, and repositories, are not looked for.
+    """
+    if not isinstance(weights, (str, os.PathLike)) or ":" in os.fspath(weights):
+        return
+    names = {"none", *NAMES, *RELEASED_NAMES, *configs.MODELS, *(row.key for row in rows())}
+    if weights not in names:
+        _check_path(pathlib.Path(weights))
+
+
+def _check_path(path):
     if not path.exists():
         raise ValueError(
-            f"No such folder or file: {os.fspath(weights)}. A model is a classifier's folder, a "
+            f"No such folder or file: {path}. A model is a classifier's folder, a "
             f"file of weights, an export, {', '.join(RELEASED_NAMES)}, imagenet, "
             "imagenet21k, a name of keras_vit.list_weights(), or hf:OWNER/NAME"
         )
-    check_holds_one_model(path)
-    return path
 
 
 def download(weights: OfficialWeights) -> pathlib.Path:

@@ -7,7 +7,7 @@ so that `--help` answers at once. Those with `result` are also functions; see `a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from keras_vit.utils.fields import check_fields, setting
@@ -43,8 +43,21 @@ class Command:
     def __post_init__(self):
         check_fields(self)
 
+    def check_input(self) -> None:
+        """Looks for models and data, so that an error comes before TensorFlow is started."""
+        from keras_vit.checkpoints.catalogue import check_exists
+
+        for model in self.models:
+            check_exists(model)
+        self.check_data()
+
+    @property
+    def models(self) -> Sequence[object]:
+        """What it opens as models or weights: names, paths, and what is in memory."""
+        return ()
+
     def check_data(self) -> None:
-        """Reads a table or a folder, so that its error comes before TensorFlow is started."""
+        """Raises ValueError for a table or a folder that cannot be read."""
         spec: Any = getattr(self, "data", None)
         options = getattr(self, "options", None)
         data = getattr(self, "photos", getattr(spec, "data", None))
@@ -52,12 +65,18 @@ class Command:
             from keras_vit.training.data.sources import check_table
 
             decides = self.reads_labels and not self.takes_data_of_run
-            check_table(dataclasses.replace(spec, data=data), columns=decides)
+            classes = self.least_classes if decides else 0
+            check_table(dataclasses.replace(spec, data=data), min_classes=classes)
 
     @property
     def reads_labels(self) -> bool:
         """Whether images must have labels; it may depend on the arguments."""
         return True
+
+    @property
+    def least_classes(self) -> int:
+        """The classes that labelled data must have; it may depend on the arguments."""
+        return 2
 
     @property
     def needs_tensorflow(self) -> bool:

@@ -35,12 +35,12 @@ from keras_vit.utils.fields import (
     REQUIRED,
     argument_lines,
     field_info,
-    fits_json,
     flag_of,
     flat_fields,
     from_arguments,
 )
 from keras_vit.utils.files import check_writable, named_disk_errors
+from keras_vit.utils.json_files import fits_json
 from keras_vit.utils.progress import without_progress
 from keras_vit.utils.synonyms import no_such_arguments
 
@@ -239,7 +239,7 @@ def _call(name, command_type, given, fields):
     values = {known: _value(fields[known], given[known], kinds[known]) for known in given}
     arguments = argparse.Namespace(**values, given=tuple(given))
     command = from_arguments(command_type, arguments)
-    command.check_data()
+    command.check_input()
     if command.needs_tensorflow:
         command.check_backend(f"keras_vit.{name}")
     output = values.get("output") or values.get("destination")

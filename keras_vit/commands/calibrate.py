@@ -53,6 +53,11 @@ class Calibrate(Command):
 
     takes_data_of_run = True
 
+    @property
+    def models(self) -> tuple[object, ...]:
+        """The classifier."""
+        return (self.model,)
+
     def result(self) -> Classifier:
         """Calibrates, and reports what holds."""
         self.data.check_given()

@@ -26,6 +26,7 @@ _DATA = (
     "path_column",
     "label_column",
     "label_separator",
+    "skip_unlabelled",
     "folders",
     "only",
     "label_by",
@@ -81,6 +82,11 @@ class Check(Command):
     batch_size: int = shared_arguments.batch_size()
     output: str = setting("check", "the folder of the files", unit="DIR")
     strict: bool = setting(False, "end with exit code 1 if there are findings above the levels")
+
+    @property
+    def models(self) -> tuple[object, ...]:
+        """The weights whose features are used."""
+        return (self.weights,)
 
     def result(self) -> CheckReport:
         """Checks the photos and writes the files."""

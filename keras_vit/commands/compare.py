@@ -53,6 +53,11 @@ class Compare(Command):
 
     takes_data_of_run = True
 
+    @property
+    def models(self) -> tuple[object, ...]:
+        """The classifiers."""
+        return self.old, self.new
+
     def result(self) -> Comparison:
         """Compares, and writes the file."""
         self.data.check_given()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 
 from keras_vit.commands import Command, shared_arguments
@@ -33,19 +34,33 @@ class Embed(Command):
     bit_depth: int | None = bit_depth_setting("as the model's")
     output: str = setting(REQUIRED, "the file of names and features to write, an .npz", unit="FILE")
 
+    @property
+    def models(self) -> tuple[object, ...]:
+        """The model."""
+        return self.model.at_rest
+
+    @functools.cached_property
+    def files(self) -> list[str]:
+        """The image files; a ValueError if one is missing."""
+        from keras_vit.images.listing import image_files
+
+        return image_files(self.images)
+
+    def check_data(self) -> None:
+        """Raises ValueError if an image is missing."""
+        _ = self.files
+
     def result(self) -> tuple[dict, list[tuple[str, str]]]:
         """Computes and writes features; also returns the images that could not be read."""
-        from keras_vit.images.listing import image_files
         from keras_vit.representations import features
         from keras_vit.training.evaluation.embeddings import check_suffix, embed, write_features
 
         check_suffix(self.output)
-        files = image_files(self.images)
         model = self.model.open().at_bit_depth(self.bit_depth)
         self.note(str(model.description.facts))
         features(model.model, self.feature)  # An error here comes before images are read.
         arrays, skipped = embed(
-            model, files, feature=self.feature, batch_size=self.batch_size, progress=True
+            model, self.files, feature=self.feature, batch_size=self.batch_size, progress=True
         )
         write_features(self.output, arrays)
         number, size = arrays["features"].shape

@@ -54,6 +54,11 @@ class Evaluate(Command):
 
     takes_data_of_run = True
 
+    @property
+    def models(self) -> tuple[object, ...]:
+        """The classifier."""
+        return self.model.at_rest
+
     def result(self) -> EvaluationReport | ImageNetAccuracy:
         """Evaluates, and writes the files of --output."""
         check_output(self.output, self.data.data)

@@ -39,6 +39,11 @@ class FewShot(Command):
     )
     output: str | None = setting(None, "write result files", unit="DIR")
 
+    @property
+    def models(self) -> tuple[object, ...]:
+        """The model."""
+        return self.model.at_rest
+
     def result(self) -> FewShotReport:
         """Evaluates; writes result files with --output."""
         from keras_vit.representations import features

@@ -47,6 +47,16 @@ class Finetune(Command):
     backends = TRAINING_BACKENDS
     common_flags = COMMON_FLAGS
 
+    @property
+    def models(self) -> tuple[object, ...]:
+        """The weights to start from, and a teacher."""
+        return self.settings.weights, self.settings.teacher
+
+    @property
+    def least_classes(self) -> int:
+        """One class is enough where it is added to those of the weights."""
+        return 1 if self.settings.extends_head else 2
+
     def result(self) -> Finished:
         """Fine-tunes and writes the folder."""
         return result_of_job(self.data, self.options, self.settings, log=self.note)

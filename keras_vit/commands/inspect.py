@@ -28,12 +28,21 @@ class Inspect(Command):
     )
     batch_size: int = shared_arguments.batch_size(8)
 
+    @property
+    def models(self) -> tuple[object, ...]:
+        """The model."""
+        return self.model.at_rest
+
+    def check_data(self) -> None:
+        """Raises ValueError if an image is missing."""
+        from keras_vit.images.listing import image_files
+
+        image_files(self.images)
+
     def run(self) -> None:
         """Writes the figures and prints the path of the page."""
-        from keras_vit.images.listing import image_files
         from keras_vit.inspection import write_report
 
-        image_files(self.images)  # A wrong path is reported before the model is read.
         opened = self.model.open()
         print(opened.description.facts)
         description = opened.description

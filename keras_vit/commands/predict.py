@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -91,6 +92,11 @@ class Predict(Command):
     strict: bool = changed(DataSpec, "strict")
 
     @property
+    def models(self) -> tuple[object, ...]:
+        """The classifier."""
+        return (self.model,)
+
+    @property
     def needs_tensorflow(self) -> bool:
         """Whether TensorFlow is needed: not for an export in another runtime."""
         from keras_vit.export.formats.table import runs_without_tensorflow
@@ -107,15 +113,30 @@ class Predict(Command):
         print(f"keras-vit: the photos in {for_line(str(path))}", file=sys.stderr)
         return path
 
+    @property
+    def takes_samples(self) -> bool:
+        """Whether the images are the photos in the classifier's folder."""
+        return self.images == (SAMPLES,) and not os.path.exists(SAMPLES)
+
+    @functools.cached_property
+    def files(self) -> list[str]:
+        """The image files, none of the classifier's own; a ValueError if one is missing."""
+        from keras_vit.images.listing import image_files
+
+        return [] if self.takes_samples else image_files(self.images)
+
+    def check_data(self) -> None:
+        """Raises ValueError if an image is missing."""
+        _ = self.files
+
     def run(self) -> int:
         """Predicts; returns 1 if an image could not be read."""
         from keras_vit.classifier import find_predictor
         from keras_vit.images.listing import image_files
 
-        takes_samples = self.images == (SAMPLES,) and not os.path.exists(SAMPLES)
-        files = [] if takes_samples else image_files(self.images)
         classifier = find_predictor(self.model)
-        if takes_samples:
+        files = self.files
+        if self.takes_samples:
             files = image_files(self._samples(classifier.folder))
         predictions = classifier.stream(files, self.top, self.batch_size)
         failed: list = []

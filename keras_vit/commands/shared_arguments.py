@@ -79,6 +79,11 @@ class ModelArguments:
     )
     facts: dict[str, Any] = unknown_facts()
 
+    @property
+    def at_rest(self) -> tuple[object, ...]:
+        """What is opened: the weights where they are given, else the model."""
+        return (self.weights or self.model,)
+
     def open(self, **options: object) -> Any:
         """Returns the opened model, an `EvaluatedModel`.
 
@@ -182,9 +187,9 @@ def result_of_job(
         log: Receives the lines about the work.
     """
     from keras_vit.training.run.finetune import run
-    from keras_vit.training.run.job import Job
+    from keras_vit.training.run.start import start
 
-    return run(Job(data, dataclasses.replace(options, log=log), settings))
+    return run(start(data, dataclasses.replace(options, log=log), settings))
 
 
 def run_job(data: DataSpec, options: RunOptions, settings: Settings, *, dry_run: bool) -> int:
@@ -197,7 +202,7 @@ def run_job(data: DataSpec, options: RunOptions, settings: Settings, *, dry_run:
         dry_run: Whether the plan is printed instead.
     """
     from keras_vit.training.run.folder import clear_finished, is_finished
-    from keras_vit.training.run.job import Job
+    from keras_vit.training.run.start import start
 
     output, command = os.fspath(options.output), options.command
     starts_again = dry_run or options.overwrite
@@ -205,14 +210,14 @@ def run_job(data: DataSpec, options: RunOptions, settings: Settings, *, dry_run:
         clear_finished(output_place(output))
         print(f"finished {output}, by this command; --overwrite trains again")
         return 0
-    job = Job(data, options, settings)
-    if dry_run:
-        print(job.dry_run())
-        return 0
-    from keras_vit.training.run.finetune import run
+    started = start(data, options, settings)
+    from keras_vit.training.run import finetune
 
-    words = ["keras-vit", *job.settings.command.split(), "--output", output, "--resume"]
-    return run_advised(job.folder.path, shlex.join(words), lambda: run(job))
+    if dry_run:
+        print(finetune.dry_run(started))
+        return 0
+    words = ["keras-vit", *started.settings.command.split(), "--output", output, "--resume"]
+    return run_advised(started.folder.path, shlex.join(words), lambda: finetune.run(started))
 
 
 def run_advised(output: str | os.PathLike, again: str, run: Callable[[], Any]) -> int:

@@ -43,6 +43,11 @@ class Sweep(Command):
 
     backends = TRAINING_BACKENDS
 
+    @property
+    def models(self) -> tuple[object, ...]:
+        """The weights to start from, and a teacher."""
+        return self.settings.weights, self.settings.teacher
+
     def result(self) -> SweepResult:
         """Sweeps."""
         from keras_vit.training.run.sweep import sweep

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from .recipe import Recipe
+from .run_record import RunRecord
 
 # Fields of a recipe that may be a path.
 PATHS = ("data", "data_dir", "checked", "weights", "replay", "teacher", "samples")
@@ -60,7 +60,7 @@ def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         recipe: The recipe; unchanged if it is reduced already.
     """
-    record = Recipe.from_json(recipe)
+    record = RunRecord.from_json(recipe)
     entries = [*record.data.items(), *record.settings.items()]
     values = {value for name, value in entries if name in PATHS and isinstance(value, str)}
     known = sorted((value for value in values if shown_path(value) != value), key=len, reverse=True)
@@ -88,7 +88,7 @@ def without_paths(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def is_place(recipe: Recipe, path: str) -> bool:
+def is_place(recipe: RunRecord, path: str) -> bool:
     """Returns whether a path leads to the data of a run.
 
     The hash of the place decides where the record has it, and the name only where it has not: a

@@ -13,6 +13,7 @@ import math
 import os
 import pathlib
 import re
+import string
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -22,6 +23,7 @@ from PIL import Image
 
 from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.transcoding import decode_file
+from keras_vit.reports.report import Report
 from keras_vit.utils.files import write_text
 
 # Pixels of the longer side of a picture.
@@ -69,19 +71,20 @@ def write_page(path: str | os.PathLike, title: str, *parts: str, policy: str = "
     links = "".join(f'<a href="#{name}">{text}</a>\n' for name, text in sections)
     nav = f'<nav aria-label="Sections">\n{links}</nav>\n' if len(sections) >= _MIN_SECTIONS else ""
     rule = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
-    write_text(
-        path,
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"{rule if policy else ''}"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style_sheet()}</style>\n</head>\n<body>\n"
-        f"{nav}<main>\n<h1>{escape(title)}</h1>\n{body}</main>\n</body>\n</html>\n",
+    template = string.Template(_own_file("page.html"))
+    page = template.substitute(
+        policy=rule if policy else "", title=escape(title), style=style_sheet(), nav=nav, body=body
     )
+    write_text(path, page)
 
 
 def style_sheet() -> str:
     """Returns the style of all pages: elements and a few classes, in light and dark."""
-    return pathlib.Path(__file__).with_name("pages.css").read_text(encoding="utf-8")
+    return _own_file("pages.css")
+
+
+def _own_file(name):
+    return pathlib.Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 class Html(str):
@@ -121,6 +124,15 @@ def facts_table(facts: Iterable[Sequence[object]], header: Sequence[str] = ()) -
     if not header:
         return f'<table class="facts">\n{text}</table>\n'
     return f'<div class="scroll" tabindex="0"><table class="numbers">\n{text}</table></div>\n'
+
+
+def report_section(report: Report) -> str:
+    """Returns the facts of a result as a table, with their origins in a second line."""
+    rows = []
+    for fact in report.all_facts:
+        origin = f'<br><small class="quiet">{escape(fact.origin)}</small>' if fact.origin else ""
+        rows.append((fact.name, Html(f"{escape(fact.value)}{origin}")))
+    return facts_table(rows)
 
 
 def file_links(files: Mapping[str, str]) -> str:

@@ -27,22 +27,18 @@ import math
 import os
 import re
 import textwrap
-import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import (
     Any,
     ClassVar,
-    Literal,
     NamedTuple,
     Protocol,
     TypeAlias,
     TypeVar,
-    Union,
-    get_args,
-    get_origin,
     get_type_hints,
 )
 
+from keras_vit.utils.json_files import fits_json
 from keras_vit.utils.synonyms import value_here
 from keras_vit.utils.text_files import read_lines
 
@@ -452,40 +448,6 @@ def check_json(settings_type: SettingsType, values: Mapping[str, Any], source: o
         if not fits_json(kinds[name], value):
             kind = fields[name].type
             raise ValueError(f"{name} must be {kind} in {source}. Received: {value!r:.80}")
-
-
-def fits_json(kind: type | types.UnionType, value: Any) -> bool:
-    """Returns whether a value from a JSON file is of a type.
-
-    JSON has a list for a tuple, an object for a dataclass, and may have 1 for 1.0.
-
-    Args:
-        kind: The type, as `typing.get_type_hints` gives a field's.
-        value: The value.
-    """
-    outer, inner = get_origin(kind) or kind, get_args(kind)
-    if kind is Any:
-        return True
-    if outer in (Union, types.UnionType):
-        return any(fits_json(one, value) for one in inner)
-    if outer is Literal:
-        return value in inner
-    if outer in (tuple, list, Sequence):
-        return isinstance(value, list) and _items_fit(inner, value)
-    if outer is dict:
-        return isinstance(value, dict) and _items_fit(inner[1:], list(value.values()))
-    if dataclasses.is_dataclass(kind):
-        return isinstance(value, dict)
-    if isinstance(value, bool):  # It is an int, too.
-        return kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
-
-
-def _items_fit(kinds, items):
-    """Whether items are of their types: of one for each item, or of one for all of them."""
-    if len(kinds) < 2 or kinds[-1] is Ellipsis:
-        return all(fits_json(kind, item) for kind in kinds[:1] for item in items)
-    return len(kinds) == len(items) and all(map(fits_json, kinds, items))
 
 
 def required(value: Value | None, name: str) -> Value:

@@ -1,4 +1,4 @@
-"""JSON from files of any origin, with bounds on its depth and numbers."""
+"""JSON from files of any origin, with bounds on its depth and numbers, and as Python types."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 MAX_DEPTH = 100  # Lists and objects within each other.
 
@@ -132,3 +133,127 @@ def number_or_none(value: float) -> float | None:
     if math.isnan(value):
         return None
     return float(value) if isinstance(value, float) else value
+
+
+class OtherTypeError(ValueError):
+    """A value of JSON is not of the type that it must have."""
+
+
+def fits_json(kind: type | types.UnionType, value: Any) -> bool:
+    """Returns whether a value of JSON is of a type; see `of_json`."""
+    try:
+        of_json(kind, value)
+    except OtherTypeError:
+        return False
+    return True
+
+
+def of_json(kind: type | types.UnionType, value: Any) -> Any:
+    """Returns a value of JSON as a type.
+
+    JSON has a list for a tuple, an object for a dataclass, and may have 1 for 1.0.
+
+    Args:
+        kind: The type, as `typing.get_type_hints` gives a field's.
+        value: The value.
+
+    Raises:
+        OtherTypeError: If the value is of another type.
+    """
+    outer: Any = get_origin(kind) or kind
+    inner = get_args(kind)
+    if kind is Any:
+        return value
+    if outer in (Union, types.UnionType):
+        return _of_union(inner, value)
+    if isinstance(value, Mapping):
+        return _of_object(outer, inner, value)
+    if isinstance(value, list):
+        return _of_list(outer, inner, value)
+    fits = value in inner if outer is Literal else _is_plain(outer, value)
+    if not fits:
+        raise OtherTypeError(f"The value must be {kind}. Received: {value!r:.80}")
+    return value
+
+
+def _of_object(outer, inner, values):
+    is_dataclass = dataclasses.is_dataclass(outer)
+    if is_dataclass:
+        own, _ = fields_of_json(outer, values)
+        return outer(**own)
+    if outer is not dict:
+        raise OtherTypeError(f"The value must be {outer}. Received: {values!r:.80}")
+    of_value = inner[1] if inner else Any
+    return {name: of_json(of_value, value) for name, value in values.items()}
+
+
+def _of_list(outer, inner, values):
+    if outer in (list, Sequence):
+        of_item = inner[0] if inner else Any
+        return [of_json(of_item, value) for value in values]
+    if outer is tuple:
+        return _of_items(inner or (Any, ...), values)
+    if isinstance(outer, type) and issubclass(outer, tuple):  # A named one.
+        return outer(*_of_items(tuple(_hints_of(outer).values()), values))
+    raise OtherTypeError(f"The value must be {outer}. Received: {values!r:.80}")
+
+
+def _of_union(kinds, value):
+    for kind in kinds:
+        if fits_json(kind, value):
+            return of_json(kind, value)
+    raise OtherTypeError(f"The value must be of {kinds}. Received: {value!r:.80}")
+
+
+def _of_items(kinds, values):
+    """A tuple of values, of a type for each, or of one type for all where "..." comes after it."""
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(values)
+    if len(kinds) != len(values):
+        raise OtherTypeError(f"The list must have {len(kinds)} values. Received: {values!r:.80}")
+    return tuple(of_json(kind, value) for kind, value in zip(kinds, values, strict=True))
+
+
+def _is_plain(kind, value):
+    if isinstance(value, bool):  # It is an int, too.
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+@functools.cache
+def _hints_of(kind):
+    """The type of each field of a dataclass or a named tuple."""
+    return get_type_hints(kind)
+
+
+def json_name(field: dataclasses.Field) -> str:
+    """Returns the name of a dataclass's field in JSON: its own, or `json` of its metadata."""
+    return field.metadata.get("json", field.name)
+
+
+def fields_of_json(kind: type, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the fields of a dataclass in a JSON object, and the rest of the object.
+
+    A value of another type than its field's is of another program, and in the rest.
+
+    Args:
+        kind: The dataclass.
+        values: The object.
+
+    Raises:
+        OtherTypeError: If a field without a default is missing.
+    """
+    fields = {json_name(field): field for field in dataclasses.fields(kind)}
+    hints = _hints_of(kind)
+    names = {
+        name: fields[name].name
+        for name, value in values.items()
+        if name in fields and fits_json(hints[fields[name].name], value)
+    }
+    for name, field in fields.items():
+        has_default = field.default is not dataclasses.MISSING
+        has_default = has_default or field.default_factory is not dataclasses.MISSING
+        if name not in names and not has_default:
+            raise OtherTypeError(f"{name} must be given. Received: {values!r:.80}")
+    own = {field: of_json(hints[field], values[name]) for name, field in names.items()}
+    return own, {name: value for name, value in values.items() if name not in names}

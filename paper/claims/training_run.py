@@ -21,7 +21,13 @@ from keras_vit.inspection import mean_attention_distance
 from keras_vit.models.rebuild import feature_model, inference_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import MaskedPatches, NonFiniteError, PreTraining
-from keras_vit.training.data import DataSpec, evaluation_batches, open_source, training_batches
+from keras_vit.training.data import (
+    DataSpec,
+    TrainingBatches,
+    evaluation_batches,
+    open_source,
+    training_batches,
+)
 from keras_vit.training.data.in_memory import ArrayExamples
 from keras_vit.training.evaluation import few_shot
 from keras_vit.training.run import masked_patches
@@ -121,13 +127,14 @@ def train(
     if run["start"]:
         start = keras.saving.load_model(model_file(models, run["start"]), compile=False)
         weights_of(start).load_into(model, "new")
-    batches = training_batches(
-        images.training(images.classes, run["images"], run["seed"]),
+    given = TrainingBatches(
         image_size=(run["image_size"],) * 2,
         batch_size=run["batch_size"],
         seed=run["seed"],
         augmentation=run["augmentation"],
     )
+    examples = images.training(images.classes, run["images"], run["seed"])
+    batches = training_batches(examples, given)
     try:
         trainer.fit(batches, steps_per_epoch=run["steps"], verbose=0)
         result = _measured(run, images, model, trainer)
@@ -149,7 +156,7 @@ def _model_and_trainer(run, num_classes):
         model = masked_patches.masked_patch_model(
             config_of(run), image_size=size, target=settings.target
         )
-        return model, masked_patches.make_masked_patch_trainer(model, settings)
+        return model, masked_patches.make_masked_patch_trainer(model, settings, settings.target)
     model = keras_vit.build(
         config_of(run),
         input_shape=(*size, 3),

@@ -59,11 +59,12 @@ def test_the_summary_states_what_to_expect_and_all_findings(report):
 
 
 def test_the_labels_have_a_count_and_what_the_features_are_right_for(report):
-    (line,) = [line for line in report.lines() if line.word == "labels"]
+    (fact,) = [fact for fact in report.report().facts if fact.name == "labels"]
     doubted = len(report.of_kind("wrong labels"))
-    assert line.number == (f"{doubted} labels" if doubted > 1 else "1 label")
-    assert line.text == (
-        f"that the features doubt; they are right for {report.expected[0]:.1%} of these photos"
+    labels = f"{doubted} labels" if doubted > 1 else "1 label"
+    assert fact.value == (
+        f"{labels} that the features doubt; they are right for {report.expected[0]:.1%} of these "
+        "photos"
     )
 
 
@@ -193,14 +194,14 @@ def test_labels_have_no_level(report):
 def test_labels_that_are_not_ranked_say_why(report):
     always = "the features tell the classes apart no better than always red (50.0%)"
     unjudged = dataclasses.replace(report, findings=[], unreadable=(), unjudged=always)
-    assert f"labels      not ranked: {always}; try other --weights\n" in str(unjudged)
+    assert f"not ranked: {always}; try other --weights\n" in str(unjudged)
     assert unjudged.exceeded() == []
 
 
 def test_the_line_names_classes_that_are_confused(report):
     confused = dataclasses.replace(report, confused=("cat and dog",))
-    (line,) = [line for line in confused.lines() if line.word == "labels"]
-    assert line.note == (
+    (fact,) = [fact for fact in confused.report().facts if fact.name == "labels"]
+    assert fact.origin == (
         "wrong labels between cat and dog cannot be seen: these features confuse them"
     )
 
@@ -221,10 +222,10 @@ def test_the_shortcuts_of_a_class_are_one_line(report):
         report.findings[0]._replace(kind="shortcuts", title=name, detail=f"AUROC {auroc}")
         for name, auroc in (("border", 0.99), ("width", 1.0))
     ]
-    lines = dataclasses.replace(report, findings=rows).lines()
-    (line,) = [line for line in lines if line.word == "shortcut"]
-    assert str(line) == (
-        "shortcut    blue is given away by border (AUROC 0.99), width (AUROC 1.0), which may be "
+    facts = dataclasses.replace(report, findings=rows).report().facts
+    (fact,) = [fact for fact in facts if fact.name == "shortcut"]
+    assert fact.value == (
+        "blue is given away by border (AUROC 0.99), width (AUROC 1.0), which may be "
         "the thing itself"
     )
 

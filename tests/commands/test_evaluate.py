@@ -25,10 +25,10 @@ def test_the_last_lines_are_the_result_the_page_and_the_next_command(
     command, tiny, colors, tmp_path
 ):
     outcome = command("evaluate", tiny, "--data", colors, "--output", tmp_path / "report")
-    *_, empty, result, beside, page, following = outcome.out.splitlines()
+    *_, empty, result, reference, page, following = outcome.out.splitlines()
     assert empty == ""
-    assert re.match(r"top-1   \S+% \(\S+ to \S+\)  \d of 6; 95% interval", result)
-    assert re.match(r"beside  .*always \w+, the most frequent class: 33.3%", beside)
+    assert re.match(r"top-1   \S+%, \d of 6 \(95% interval \S+% to \S+%\)", result)
+    assert re.match(r"reference  .*always \w+, the most frequent class: 33.3%", reference)
     assert page == f"report  {tmp_path / 'report' / 'report.html'}"
     assert following == f"next    keras-vit predict {tiny} PHOTOS"
 

@@ -15,7 +15,7 @@ def few_shot(command, tiny, colors, tmp_path):
 def test_few_shot_writes_a_file_for_each_number_of_shots_and_seed(few_shot):
     outcome, folder = few_shot
     assert outcome.code == 0
-    assert "images   6 to test (each once), 12 to choose from" in outcome.out
+    assert "images  6 to test (each once), 12 to choose from" in outcome.out
     files = sorted(path.name for path in folder.iterdir())
     assert files == [f"result_{n}_shot_seed_{seed}.json" for n in (1, 4) for seed in (0, 1)]
 

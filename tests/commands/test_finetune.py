@@ -13,7 +13,7 @@ import pytest
 
 from keras_vit.opening import open_predictor
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run.job import Job
+from keras_vit.training.run.start import start
 from keras_vit.training.settings import FineTuning, RunOptions
 from keras_vit.utils.files import STATES, UNFINISHED
 from keras_vit.utils.progress import ProgressBar
@@ -98,10 +98,10 @@ def test_a_run_prints_what_it_trains_and_what_it_skips(run):
 
 def test_a_run_ends_with_its_result_its_page_and_the_next_commands(run, command, monkeypatch):
     monkeypatch.chdir(run.folder)
-    *_, test, result, beside, written, page, predict, export = run.resumed.out.splitlines()
+    *_, test, result, reference, written, page, predict, export = run.resumed.out.splitlines()
     assert test == "test    6 images"
-    assert re.match(r"top-1   \S+% \(\S+ to \S+\)  \d of 6; 95% interval", result)
-    assert re.match(r"beside  .*always \w+, the most frequent class: 33.3%", beside)
+    assert re.match(r"top-1   \S+%, \d of 6 \(95% interval \S+% to \S+%\)", result)
+    assert re.match(r"reference  .*always \w+, the most frequent class: 33.3%", reference)
     assert written == f"written {run.output}"
     assert page == f"report  {run.output / 'report.html'}"
     for line in (predict, export):
@@ -206,12 +206,12 @@ def test_resume_refuses_flags_with_other_values_than_the_run_began_with(command,
         line = refused(*resume, *flags)
         assert "A resumed run" in line
         assert message in line
-    job = Job(
+    started = start(
         DataSpec("photos", exclude=["a.jpg"]),
         RunOptions(tmp_path / "out", resume=True),
         FineTuning(learning_rate=0.01, image_size=8, weights="hf:owner/name"),
     )
-    assert (job.settings.steps, job.data.split_seed) == (4, 0)
+    assert (started.settings.steps, started.data.split_seed) == (4, 0)
     same = ("--learning-rate", 0.01, "--data", "photos", "--image-size", 8)
     for length in ((), ("--epochs", 3), ("--steps", 4)):
         assert command(*resume, *same, *length, "--dry-run").code == 0

@@ -61,6 +61,51 @@ def test_a_table_is_read_before_tensorflow_is_started(errors_without_tensorflow,
     assert "name the columns" in errors_without_tensorflow[command]
 
 
+WRONG = {
+    "one class": (["finetune", "one", "--output", "x"], "at least two classes"),
+    "one class to check": (["check", "one"], "at least two classes"),
+    "nothing to evaluate": (["evaluate", "cifar10", "empty"], "must have images"),
+    "nothing to calibrate": (["calibrate", "cifar10", "empty"], "must have images"),
+    "no image": (["predict", "cifar10", "none.jpg"], "existing file or folder"),
+    "no image to embed": (["embed", "cifar10", "none.jpg", "--output", "x.npz"], "existing file"),
+    "no image to inspect": (["inspect", "cifar10", "none.jpg", "--output", "x"], "existing file"),
+    "no classifier": (["predict", "runs/none", "one"], "No such folder or file: runs/none"),
+    "no new classifier": (
+        ["compare", "cifar10", "none/x", "one"],
+        "No such folder or file: none/x",
+    ),
+    "no weights": (["finetune", "two", "--weights", "none/x", "--output", "x"], "file: none/x"),
+    "no teacher": (["sweep", "two", "--teacher", "none/x", "--output", "x"], "file: none/x"),
+    "no features": (["few-shot", "none/x", "two"], "No such folder or file: none/x"),
+}
+
+
+@pytest.fixture(scope="module")
+def errors_of_wrong_input(tmp_path_factory):
+    """The error of each command of `WRONG`, in a process without TensorFlow."""
+    folder = tmp_path_factory.mktemp("data")
+    for name in ("empty", "one/cat", "two/cat", "two/dog"):
+        (folder / name).mkdir(parents=True)
+    for name in ("one/cat", "two/cat", "two/dog"):
+        (folder / name / "0.jpg").write_bytes(b"")
+    code = (
+        "import os, sys\n"
+        "from keras_vit.command_line import main\n"
+        f"os.chdir({str(folder)!r})\n"
+        f"for words in {[words for words, _ in WRONG.values()]!r}:\n"
+        "    assert main(words) == 2\n"
+        "assert not {'tensorflow', 'keras', 'torch'} & sys.modules.keys()\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(WRONG, done.stderr.splitlines(), strict=True))
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_refused_before_tensorflow_is_started(errors_of_wrong_input, case):
+    assert WRONG[case][1] in errors_of_wrong_input[case]
+
+
 @pytest.mark.parametrize(
     ("text", "words", "match"),
     [

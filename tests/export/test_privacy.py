@@ -16,13 +16,13 @@ import pytest
 import keras_vit
 from keras_vit import command_line
 from keras_vit.classifier import save_classifier
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.export import convert
 from keras_vit.export.formats.artefacts import open_export
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.spec import spec_of_run
-from keras_vit.training.run.settle import choose_samples
+from keras_vit.training.run.plan import choose_samples
 from makers import COLORS, encode, tiny_config
 
 MARKERS = (b"Jane Q", b"marker", b"acme", b"home", b"gpsplace", b"Exif\0\0", b"secret")
@@ -124,7 +124,7 @@ def test_the_recipe_keeps_the_last_part_of_a_path_and_the_command_says_so(run, d
     ((name, _),) = recipe["skipped"]
     assert name == "train/red/scan_of_jane.jpg"
     # The data of a run are known by their place.
-    record = Recipe.from_json(recipe)
+    record = RunRecord.from_json(recipe)
     assert spec_of_run(record, DataSpec(data)).data == str(data)
     assert spec_of_run(record, DataSpec(data.parent / "others" / "photos")) is None
 

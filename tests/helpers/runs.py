@@ -6,7 +6,8 @@ import signal
 import keras
 
 from keras_vit.training.data.spec import data_spec
-from keras_vit.training.run.job import Job
+from keras_vit.training.run import finetune
+from keras_vit.training.run.start import start
 from keras_vit.training.settings import FineTuning, RunOptions
 from makers import tiny_config
 
@@ -35,8 +36,8 @@ def silent(text):
     """Prints nothing."""
 
 
-def job_of(data, output, settings, **options):
-    """Returns the job that `finetune` would run.
+def run_of(data, output, settings, **options):
+    """Returns the run that `finetune` would start.
 
     Args:
         data: As for `finetune`.
@@ -44,9 +45,14 @@ def job_of(data, output, settings, **options):
         settings: The settings.
         **options: Fields of `RunOptions`.
     """
-    return Job(data_spec(data), RunOptions(output, **{"log": silent, **options}), settings)
+    return start(data_spec(data), RunOptions(output, **{"log": silent, **options}), settings)
 
 
 def plan_of(data, output, settings):
-    """Returns the plan of the job that `finetune` would run."""
-    return job_of(data, output, settings).settle()
+    """Returns the plan of the run that `finetune` would start."""
+    return finetune.plan_of(run_of(data, output, settings))
+
+
+def build_model(plan):
+    """Returns the model of a plan, and a text on its weights."""
+    return finetune.objective_of(plan.all_settings).build(plan)

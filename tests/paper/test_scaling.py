@@ -6,7 +6,7 @@ import scaling
 from pretraining import pretraining_of, table_6
 
 import keras_vit
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.training.evaluation.results import Result, pretraining_fields
 from makers import tiny_config
 
@@ -72,7 +72,7 @@ def test_the_compute_of_a_run_of_ones_own_is_counted_from_its_recipe():
     }
     fields = {"type": "ViTConfig", **dataclasses.asdict(config)}
     run = pretraining_of(
-        result(name="mine", config=fields, **pretraining_fields(Recipe.from_json(recipe)))
+        result(name="mine", config=fields, **pretraining_fields(RunRecord.from_json(recipe)))
     )
     assert (run.data, run.images, run.epochs) == ("photos", 60, 5)
     flops = keras_vit.describe(config, input_shape=(16, 24, 3), classes=7).flops

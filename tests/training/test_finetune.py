@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from runs import job_of, plan_of, silent, tiny_settings
+from runs import build_model, plan_of, run_of, silent, tiny_settings
 
 import keras_vit
 from keras_vit import configs
@@ -16,7 +16,7 @@ from keras_vit.opening import open_predictor
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.content import file_fingerprints
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.run.finetune import build_model, finetune, pretrain
+from keras_vit.training.run.finetune import dry_run, finetune, plan_of as planned, pretrain
 from keras_vit.training.run.machine import choose_accumulation, free_memory, step_memory
 from keras_vit.training.settings import FineTuning, PreTraining
 from makers import COLORS, tiny_config, write_classes
@@ -89,7 +89,7 @@ def test_history_has_every_validation_and_the_best_one_is_kept(done):
 def test_the_recipe_is_printed_first_and_repeats_the_run_on_its_data(done, data, tmp_path):
     finished, output, text = done
     assert text.splitlines()[0].startswith("model")
-    assert "12 of 6 images: 72 images seen, 3.0 epochs" in text
+    assert "12 steps of 6 images: 72 images seen, 3.0 epochs" in text
     recipe = json.loads((output / "recipe.json").read_text())
     settings = FineTuning.from_json(recipe["settings"])
     again = finetune(data, tmp_path / "again", settings, log=silent)
@@ -221,28 +221,28 @@ def test_mixed_precision_leaves_a_float32_classifier_and_the_policy_as_it_was(da
 def test_unequal_classes_are_weighted(data, tmp_path):
     settings = dataclasses.replace(SETTINGS, validation=0.0, class_weight="balanced")
     spec = DataSpec(data, exclude=tuple(f"train/red/{i}.png" for i in range(4, 10)))
-    job = job_of(spec, tmp_path / "run", settings)
-    plan = job.settle()
-    assert plan.recipe.to_json()["images"]["train"] == 24  # Ten blue, ten green, four red.
-    fact = plan.recipe.to_json()["facts"]["class_weight"]
+    started = run_of(spec, tmp_path / "run", settings)
+    plan = planned(started)
+    assert plan.record.to_json()["images"]["train"] == 24  # Ten blue, ten green, four red.
+    fact = plan.record.to_json()["facts"]["class_weight"]
     assert fact == {"value": {"blue": 0.8, "green": 0.8, "red": 2.0}, "from": "balanced"}
-    text = job.dry_run()
+    text = dry_run(started)
     assert "blue 0.8, green 0.8, red 2 (balanced)" in text
     assert "the choice of the best weights count each image once" in text
 
 
 def test_the_plan_and_the_recipe_have_the_steps_of_epochs(data, tmp_path):
     settings = dataclasses.replace(SETTINGS, steps=None, epochs=2)
-    job = job_of(data, tmp_path / "out", settings)
-    plan = job.settle()
-    assert plan.recipe.to_json()["images"]["train"] == 24
+    started = run_of(data, tmp_path / "out", settings)
+    plan = planned(started)
+    assert plan.record.to_json()["images"]["train"] == 24
     assert (plan.settings.steps, plan.settings.epochs) == (8, None)
-    assert plan.recipe.to_json()["settings"]["steps"] == 8
+    assert plan.record.to_json()["settings"]["steps"] == 8
     fact = {"value": 2, "from": "8 steps: 24 images in batches of 6"}
-    assert plan.recipe.to_json()["facts"]["epochs"] == fact
-    text = " ".join(job.dry_run().split())
+    assert plan.record.to_json()["facts"]["epochs"] == fact
+    text = " ".join(dry_run(started).split())
     assert "epochs 2 (8 steps: 24 images in batches of 6)" in text
-    assert "8 of 6 images: 48 images seen, 2.0 epochs" in text
+    assert "8 steps of 6 images: 48 images seen, 2.0 epochs" in text
 
 
 def test_settings_among_the_options_are_answered_with_the_third_argument():

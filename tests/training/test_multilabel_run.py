@@ -12,7 +12,7 @@ from runs import tiny_settings
 
 import keras_vit.export
 from keras_vit.command_line import main
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.export import convert
 from keras_vit.models.rebuild import inference_model
 from keras_vit.opening import open_model, open_predictor
@@ -99,7 +99,7 @@ def test_the_history_has_the_measures_of_the_task(done):
 
 def test_thresholds_are_those_of_the_validation_images(done, data):
     finished, output, _ = done
-    recipe = Recipe.from_json(finished.classifier.recipe)
+    recipe = RunRecord.from_json(finished.classifier.recipe)
     validation = open_source(spec_of_run(recipe, DataSpec(data)), 0.25)
     examples = validation.splits["validation"]
     classifier = open_predictor(output)

@@ -8,8 +8,9 @@ import keras_vit
 from keras_vit.training import PreTraining, finetune
 from keras_vit.training.data import open_source
 from keras_vit.training.evaluation.classification import evaluate_classifier
-from keras_vit.training.run.job import Job
+from keras_vit.training.run.finetune import dry_run
 from keras_vit.training.run.loop import Interrupted
+from keras_vit.training.run.start import start
 from keras_vit.training.settings import RunOptions
 from makers import COLORS, tiny_config, write_picture
 
@@ -97,7 +98,7 @@ def test_a_class_that_is_tested_must_be_trained(arrays, tmp_path):
     for settings in (SETTINGS, PRETRAINING):
         spec = keras_vit.training.DataSpec(data, class_names=tuple(COLORS))
         with pytest.raises(ValueError, match=f"Received: train without {list(COLORS)[2]}"):
-            Job(spec, RunOptions(tmp_path / "out"), settings).dry_run()
+            dry_run(start(spec, RunOptions(tmp_path / "out"), settings))
     # A class without any image may have a name, and an evaluation trains nothing.
     spec = keras_vit.training.DataSpec((images[:20], labels[:20]), class_names=tuple(COLORS))
     assert len(open_source(spec, trained=True).class_names) == 3

@@ -2,6 +2,7 @@ from .augmentations import (
     AUGMENTATIONS as AUGMENTATIONS,
 )
 from .batches import (
+    TrainingBatches as TrainingBatches,
     evaluation_batches as evaluation_batches,
     training_batches as training_batches,
 )

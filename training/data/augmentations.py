@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -371,14 +371,16 @@ AUGREG = {
 MIXUP = {name: parameter for name, (parameter, _) in AUGREG.items() if parameter}
 
 
-def mixes_batches(options: Mapping[str, Any]) -> bool:
+def mixes_batches(augmentation: str, mixup: float | None, layers: Sequence[Any] = ()) -> bool:
     """Returns whether training images are mixed with others of their batch, and their labels.
 
     Args:
-        options: Settings or arguments of `training_batches`: augmentation, mixup and layers.
+        augmentation: One of `AUGMENTATIONS`.
+        mixup: See `Augmentation`.
+        layers: See `Augmentation`.
     """
-    mixing = any(isinstance(layer, MIXING) for layer in make_layers(options.get("layers", ())))
-    return mixing or bool(mixup_parameter(options["augmentation"], options["mixup"]))
+    mixing = any(isinstance(layer, MIXING) for layer in make_layers(layers))
+    return mixing or bool(mixup_parameter(augmentation, mixup))
 
 
 def mixup_parameter(augmentation: str, mixup: float | None = None) -> float:

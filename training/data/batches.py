@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from typing import Any
 
 import tensorflow as tf
 
@@ -19,16 +19,56 @@ _AHEAD = 2  # Batches that are ready for the model.
 _IMAGES_PER_CORE = 4  # Parallel calls per core, so that no core waits for its next image.
 
 
-def training_batches(
-    examples: Examples,
-    *,
-    batch_size: int,
-    seed: int,
-    start_step: int = 0,
-    micro_batches: int = 1,
-    shard: tuple[int, int] = (0, 1),
-    **options: Any,
-) -> tf.data.Dataset:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingBatches(Augmentation):
+    """What `training_batches` gives; the first fields are those of `Augmentation`.
+
+    Args:
+        batch_size: Images in a batch, over all replicas.
+        seed: Decides order and augmentation.
+        start_step: Batches to skip at the beginning.
+        micro_batches: Equal parts of a batch, which come one after the other, for a `Trainer` with
+            so many `gradient_accumulation_steps`. Mixup mixes within the whole batch, so that the
+            images and labels of a step are the same for any number.
+        shard: `(i, k)`: this machine, from 0, of k machines. It gets the i-th of k equal
+            parts of the batches that one machine would get, and decodes no other images, but
+            reads all record files. Mixup, if any, mixes within that part.
+
+    Raises:
+        ValueError: If the augmentation is unknown, a number is out of range, or k times the
+            micro-batches does not divide the batch.
+    """
+
+    batch_size: int
+    seed: int
+    start_step: int = 0
+    micro_batches: int = 1
+    shard: tuple[int, int] = (0, 1)
+
+    def __post_init__(self):
+        super().__post_init__()
+        part, parts = self.shard
+        if (
+            self.start_step < 0
+            or not 0 <= part < parts
+            or self.batch_size < 1
+            or self.micro_batches < 1
+            or self.batch_size % (parts * self.micro_batches)
+        ):
+            raise ValueError(
+                "batch_size must be positive and a multiple of the shards times micro_batches, "
+                f"start_step not negative. Received: batch_size={self.batch_size}, "
+                f"shard={self.shard}, micro_batches={self.micro_batches}, "
+                f"start_step={self.start_step}"
+            )
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed with others of their batch, and their labels."""
+        return augmentations.mixes_batches(self.augmentation, self.mixup, self.layers)
+
+
+def training_batches(examples: Examples, given: TrainingBatches) -> tf.data.Dataset:
     """Returns batches without end, shuffled in every epoch.
 
     The augmented image depends on the seed, the epoch and the image's index only, so batches
@@ -39,17 +79,7 @@ def training_batches(
 
     Args:
         examples: The images.
-        batch_size: Images in a batch, over all replicas.
-        seed: Decides order and augmentation.
-        start_step: Batches to skip at the beginning.
-        micro_batches: Equal parts of a batch, which come one after the other, for a `Trainer` with
-            so many `gradient_accumulation_steps`. Mixup mixes within the whole batch, so that the
-            images and labels of a step are the same for any number.
-        shard: `(i, k)`: this machine, from 0, of k machines. It gets the i-th of k equal
-            parts of the batches that one machine would get, and decodes no other images, but
-            reads all record files. Mixup, if any, mixes within that part.
-        **options: Fields of `Augmentation`: `image_size`, which is needed, `augmentation`,
-            `value_range`, `bit_depth`, `flip`, `mixup`, `layers` and `num_classes`.
+        given: The batches.
 
     Returns:
         A dataset of (float32 images `(B, height, width, 3)`, int32 labels `(B,)`, or uint8
@@ -57,23 +87,11 @@ def training_batches(
         `(B, K)`.
 
     Raises:
-        ValueError: If there are no examples, the augmentation is unknown, a number is out
-            of range or missing, or k times the micro-batches does not divide the batch.
+        ValueError: If there are no examples, or mixup is without the number of classes.
     """
-    given = Augmentation(**options)
-    part, parts = shard
-    if (
-        start_step < 0
-        or not 0 <= part < parts
-        or batch_size < 1
-        or micro_batches < 1
-        or batch_size % (parts * micro_batches)
-    ):
-        raise ValueError(
-            "batch_size must be positive and a multiple of the shards times micro_batches, "
-            f"start_step not negative. Received: batch_size={batch_size}, shard={shard}, "
-            f"micro_batches={micro_batches}, start_step={start_step}"
-        )
+    batch_size, start_step, seed = given.batch_size, given.start_step, given.seed
+    micro_batches = given.micro_batches
+    part, parts = given.shard
     made = augmentations.make_layers(given.layers)
     mixing = [layer for layer in made if isinstance(layer, augmentations.MIXING)]
     of_images = [layer for layer in made if layer not in mixing]

@@ -1,4 +1,4 @@
-"""Which image files of a folder are read, and their classes, by their paths."""
+"""Image files of a folder that are read, and their classes, both by their paths."""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ def folder_files(
     return files, sorted_classes(classes)
 
 
-def check_folders(reading: Reading) -> None:
-    """Raises ValueError for folders whose names do not say what they are.
+def check_folders(reading: Reading) -> tuple[str, ...]:
+    """Returns the class names; raises ValueError for folders that do not say what they are.
 
     Folders of classes are looked into only where one of them has no image directly in it.
     """
@@ -155,8 +155,10 @@ def check_folders(reading: Reading) -> None:
     parts = _parts_of(folder, reading)
     roots = [folder / name for name in parts] or [folder]
     classes = [path for root in roots for path in _folders(root)]
-    if not classes or not all(map(_has_images, classes)):
-        folder_files(folder, reading)
+    by_path = reading.spec.label_by is not None
+    if by_path or not classes or not all(map(_has_images, classes)):
+        return folder_files(folder, reading)[1]
+    return sorted_classes({path.name for path in classes})
 
 
 def _has_images(folder):

@@ -17,7 +17,7 @@ from keras_vit.description.class_labels import (
     check_label_names,
     composed,
 )
-from keras_vit.images.listing import images_below, only_others
+from keras_vit.images.listing import image_files, images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
 from . import parts
@@ -224,15 +224,20 @@ def _opened(reading):
         splits = without_excluded(splits, reading)
     if not reading.labelled:
         return (), {"train": splits["train"]} if "train" in splits else splits
+    _check_several(class_names, reading)
+    return class_names, _of_task(splits, class_names, reading)
+
+
+def _check_several(class_names, reading):
     if len(class_names) < reading.min_classes:
         raise ValueError(
-            f"There must be at least two classes. Received: {spec.data}, with {len(class_names)}"
+            "There must be at least two classes. Received: "
+            f"{reading.spec.data}, with {len(class_names)}"
             + "".join(f" ({class_name})" for class_name in class_names)
             + "; photos of several classes lie in a folder for each class, or --label-by names them"
             " by their paths; --weights FOLDER with --head extend or --replay adds one class to a "
             "classifier's"
         )
-    return class_names, _of_task(splits, class_names, reading)
 
 
 def kind_of_data(data: str | InMemory) -> str:
@@ -254,20 +259,25 @@ def has_paths(data: str) -> bool:
     return kind_of_data(data) in _FILES
 
 
-def check_table(spec: DataSpec, *, columns: bool) -> None:
+def check_table(spec: DataSpec, *, min_classes: int) -> None:
     """Raises ValueError for data that cannot be read, without TensorFlow.
 
     That is a table, a folder whose folders do not say what they are, or a path to nothing.
 
     Args:
         spec: A `DataSpec` whose data are a text.
-        columns: Whether columns and files are looked at too, which the other fields decide.
+        min_classes: The classes that there must be; 0 where the other fields do not decide what
+            columns and folders are.
     """
     kind = kind_of_data(spec.data)
-    if kind == "table" and columns:
+    is_folder = kind == "folder" and os.path.isdir(spec.data)
+    if kind == "table" and min_classes:
         _listed(Reading(spec))
-    elif kind == "folder" and os.path.isdir(spec.data) and columns:
-        check_folders(Reading(spec, min_classes=1))
+    elif is_folder and min_classes:
+        reading = Reading(spec, min_classes=min_classes)
+        _check_several(check_folders(reading), reading)
+    elif is_folder:
+        image_files(spec.data)
     elif kind in _FILES and not os.path.isdir(spec.data):
         read_label_table(pathlib.Path(spec.data))
 
@@ -348,6 +358,7 @@ _OPTIONS = {
     "label_by": ("folder",),
     "class_names": ("arrays",),
     "data_dir": ("table", TFDS),
+    "skip_unlabelled": ("table",),
     "split": _FILES,
     "labels": _FILES,
     "groups": _FILES,

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from keras_vit.description.class_labels import TASKS, composed
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.description.without_paths import LEFT_OUT, is_place
 from keras_vit.utils.fields import (
     SEED,
@@ -50,6 +50,7 @@ OF_THE_RUN = (
     "path_column",
     "label_column",
     "label_separator",
+    "skip_unlabelled",
     "folders",
     "only",
     "label_by",
@@ -172,6 +173,7 @@ class DataSpec:
         unit="TEXT",
         absent=";",
     )
+    skip_unlabelled: bool = setting(False, "leave out the rows of a table without a label")
     bit_depth: int | None = bit_depth_setting("8, 10, 12, 14 or 16, as the largest value needs")
     folders: str | None = setting(
         None,
@@ -310,7 +312,7 @@ class DataSpec:
         return {**fields, **lists, "data": self.name}
 
     @classmethod
-    def of_recipe(cls, recipe: Recipe, given: DataSpec | None = None) -> Self:
+    def of_recipe(cls, recipe: RunRecord, given: DataSpec | None = None) -> Self:
         """Returns the data of a run.
 
         Args:
@@ -334,7 +336,7 @@ class DataSpec:
         return cls(**values)
 
 
-def spec_of_run(recipe: Recipe, given: DataSpec) -> DataSpec | None:
+def spec_of_run(recipe: RunRecord, given: DataSpec) -> DataSpec | None:
     """Returns the data of a run with what it held out, or None for other data.
 
     Whether links are followed out of the folder, the caller alone says: a record that somebody

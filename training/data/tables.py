@@ -35,6 +35,7 @@ CONVERT = "python examples/labels_to_csv.py table.csv"
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
 # The beginning of the text of a list or an object; of parentheses one with a text in it.
 _BRACKETS = ("[", "{", "('", '("')
+NO_LABEL = "No label in its row of the table."
 _MOST_PARTS = 10  # Values of a column that may be parts.
 _MOST_FLAGS = 10  # Columns of 0 and 1 that a refusal names.
 _FIRST_ROW = 2  # Number of the row after the names of the columns.
@@ -260,6 +261,9 @@ def listed_files(
     rows = zip(table.rows, labels, parts, strict=True)
     for number, (row, label, part) in enumerate(rows, table.first_row):
         paths = path_forms(str(row[path_column]))
+        if not label and spec.skip_unlabelled:
+            reading.skipped.append((paths[-1], NO_LABEL))
+            continue
         _check_lines([paths[-1], *all_names([label])], row, title, number)
         image = _image_of(paths, root, excluded, title, number)
         if image in files:
@@ -271,7 +275,7 @@ def listed_files(
         files[image] = LabelledFile(image, label, part)
         if spec.group_by in row:
             reading.group_texts[image] = str(row[spec.group_by]).strip()
-    return list(files.values()), sorted_classes(all_names(labels))
+    return list(files.values()), sorted_classes(all_names(filter(None, labels)))
 
 
 def _parts_of(table, title, column):
@@ -293,8 +297,9 @@ def _check_lines(texts, row, title, number):
     """Raises ValueError unless the path and each label of a row are a line of text."""
     if any(len(text.splitlines()) != 1 for text in texts):
         raise ValueError(
-            f"Each row of {title} must have a path and a label (--task multilabel allows none), "
-            f"each in one line. Received in row {number}: {dict(row)}"
+            f"Each row of {title} must have a path and a label, each in one line; "
+            "--skip-unlabelled leaves rows without a label out, --task multilabel allows them. "
+            f"Received in row {number}: {dict(row)}"
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD, Labels
-from keras_vit.description.recipe import Recipe, Reference
+from keras_vit.description.run_record import Reference, RunRecord
 from keras_vit.opening import open_predictor
 from keras_vit.prediction import split_answers
 from keras_vit.predictor import AnyClassifier, Predictor
@@ -253,7 +253,7 @@ def evaluate_classifier(
         new = dataclasses.replace(new, units=unit_numbers(new.examples, images.source))
     report = evaluate_examples(classifier, images.examples, class_names, **options)
     skipped = (*images.source.skipped, *report.skipped)
-    recipe = Recipe.from_json(classifier.recipe)
+    recipe = RunRecord.from_json(classifier.recipe)
     tested = recipe.test or {}
     run_test = None
     if images.is_new and "top_1" in tested:

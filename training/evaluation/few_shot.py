@@ -17,7 +17,7 @@ import scipy.linalg
 
 from keras_vit.configs import FEATURES
 from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.reports.report import Report, Table
+from keras_vit.reports.report import NamedFact, Report, Table
 from keras_vit.training.data import Source
 from keras_vit.training.data.examples import places_by_class, task_of
 from keras_vit.training.data.sources import describe_skipped
@@ -222,12 +222,13 @@ class FewShotReport:
         return {"new_things": {"images": self.num_new, "right": right if self.num_new else None}}
 
     def _about_new_things(self):
-        """A line on the images of new things, where others are tested too."""
+        """A fact on the images of new things, where others are tested too."""
         if self.num_new == 0:
-            return [
-                "things   none of the test images shows a thing that is not among the images to "
-                "choose from: this says nothing about new things"
-            ]
+            text = (
+                "none of the test images shows a thing that is not among the images to choose "
+                "from: this says nothing about new things"
+            )
+            return [NamedFact("things", text)]
         means = {k: statistics.fmean(each.values()) for k, each in self.on_new_things.items()}
         if not means:
             return []
@@ -235,12 +236,14 @@ class FewShotReport:
             f"{accuracy_text(mean, self.independent_new.get(k, self.num_new or 0))} for {k}"
             for k, mean in means.items()
         ]
-        return [
-            f"things   {self.num_new} of the test images show things that are not among the images "
-            f"to choose from; right of these, by shots: {', '.join(right)}"
-        ]
+        text = (
+            f"{self.num_new} of the test images show things that are not among the images to "
+            f"choose from; right of these, by shots: {', '.join(right)}"
+        )
+        return [NamedFact("things", text)]
 
-    def __str__(self) -> str:
+    def report(self) -> Report:
+        """Returns the facts and the table by shots."""
         rows = []
         for shots, by_seed in self.accuracies.items():
             images = self.independent.get(shots, self.num_test)
@@ -249,22 +252,28 @@ class FewShotReport:
                 for value in (statistics.fmean(by_seed.values()), *by_seed.values())
             )
             rows.append((shots, mean, "  ".join(each)))
-        lines = [
-            f"feature  {self.feature}, {self.dim} numbers, l2 {self.l2:g}",
-            f"images   {self.num_test} to test (each once), {self.num_train} to choose from",
+        tested = f"{self.num_test} to test (each once), {self.num_train} to choose from"
+        facts = [
+            NamedFact("feature", f"{self.feature}, {self.dim} numbers, l2 {self.l2:g}"),
+            NamedFact("images", tested),
         ]
         if least := min([n for n in self.independent.values() if n < self.num_test], default=0):
-            lines.append(
-                f"things   photos of one thing count together: intervals of {least} independent "
-                "images or more"
+            text = (
+                f"photos of one thing count together: intervals of {least} independent images or "
+                "more"
             )
+            facts.append(NamedFact("things", text))
         notes = [
             f"class {name} has {count} training images: all are taken for more shots"
             for name, count in self.poor.items()
         ]
         table = Table(("shots", "mean (95% interval)", "by seed"), rows)
-        notes += [*describe_skipped(self.skipped), *self._about_new_things()]
-        return str(Report(lines, tables={"few_shot": table}, shown="few_shot", notes=notes))
+        notes += describe_skipped(self.skipped)
+        main = self._about_new_things()
+        return Report(facts, {"few_shot": table}, "few_shot", notes, main)
+
+    def __str__(self) -> str:
+        return str(self.report())
 
 
 def evaluate(

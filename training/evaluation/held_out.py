@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_vit.description.class_labels import look_alikes
-from keras_vit.description.recipe import Recipe, Reference
+from keras_vit.description.run_record import Reference, RunRecord
 from keras_vit.predictor import Predictor
 from keras_vit.training.data import Examples, Source, open_source
 from keras_vit.training.data.image_files import FileExamples, verify_files
@@ -100,7 +100,7 @@ def choose_images(
     """
     _check_fields(given)
     class_names = tuple(class_names or classifier.class_names)
-    recipe = Recipe.from_json(classifier.recipe)
+    recipe = RunRecord.from_json(classifier.recipe)
     run_spec = spec_of_run(recipe, given)
     spec = _spec(classifier, given, run_spec, class_names)
     in_memory = isinstance(given.data, InMemory)
@@ -343,7 +343,10 @@ def _without_record(classifier, source, split, is_of_run):
     """The line about images whose part in the run is not recorded."""
     if not is_of_run:
         return "split   no record of what the model was trained on: all images are taken as new"
-    images, now = Recipe.from_json(classifier.recipe).images, sum(map(len, source.splits.values()))
+    images, now = (
+        RunRecord.from_json(classifier.recipe).images,
+        sum(map(len, source.splits.values())),
+    )
     before = sum(images.get(part, 0) for part in PARTS)
     kind = "no record of the run's split: drawn again by its seed"
     if classifier.is_export:

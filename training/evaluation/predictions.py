@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.description import Description, input_dtype
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.models.outputs import array_of, mesh_of, predict_batch
 from keras_vit.predictor import AnyClassifier, Predictor
 from keras_vit.preprocessing import Preprocessing, as_size
@@ -228,7 +228,7 @@ class EvaluatedModel:
     name: str
     weights: str
     pretraining: dict[str, Any] = dataclasses.field(default_factory=dict)
-    recipe: Recipe = Recipe()
+    recipe: RunRecord = RunRecord()
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -292,9 +292,9 @@ def build_evaluated(
     name = None if weights is None else str(model)
     opened = open_model(model if weights is None else weights, model=name, image_size=size, **facts)
     size = size or opened.image_size
-    recipe = Recipe()
+    recipe = RunRecord()
     if name is None:
-        recipe = Recipe.from_json(opened.recipe) if opened.folder else recipe
+        recipe = RunRecord.from_json(opened.recipe) if opened.folder else recipe
     elif classes not in (None, opened.description.classes) and not opened.is_random:
         raise ValueError(
             f"The weights must have a head of {classes} classes. "
@@ -325,7 +325,7 @@ def evaluated_classifier(classifier: Predictor, task: str | None = None) -> Eval
         classifier: The classifier.
         task: The test set, if the classifier's own head is evaluated.
     """
-    recipe, folder = Recipe.from_json(classifier.recipe), name_of_folder(classifier.folder)
+    recipe, folder = RunRecord.from_json(classifier.recipe), name_of_folder(classifier.folder)
     return EvaluatedModel(
         classifier.model,
         classifier.description,

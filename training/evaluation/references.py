@@ -15,7 +15,7 @@ from PIL import Image
 
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import describe_config
-from keras_vit.description.recipe import Reference
+from keras_vit.description.run_record import Reference
 from keras_vit.images.transcoding import with_pixels
 from keras_vit.training.data.content import on_all_cores
 from keras_vit.training.data.copies import GREY, grey_photo

@@ -8,14 +8,13 @@ import dataclasses
 import functools
 import os
 import pathlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL, SEPARATOR
-from keras_vit.description.recipe import Reference
+from keras_vit.description.run_record import Reference
 from keras_vit.images.samples import seen_picture
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.pages import (
@@ -29,11 +28,19 @@ from keras_vit.reports.pages import (
     heading,
     paragraph,
     picture_grid,
+    report_section,
     result_panel,
     with_photos,
     write_page,
 )
-from keras_vit.reports.report import METRICS_JSON, Report, Table
+from keras_vit.reports.report import (
+    FACTS_TABLE,
+    METRICS_JSON,
+    NamedFact,
+    Report,
+    Table,
+    fact_of_line,
+)
 from keras_vit.training.data import Examples
 from keras_vit.training.data.examples import first_names
 from keras_vit.training.data.sources import describe_skipped
@@ -62,7 +69,15 @@ _MAX_PAIRS = 20
 _MAX_ROWS = 100  # Classes in the table of a page.
 _MIN_IMAGES = 20  # The curve of risk and coverage of fewer is chance.
 
-_TABLES = ("per_class", "answers", "skipped", "confusion", "calibration", "risk_coverage")
+_TABLES = (
+    FACTS_TABLE,
+    "per_class",
+    "answers",
+    "skipped",
+    "confusion",
+    "calibration",
+    "risk_coverage",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -89,6 +104,8 @@ class EvaluationReport(abc.ABC):
         ignores_copies: Whether copies were not looked for when the parts were drawn.
         run_test: The accuracy on the test images of the classifier's run, where others are reported
             on; None where it is not known.
+        trained: Images of each class that the classifier was trained on, K numbers; None where
+            they are not known.
         units: The thing or group of each image, int from 0 `(N,)`, whose images are counted
             together by intervals; None where each image stands alone.
     """
@@ -108,6 +125,7 @@ class EvaluationReport(abc.ABC):
     is_shown_before: np.ndarray | None = None
     ignores_copies: bool = False
     run_test: Reference | None = None
+    trained: tuple[int, ...] | None = None
     units: np.ndarray | None = None
 
     @property
@@ -161,11 +179,19 @@ class EvaluationReport(abc.ABC):
         return "; ".join(texts)
 
     @property
-    def main_lines(self) -> list[str]:
-        """The lines that stand at the end of a run and of an evaluation."""
-        things = [f"things  {self.things}"] if self.things else []
-        run = [f"run     {self.compared_with_run}"] if self.run_test is not None else []
-        return [*self.lines()[:2], *things, *run]
+    def num_things(self) -> int | None:
+        """How many things the images show; None where each image stands alone."""
+        return None if self.units is None else len(np.unique(self.units))
+
+    @property
+    def main_facts(self) -> list[NamedFact]:
+        """The facts that stand at the end of a run and of an evaluation."""
+        facts = self.facts()[:2]
+        if self.things:
+            facts.append(NamedFact("things", self.things, numbers={}))
+        if self.run_test is not None:
+            facts.append(NamedFact("run", self.compared_with_run, numbers={}))
+        return facts
 
     @property
     def compared_with_run(self) -> str:
@@ -198,19 +224,18 @@ class EvaluationReport(abc.ABC):
         """The table by class: from each heading to its K numbers; the first is "images"."""
 
     @abc.abstractmethod
-    def lines(self) -> list[str]:
-        """Returns the numbers of all images, a line each; the first two are the main ones."""
-
-    @abc.abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Returns the numbers of all images as types of JSON."""
+    def facts(self) -> list[NamedFact]:
+        """Returns the facts of all images; the first two are the main ones."""
 
     def tables(self) -> dict[str, Table]:
         """Returns the tables of the report by the names of their files."""
-        by_class = zip(self.class_names, *self.columns.values(), strict=True)
-        tables = {"per_class": Table(("class", *self.columns), list(by_class))}
+        columns = dict(self.columns)
+        if self.trained is not None:
+            columns["trained on"] = self.trained
+        by_class = zip(self.class_names, *columns.values(), strict=True)
+        tables = {"per_class": Table(("class", *columns), list(by_class))}
         if self.examples is not None:
-            columns = (
+            cells = (
                 self.examples.names,
                 map(self.text_of, self.true),
                 map(self.text_of, self.given),
@@ -218,17 +243,25 @@ class EvaluationReport(abc.ABC):
                 self.right.astype(int).tolist(),
             )
             header = ("image", "true", "answer", "probability", "right")
-            tables["answers"] = Table(header, list(zip(*columns, strict=True)))
+            tables["answers"] = Table(header, list(zip(*cells, strict=True)))
         if self.skipped:
             tables[pathlib.Path(SKIPPED).stem] = Table(("path", "reason"), self.skipped)
         return tables
 
+    def by_recall(self) -> Table:
+        """Returns the table by class, the lowest recall first, classes without images last."""
+        table = self.tables()["per_class"]
+        order = np.argsort(self.counts.known(self.counts.recall), kind="stable")  # NaN last.
+        return Table(table.columns, [table.rows[k] for k in order])
+
     def report(self) -> Report:
         """Returns the facts and tables of all images."""
-        main, others = self.main_lines, self.lines()[2:]
-        lines = [*self.split_lines, f"images  {self.count} (each once)", *others]
+        facts = [*map(fact_of_line, self.split_lines)]
+        facts.append(NamedFact("images", f"{self.count} (each once)", numbers={}))
+        facts += self.facts()[2:]
         if self.new is not None:
-            lines.append(f"new     images that are new to the run: {self.new.summary}")
+            text = f"images that are new to the run: {self.new.summary}"
+            facts.append(NamedFact("new", text, numbers={}))
         counted = zip(self.class_names, self.counts.images, strict=True)
         absent, notes = [name for name, count in counted if not count], []
         if absent:
@@ -237,18 +270,21 @@ class EvaluationReport(abc.ABC):
         if self.skipped:
             notes += ["", f"images that could not be read: {len(self.skipped)}"]
             notes += describe_skipped(self.skipped)
-        notes += ["", *main]  # Last, so that a long table of classes does not hide them.
-        return Report(lines, self.to_json(), self.tables(), "per_class", notes)
+        tables, main = self.tables(), self.main_facts
+        return Report(facts, tables, "per_class", notes, main, self._numbers())
 
     def to_json(self) -> dict[str, Any]:
         """Returns the numbers as types of JSON; None where a class has no images."""
+        return self.report().to_json()
+
+    def _numbers(self):
+        """What the JSON has in addition to the facts."""
         columns = {_JSON_NAMES.get(head, head): values for head, values in self.columns.items()}
         by_class = {
             name: {head: number_or_none(values[k]) for head, values in columns.items()}
             for k, name in enumerate(self.class_names)
         }
         return {
-            **self.facts(),
             **self._facts_of_things(),
             "loss": self.loss,
             "images_per_second": self.images_per_second,
@@ -287,8 +323,7 @@ class EvaluationReport(abc.ABC):
         for name in (METRICS_JSON, REPORT, *(f"{table}.csv" for table in _TABLES)):
             (folder / name).unlink(missing_ok=True)
         parts = report_parts(self, error_pictures(self, MAX_SHOWN))
-        about = (paragraph(line.split(maxsplit=1)[1]) for line in self.split_lines)
-        write_page(page, "Evaluation", *about, *parts)
+        write_page(page, "Evaluation", *parts)
         return [*self.report().write(folder), page]
 
     def text_of(self, classes: np.ndarray) -> str:
@@ -355,7 +390,7 @@ class ClassificationReport(EvaluationReport):
         return [always] if self.simple is None else [always, self.simple]
 
     @property
-    def beside(self) -> str:
+    def beside_references(self) -> str:
         """The references, and whether the accuracy is not better than they are."""
         return beside_references(self.score, self.interval[0], self.references)
 
@@ -363,7 +398,8 @@ class ClassificationReport(EvaluationReport):
     def summary(self) -> str:
         """The main numbers in one line."""
         top_5 = "" if self.top_5 is None else f", top-5 {self.top_5}"
-        text = f"top-1 {self.top_1}{top_5} of {self.count} images{self.imbalance}; {self.beside}"
+        text = f"top-1 {self.top_1}{top_5} of {self.count} images{self.imbalance}"
+        text += f"; {self.beside_references}"
         return f"{text}; {self.things}" if self.things else text
 
     @property
@@ -446,38 +482,55 @@ class ClassificationReport(EvaluationReport):
             "AURC": float(self.risks.mean()),
         }
 
-    def lines(self) -> list[str]:
-        """Returns the numbers of all images, a line each."""
-        means, decision = self.means, self.decision
-        lines = [
-            f"top-1   {self.top_1}  {self.correct} of {self.count}; {self.interval_text}"
-            f"{self.imbalance}",
-            f"beside  {self.beside}",
-            *([] if self.top_5 is None else [f"top-5   {self.top_5}"]),
-            f"loss    {self.loss:.4f}",
-            f"ECE     {self.calibration.expected_error:.4f}  (calibration error)",
+    def facts(self) -> list[NamedFact]:
+        """Returns the facts of all images."""
+        low, high = self.interval
+        top_1 = {
+            "images": self.count,
+            "correct": self.correct,
+            "independent_images": self.independent,
+            "top_1": float(self.top_1),
+        }
+        references = {name: share for name, share, _ in self.references}
+        facts = [
+            NamedFact(
+                "top-1",
+                f"{self.score:.1%}, {self.correct} of {self.count}{self.imbalance}",
+                f"{self.interval_text} {low:.1%} to {high:.1%}",
+                top_1,
+            ),
+            NamedFact("reference", self.beside_references, numbers={"references": references}),
         ]
-        if decision is not None:
-            answered, wrong = decision["answered"], decision["wrong"]
-            low, high = exact_interval(answered, self.count)
-            lines.append(
-                f"answered {answered / self.count:.4f}  ({answered} of {self.count}; "
-                f"95%: {low:.4f} to {high:.4f})"
-            )
-            if answered:
-                low, high = exact_interval(wrong, answered)
-                lines.append(
-                    f"wrong   {wrong / answered:.4f}  of these ({wrong}; "
-                    f"95%: {low:.4f} to {high:.4f})"
-                )
-            lines.append(
-                f"AURC    {decision['AURC']:.4f}  (mean share of errors over all coverages)"
-            )
-        lines.append(
-            f"by class (means): accuracy {means['balanced_accuracy']:.4f} (balanced accuracy), "
-            f"precision {means['macro_precision']:.4f}, F1 {means['macro_F1']:.4f}"
+        if self.top_5 is not None:
+            facts.append(NamedFact("top-5", f"{self.top_5}", numbers={"top_5": float(self.top_5)}))
+        facts.append(NamedFact("loss", f"{self.loss:.4f}", numbers={"loss": self.loss}))
+        error = self.calibration.expected_error
+        numbers = {"calibration_error": error}
+        facts.append(NamedFact("ECE", f"{error:.4f}", "calibration error", numbers))
+        facts += self._facts_of_decision()
+        means = self.means
+        text = (
+            f"mean accuracy {means['balanced_accuracy']:.4f} (balanced accuracy), mean precision "
+            f"{means['macro_precision']:.4f}, mean F1 {means['macro_F1']:.4f}"
         )
-        return lines
+        return [*facts, NamedFact("classes", text, numbers=means)]
+
+    def _facts_of_decision(self):
+        """The answers of a classifier that may answer "unknown", and how many are wrong."""
+        decision = self.decision
+        if decision is None:
+            return []
+        answered, wrong = decision["answered"], decision["wrong"]
+        low, high = exact_interval(answered, self.count)
+        origin = f"{answered} of {self.count}; 95% interval {low:.4f} to {high:.4f}"
+        share = f"{answered / self.count:.4f}"
+        facts = [NamedFact("answered", share, origin, {"decision": decision})]
+        if answered:
+            low, high = exact_interval(wrong, answered)
+            origin = f"{wrong}; 95% interval {low:.4f} to {high:.4f}"
+            facts.append(NamedFact("wrong", f"{wrong / answered:.4f} of these", origin, {}))
+        origin = "mean share of errors over all coverages"
+        return [*facts, NamedFact("AURC", f"{decision['AURC']:.4f}", origin, {})]
 
     def tables(self) -> dict[str, Table]:
         """Returns the tables of the report by the names of their files."""
@@ -499,20 +552,6 @@ class ClassificationReport(EvaluationReport):
         )
         counted = zip(pairs.tolist(), images.tolist(), strict=True)
         return [(names[pair // classes], names[pair % classes], count) for pair, count in counted]
-
-    def facts(self) -> dict[str, Any]:
-        """Returns the numbers of all images as types of JSON."""
-        return {
-            "images": self.count,
-            "correct": self.correct,
-            "independent_images": self.independent,
-            "top_1": float(self.top_1),
-            **({} if self.top_5 is None else {"top_5": float(self.top_5)}),
-            "references": {name: share for name, share, _ in self.references},
-            **self.means,
-            "calibration_error": self.calibration.expected_error,
-            **({} if self.decision is None else {"decision": self.decision}),
-        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -571,28 +610,20 @@ class MultilabelReport(EvaluationReport):
             "threshold": self.thresholds.tolist(),
         }
 
-    def lines(self) -> list[str]:
-        """Returns the numbers of all images, a line each."""
+    def facts(self) -> list[NamedFact]:
+        """Returns the facts of all images."""
+        micro, mean = self.micro_average_precision, "mean over classes; micro"
+        count = {"task": MULTILABEL, "images": self.count}
+        precision = {"mAP": number_or_none(self.score), "micro_AP": number_or_none(micro)}
+        f1 = {"macro_F1": number_or_none(self.macro_f1), "micro_F1": self.counts.micro_f1}
+        exact = f"{self.right.sum()} images with all labels right; {self.interval_text}"
+        share = {"subset_accuracy": float(self.subset_accuracy)}
         return [
-            f"mAP     {self.score:.4f}  (mean over classes; micro "
-            f"{self.micro_average_precision:.4f})",
-            f"F1      {self.macro_f1:.4f}  (mean over classes; micro {self.counts.micro_f1:.4f})",
-            f"exact   {self.subset_accuracy}  ({self.right.sum()} images with all labels right; "
-            f"{self.interval_text})",
-            f"loss    {self.loss:.4f}",
+            NamedFact("mAP", f"{self.score:.4f}", f"{mean} {micro:.4f}", count | precision),
+            NamedFact("F1", f"{self.macro_f1:.4f}", f"{mean} {self.counts.micro_f1:.4f}", f1),
+            NamedFact("exact", f"{self.subset_accuracy}", exact, share),
+            NamedFact("loss", f"{self.loss:.4f}", numbers={"loss": self.loss}),
         ]
-
-    def facts(self) -> dict[str, Any]:
-        """Returns the numbers of all images as types of JSON."""
-        return {
-            "task": MULTILABEL,
-            "images": self.count,
-            "mAP": number_or_none(self.score),
-            "micro_AP": number_or_none(self.micro_average_precision),
-            "macro_F1": number_or_none(self.macro_f1),
-            "micro_F1": self.counts.micro_f1,
-            "subset_accuracy": float(self.subset_accuracy),
-        }
 
 
 def report_parts(report: EvaluationReport, pictures: Mapping[int, GridPicture]) -> list[str]:
@@ -602,13 +633,12 @@ def report_parts(report: EvaluationReport, pictures: Mapping[int, GridPicture]) 
         report: The report.
         pictures: The most confident errors, by `error_pictures`.
     """
-    lines = [*report.main_lines, *report.lines()[2:]]
-    numbers = [re.split(r" {2,}|: |(?<=answered) ", line, maxsplit=1) for line in lines]
-    header, *rows = report.tables()["per_class"].texts()
-    tables = [facts_table(numbers), facts_table(rows[:_MAX_ROWS], header)]
+    whole = report.report()
+    header, *rows = report.by_recall().texts()
+    tables = [report_section(whole), facts_table(rows[:_MAX_ROWS], header)]
     parts = [_panel(report), heading("Numbers"), columns(tables)]
     if len(rows) > _MAX_ROWS:
-        parts.append(paragraph(f"The first {_MAX_ROWS} of {len(rows):,} classes."))
+        parts.append(paragraph(f"The {_MAX_ROWS} of {len(rows):,} classes with the lowest recall."))
     if report.true.ndim == 1:  # One class an image.
         parts += [*_confusion(report, pictures), *_calibration(report)]
     wrong = int((~report.right).sum())
@@ -627,6 +657,8 @@ def _panel(report):
         return result_panel(report.score, "mAP, the mean of the average precision of the classes")
     low, high = report.interval
     text = f"of the images are right: {report.correct:,} of {report.count:,}"
+    if report.num_things is not None and report.num_things < report.count:
+        text += f", which show {report.num_things:,} things"
     text += f"; {report.interval_text} {low:.1%} to {high:.1%}{report.imbalance}."
     if report.things:
         text += f" {report.things[0].upper()}{report.things[1:]}."

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from keras_vit._version import __version__
 from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.description.without_paths import shown_path, without_paths
 from keras_vit.utils.files import MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
@@ -112,7 +112,7 @@ class Result:
             KeyError: If the run has no test result.
         """
         path = pathlib.Path(folder)
-        recipe = Recipe.from_json(read_json(path / RECIPE))
+        recipe = RunRecord.from_json(read_json(path / RECIPE))
         settings, test = recipe.settings, recipe.test
         if test is None:
             raise KeyError(f"A run must have a test result. Received: {path}, without one")
@@ -155,7 +155,7 @@ def protocol_of(metrics: Mapping[str, Any]) -> str:
     return MULTILABEL if metrics.get("task") == MULTILABEL else "classification"
 
 
-def pretraining_fields(recipe: Recipe, task: str | None = None) -> dict[str, Any]:
+def pretraining_fields(recipe: RunRecord, task: str | None = None) -> dict[str, Any]:
     """Returns the fields of a result file about the pre-training of its model.
 
     If the run started from a classifier's folder that still exists, that folder's recipe is
@@ -177,7 +177,7 @@ def pretraining_fields(recipe: Recipe, task: str | None = None) -> dict[str, Any
         if start in PRETRAINING:
             return {"pretraining": PRETRAINING[start]}
         try:
-            first = Recipe.from_json(read_json(pathlib.Path(start) / RECIPE))
+            first = RunRecord.from_json(read_json(pathlib.Path(start) / RECIPE))
         except (OSError, ValueError):
             return {"pretraining": os.fspath(start)}
         if not _is_of_run(first):

@@ -7,7 +7,6 @@ import datetime
 import pathlib
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from keras_vit.classifier_folder import LOADING, THIS_FOLDER
 from keras_vit.description import UNKNOWN, Description
 from keras_vit.description.class_labels import MULTILABEL, SCORES
 from keras_vit.description.description_texts import hub_license, without_header
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.hub.repositories import RepositoryName, import_hugging_face
 from keras_vit.images.samples import encoded_png
 from keras_vit.preprocessing import describe_range
@@ -23,17 +22,17 @@ from keras_vit.reports.pages import (
     MAX_LARGE,
     GridPicture,
     Line,
+    Mark,
     chart,
     columns,
-    facts_table,
     heading,
     paragraph,
     picture_grid,
+    report_section,
     write_page,
 )
-from keras_vit.reports.report import align_columns, markdown_table
+from keras_vit.reports.report import NamedFact, Report, markdown_table
 from keras_vit.training.data import training_batches
-from keras_vit.training.data.augmentations import mixes_batches
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.measures import accuracy_text
@@ -44,76 +43,72 @@ from keras_vit.utils.safe_text import for_line, for_markdown
 
 from .folder import RunFolder
 from .machine import step_memory
-from .settle import Settled
+from .plan import Plan
 
 MAX_CLASSES = 100  # Rows of the table of classes.
 UNTESTED = "The data have no test images: the accuracy is unknown."
 MAX_LISTED = 10  # Class weights in the printed plan.
 
 
-def describe_plan(
-    plan: Settled, lines: Mapping[str, str], facts: Mapping[str, Fact] | None = None
-) -> str:
-    """Returns the resolved recipe, human-readable.
+def run_report(record: RunRecord, more: Sequence[NamedFact] = ()) -> Report:
+    """Returns what is known of a run: what its plan, its card and its page show.
 
     Args:
-        plan: What was settled.
-        lines: More lines, by name; a name of a setting replaces its line.
-        facts: The facts of the run, by default those at its start.
+        record: The record of the run so far.
+        more: More facts; one of a name that is there replaces it.
     """
-    recipe, settings, images = plan.recipe, plan.settings, plan.recipe.images
-    seen = settings.steps * settings.batch_size
-    height, width = plan.preprocessing.image_size
-    micro_batches = f" ({settings.accumulate} micro-batches)" if settings.accumulate > 1 else ""
-    memory = step_memory(settings, plan.config, settings.micro_batch_size)
-    skipped = describe_skipped(plan.source.skipped, names=3)
-    notes = plan.description.notes
-    table: dict[str, Any] = {
-        "model": f"{recipe.model} at {height}x{width}, {recipe.classes or 'no'} classes",
-        **({"classes": plan.source.class_line} if recipe.classes else {}),
-        **({"task": "multi-label"} if plan.source.task == MULTILABEL else {}),
-        "recipe": _recipe_line(settings),
-        "weights": getattr(settings, "weights", None) or "random",
-        **fact_lines(recipe.facts if facts is None else facts),
-        **({"notes": "; ".join(notes)} if notes else {}),
-        "data": f"{recipe.data_name}: {images['train']} images to train, "
-        f"{images['validation']} to validate, "
-        + (f"{images['calibration']} to calibrate, " if images["calibration"] else "")
-        + f"{images['test']} to test"
-        + (f", {images['skipped']} skipped" if images["skipped"] else ""),
-        "steps": f"{settings.steps} of {settings.batch_size} images{micro_batches}: "
-        f"{seen:,} images seen, {seen / max(images['train'], 1):.1f} epochs",
-        "memory": f"about {memory / 2**30:.2g} GiB for {settings.micro_batch_size} images at once",
-    }
-    shown = {field.name: field_info(field).line for field in dataclasses.fields(settings)}
-    for name, value in settings.in_use().items():
-        if name not in table and shown[name] is None:
-            table[name] = value
-    if plan.has_classes:
-        table["samples"] = plan.samples.line
-        table[REPORT] = "curves and numbers, no images"
-        if count := plan.samples.pictures:
-            table[REPORT] = (
-                f"curves, numbers, {count} augmented images and up to {count} errors, each at most "
-                f"{MAX_LARGE} pixels wide and high"
-            )
-    if plan.source.notes:
-        table["images"] = "; ".join(plan.source.notes)
-    if skipped:
-        table["skipped"] = "; ".join(line.removeprefix("skipped ") for line in skipped)
-    table |= lines
-    return align_columns([(name, str(value)) for name, value in table.items()])
+    settings = record.settings
+    height, width = settings["image_size"]
+    model = f"{record.model} at {height}x{width}, {record.classes or 'no'} classes"
+    facts = [
+        NamedFact("model", model),
+        NamedFact("recipe", settings.get("recipe") or "the defaults", _recipe_source(settings)),
+        NamedFact("weights", settings.get("weights") or "random"),
+        *facts_of_record(record.facts),
+        NamedFact("data", f"{record.data_name}: {images_text(record.images)}"),
+    ]
+    if record.task == MULTILABEL:
+        facts.insert(1, NamedFact("task", "multi-label"))
+    if "steps" in settings:
+        facts.append(NamedFact("steps", _steps_text(record)))
+    for name in ("optimizer", "learning_rate", "decay", "augmentation"):
+        if name in settings:
+            facts.append(NamedFact(name, str(settings[name])))
+    by_name = {fact.name: fact for fact in (*facts, *more)}
+    return Report(list(by_name.values()))
 
 
-def _recipe_line(settings):
-    if settings.recipe is None:
-        return "the defaults"
-    return f"{settings.recipe} ({settings.recipe_source})"
+def _recipe_source(settings):
+    return settings.get("recipe_source") or ""
 
 
-def fact_lines(facts: Mapping[str, Fact]) -> dict[str, str]:
-    """Returns the facts of a run, human-readable, by name."""
-    lines = {}
+def _steps_text(record):
+    steps, batch_size = record.settings["steps"], record.settings["batch_size"]
+    accumulate, seen = record.settings["accumulate"], steps * batch_size
+    micro_batches = f" in {accumulate} micro-batches" if accumulate > 1 else ""
+    epochs = seen / max(record.images["train"], 1)
+    text = f"{steps:,} steps of {batch_size} images{micro_batches}: {seen:,} images seen"
+    return f"{text}, {epochs:.1f} epochs"
+
+
+def images_text(images: Mapping[str, int]) -> str:
+    """Returns how many images of a run are in which part.
+
+    Args:
+        images: By part the images, and those that were skipped.
+    """
+    texts = [f"{images['train']} images to train"]
+    for part, use in (("validation", "validate"), ("calibration", "calibrate"), ("test", "test")):
+        if images.get(part) or part != "calibration":
+            texts.append(f"{images.get(part, 0)} to {use}")
+    if skipped := images.get("skipped"):
+        texts.append(f"{skipped} skipped as unreadable")
+    return ", ".join(texts)
+
+
+def facts_of_record(facts: Mapping[str, Fact]) -> list[NamedFact]:
+    """Returns the facts that a run found by itself, human-readable."""
+    shown = []
     for name, fact in facts.items():
         value = fact.value
         if name in ("image_size", "photos"):
@@ -121,12 +116,63 @@ def fact_lines(facts: Mapping[str, Fact]) -> dict[str, str]:
         elif name == "pixels":
             value = describe_range(value)
         elif name == "class_weight":
-            shown = [f"{label} {weight:.3g}" for label, weight in value.items()]
-            value = ", ".join(shown[:MAX_LISTED]) + (", ..." if len(shown) > MAX_LISTED else "")
-        lines[name.replace("_", " ") if name in ("image_size", "head_start") else name] = (
-            f"{value} ({fact.origin})"
+            weights = [f"{label} {weight:.3g}" for label, weight in value.items()]
+            value = ", ".join(weights[:MAX_LISTED])
+            value += ", ..." if len(weights) > MAX_LISTED else ""
+        # The value in the record is the JSON.
+        numbers = {name: fact.to_json()}
+        shown.append(NamedFact(name.replace("_", " "), str(value), fact.origin, numbers))
+    return shown
+
+
+def plan_facts(plan: Plan, lines: Mapping[str, str]) -> list[NamedFact]:
+    """Returns what a plan lists in addition to its record.
+
+    Args:
+        plan: The plan.
+        lines: More lines, by name.
+    """
+    settings, table = plan.settings, dict(lines)
+    memory = step_memory(settings, plan.config, settings.micro_batch_size)
+    table["memory"] = (
+        f"about {memory / 2**30:.2g} GiB for {settings.micro_batch_size} images at once"
+    )
+    if plan.description.notes:
+        table["notes"] = "; ".join(plan.description.notes)
+    if plan.source.notes:
+        table["images"] = "; ".join(plan.source.notes)
+    if skipped := describe_skipped(plan.source.skipped, names=3):
+        table["skipped"] = "; ".join(line.removeprefix("skipped ") for line in skipped)
+    return [NamedFact(name, value) for name, value in table.items()]
+
+
+def describe_plan(plan: Plan, record: RunRecord, lines: Mapping[str, str]) -> str:
+    """Returns the resolved recipe, human-readable.
+
+    Args:
+        plan: The plan.
+        record: The record of the run so far.
+        lines: More lines, by name; a name of a setting replaces its line.
+    """
+    more = plan_facts(plan, lines)
+    taken = {fact.name for fact in (*run_report(record).facts, *more)}
+    shown = {field.name: field_info(field).line for field in dataclasses.fields(plan.all_settings)}
+    for name, value in plan.all_settings.in_use().items():
+        if name not in taken and shown[name] is None and value is not None:
+            more.append(NamedFact(name, str(value)))
+    return run_report(record, more).aligned()
+
+
+def class_facts(plan: Plan) -> dict[str, str]:
+    """Returns what a plan lists of a classifier, by name."""
+    facts = {"classes": plan.source.class_line, "samples": plan.samples.line}
+    facts[REPORT] = "curves and numbers, no images"
+    if count := plan.samples.pictures:
+        facts[REPORT] = (
+            f"curves, numbers, {count} augmented images and up to {count} errors, each at most "
+            f"{MAX_LARGE} pixels wide and high"
         )
-    return lines
+    return facts
 
 
 def describe_end(report: EvaluationReport | None, folder: pathlib.Path) -> str:
@@ -136,35 +182,37 @@ def describe_end(report: EvaluationReport | None, folder: pathlib.Path) -> str:
         report: The evaluation on the test images, if there is one.
         folder: The finished folder.
     """
-    lines = [UNTESTED]
-    if report is not None:
-        lines = [f"test    {report.count} images", *report.main_lines]
     photos = SAMPLES if (folder / SAMPLES).exists() else "PHOTOS"
     classifier, export = shlex.quote(str(folder)), shlex.quote(f"{folder.name}.tflite")
-    lines += [
-        f"written {folder}",
-        f"report  {folder / REPORT}",
-        f"next    keras-vit predict {classifier} {photos}",
-        f"next    keras-vit export {classifier} --to litert --output {export}",
+    facts = [
+        NamedFact("written", str(folder)),
+        NamedFact("report", str(folder / REPORT)),
+        NamedFact("next", f"keras-vit predict {classifier} {photos}"),
+        NamedFact("next", f"keras-vit export {classifier} --to litert --output {export}"),
     ]
-    return "\n".join(lines)
+    if report is None:
+        return f"{UNTESTED}\n{Report(facts)}"
+    tested = NamedFact("test", f"{report.count} images")
+    return str(Report([tested, *report.main_facts, *facts]))
 
 
-def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationReport | None) -> str:
+def model_card(
+    record: RunRecord, class_names: Sequence[str], report: EvaluationReport | None
+) -> str:
     """Returns `README.md` of a finished run.
 
     Args:
-        recipe: The run's recipe, with "best" and "test".
+        record: The run's record, with "best" and "test".
         class_names: The names, in the order of the model's outputs.
         report: The evaluation on the test images, if there is one.
     """
-    images, best = recipe.images, recipe.best
-    several = recipe.task == MULTILABEL
-    height, width = recipe.settings["image_size"]
+    images, best = record.images, record.best
+    several = record.task == MULTILABEL
+    height, width = record.settings["image_size"]
     accuracy = [UNTESTED]
     if report is not None:
         summary = for_markdown(report.summary)
-        accuracy = [f"On {report.count} test images, {_use(recipe.test or {})}: {summary}."]
+        accuracy = [f"On {report.count} test images, {_use(record.test or {})}: {summary}."]
         if not several:
             accuracy.append("The shares have their 95% intervals.")
     if best:
@@ -175,14 +223,13 @@ def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationRep
             f"On {images['validation']} validation images: {score} after step {best['step']}, the "
             "best, whose weights are in `model.keras`.",
         ]
-    calibrated = f"{images['calibration']} to calibrate, " if images.get("calibration") else ""
     lines = [
-        f"# {for_markdown(recipe.model)}, {len(class_names)} classes",
+        f"# {for_markdown(record.model)}, {len(class_names)} classes",
         "",
         f"{'A multi-label image' if several else 'An image'} classifier made by `keras-vit "
-        f"{recipe.job}`, for images of {height}x{width} pixels "
-        f"({recipe.facts['evaluation'].value}) with values from "
-        f"{describe_range(recipe.facts['pixels'].value)}.",
+        f"{record.job}`, for images of {height}x{width} pixels "
+        f"({record.facts['evaluation'].value}) with values from "
+        f"{describe_range(record.facts['pixels'].value)}.",
         "",
         "```python",
         "import keras_vit",
@@ -199,15 +246,13 @@ def model_card(recipe: Recipe, class_names: Sequence[str], report: EvaluationRep
         "",
         "## Data",
         "",
-        f"{_code(recipe.data_name)}: {images['train']} images to train, {images['validation']} to "
-        f"validate, {calibrated}{images['test']} to test, {images['skipped']} skipped as "
-        "unreadable.",
+        f"{_code(record.data_name)}: {images_text(images)}.",
         "",
         _class_table(class_names, report),
         "",
         "## Recipe",
         "",
-        *recipe_lines(recipe),
+        *recipe_lines(record),
     ]
     return "\n".join(lines)
 
@@ -233,32 +278,29 @@ def _use(test):
     return "used neither for training nor for any choice"
 
 
-def masked_patch_card(recipe: Recipe, history: Sequence[Mapping[str, str]]) -> str:
+def masked_patch_card(record: RunRecord, history: Sequence[Mapping[str, str]]) -> str:
     """Returns `README.md` of a model that was pre-trained without labels."""
-    images = recipe.images
     last = f", colour accuracy {float(history[-1]['accuracy']):.4f}" if history else ""
     lines = [
-        f"# {for_markdown(recipe.model)}, pre-trained without labels",
+        f"# {for_markdown(record.model)}, pre-trained without labels",
         f"The body of a Vision Transformer, trained by masked patch prediction{last}. It has no "
         "classes: fine-tune it.",
         "    keras-vit finetune --weights THIS_FOLDER --data IMAGES --output CLASSIFIER",
-        f"Data: {_code(recipe.data_name)}, {images['train']} images to train, {images['skipped']} "
-        "skipped as unreadable.",
+        f"Data: {_code(record.data_name)}, {images_text(record.images)}.",
     ]
-    return "\n\n".join([*lines, "\n".join(recipe_lines(recipe))])
+    return "\n\n".join([*lines, "\n".join(recipe_lines(record))])
 
 
-def recipe_lines(recipe: Recipe) -> list[str]:
+def recipe_lines(record: RunRecord) -> list[str]:
     """Returns the end of a model card: the command, the settings and the versions of a run."""
-    settings = [[name, str(value)] for name, value in recipe.settings.items()]
-    facts = [list(line) for line in fact_lines(recipe.facts).items()]
-    started = recipe.weights is not None
-    versions = (f"{name} {version}" for name, version in recipe.versions.items())
-    license = recipe.description.get("license") or UNKNOWN
+    settings = [[name, str(value)] for name, value in record.settings.items()]
+    started = record.weights is not None
+    versions = (f"{name} {version}" for name, version in record.versions.items())
+    license = record.description.get("license") or UNKNOWN
     return [
-        *([f"    {for_line(recipe.command)}", ""] if recipe.command else []),
+        *([f"    {for_line(record.command)}", ""] if record.command else []),
         *([f"License of the starting weights: {for_markdown(license)}.", ""] if started else []),
-        markdown_table([["at the start", "value and origin"], *facts]),
+        run_report(record).to_markdown(),
         "",
         markdown_table([["setting", "value"], *settings]),
         "",
@@ -300,9 +342,9 @@ def hub_card(description: Description, text: str, *, repository: str) -> str:
 
 def write_run_page(
     folder: RunFolder,
-    plan: Settled,
+    plan: Plan,
     data: DataSpec,
-    recipe: Recipe,
+    record: RunRecord,
     history: Sequence[Mapping[str, str]] = (),
     report: EvaluationReport | None = None,
 ) -> None:
@@ -315,13 +357,13 @@ def write_run_page(
         folder: The folder of the run.
         plan: The plan.
         data: The data, for the names of images relative to them.
-        recipe: The record of the run.
+        record: The record of the run.
         history: The rows of `history.csv`; none before the first step.
         report: The evaluation on the test images, if there is one.
     """
-    settings, source = plan.settings, plan.source
-    weights = recipe.weights or "random weights"
-    about = f"{recipe.model}, {len(source.class_names)} classes, from {weights}"
+    source = plan.source
+    weights = record.weights or "random weights"
+    about = f"{record.model}, {len(source.class_names)} classes, from {weights}"
     parts = [paragraph(f"{about}. Written on {datetime.date.today()}.")]
     if report is not None:
         errors = error_pictures(report, plan.samples.pictures, data.relative)
@@ -329,34 +371,24 @@ def write_run_page(
     else:
         parts += [paragraph(UNTESTED if history else "The run has begun: its result comes here.")]
     if history:
-        parts += [heading("Curves"), columns(curves(history, source.task, recipe))]
+        parts += [heading("Curves"), columns(curves(history, source.task, record))]
     parts += [heading("First batch as the model sees it")]
     if plan.samples.pictures:
         parts += [picture_grid(augmented_pictures(plan, plan.samples.pictures))]
     else:
         parts += [paragraph("No photo is shown, by the setting samples or without a test part.")]
-    images = (f"{count:,} {part}" for part, count in recipe.images.items() if count)
-    facts = {
-        "command": recipe.command,
-        "data": recipe.data_name,
-        "images": ", ".join(images),
-        "things": recipe.facts["things"].value if "things" in recipe.facts else "",
-        "image size": "{} x {}".format(*plan.preprocessing.image_size),
-        "steps": f"{settings.steps} of {settings.batch_size} images",
-        "learning rate": f"{settings.learning_rate:g}, {settings.decay}",
-        "augmentation": settings.augmentation,
-    }
-    parts += [heading("The run"), facts_table(fact for fact in facts.items() if fact[1])]
+    command = [NamedFact("command", record.command)] if record.command else []
+    parts += [heading("The run"), report_section(run_report(record, command))]
     write_page(folder.path / REPORT, folder.output.name, *parts)
 
 
-def curves(history: Sequence[Mapping[str, str]], task: str, recipe: Recipe) -> list[str]:
+def curves(history: Sequence[Mapping[str, str]], task: str, record: RunRecord) -> list[str]:
     """Returns the charts of loss, score and learning rate of a run.
 
     Args:
         history: The rows of `history.csv`.
         task: The task, which names the columns.
-        recipe: The record of the run, for the step of the kept weights and of each start.
+        record: The record of the run, for the step of the kept weights and of each start.
     """
     score = SCORES[task]
     trained = "accuracy" if "accuracy" in history[0] else "label_accuracy"
@@ -365,9 +397,9 @@ def curves(history: Sequence[Mapping[str, str]], task: str, recipe: Recipe) -> l
         score: (trained, f"validation_{score}", f"averaged_{score}"),
         "learning rate": ("learning_rate",),
     }
-    marks = [(f"resumed after step {step}", step) for step in recipe.resumed or ()]
-    if recipe.best and recipe.settings["keep"] == "best":
-        step = recipe.best["step"]
+    marks: list[Mark] = [(f"resumed after step {step}", step) for step in record.resumed or ()]
+    if record.best and record.settings["keep"] == "best":
+        step = record.best["step"]
         marks.insert(0, (f"kept weights, after step {step}", step))
     parts = []
     for title, names in charts.items():
@@ -386,25 +418,24 @@ def curves(history: Sequence[Mapping[str, str]], task: str, recipe: Recipe) -> l
 _KINDS = ("training", "validation", "averaged weights")
 
 
-def augmented_pictures(plan: Settled, count: int) -> list[GridPicture]:
+def augmented_pictures(plan: Plan, count: int) -> list[GridPicture]:
     """Returns the first images of the first batch, augmented, with their labels.
 
     Args:
         plan: The plan.
         count: Images, fewer if a batch has fewer.
     """
-    settings, source, options = plan.settings, plan.source, {**plan.batches, "micro_batches": 1}
-    if not mixes_batches(plan.batches):
+    source, shown = plan.source, dataclasses.replace(plan.batches(), micro_batches=1)
+    if not shown.mixes:
         # Without mixup the first images are the same in any batch.
-        options["batch_size"] = min(count, settings.batch_size)
-    batches = training_batches(source.splits["train"], **options)
+        shown = dataclasses.replace(shown, batch_size=min(count, shown.batch_size))
+    batches = training_batches(source.splits["train"], shown)
     images, labels = (np.asarray(part)[:count] for part in next(iter(batches)))
     low, high = (np.asarray(value, "float32") for value in plan.preprocessing.value_range)
     pixels = np.clip(np.rint((images - low) / (high - low) * 255), 0, 255).astype("uint8")
-    shown = zip(pixels, labels, strict=True)
     return [
         GridPicture("", encoded_png(image), {_label(label, source.class_names): ""})
-        for image, label in shown
+        for image, label in zip(pixels, labels, strict=True)
     ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.description import Labels
 from keras_vit.description.class_labels import DEFAULT_THRESHOLD, MULTILABEL
-from keras_vit.description.recipe import Fact
+from keras_vit.description.run_record import Fact
 from keras_vit.training.data.split_record import SplitRecord
 from keras_vit.training.data.things import shown_in_training, units_of
 from keras_vit.training.evaluation.scores import compute_scores, counted, spaced
@@ -23,7 +23,7 @@ from keras_vit.training.trust.calibration_bound import (
 )
 from keras_vit.utils.progress import Log
 
-from .settle import Settled, Stage
+from .plan import Plan, Stage
 
 FEW_IMAGES = 10  # Fewer with a label, or without it, leave its threshold to chance.
 
@@ -40,7 +40,7 @@ class Thresholds(Stage):
         outcome.labels = dataclasses.replace(outcome.labels, thresholds=thresholds)
 
 
-def choose_thresholds(plan: Settled, model: keras.Model, log: Log) -> tuple[float, ...]:
+def choose_thresholds(plan: Plan, model: keras.Model, log: Log) -> tuple[float, ...]:
     """Returns the threshold of each class of multi-label data, and prints them.
 
     They are chosen on the validation images; without any, each is 0.5.
@@ -50,11 +50,11 @@ def choose_thresholds(plan: Settled, model: keras.Model, log: Log) -> tuple[floa
         model: The model with its best weights, giving probabilities.
         log: Receives the lines.
     """
-    names = plan.source.class_names
-    if plan.validation is None:
+    names, validation = plan.source.class_names, plan.source.splits.get("validation")
+    if validation is None:
         log(f"labels  probability above {DEFAULT_THRESHOLD}, no validation images")
         return (DEFAULT_THRESHOLD,) * len(names)
-    report = plan.evaluate(model, plan.validation)
+    report = plan.evaluate(model, validation)
     thresholds = report.best_thresholds
     shown = [f"{name} {value:.3g}" for name, value in zip(names, thresholds, strict=True)]
     log(f"labels  probability above (best F1 in validation): {', '.join(shown[:20])}")

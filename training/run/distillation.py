@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit.description.class_labels import MULTICLASS
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.keras_private import penalty
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.opening import open_model
@@ -19,7 +20,7 @@ from keras_vit.training.settings.jobs import DISTILLATIONS
 from keras_vit.training.trainer.trainer import Trainer
 
 from .machine import dtype_policy
-from .settle import Stage
+from .plan import Stage
 
 
 class Distillation(keras.losses.Loss):
@@ -162,19 +163,24 @@ class Teacher(Stage):
         self.facts = {"teacher": fact}
         self.rows = rows
         self.preprocessing = preprocessing
+        self.options: dict[str, Any] = {}  # Of `DistillationTrainer`.
 
     @classmethod
     def prepare(cls, weights, images, settings, begun):
-        folder = getattr(settings, "teacher", None)
-        if folder is None:
+        if settings.teacher is None:
             return None
-        return open_teacher(folder, images.source.class_names, begun.facts.get("teacher"))
+        names, fact = images.source.class_names, begun.facts.get("teacher")
+        teacher = open_teacher(settings.teacher, names, fact)
+        teacher.options = {
+            "distillation": settings.distillation,
+            "distillation_weight": settings.distillation_weight,
+            "temperature": settings.temperature,
+        }
+        return teacher
 
     def trainer(self, plan):
-        names = ("distillation", "distillation_weight", "temperature")
-        options = {name: getattr(plan.settings, name) for name in names}
         teacher = self.build(plan.preprocessing)
-        return {"trainer_type": DistillationTrainer, "teacher": teacher, **options}
+        return {"trainer_type": DistillationTrainer, "teacher": teacher, **self.options}
 
     def build(self, of_student: Preprocessing) -> keras.Model:
         """Returns the model from the student's images to logits of the student's classes.
@@ -230,7 +236,7 @@ def open_teacher(
     ):
         if wrong:
             raise ValueError(f"The teacher {what}. Received: teacher={folder}")
-    name = Recipe.from_json(classifier.recipe).model or classifier.model.name
+    name = RunRecord.from_json(classifier.recipe).model or classifier.model.name
     fact = Fact(folder, name, sha256=digest)
     return Teacher(folder, fact, tuple(rows[name] for name in class_names), taught)
 

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import pathlib
-from collections.abc import Callable
-from typing import Any
 
 import keras
-import numpy as np
 
-from keras_vit import configs
-from keras_vit.classifier_folder import read_classifier, write_files, write_without_classes
-from keras_vit.configs.recognition import config_of
-from keras_vit.description.class_labels import ACTIVATIONS, SCORES
-from keras_vit.images.samples import write_samples
-from keras_vit.models.build import build
-from keras_vit.models.rebuild import inference_model
-from keras_vit.predictor import Predictor, check_classifier
+from keras_vit.description.class_labels import SCORES
+from keras_vit.description.run_record import RunRecord
 from keras_vit.training.data.spec import Data
-from keras_vit.training.data.things import shown_before
-from keras_vit.training.evaluation.reports import EvaluationReport
-from keras_vit.training.settings import OBJECTIVE, FineTuning, MaskedPatches, PreTraining
-from keras_vit.training.trainer.devices import Place, backend_devices
-from keras_vit.training.trainer.trainer import Trainer
+from keras_vit.training.data.tfrecords import NotPrepared
+from keras_vit.training.settings import FineTuning, MaskedPatches, PreTraining, Settings
+from keras_vit.training.trainer.devices import Place
 
-from .card import describe_end, describe_plan, masked_patch_card, model_card, write_run_page
-from .head_start import CLEARLY, left_out_answers
-from .job import Job, job_of
-from .loop import choose_trained, make_loss, make_metric, make_trainer, train
-from .machine import attention_as_it_began, dtype_policy
-from .masked_patches import make_masked_patch_trainer, masked_patch_model
-from .settle import Outcome, Settled
+from .card import describe_plan
+from .classes import Classes, FineTunedClasses
+from .image_size import probed_size, size_to_try
+from .loop import train
+from .machine import dtype_policy
+from .masked_patches import HiddenPatches
+from .objective import Finished, Objective
+from .plan import Plan, make_plan
+from .start import Run, start_of
+
+# By the settings of a run.
+OBJECTIVES: dict[type[Settings], type[Objective]] = {
+    FineTuning: FineTunedClasses,
+    MaskedPatches: HiddenPatches,
+    PreTraining: Classes,
+}
+
+
+def objective_of(settings: Settings) -> Objective:
+    """Returns what a run with some settings trains for."""
+    return OBJECTIVES[type(settings)](settings)
 
 
 def finetune(
@@ -72,7 +73,7 @@ def finetune(
     >>> done.report.top_1
     0.9731
     """
-    return run(job_of(data, output, settings or FineTuning(), options))
+    return run(start_of(data, output, settings or FineTuning(), options))
 
 
 def pretrain(
@@ -97,7 +98,7 @@ def pretrain(
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
     """
-    return run(job_of(data, output, settings or PreTraining(), options))
+    return run(start_of(data, output, settings or PreTraining(), options))
 
 
 def pretrain_masked_patches(
@@ -130,39 +131,14 @@ def pretrain_masked_patches(
     >>> pretrain_masked_patches("photos", "runs/body", settings)
     >>> finetune("pets", "runs/pets", FineTuning(weights="runs/body"))
     """
-    return run(job_of(data, output, settings or MaskedPatches(), options))
+    return run(start_of(data, output, settings or MaskedPatches(), options))
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class Finished:
-    """A finished run.
-
-    Args:
-        folder: The folder.
-        history: The rows of `history.csv`; of masked patches, "accuracy" is the share of correct
-            colours.
-        model: The model with its best weights, as saved; of masked patches without a head.
-        classifier: It as read back from the folder; None of masked patches.
-        report: The evaluation on the test images, a `ClassificationReport`, or of
-            multi-label data a `MultilabelReport`; None if the data have none.
-    """
-
-    folder: pathlib.Path
-    history: list[dict[str, str]]
-    model: keras.Model
-    classifier: Predictor | None = None
-    report: EvaluationReport | None = None
-
-    def __repr__(self) -> str:
-        summary = self.report.summary if self.report else "no test images"
-        return f"<Finished: {self.folder}, {summary}; print(finished.report) shows all>"
-
-
-def run(job: Job) -> Finished:
-    """Trains the model of a job and writes the folder.
+def run(started: Run) -> Finished:
+    """Trains the model of a run and writes the folder.
 
     Args:
-        job: The data, the folder and the settings.
+        started: The data, the folder and the settings; see `start`.
 
     Returns:
         A `Finished`.
@@ -172,116 +148,97 @@ def run(job: Job) -> Finished:
         OSError: If there is no space, or no right to write.
         Interrupted: On Ctrl-C or SIGTERM, after saving: a KeyboardInterrupt.
     """
-    with job.running(), attention_as_it_began(job.begun):
-        # Open the data and find the weights.
+    folder, log, objective = started.folder, started.options.log, objective_of(started.settings)
+    with started.running():
+        # Open the weights and the data, and plan the run.
         # Before TensorFlow's first use: workers meet here.
-        place = Place(job.settings.strategy, job.options.log)
-        plan = settled_at_best_size(job, place)
+        place = Place(started.settings.strategy, log)
+        opened = objective.start(started, place.replicas, in_first=place.from_first)
+        size = None
+        if not folder.resume:
+            size = probed_size(opened, place, progress=folder.writes)
+        plan = make_plan(opened, started.begun, size)
         settings = plan.settings
-        job.recipe = plan.recipe
+        started.add(plan.record)
 
         # Open the model.
         keras.utils.set_random_seed(settings.seed)
         with dtype_policy(settings.precision), place.scope():
-            model, origin = build_model(plan)
-            trainer = compiled_trainer(model, plan)
-        if plan.has_classes:
-            check_classifier(plan.labels, model, plan.preprocessing)
-        job.check_unchanged(plan, model)
-        start_step = job.folder.checkpoints.restore(trainer) if job.folder.resume else 0
+            model, origin = objective.build(plan)
+            trainer = objective.trainer(model, plan)
+        contents = started.check_unchanged(plan.source, model)
+        start_step = folder.checkpoints.restore(trainer) if folder.resume else 0
         if not start_step:
             with place.scope():
                 for stage in plan.stages:
-                    facts = stage.before(plan, model, job.recipe.facts, progress=job.folder.writes)
-                    job.recipe = job.recipe.with_facts(**facts)
+                    facts = started.record.facts
+                    facts = stage.before(plan, model, facts, progress=folder.writes)
+                    started.add(RunRecord(facts=facts))
 
         # Train. The folder's first write is after all errors of the input.
-        images = place.batches(plan.source.splits["train"], **plan.batches, start_step=start_step)
-        job.begin(plan, start_step)
-        lines = {"weights": origin}
+        images = place.batches(plan.source.splits["train"], plan.batches(start_step))
+        objective.begin(started, plan, contents, start_step)
+        lines = {**objective.facts(plan), "weights": origin}
         if start_step:
             lines["resumed"] = f"after step {start_step}"
-        job.options.log(describe_plan(plan, lines, job.recipe.facts))
+        log(describe_plan(plan, started.record, lines))
         history = train(
             trainer,
             images,
-            job.folder,
+            folder,
             settings,
             start_step=start_step,
-            validate=validation(trainer, plan),
+            validate=objective.validation(trainer, plan),
             task=plan.source.task,
-            callbacks=job.options.callbacks,
+            callbacks=started.options.callbacks,
         )
         if line := below_start(history, SCORES[plan.source.task]):
-            best = job.folder.best_score() if settings.keep == "best" else None
-            job.options.log(line if best is None else f"{line}. Kept: step {best[0]}, the best")
+            best = folder.best_score() if settings.keep == "best" else None
+            log(line if best is None else f"{line}. Kept: step {best[0]}, the best")
         skipped_steps = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
-        job.recipe = dataclasses.replace(job.recipe, skipped_steps=skipped_steps)
+        started.add(RunRecord(skipped_steps=skipped_steps))
 
         # Evaluate and save.
-        finish = finish_classifier if plan.has_classes else finish_masked_patches
-        finished = finish(job, plan, model, history)
+        finished = objective.finish(started, plan, model, history, contents)
         place.leave()
         return finished
 
 
-def settled_at_best_size(job: Job, place: Place) -> Settled:
-    """Returns what is settled, for larger images where their size is open and a probe is better.
+def plan_of(started: Run, *, download: bool = True) -> Plan:
+    """Returns the plan of a run on one device, without a probe of larger images; writes nothing.
 
-    A linear probe must name clearly more of the left-out images right, by two standard errors.
+    Args:
+        started: The run.
+        download: Whether missing data and repositories are downloaded.
+
+    Raises:
+        ValueError: If something does not fit; weights are not read.
     """
-    plan = job.settle(place.replicas, in_first=place.from_first)
-    larger = job.size_to_try(plan)
-    if larger is None:
-        return plan
-    side, times = larger
-    size = (side, side)
-    right = []
-    for tried in (plan, job.settle(place.replicas, size=(size, ""))):
-        with dtype_policy(tried.settings.precision), place.scope():
-            model, _ = build_model(tried)
-            answers, groups = left_out_answers(model, tried, progress=job.folder.writes)
-        right.append(answers)
-    gains = np.bincount(groups, right[1].astype(float) - right[0])
-    is_clear = gains.mean() > CLEARLY * gains.std() / len(gains) ** 0.5
-    seen = plan.preprocessing.image_size
-    reason = (
-        f"a linear probe of {len(groups)} training images, each left out: {right[0].mean():.1%} "
-        f"right at {seen[0]}, {right[1].mean():.1%} at {side}, {times:.1f} times as long"
-    )
-    return job.settle(place.replicas, size=(size if is_clear else seen, reason))
+    opened = objective_of(started.settings).start(started, download=download)
+    return make_plan(opened, started.begun)
 
 
-def build_model(plan: Settled) -> tuple[keras.Model, str]:
-    """Returns the model to train, which gives logits, and a text on the origin of its weights."""
-    settings, description = plan.settings, plan.description
-    changes = {
-        name: getattr(settings, name)
-        for name in ("dropout_rate", "stochastic_depth_rate", "remat", "head_bias")
-        # A ResNet's config has no dropout: 0 changes nothing, other rates raise an error.
-        if getattr(settings, name) or hasattr(plan.config, name)
-    }
-    config = configs.resolve(plan.config, **changes)
-    if isinstance(settings, MaskedPatches):
-        given = {name: getattr(settings, name) for name in ("image_size", "target", "corruption")}
-        return masked_patch_model(config, **given), "random"
-    model = build(
-        config,
-        input_shape=description.input_shape,
-        classes=description.classes,
-        classifier_activation=None,
-        name=configs.layer_name(description.name),
-    )
-    report = plan.weights.load_into(model, plan.head)
-    if isinstance(settings, FineTuning):
-        choose_trained(model, settings.train, settings.lora_rank)
-    if report is None:
-        return model, "random"
-    origin = str(settings.weights) + (", a new head" if plan.head == "new" else "")
-    if report.resized:
-        grids = {f"{a}x{b} to {c}x{d}" for (a, b), (c, d) in report.resized.values()}
-        origin += f", positions interpolated from {', '.join(sorted(grids))} patches"
-    return model, origin
+def dry_run(started: Run) -> str:
+    """Returns a human-readable description of a run; trains, writes and fetches nothing.
+
+    Data or a repository that would have to be downloaded are named instead.
+
+    Args:
+        started: The run.
+
+    Raises:
+        ValueError: If something does not fit; weights are not read.
+    """
+    try:
+        plan = plan_of(started, download=False)
+    except NotPrepared as missing:
+        return f"{missing}. A dry run fetches nothing; the rest of the plan needs it"
+    lines = objective_of(started.settings).facts(plan)
+    if not started.folder.resume and (larger := size_to_try(plan.start)):
+        side, times = larger
+        longer = f"a step takes {times:.1f} times as long"
+        lines["larger size"] = f"{side}x{side} is tried first by a linear probe; {longer}"
+    return describe_plan(plan, started.record.add(plan.record), lines)
 
 
 def below_start(history: list[dict[str, str]], score: str) -> str | None:
@@ -295,94 +252,3 @@ def below_start(history: list[dict[str, str]], score: str) -> str | None:
         f"after step {rows[-1]['step']}, {float(rows[0][column]):.1%} before the first; try a "
         "lower --learning-rate or --train head"
     )
-
-
-def compiled_trainer(model: keras.Model, plan: Settled) -> Trainer:
-    """Returns the trainer of a plan's model, as its stages want it."""
-    settings = plan.settings
-    if isinstance(settings, MaskedPatches):
-        return make_masked_patch_trainer(model, settings)
-    options: dict[str, Any] = {
-        "loss": make_loss(settings, plan.class_weight or None),
-        "metric": make_metric(plan.source.task),
-    }
-    for stage in plan.stages:
-        options |= stage.trainer(plan)
-    return make_trainer(model, settings, **options)
-
-
-def validation(trainer: Trainer, plan: Settled) -> Callable[[], Any] | None:
-    """Returns a function that evaluates the weights on the validation images; None without any.
-
-    Its result has a `loss` and a `score`, by which the best weights are chosen.
-    """
-    examples = plan.validation
-    if examples is None:
-        return None
-    predictor = backend_devices().predictor_of(trainer)
-    return lambda: plan.evaluate(predictor, examples, from_logits=True)
-
-
-def finish_classifier(job: Job, plan: Settled, model: keras.Model, history: list) -> Finished:
-    """Evaluates the model on the test images and writes the classifier's folder.
-
-    Args:
-        job: The job.
-        plan: What was settled.
-        model: The model with its best weights.
-        history: The rows of `history.csv`.
-    """
-    folder, source, log = job.folder, plan.source, job.options.log
-    trained = inference_model(model, activation=ACTIVATIONS[source.task])
-    outcome = Outcome(trained, plan.labels, job.fingerprints, log)
-    for stage in plan.stages:
-        stage.after(plan, outcome)
-    kept, labels = outcome.model, outcome.labels
-    report, tested, test = None, None, source.splits.get("test")
-    if test is not None and len(test):
-        report = plan.evaluate(kept, test, labels, progress=folder.writes)
-        skipped = tuple(source.skipped)
-        start = plan.weights.folder
-        is_shown_before, has_record = shown_before(source, job.fingerprints, start)
-        is_known = has_record or getattr(plan.settings, "weights", None) is None
-        report = dataclasses.replace(
-            report,
-            skipped=skipped,
-            simple=job.recipe.simple,
-            is_shown_before=is_shown_before,
-            ignores_copies=plan.images.ignores_copies,
-        )
-        for stage in plan.stages:
-            stage.tested(plan, report, log)
-        seen = 0 if is_shown_before is None else int(is_shown_before.sum())
-        tested = {**report.to_json(), "seen": seen, "start_is_known": is_known}
-    described = dataclasses.replace(plan.description, config=config_of(kept), labels=labels)
-    recipe = job.finished_recipe(
-        plan, test=tested, description=described.to_json(), decision=outcome.decision
-    )
-    card = model_card(recipe, source.class_names, report) + "".join(outcome.sections)
-    classifier = Predictor.of(kept, described, recipe.to_json(), folder.path)
-    write_files(folder.path, classifier, history, card)
-    write_samples(folder.path, plan.samples.images(), plan.preprocessing)
-    if folder.writes:
-        write_run_page(folder, plan, job.data, recipe, history, report)
-    job.publish(source)
-    if folder.writes:
-        log(describe_end(report, folder.output))
-        classifier = Predictor.of(*read_classifier(folder.output), folder.output)
-    return Finished(folder.output, history, classifier.model, classifier, report)
-
-
-def finish_masked_patches(job: Job, plan: Settled, model: keras.Model, history: list) -> Finished:
-    """Writes the folder of a model without classes; as `finish_classifier`."""
-    folder, recipe = job.folder, job.finished_recipe(plan, objective=OBJECTIVE)
-    name = configs.layer_name(plan.description.name)
-    plain = inference_model(model, include_top=False, name=name)
-    described = dataclasses.replace(plan.description, config=config_of(plain))
-    card = masked_patch_card(recipe, history)
-    write_without_classes(folder.path, plain, described, recipe.to_json(), history, card)
-    job.publish(plan.source)
-    if folder.writes:
-        command = f"keras-vit finetune --weights {folder.output}"
-        job.options.log(f"written {folder.output}; give it classes with {command}")
-    return Finished(folder.output, history, plain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -18,7 +19,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from keras_vit.checkpoints.formats import load_arrays
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.description.without_paths import command_hash
 from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import Trainer
@@ -52,12 +53,12 @@ _RECIPE = {
 }
 
 
-def unfinished_recipe(output: str | os.PathLike) -> Recipe:
-    """Returns the recipe of an unfinished run; it is empty if there is none to read."""
+def unfinished_record(output: str | os.PathLike) -> RunRecord:
+    """Returns the record of an unfinished run; it is empty if there is none to read."""
     try:
-        return Recipe.from_json(read_json(partial_of(output_place(output)) / UNFINISHED))
+        return RunRecord.from_json(read_json(partial_of(output_place(output)) / UNFINISHED))
     except (OSError, ValueError):
-        return Recipe()
+        return RunRecord()
 
 
 def partial_of(output: pathlib.Path) -> pathlib.Path:
@@ -80,11 +81,11 @@ def is_finished(output: str | os.PathLike, command: str, job: str, *, resume: bo
     if (partial_of(folder) / UNFINISHED).is_file() or not (folder / MODEL).is_file():
         return False
     try:
-        recipe = Recipe.from_json(read_json(folder / RECIPE))
+        record = RunRecord.from_json(read_json(folder / RECIPE))
     except (OSError, ValueError):
         return False
-    is_same = recipe.hashes.get("command") == command_hash(command)
-    return recipe.job == job and (is_same or resume)
+    is_same = record.hashes.get("command") == command_hash(command)
+    return record.job == job and (is_same or resume)
 
 
 def clear_finished(output: pathlib.Path) -> None:
@@ -103,15 +104,10 @@ def clear_finished(output: pathlib.Path) -> None:
     shutil.rmtree(output / STATES, ignore_errors=True)
 
 
-class RunFolder:
-    """`OUTPUT.partial`, which is renamed to the output when the run has finished.
-
-    It holds the files of the finished folder as they come, such as the history, and in `STATES`
-    what the unfinished run needs: its recipe, the newest checkpoints and the best weights. Files
-    are written atomically: if the run stops at any moment, the files before are still complete.
-
-    With several workers (TF_CONFIG) only the first writes to this folder. The others write to
-    a temporary folder and read checkpoints from the first worker's.
+def open_folder(
+    output: str | os.PathLike, *, resume: bool = False, overwrite: bool = False
+) -> RunFolder:
+    """Returns the folder of a run, after removing what a killed run left of a finished one.
 
     Args:
         output: The folder of the finished run.
@@ -126,45 +122,74 @@ class RunFolder:
             process writes to it.
         OSError: If the folder cannot be made.
     """
+    place = output_place(output)
+    shared = partial_of(place)
+    replaces = overwrite or (resume and unfinished_record(output).overwrite)
+    writes = backend_devices().is_chief()
+    if writes:
+        clear_finished(place)
+    is_unfinished = (shared / UNFINISHED).is_file()
+    if resume and not is_unfinished:
+        raise ValueError(
+            "There must be an unfinished run to resume; start one without --resume. "
+            f"Not found: {shared}"
+        )
+    if not writes:  # The first worker checks its output.
+        return RunFolder(
+            place, _folder_of_worker(shared, resume), resume=resume, overwrite=replaces
+        )
+    check_folder(place, marker=MODEL, overwrite=replaces)
+    if is_unfinished and not resume and not overwrite:
+        raise ValueError(
+            "The output must have no unfinished run: continue it with --resume, or start "
+            f"again with --overwrite. Received: {shared}"
+        )
+    names = set(os.listdir(shared) if shared.is_dir() else ())
+    if names - {STATES} and LOCK not in names and not is_unfinished:
+        raise ValueError(
+            f"OUTPUT{PARTIAL}, which a run writes to, must be new, empty or an unfinished run: "
+            f"choose another output. Received: {shared}, with {min(names)}"
+        )
+    return RunFolder(place, shared, resume=resume, overwrite=replaces)
 
-    def __init__(self, output: str | os.PathLike, *, resume: bool = False, overwrite: bool = False):
-        self.output = output_place(output)
-        self.path = self.shared = partial_of(self.output)
+
+def _folder_of_worker(shared, resume):
+    """A temporary folder with the best weights so far, which is removed with the process."""
+    path = pathlib.Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    (path / STATES).mkdir()
+    if resume and (shared / BEST).exists():
+        shutil.copy(shared / BEST, path / BEST)
+    return path
+
+
+class RunFolder:
+    """`OUTPUT.partial`, which is renamed to the output when the run has finished.
+
+    It holds the files of the finished folder as they come, such as the history, and in `STATES`
+    what the unfinished run needs: its recipe, the newest checkpoints and the best weights. Files
+    are written atomically: if the run stops at any moment, the files before are still complete.
+
+    With several workers (TF_CONFIG) only the first writes to this folder. The others write to
+    a temporary folder and read checkpoints from the first worker's.
+
+    Args:
+        output: The folder of the finished run, see `output_place`.
+        resume: Whether it continues a stopped run.
+        overwrite: Whether it replaces an existing classifier.
+        path: Where this process writes: `OUTPUT.partial`, or a temporary folder.
+    """
+
+    def __init__(self, output: pathlib.Path, path: pathlib.Path, *, resume: bool, overwrite: bool):
+        self.output = output
+        self.path = path
+        self.shared = partial_of(output)
         self.checkpoints = Checkpoints(self.shared / STATES)
         self.resume = resume
-        self.overwrite = overwrite or (resume and unfinished_recipe(output).overwrite)
-        self.writes = backend_devices().is_chief()
-        if self.writes:
-            clear_finished(self.output)
-        is_unfinished = (self.path / UNFINISHED).is_file()
-        if resume and not is_unfinished:
-            raise ValueError(
-                "There must be an unfinished run to resume; start one without --resume. "
-                f"Not found: {self.path}"
-            )
-        if not self.writes:
-            self.temporary = tempfile.TemporaryDirectory()
-            self.path = pathlib.Path(self.temporary.name)
-            (self.path / STATES).mkdir()
-            if resume and (self.shared / BEST).exists():
-                shutil.copy(self.shared / BEST, self.path / BEST)
-            return  # The first worker checks its output.
+        self.overwrite = overwrite
+        self.writes = path == self.shared
         # One object for each path in a process, which takes its own lock again.
-        self.lock = FileLock(
-            self.path / LOCK, blocking=False, thread_local=False, is_singleton=True
-        )
-        check_folder(self.output, marker=MODEL, overwrite=self.overwrite)
-        if is_unfinished and not resume and not overwrite:
-            raise ValueError(
-                "The output must have no unfinished run: continue it with --resume, or start "
-                f"again with --overwrite. Received: {self.path}"
-            )
-        names = set(os.listdir(self.path) if self.path.is_dir() else ())
-        if names - {STATES} and LOCK not in names and not is_unfinished:
-            raise ValueError(
-                f"OUTPUT{PARTIAL}, which a run writes to, must be new, empty or an unfinished run: "
-                f"choose another output. Received: {self.path}, with {min(names)}"
-            )
+        self.lock = FileLock(path / LOCK, blocking=False, thread_local=False, is_singleton=True)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -199,11 +224,11 @@ class RunFolder:
                 (self.path / LOCK).unlink(missing_ok=True)
             self.lock.release(force=True)
 
-    def start(self, recipe: Recipe) -> None:
+    def start(self, record: RunRecord) -> None:
         """Makes the folder of a new run.
 
         Args:
-            recipe: Everything needed to repeat the run.
+            record: Everything needed to repeat the run.
 
         Raises:
             ValueError: If another process has made it.
@@ -218,17 +243,17 @@ class RunFolder:
             elif path.name != LOCK:
                 path.unlink()
         # First: a folder with anything else would be no run that can go on, or start again.
-        self.write_recipe(recipe)
+        self.write_record(record)
 
-    def write_recipe(self, recipe: Recipe) -> None:
-        """Writes the recipe of the unfinished run, with whole paths."""
-        write_text(self.path / UNFINISHED, json.dumps(recipe.to_json(), indent=2) + "\n")
+    def write_record(self, record: RunRecord) -> None:
+        """Writes the record of the unfinished run, with whole paths."""
+        write_text(self.path / UNFINISHED, json.dumps(record.to_json(), indent=2) + "\n")
 
-    def recipe(self, *jobs: str) -> Recipe:
-        """Returns the recipe of the unfinished run.
+    def record(self, *jobs: str) -> RunRecord:
+        """Returns the record of the unfinished run.
 
         Args:
-            *jobs: Names of the jobs that read it, of which one must be the recipe's.
+            *jobs: Names of the jobs that read it, of which one must be the record's.
 
         Raises:
             ValueError: If the file cannot be read, or is from another job.
@@ -238,13 +263,13 @@ class RunFolder:
         for name in ("job", "data", "settings", "command"):
             if fields.get(name) is None:
                 raise ValueError(f"{path} must be the recipe of a run. Received: no {name}")
-        recipe = Recipe.from_json(fields)
-        if recipe.job not in jobs:
+        record = RunRecord.from_json(fields)
+        if record.job not in jobs:
             raise ValueError(
-                f"The run must be resumed by the command that started it, {recipe.job}. "
+                f"The run must be resumed by the command that started it, {record.job}. "
                 f"Received: {', '.join(jobs)}"
             )
-        return recipe
+        return record
 
     def save_best(self, model, step: int, accuracy: float, loss: float) -> None:
         """Writes the best weights with their step, accuracy and loss."""

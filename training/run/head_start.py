@@ -14,8 +14,9 @@ import scipy.optimize
 import scipy.special
 
 from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.description.recipe import Fact, Reference
+from keras_vit.description.run_record import Fact, Reference
 from keras_vit.models.rebuild import head_of
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.data import Source
 from keras_vit.training.data.things import unit_numbers
 from keras_vit.training.evaluation.references import (
@@ -27,10 +28,8 @@ from keras_vit.training.evaluation.references import (
 )
 from keras_vit.training.evaluation.ridge import L2_SHARES, Decomposition, one_hot
 from keras_vit.training.evaluation.scores import compute_scores, spaced
-from keras_vit.training.settings import FineTuning
 
-from .images import extends_head
-from .settle import Settled, Stage
+from .plan import Plan, Stage
 
 CLEARLY = 2.0  # Standard errors by which the probe must be better.
 # The share of the probe's logits that fine-tuning starts with. All of them fit the training images
@@ -47,7 +46,7 @@ class SimpleReference(Stage):
 
     @classmethod
     def prepare(cls, weights, images, settings, begun):
-        is_wanted = isinstance(settings, FineTuning) and images.source.task != MULTILABEL
+        is_wanted = images.source.task != MULTILABEL
         return cls() if is_wanted else None
 
     def before(self, plan, model, facts, *, progress):
@@ -90,10 +89,7 @@ class HeadStart(Stage):
     @classmethod
     def prepare(cls, weights, images, settings, begun):
         is_wanted = (
-            isinstance(settings, FineTuning)
-            and settings.head_start == "probe"
-            and settings.head != "keep"
-            and not extends_head(settings)
+            settings.head_start == "probe" and settings.head != "keep" and not settings.extends_head
         )
         has_two_heads = (
             getattr(weights.description.config, "classifier", "") == "token+distillation"
@@ -108,7 +104,7 @@ class HeadStart(Stage):
 
 
 def start_head(
-    model: keras.Model, plan: Settled, simple: Fact | None = None, *, progress: bool = False
+    model: keras.Model, plan: Plan, simple: Fact | None = None, *, progress: bool = False
 ) -> Fact:
     """Gives a model's head the weights of a linear probe, where they are better than its own.
 
@@ -138,7 +134,14 @@ def start_head(
     examples, groups = _some_images(plan.source, most)
     if not groups.any():
         return Fact(head, "one group of images, which cannot be left out")
-    scores, targets, ridge = _probe(model, plan, examples, groups, progress)
+    scores = compute_scores(
+        model,
+        examples,
+        plan.preprocessing,
+        batch_size=plan.settings.micro_batch_size,
+        progress=progress,
+    )
+    targets, ridge = _probe(scores, plan.source, groups)
     if ridge is None:
         return Fact(head, "the features of all training images are equal")
     several = plan.source.task == MULTILABEL
@@ -173,37 +176,40 @@ def _some_images(source, most):
     return examples, unit_numbers(examples, source)
 
 
-def _probe(model, plan, examples, groups, progress):
-    """Returns scores, targets, and the ridge regression; None if all features are equal."""
-    scores = compute_scores(
-        model,
-        examples,
-        plan.preprocessing,
-        batch_size=plan.settings.micro_batch_size,
-        progress=progress,
-    )
+def _probe(scores, source, groups):
+    """Returns targets, and the ridge regression from features; None if all features are equal."""
     targets = scores.labels.astype("float64")
-    if plan.source.task != MULTILABEL:
-        targets = one_hot(scores.labels, len(plan.source.class_names))
+    if source.task != MULTILABEL:
+        targets = one_hot(scores.labels, len(source.class_names))
     if np.ptp(scores.features, axis=0).max() == 0:
-        return scores, targets, None
+        return targets, None
     decomposition = Decomposition(scores.features)
     ridge = decomposition.ridge(targets, decomposition.l2_of(L2_SHARES), groups=groups)
-    return scores, targets, ridge
+    return targets, ridge
 
 
 def left_out_answers(
-    model: keras.Model, plan: Settled, *, progress: bool = False
+    model: keras.Model,
+    source: Source,
+    preprocessing: Preprocessing,
+    batch_size: int,
+    *,
+    progress: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns whether a linear probe is right about images that it left out, and their groups.
 
     Args:
         model: As for `start_head`.
-        plan: Its plan, with one class an image.
+        source: The photos, of one class each.
+        preprocessing: How they become the model's input.
+        batch_size: Images whose features are computed at once.
         progress: Whether to show a line while features are computed.
     """
-    examples, groups = _some_images(plan.source, MAX_SIZED)
-    scores, _, ridge = _probe(model, plan, examples, groups, progress)
+    examples, groups = _some_images(source, MAX_SIZED)
+    scores = compute_scores(
+        model, examples, preprocessing, batch_size=batch_size, progress=progress
+    )
+    _, ridge = _probe(scores, source, groups)
     if ridge is None:
         return np.zeros(len(groups), bool), groups
     return ridge.left_out_predictions.argmax(axis=1) == scores.labels, groups

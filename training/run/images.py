@@ -1,28 +1,26 @@
-"""The start of a run: weights, and images in their parts, with replayed ones, counted."""
+"""What a run reads first: its weights, and its images in their parts, with replayed ones."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
 from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.hub.repositories import RepositoryName, cached_name, fixed_name
 from keras_vit.opening import OpenedModel, open_model
 from keras_vit.training.data import DataSpec, Source, open_source
 from keras_vit.training.data.content import fingerprint
 from keras_vit.training.data.examples import MixedExamples, class_counts, typical_size
-from keras_vit.training.data.labelled_images import Things
 from keras_vit.training.data.parts import Drawing, with_validation
-from keras_vit.training.data.spec import IGNORED, spec_of_run
-from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord, notes_of_seen
+from keras_vit.training.data.spec import spec_of_run
+from keras_vit.training.data.split_record import NEW, PARTS, SplitRecord
 from keras_vit.training.data.tfrecords import NotPrepared
-from keras_vit.training.data.things import InFirst
 from keras_vit.training.evaluation.measures import UNEQUAL
-from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, MaskedPatches, Settings
+from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, Settings
 
 _UNWEIGHTED = (
     "class weights are in the loss of training alone; the head's start and the choice of the best "
@@ -32,10 +30,8 @@ _UNWEIGHTED = (
 
 DEFAULT_MODEL = "ViT-B/16"
 
-Job = TypeVar("Job", bound=Settings)
 
-
-def with_fixed_repositories(settings: Job, *, download: bool = True) -> Job:
+def with_fixed_repositories(settings: FineTuning, *, download: bool = True) -> FineTuning:
     """Returns the settings of a run, in which a repository is named with its commit or version.
 
     The recipe holds it, so a run that is repeated or resumed starts from the same files.
@@ -50,9 +46,8 @@ def with_fixed_repositories(settings: Job, *, download: bool = True) -> Job:
         OSError: If it cannot be downloaded.
     """
     fixed: dict[str, str] = {}
-    for field in ("weights", "teacher"):
-        name = getattr(settings, field, None)
-        if RepositoryName.parse(name) is None:
+    for field, name in (("weights", settings.weights), ("teacher", settings.teacher)):
+        if name is None or RepositoryName.parse(name) is None:
             continue
         with_commit = fixed_name(name) if download else cached_name(name)
         if with_commit is None:
@@ -61,8 +56,8 @@ def with_fixed_repositories(settings: Job, *, download: bool = True) -> Job:
     return dataclasses.replace(settings, **fixed)
 
 
-def find_start(settings: Settings) -> OpenedModel:
-    """Returns what a run starts from, without downloading or building it.
+def find_start(settings: FineTuning) -> OpenedModel:
+    """Returns the weights that a run starts from, without downloading or building them.
 
     Args:
         settings: The settings of the run.
@@ -71,25 +66,34 @@ def find_start(settings: Settings) -> OpenedModel:
         ValueError: If the model or the weights are unknown, do not fit each other, or a fact
             about the weights was neither found nor given.
     """
-    facts = getattr(settings, "unknown_facts", {})
-    weights = getattr(settings, "weights", None)
-    if weights is None:
-        opened = open_model("none", model=settings.model or DEFAULT_MODEL, **facts)
-    else:
-        size = settings.image_size or (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
-        opened = open_model(weights, model=settings.model, image_size=size, **facts)
+    if settings.weights is None:
+        return random_start(settings, settings.unknown_facts)
+    size = settings.image_size or (HIGHER_RESOLUTION, HIGHER_RESOLUTION)
+    opened = open_model(
+        settings.weights, model=settings.model, image_size=size, **settings.unknown_facts
+    )
     if opened.description.config is None:
         raise ValueError(
             "The weights must be of a model of keras_vit.build. "
-            f"Received: {weights}, another Keras model"
+            f"Received: {settings.weights}, another Keras model"
         )
     opened.preprocessing_for()  # An unknown range is an error before the data are read.
     return opened.as_weights()
 
 
-def extends_head(settings: FineTuning) -> bool:
-    """Returns whether a run adds the classes of its data to the classes of its weights."""
-    return settings.head == "extend" or settings.replay is not None
+def random_start(settings: Settings, facts: Mapping[str, Any]) -> OpenedModel:
+    """Returns the random weights of a run's model.
+
+    Args:
+        settings: The settings of the run.
+        facts: What weights may not hold, see `open_model`.
+
+    Raises:
+        ValueError: If the model is unknown.
+    """
+    opened = open_model("none", model=settings.model or DEFAULT_MODEL, **facts)
+    opened.preprocessing_for()
+    return opened.as_weights()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,68 +113,54 @@ class RunImages:
     photo_size: tuple[int, int]
     ignores_copies: bool = False
 
+    @classmethod
+    def of(cls, source: Source, *, ignores_copies: bool) -> Self:
+        """Returns the images of a source, counted.
+
+        Args:
+            source: The images in parts.
+            ignores_copies: Whether photos that show one thing are drawn into any parts.
+        """
+        counts = {name: len(source.splits.get(name, ())) for name in PARTS}
+        return cls(source, counts, typical_size(source.splits["train"], 20), ignores_copies)
+
 
 def open_images(
     data: DataSpec,
-    weights: OpenedModel,
-    settings: Settings,
-    *,
-    record: SplitRecord | None = None,
-    download: bool = True,
-    log: Callable[[str], None] | None = None,
-    in_first: InFirst | None = None,
-    things: Things | None = None,
-) -> RunImages:
-    """Returns the images of a run, with the classes and images of its weights to extend.
+    share: Callable[[int], float],
+    record: SplitRecord | None,
+    how: Mapping[str, Any],
+) -> Source:
+    """Returns the images of a run in their parts.
 
     Args:
         data: The data.
-        weights: The weights to start from.
-        settings: The settings.
+        share: The share of a number of images that is kept for validation.
         record: For a run that goes on without some of its images, the record of their parts: each
             of the others is in the part that it had, whatever a new choice would be.
-        download: Whether missing data are downloaded.
-        log: See `find_things`.
-        in_first: See `find_things`.
-        things: See `Reading`.
+        how: Arguments of `open_source`.
 
     Raises:
         ValueError: If the data do not fit.
     """
-    share = settings.validation_share
-    how: dict[str, Any] = {"download": download, "log": log, "in_first": in_first, "things": things}
-    if isinstance(settings, MaskedPatches):
-        how["labelled"] = False
-    elif isinstance(settings, FineTuning) and extends_head(settings):
-        how["min_classes"] = 1  # The weights have other classes.
-    else:
-        how["trained"] = True
     if record is None:
-        source = open_source(data, share, **how)
-    else:
-        source = by_record(data, record, share, **how)
+        return open_source(data, share, **how)
+    source = by_record(data, record, share, **how)
     if source is None:
         raise ValueError(
             f"A run goes on without some of its images where they are files. Received: {data.name}"
         )
-    notes: tuple[str, ...] = ()
-    if isinstance(settings, FineTuning):
-        links = {"follow_symlinks": data.follow_symlinks}
-        source = extend(source, weights, settings, share, download=download, **links)
-        seen = SplitRecord.read(weights.folder)
-        notes = tuple(notes_of_seen(source.splits, seen, "in the run of the weights"))
-    if settings.class_weight is not None:
-        notes += (_UNWEIGHTED,)
-    elif not isinstance(settings, MaskedPatches):
-        notes += _unequal(source)
-    source = dataclasses.replace(source, notes=(*source.notes, *notes))
-    train = source.splits["train"]
-    return RunImages(
-        source,
-        {name: len(source.splits.get(name, ())) for name in PARTS},
-        typical_size(train, 20),
-        data.copies == IGNORED,
-    )
+    return source
+
+
+def notes_on_classes(source: Source, settings: Settings) -> tuple[str, ...]:
+    """Returns lines about unequal classes and their weights, if there are any.
+
+    Args:
+        source: The images in splits.
+        settings: The settings.
+    """
+    return _unequal(source) if settings.class_weight is None else (_UNWEIGHTED,)
 
 
 def _unequal(source):
@@ -216,7 +206,7 @@ def extend(
         ValueError: If the weights do not name their classes, or the replayed images have another
             class or task.
     """
-    if not extends_head(settings):
+    if not settings.extends_head:
         return source
     old_names = weights.class_names
     if old_names is None:
@@ -229,7 +219,7 @@ def extend(
     if settings.replay is None:
         return extended
     given = DataSpec(settings.replay, follow_symlinks=follow_symlinks)
-    spec = spec_of_run(Recipe.from_json(weights.recipe), given) or given
+    spec = spec_of_run(RunRecord.from_json(weights.recipe), given) or given
     record = SplitRecord.read(weights.folder)
     replayed = record and by_record(spec, record, validation, download=download)
     if replayed is None:

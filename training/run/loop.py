@@ -19,7 +19,7 @@ from keras_vit import configs
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SCORES
 from keras_vit.layers import SelfAttention
 from keras_vit.training.evaluation.predictions import NonFiniteScores
-from keras_vit.training.settings import Settings
+from keras_vit.training.settings import ResolvedSettings, Settings
 from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.losses import (
     SigmoidCrossentropy,
@@ -28,7 +28,6 @@ from keras_vit.training.trainer.losses import (
 )
 from keras_vit.training.trainer.optimizer import SGD, Adam, DecoupledOptimizer, Muon, WarmupSchedule
 from keras_vit.training.trainer.trainer import Trainer
-from keras_vit.utils.fields import required
 from keras_vit.utils.files import HISTORY, append_csv, write_csv
 from keras_vit.utils.progress import progress_bar
 
@@ -90,7 +89,7 @@ def make_schedule(settings: Settings) -> WarmupSchedule:
     )
 
 
-def make_optimizer(settings: Settings) -> DecoupledOptimizer:
+def make_optimizer(settings: ResolvedSettings) -> DecoupledOptimizer:
     """Returns the optimizer with its schedule.
 
     Args:
@@ -113,7 +112,9 @@ def make_optimizer(settings: Settings) -> DecoupledOptimizer:
     return Adam(schedule, **options)
 
 
-def make_loss(settings: Settings, class_weight: Sequence[float] | None = None) -> keras.losses.Loss:
+def make_loss(
+    settings: ResolvedSettings, class_weight: Sequence[float] | None = None
+) -> keras.losses.Loss:
     """Returns the loss of logits, for class numbers, multi-hot labels or mixup's shares."""
     if settings.loss == "sigmoid":
         return SigmoidCrossentropy(class_weight=class_weight)
@@ -129,7 +130,7 @@ def make_metric(task: str) -> str | keras.metrics.Metric:
 
 def make_trainer(
     model: keras.Model,
-    settings: Settings,
+    settings: ResolvedSettings,
     trainer_type: type[T] = Trainer,
     *,
     loss: keras.losses.Loss | None = None,
@@ -198,7 +199,7 @@ def train(
     trainer: Trainer,
     batches: Iterable,
     run: RunFolder,
-    settings: Settings,
+    settings: ResolvedSettings,
     *,
     start_step: int = 0,
     validate: Callable[[], Any] | None = None,
@@ -234,7 +235,7 @@ def train(
         NonFiniteError: If the loss is not finite, a ValueError.
         ValueError: If a micro-batch does not fit into memory.
     """
-    last_step = required(settings.steps, "steps")
+    last_step = settings.steps
     history = read_history(run.path / HISTORY, start_step)
     bar = progress_bar(last_step, "train", unit="steps", initial=start_step, disable=not run.writes)
     try:
@@ -267,7 +268,7 @@ def train(
     return history
 
 
-def take_best(trainer: Trainer, run: RunFolder, settings: Settings) -> None:
+def take_best(trainer: Trainer, run: RunFolder, settings: ResolvedSettings) -> None:
     """Gives a trainer's model the weights that a run ends with: the best ones, or the averages.
 
     Args:
@@ -325,7 +326,7 @@ class _StepCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         # What training starts from, if it is not random, is a candidate of the best weights.
-        has_weights = getattr(self.settings, "weights", None) is not None
+        has_weights = self.settings.weights is not None
         if self.step == 0 and self.validate and has_weights and self.settings.keep == "best":
             self._record({"step": 0, **self._validate()})
             self.run.checkpoints.save(self.model)

@@ -12,7 +12,7 @@ import keras
 
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import describe_config
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.layers.fused_attention import compute_capability, fused_attention
 from keras_vit.training.settings import AUTO, Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
@@ -132,11 +132,11 @@ def attention_kernel(settings: Settings, config: ViTConfig | BiTConfig) -> str |
 
 
 @contextlib.contextmanager
-def attention_as_it_began(unfinished: Recipe) -> Iterator[None]:
+def attention_as_it_began(unfinished: RunRecord) -> Iterator[None]:
     """Keeps the plain path of attention, inside a `with` block, for a run that began with it.
 
     Args:
-        unfinished: The recipe of the run that goes on; empty for a new one.
+        unfinished: The record of the run that goes on; empty for a new one.
     """
     enabled = keras.config.is_flash_attention_enabled() is not False  # None stands for enabled.
     plain = bool(unfinished.job) and "attention" not in unfinished.facts

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit import configs
+from keras_vit.classifier_folder import write_without_classes
+from keras_vit.configs.recognition import config_of
+from keras_vit.description.run_record import RunRecord
 from keras_vit.layers import PatchCorruption
 from keras_vit.models.build import build
+from keras_vit.models.rebuild import inference_model
+from keras_vit.opening import OpenedModel
 from keras_vit.training.data.augmentations import MIXUP, mixes_batches
-from keras_vit.training.settings import TARGETS as PATCH_TARGETS, MaskedPatches
+from keras_vit.training.settings import (
+    OBJECTIVE,
+    TARGETS as PATCH_TARGETS,
+    MaskedPatches,
+    ResolvedSettings,
+    Settings,
+)
 from keras_vit.training.trainer.trainer import Trainer
 
+from .card import masked_patch_card
 from .loop import make_trainer
+from .objective import Finished, Objective, config_to_train
+from .plan import Plan
 
 COLORS = 512  # Three bits for each of red, green and blue.
 CELLS = 4  # Per side of a downsized patch.
@@ -193,16 +208,19 @@ def masked_patch_model(
     return keras.Model(corrupted.input, outputs, name="masked_patches")
 
 
-def make_masked_patch_trainer(model: keras.Model, settings: MaskedPatches) -> MaskedPatchTrainer:
+def make_masked_patch_trainer(
+    model: keras.Model, settings: ResolvedSettings, target: str
+) -> MaskedPatchTrainer:
     """Returns a compiled trainer with the paper's objective.
 
     Args:
         model: A model of `masked_patch_model`.
-        settings: Resolved settings.
+        settings: The settings of the run.
+        target: A name of `TARGETS`.
     """
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     metric = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    if settings.target == PATCH:
+    if target == PATCH:
         loss = keras.losses.MeanSquaredError()
         metric = keras.metrics.MeanMetricWrapper(has_mean_color, name="accuracy")
     return make_trainer(
@@ -211,14 +229,14 @@ def make_masked_patch_trainer(model: keras.Model, settings: MaskedPatches) -> Ma
         MaskedPatchTrainer,
         loss=loss,
         metric=metric,
-        target=settings.target,
+        target=target,
         patch_size=model.get_layer("patch_embedding").kernel_size,
     )
 
 
 def check_masked_patches(config: Any, settings: MaskedPatches) -> None:
     """Raises ValueError unless an architecture and the settings fit masked patches."""
-    if mixes_batches(vars(settings)):
+    if mixes_batches(settings.augmentation or "none", settings.mixup, settings.layers):
         raise ValueError(
             "Masked patches need images without mixup: mixup=0, or an augmentation other than "
             f"{', '.join(MIXUP)}, and no layer that mixes images. Received: "
@@ -236,3 +254,44 @@ def check_masked_patches(config: Any, settings: MaskedPatches) -> None:
             f'target="downsized" needs patches of at least {CELLS}x{CELLS} pixels. '
             f"Received: patch_size={config.patch_size}"
         )
+
+
+class HiddenPatches(Objective):
+    """What hidden patches of images show; paper, section 4.6."""
+
+    settings: MaskedPatches
+
+    @property
+    def reading(self) -> dict[str, bool | int]:
+        return {"labelled": False}
+
+    def weights(self, given: Settings) -> OpenedModel:
+        weights = super().weights(given)
+        check_masked_patches(weights.description.config, self.settings)
+        return weights
+
+    def build(self, plan: Plan) -> tuple[keras.Model, str]:
+        model = masked_patch_model(
+            cast(configs.ViTConfig, config_to_train(plan)),  # `check_masked_patches`.
+            image_size=plan.settings.image_size,
+            target=self.settings.target,
+            corruption=self.settings.corruption,
+        )
+        return model, "random"
+
+    def trainer(self, model: keras.Model, plan: Plan) -> Trainer:
+        return make_masked_patch_trainer(model, plan.settings, self.settings.target)
+
+    def finish(self, run, plan, model, history, contents):
+        folder = run.folder
+        record = run.finished_record(plan, RunRecord(objective=OBJECTIVE))
+        name = configs.layer_name(plan.description.name)
+        plain = inference_model(model, include_top=False, name=name)
+        described = dataclasses.replace(plan.description, config=config_of(plain))
+        card = masked_patch_card(record, history)
+        write_without_classes(folder.path, plain, described, record.to_json(), history, card)
+        run.publish(plan.source)
+        if folder.writes:
+            command = f"keras-vit finetune --weights {folder.output}"
+            run.options.log(f"written {folder.output}; give it classes with {command}")
+        return Finished(folder.output, history, plain)

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.description.class_labels import MULTILABEL, SCORES
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.reports.report import markdown_table
 from keras_vit.training import recipes
+from keras_vit.training.data.labelled_images import Things
 from keras_vit.training.data.spec import IGNORED, NOT_LOOKED_FOR, Data, DataSpec, data_spec
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.predictions import NonFiniteScores
@@ -25,11 +26,10 @@ from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.progress import Log
 
-from .finetune import run
-from .folder import clear_finished, partial_of, unfinished_recipe
-from .images import RunImages
-from .job import Job
+from .finetune import plan_of, run
+from .folder import clear_finished, partial_of, unfinished_record
 from .loop import read_history
+from .start import start
 
 SWEEP = "sweep.json"  # Settings and data of the runs, in the output's folder.
 DIVERGED = "diverged.txt"  # Why a learning rate diverged, in place of its run.
@@ -180,7 +180,7 @@ def sweep(
         spec = dataclasses.replace(spec, split_seed=seeds[0])
     begun = {**settings.to_json(), **spec.to_json(), "learning_rate": None, "seed": None}
     runs = _Runs(command, log)
-    runs.images = _begin(folder / SWEEP, begun, spec, settings, validated=len(rates) > 1)
+    runs.things = _begin(folder / SWEEP, begun, spec, settings, validated=len(rates) > 1)
 
     scores: dict[float, tuple[float, float] | None] = {}
     developed = 0  # Images kept out of training.
@@ -198,7 +198,7 @@ def sweep(
             log(f"learning rate {rate:g} diverged; the others go on")
     best = _best_rate(scores) if scores else rates[0]
 
-    tested: dict[int, Recipe | None] = {}
+    tested: dict[int, RunRecord | None] = {}
     for seed in seeds:
         log(f"seed {seed}, learning rate {best:g}")
         final = dataclasses.replace(settings, learning_rate=best, seed=seed, validation=0.0)
@@ -265,7 +265,7 @@ def write_result(result: SweepResult, command: str) -> None:
 def _begin(path, fields, data, settings, *, validated=False):
     """Makes the folder of several new runs, or checks that it is of the same runs.
 
-    Returns the images of new runs.
+    Returns the things that the photos of new runs show.
     """
     if path.exists():
         check_same_settings(path, read_json(path), fields)
@@ -275,9 +275,8 @@ def _begin(path, fields, data, settings, *, validated=False):
         raise ValueError(
             f"The output folder must be new, empty or of the same {path.stem}. Received: {folder}"
         )
-    job = Job(data, RunOptions(folder / "plan"), settings)
-    plan = job.settle()
-    images = plan.recipe.images
+    plan = plan_of(start(data, RunOptions(folder / "plan"), settings))
+    images = plan.images.counts
     if not images["test"]:
         raise ValueError(f"There must be test images to report on. Received: {data.data}")
     if validated and not images["validation"]:
@@ -287,7 +286,7 @@ def _begin(path, fields, data, settings, *, validated=False):
         )
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(fields, indent=2) + "\n")
-    return job.images
+    return plan.source.things
 
 
 def _best_rate(scores):
@@ -306,9 +305,9 @@ class _Runs:
 
     def __init__(self, command: str, log: Log):
         self.command, self.log = command, log
-        self.images: RunImages | None = None
+        self.things: Things | None = None
 
-    def run(self, data: DataSpec, folder: pathlib.Path, settings: FineTuning) -> Recipe | None:
+    def run(self, data: DataSpec, folder: pathlib.Path, settings: FineTuning) -> RunRecord | None:
         """Starts, resumes or skips a run; returns its recipe, None if it diverges or did before."""
         if (folder / DIVERGED).exists():
             return None
@@ -324,12 +323,13 @@ class _Runs:
         clear_finished(folder)
         if not (folder / RECIPE).exists():
             folder.parent.mkdir(parents=True, exist_ok=True)
-            resume = bool(unfinished_recipe(folder).job)
+            resume = bool(unfinished_record(folder).job)
             options = RunOptions(folder, resume=resume, command=self.command, log=self.log)
-            job = Job(data, options, settings, self.images)
-            run(job)
-            self.images = job.images
-        return Recipe.from_json(read_json(folder / RECIPE))
+            started = start(data, options, settings, self.things)
+            run(started)
+            if started.images is not None:
+                self.things = started.images.source.things
+        return RunRecord.from_json(read_json(folder / RECIPE))
 
 
 def _metric(recipe):

@@ -18,4 +18,8 @@ from .jobs import (
     PreTraining as PreTraining,
     RunOptions as RunOptions,
 )
-from .shared import DecisionSettings as DecisionSettings, Settings as Settings
+from .shared import (
+    DecisionSettings as DecisionSettings,
+    ResolvedSettings as ResolvedSettings,
+    Settings as Settings,
+)

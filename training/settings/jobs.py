@@ -261,6 +261,11 @@ class FineTuning(Settings):
         return None if self.max_error is None else DecisionSettings(max_error=self.max_error)
 
     @property
+    def extends_head(self) -> bool:
+        """Whether the classes of the data are added to the classes of the weights."""
+        return self.head == "extend" or self.replay is not None
+
+    @property
     def unknown_facts(self) -> dict[str, Any]:
         """What the weights may not hold, as arguments of `keras_vit.load_classifier`."""
         return {name: getattr(self, name) for name in UNKNOWN_FACTS}

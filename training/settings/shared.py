@@ -12,6 +12,8 @@ from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, UNKNOWN, 
 from keras_vit.training import recipes
 from keras_vit.utils.earlier_names import with_present_names
 from keras_vit.utils.fields import (
+    REQUIRED,
+    changed,
     check_fields,
     check_json,
     check_used,
@@ -188,6 +190,11 @@ class Settings(DeclaredSettings):
         return recipes.finetuning_of_size(num_images).settings["validation"]
 
     @property
+    def weights(self) -> str | None:
+        """The weights to start from; None for random ones."""
+        return None
+
+    @property
     def decision(self) -> DecisionSettings | None:
         """The bounds of the decision that the run finds at its end; None without one."""
         return None
@@ -230,3 +237,26 @@ class Settings(DeclaredSettings):
             for field in dataclasses.fields(self)
             if not field_info(field).is_off(self, getattr(self, field.name))
         }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResolvedSettings(Settings):
+    """The shared settings as a run computes with them: no value is open."""
+
+    image_size: tuple[int, int] = changed(Settings, "image_size", REQUIRED)
+    steps: int = changed(Settings, "steps", REQUIRED)
+    accumulate: int = changed(Settings, "accumulate", REQUIRED)
+    learning_rate: float = changed(Settings, "learning_rate", REQUIRED)
+    warmup_steps: int = changed(Settings, "warmup_steps", REQUIRED)
+    loss: str = changed(Settings, "loss", REQUIRED)
+    augmentation: str = changed(Settings, "augmentation", REQUIRED)
+    evaluation: str = changed(Settings, "evaluation", REQUIRED)
+    validation: float = changed(Settings, "validation", REQUIRED)
+    evaluate_every: int = changed(Settings, "evaluate_every", REQUIRED)
+    weights: str | None = setting(None, "the weights to start from")
+
+    @classmethod
+    def of(cls, filled: Settings) -> Self:
+        """Returns the shared ones of settings in which every open value is filled in."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: getattr(filled, name) for name in names})

@@ -12,8 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.training.data import Examples, training_batches
-from keras_vit.training.data.augmentations import mixes_batches
+from keras_vit.training.data import Examples, TrainingBatches, training_batches
 from keras_vit.training.settings import STRATEGIES
 
 from . import tensorflow_backend
@@ -174,7 +173,7 @@ class Place:
         """Returns the scope to build model, trainer and optimizer in."""
         return contextlib.nullcontext() if self.strategy is None else self.strategy.scope()
 
-    def batches(self, examples: Examples, *, batch_size: int, **options: Any):
+    def batches(self, examples: Examples, given: TrainingBatches):
         """Returns `training_batches` for `fit`, on each of several workers its own part.
 
         A worker decodes its own part alone. With mixup or CutMix, which mix images of the
@@ -183,20 +182,17 @@ class Place:
 
         Args:
             examples: The images.
-            batch_size: Images of a step, over all replicas.
-            **options: See `training_batches`; `micro_batches` of them are a step.
+            given: The batches of a step, over all replicas; `micro_batches` of them are a step.
         """
-        share = (self.worker, self.workers)
-        mixes = mixes_batches(options)
-        is_shared = self.workers > 1 and not mixes
-        made = training_batches(
-            examples, batch_size=batch_size, shard=share if is_shared else (0, 1), **options
-        )
+        is_shared = self.workers > 1 and not given.mixes
+        if is_shared:
+            given = dataclasses.replace(given, shard=(self.worker, self.workers))
+        made = training_batches(examples, given)
         if not is_shared or self.strategy is None:
             return made
         if keras.backend.backend() == "jax":
             return OwnRows(made)
-        local = made.rebatch(batch_size // (options.get("micro_batches", 1) * self.replicas))
+        local = made.rebatch(given.batch_size // (given.micro_batches * self.replicas))
         return self.strategy.distribute_datasets_from_function(lambda _: local)
 
     def from_first(self, compute: Callable[[], np.ndarray], count: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.classifier_folder import write_model
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.models.rebuild import without_unknown
 from keras_vit.opening import open_predictor
 from keras_vit.predictor import AnyClassifier, Predictor
@@ -105,7 +105,7 @@ def calibrate(
     spec = data_spec(data, **data_options)
     images = calibration_images(classifier, spec, split, log, training_data)
     check_counts(images.examples.labels, labels, settings, grouped=images.grouped)
-    recipe = Recipe.from_json(classifier.recipe)
+    recipe = RunRecord.from_json(classifier.recipe)
     tested = (recipe.test or {}).get("top_1")
     if settings.max_error is not None and tested is not None:
         count, of = len(images.examples), "on the test images of the run"
@@ -234,7 +234,7 @@ def _units(examples, source, things):
 def _trained_on(classifier, data):
     """Returns the images in data that a run trained on."""
     record = SplitRecord.read(classifier.folder)
-    recipe = Recipe.from_json(classifier.recipe)
+    recipe = RunRecord.from_json(classifier.recipe)
     spec = spec_of_run(recipe, data) or dataclasses.replace(data, holdout=0.0)
     splits = open_source(spec, verify=False, recorded=record is not None).splits
     trained = _trained_in(splits, record)

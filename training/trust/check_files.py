@@ -53,7 +53,7 @@ def write_check(
     write_text(groups, "".join(f"{line}\n" for line in table_lines(group_of, "groups")))
     cards = cards_of(report)
     images = shown_images(cards, report, splits, paths)
-    write_cards(page, f"Check of {spec.name}", report.lines(), images, cards, report.class_names)
+    write_cards(page, f"Check of {spec.name}", report.report(), images, cards, report.class_names)
     return page, table, split, groups
 
 

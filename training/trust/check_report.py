@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.description.recipe import Reference
+from keras_vit.description.run_record import Reference
 from keras_vit.images.pixels import FULL_DEPTH
+from keras_vit.reports.report import NamedFact, Report
 from keras_vit.training.data.copies import CANDIDATES, Copy, joined_groups
 from keras_vit.training.data.parts import held_out
 from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.evaluation.references import beside_references
-from keras_vit.utils.safe_text import for_line
 
 # What --strict counts, by the kind of finding.
 STRICT = {
@@ -113,35 +113,34 @@ class CheckReport:
         lines = [f"{text}: {count:,}, above 0" for text, count in counts.items() if count]
         return lines
 
-    def lines(self) -> list[SummaryLine]:
-        """Returns the summary, a line for each topic."""
+    def report(self) -> Report:
+        """Returns the summary, a fact for each topic."""
         parts = Counter(part for part in self.parts if part)
         split = "".join(f", {name} {count:,}" for name, count in parts.items())
         accuracy, low, high = self.expected
         groups = len(np.unique(self.groups))
         left_out = "image" if groups == len(self.names) else f"of {groups:,} groups"
-        return [
-            SummaryLine(
-                "images", f"{len(self.names):,}", f"of {len(self.class_names):,} classes{split}"
-            ),
-            SummaryLine(
-                "expect",
-                "",
-                f"what to expect from these photos: leave-one-out accuracy {accuracy:.1%} "
-                f"({low:.1%} to {high:.1%}), each {left_out} left out",
-            ),
-            SummaryLine("beside", "", beside_references(accuracy, low, self.references)),
+        images = f"{len(self.names):,} of {len(self.class_names):,} classes{split}"
+        expected = (
+            f"what to expect from these photos: leave-one-out accuracy {accuracy:.1%} ({low:.1%} "
+            f"to {high:.1%}), each {left_out} left out"
+        )
+        facts = [
+            NamedFact("images", images),
+            NamedFact("expect", expected),
+            NamedFact("reference", beside_references(accuracy, low, self.references)),
             self._about_labels(),
             *self._about_one_color(),
             self._about_copies(),
             *self._about_shortcuts(),
-            *(SummaryLine("unreadable", "", line) for line in describe_skipped(self.unreadable)),
-            *(SummaryLine("data", "", note) for note in self.notes),
+            *(NamedFact("unreadable", line) for line in describe_skipped(self.unreadable)),
+            *(NamedFact("data", note) for note in self.notes),
         ]
+        return Report(facts)
 
     def _about_labels(self):
         if self.unjudged:
-            return SummaryLine("labels", "", f"not ranked: {self.unjudged}; try other --weights")
+            return NamedFact("labels", f"not ranked: {self.unjudged}; try other --weights")
         doubted = len(self.of_kind("wrong labels"))
         note = ""
         if self.confused:
@@ -149,15 +148,15 @@ class CheckReport:
             more = f" and {len(self.confused) - 3} more pairs" if len(self.confused) > 3 else ""
             note = f"wrong labels between {first}{more} cannot be seen: these features confuse them"
         if not doubted:
-            return SummaryLine("labels", "", "none stands out", note)
+            return NamedFact("labels", "none stands out", note)
         text = f"that the features doubt; they are right for {self.expected[0]:.1%} of these photos"
-        return SummaryLine("labels", _counted(doubted, "label"), text, note)
+        return NamedFact("labels", f"{_counted(doubted, 'label')} {text}", note)
 
     def _about_one_color(self):
         names = [self.names[row.image] for row in self.of_kind(ONE_COLOR)]
         if not names:
             return []
-        return [SummaryLine(ONE_COLOR, _counted(len(names), "photo"), f"such as {names[0]}")]
+        return [NamedFact(ONE_COLOR, f"{_counted(len(names), 'photo')} such as {names[0]}")]
 
     def _about_copies(self):
         note = f"each photo was compared with its {CANDIDATES} nearest"
@@ -168,7 +167,7 @@ class CheckReport:
             )
         pairs = self.of_kind(*COPIES)
         if not pairs:
-            return SummaryLine("copies", "", "none was found", note)
+            return NamedFact("copies", "none was found", note)
         conflicts = len(self.of_kind("conflicts"))
         text = f"in {_counted(len(groups_of_pairs(pairs)), 'group')}"
         if self.separated is None:
@@ -177,39 +176,19 @@ class CheckReport:
         else:
             text += f", {conflicts:,} with different labels"
             text += f"; a random draw would separate about {self.separated:.0f} of {len(pairs):,}"
-        return SummaryLine("copies", _counted(len(pairs), "pair"), text, note)
+        return NamedFact("copies", f"{_counted(len(pairs), 'pair')} {text}", note)
 
     def _about_shortcuts(self):
         by_class = shortcuts_by_class(self)
         if not by_class:
-            return [SummaryLine("shortcut", "", "none was found")]
+            return [NamedFact("shortcut", "none was found")]
         return [
-            SummaryLine("shortcut", name, f"is given away by {by}, which may be the thing itself")
+            NamedFact("shortcut", f"{name} is given away by {by}, which may be the thing itself")
             for name, by in by_class.items()
         ]
 
     def __str__(self) -> str:
-        return "\n".join(str(line) for line in self.lines())
-
-
-class SummaryLine(NamedTuple):
-    """A line of the summary.
-
-    Args:
-        word: The topic.
-        number: What the page has in bold; "" for nothing.
-        text: The rest of the sentence.
-        note: A reservation, in a second line; "" for none.
-    """
-
-    word: str
-    number: str
-    text: str
-    note: str = ""
-
-    def __str__(self) -> str:
-        first = f"{self.word:<10}  {for_line(' '.join(filter(None, (self.number, self.text))))}"
-        return f"{first}\n{'':<10}  {for_line(self.note)}" if self.note else first
+        return self.report().aligned(origin_below=True)
 
 
 def _counted(count, noun):

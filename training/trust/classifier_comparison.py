@@ -12,7 +12,7 @@ from keras_vit.checkpoints.catalogue import name_of_folder
 from keras_vit.description.class_labels import MULTICLASS
 from keras_vit.opening import open_predictor
 from keras_vit.predictor import AnyClassifier
-from keras_vit.reports.report import Report, Table
+from keras_vit.reports.report import Report, Table, fact_of_line
 from keras_vit.training.data import Examples, Source
 from keras_vit.training.data.sources import with_things_among
 from keras_vit.training.data.spec import IGNORED, NOT_LOOKED_FOR, Data, data_spec
@@ -72,7 +72,8 @@ class Comparison:
         notes = [f"gate    {verdict}" for verdict in self.verdicts]
         if len(by_class) > 1:
             notes.insert(0, CORRECTION)
-        return Report(self.lines, {}, tables, "measures", notes)
+        facts = [fact_of_line(line) for line in self.lines]
+        return Report(facts, tables, "measures", notes)
 
     def __str__(self) -> str:
         return str(self.report())

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.reports.pages import data_address, escape, thumbnail, write_page
+from keras_vit.reports.pages import data_address, report_section, thumbnail, write_page
+from keras_vit.reports.report import Report
 from keras_vit.training.data import Examples
 from keras_vit.training.evaluation.measures import exact_interval
 
@@ -21,7 +22,6 @@ from .check_report import (
     COPIES,
     CheckReport,
     Finding,
-    SummaryLine,
     groups_of_pairs,
     shortcuts_by_class,
 )
@@ -139,7 +139,7 @@ def shown_images(
 def write_cards(
     path: str | os.PathLike,
     title: str,
-    lines: Sequence[SummaryLine],
+    summary: Report,
     images: Mapping[int, ShownImage],
     cards: Sequence[Card],
     class_names: Sequence[str],
@@ -149,7 +149,7 @@ def write_cards(
     Args:
         path: The HTML file.
         title: Its heading.
-        lines: The summary above the cards.
+        summary: The facts above the cards.
         images: All images of the cards, by number.
         cards: The cards, in the order of the page.
         class_names: The classes that an image may be relabelled to.
@@ -192,7 +192,7 @@ def write_cards(
     write_page(
         path,
         title,
-        body.replace("SUMMARY", _summary(lines)),
+        body.replace("SUMMARY", report_section(summary)),
         f'<script type="application/json" id="data">{embedded}</script>\n',
         f"<script>{script}</script>\n",
         policy=(
@@ -200,16 +200,3 @@ def write_cards(
             "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
         ),
     )
-
-
-def _summary(lines):
-    """A table of the summary: counts in bold, reservations in a second line."""
-    rows = []
-    for line in lines:
-        number = f"<b>{escape(line.number)}</b> " if line.number else ""
-        note = f'<br><small class="quiet">{escape(line.note)}</small>' if line.note else ""
-        rows.append(
-            f'<tr><th scope="row">{escape(line.word)}</th>'
-            f"<td>{number}{escape(line.text)}{note}</td></tr>\n"
-        )
-    return f'<table class="facts">\n{"".join(rows)}</table>\n'

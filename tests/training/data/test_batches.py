@@ -6,7 +6,12 @@ from labelled_data import numbers
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.transcoding import read_image
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import evaluation_batches, open_source, training_batches
+from keras_vit.training.data import (
+    TrainingBatches,
+    evaluation_batches,
+    open_source,
+    training_batches,
+)
 from makers import write_picture
 
 OPTIONS = {"image_size": (8, 6), "batch_size": 4, "seed": 7}
@@ -37,7 +42,7 @@ def expected(noisy):
 
 
 def batches(examples, count, **options):
-    found = training_batches(examples, **{**OPTIONS, **options}).take(count)
+    found = training_batches(examples, TrainingBatches(**{**OPTIONS, **options})).take(count)
     return [(images, labels) for images, labels in found.as_numpy_iterator()]
 
 
@@ -82,7 +87,7 @@ def test_mixup_draws_another_share_in_each_step(noisy):
 
 def test_batches_do_not_depend_on_anything_but_the_seed(noisy, expected):
     tf.random.set_seed(1)
-    serial = training_batches(noisy, **OPTIONS)
+    serial = training_batches(noisy, TrainingBatches(**OPTIONS))
     options = tf.data.Options()
     options.threading.max_intra_op_parallelism = 1
     options.threading.private_threadpool_size = 1
@@ -139,7 +144,7 @@ def test_micro_batches_of_a_step_are_the_batch_of_the_step(noisy, options, count
             for part, array in zip(zip(*of_step, strict=True), expected, strict=True):
                 assert {len(rows) for rows in part} == {4 // count}
                 np.testing.assert_array_equal(np.concatenate(part), array)
-    found = training_batches(noisy, **OPTIONS, micro_batches=count, **options)
+    found = training_batches(noisy, TrainingBatches(**OPTIONS, micro_batches=count, **options))
     assert found.element_spec[0].shape == (4 // count, 8, 6, 3)
     assert found.cardinality() == tf.data.INFINITE_CARDINALITY
 
@@ -159,6 +164,6 @@ def test_micro_batches_of_a_step_are_the_batch_of_the_step(noisy, options, count
 )
 def test_wrong_numbers_are_refused(examples, wrong, match):
     with pytest.raises(ValueError, match=match):
-        training_batches(examples, **{**OPTIONS, **wrong})
+        training_batches(examples, TrainingBatches(**{**OPTIONS, **wrong}))
     with pytest.raises(ValueError, match="one example"):
-        training_batches(examples.take([]), **OPTIONS)
+        training_batches(examples.take([]), TrainingBatches(**OPTIONS))

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import evaluation_batches, open_source, training_batches, write_records
+from keras_vit.training.data import (
+    TrainingBatches,
+    evaluation_batches,
+    open_source,
+    training_batches,
+    write_records,
+)
 from keras_vit.training.data.examples import MixedExamples, balanced_class_weight
 from keras_vit.training.data.image_files import FileExamples
 from keras_vit.training.data.parts import Drawing, draw
@@ -71,7 +77,7 @@ def labels(batches, count):
 
 
 def test_the_second_has_its_share_of_any_run_of_examples(mixed):
-    found = labels(training_batches(mixed, **OPTIONS), 40)
+    found = labels(training_batches(mixed, TrainingBatches(**OPTIONS)), 40)
     is_second = found >= 2
     assert is_second.sum() == 60  # 60 of 200.
     ends = np.cumsum(is_second)
@@ -82,12 +88,12 @@ def test_the_second_has_its_share_of_any_run_of_examples(mixed):
 
 
 def test_examples_do_not_depend_on_batches_and_start(mixed):
-    whole = training_batches(mixed, **OPTIONS).take(12)
+    whole = training_batches(mixed, TrainingBatches(**OPTIONS)).take(12)
     images = np.concatenate([batch for batch, _ in whole.as_numpy_iterator()])
-    later = training_batches(mixed, **OPTIONS, start_step=7).take(5)
+    later = training_batches(mixed, TrainingBatches(**OPTIONS, start_step=7)).take(5)
     again = np.concatenate([batch for batch, _ in later.as_numpy_iterator()])
     np.testing.assert_array_equal(images[35:], again)
-    other = training_batches(mixed, **{**OPTIONS, "batch_size": 12}).take(5)
+    other = training_batches(mixed, TrainingBatches(**{**OPTIONS, "batch_size": 12})).take(5)
     np.testing.assert_array_equal(
         images, np.concatenate([batch for batch, _ in other.as_numpy_iterator()])
     )

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.description.recipe import Recipe
-from keras_vit.training.data import DataSpec, open_source, training_batches
+from keras_vit.description.run_record import RunRecord
+from keras_vit.training.data import DataSpec, TrainingBatches, open_source, training_batches
 from makers import write_picture
 
 CLASSES = ("cat", "dog")
@@ -42,8 +42,9 @@ def test_arrays_give_the_batches_of_the_same_files(arrays, folder):
     files = open_source(folder, seed=3)
     held = open_source(arrays, class_names=CLASSES, seed=3)
     assert held.class_names == files.class_names
+    given = TrainingBatches(image_size=(8, 6), batch_size=4, seed=7)
     first, second = (
-        training_batches(source.splits["train"], image_size=(8, 6), batch_size=4, seed=7).take(9)
+        training_batches(source.splits["train"], given).take(9)
         for source in (held, files)  # Two epochs and a little.
     )
     for one, other in zip(first.as_numpy_iterator(), second.as_numpy_iterator(), strict=True):
@@ -101,12 +102,12 @@ def test_a_spec_of_arrays_is_written_by_name_and_needs_them_again(arrays):
     recipe = json.loads(json.dumps({"data": spec.to_json(), "settings": {"seed": 7}}))
     assert recipe["data"]["data"] == spec.name
     assert recipe["data"]["class_names"] == list(CLASSES)
-    again = DataSpec.of_recipe(Recipe.from_json(recipe), DataSpec(arrays))
+    again = DataSpec.of_recipe(RunRecord.from_json(recipe), DataSpec(arrays))
     assert open_source(again).splits["test"].names == open_source(spec).splits["test"].names
     with pytest.raises(ValueError, match="passed again .* memory:"):
-        open_source(DataSpec.of_recipe(Recipe.from_json(recipe)))
+        open_source(DataSpec.of_recipe(RunRecord.from_json(recipe)))
     with pytest.raises(ValueError, match="run's, memory:.* memory:"):
-        DataSpec.of_recipe(Recipe.from_json(recipe), DataSpec((arrays[0][1:], arrays[1][1:])))
+        DataSpec.of_recipe(RunRecord.from_json(recipe), DataSpec((arrays[0][1:], arrays[1][1:])))
 
 
 IMAGES, LABELS = np.zeros((4, 2, 2, 3), "uint8"), [0, 1, 0, 1]

@@ -10,7 +10,7 @@ from runs import SignalAt, silent, tiny_settings
 
 from keras_vit.images.decoding import scale
 from keras_vit.training import FineTuning, finetune
-from keras_vit.training.data import open_source, training_batches
+from keras_vit.training.data import TrainingBatches, open_source, training_batches
 from keras_vit.training.data.augmentations import KeySeeds, make_layers
 from keras_vit.training.data.examples import random_key
 from keras_vit.training.run.loop import Interrupted
@@ -33,7 +33,7 @@ def noisy(tmp_path_factory):
 
 
 def batches(examples, count, **options):
-    found = training_batches(examples, **{**OPTIONS, **options}).take(count)
+    found = training_batches(examples, TrainingBatches(**{**OPTIONS, **options})).take(count)
     return list(found.as_numpy_iterator())
 
 
@@ -58,7 +58,7 @@ def test_batches_depend_on_the_seed_alone(noisy):
     tf.random.set_seed(1)
     keras.utils.set_random_seed(2)
     rest = batches(noisy, 2, start_step=2, **options)
-    serial = training_batches(noisy, **OPTIONS, **options)
+    serial = training_batches(noisy, TrainingBatches(**OPTIONS, **options))
     threads = tf.data.Options()
     threads.threading.private_threadpool_size = 1
     serial = list(serial.with_options(threads).take(2).as_numpy_iterator())

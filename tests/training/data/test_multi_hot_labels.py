@@ -5,7 +5,12 @@ import pytest
 from labelled_data import opened, refused
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import evaluation_batches, training_batches, write_records
+from keras_vit.training.data import (
+    TrainingBatches,
+    evaluation_batches,
+    training_batches,
+    write_records,
+)
 from keras_vit.training.data.parts import held_out
 
 # Images of each set of labels, twice.
@@ -134,8 +139,10 @@ def test_batches_carry_the_labels_and_mixup_blends_them(semicolons):
     batches = list(evaluation_batches(examples, preprocessing=preprocessing, batch_size=5))
     np.testing.assert_array_equal(np.concatenate([labels for _, labels in batches]), HOT)
     options = {"image_size": (4, 4), "batch_size": 7, "seed": 0, "augmentation": "none"}
-    _, labels = next(iter(training_batches(examples, **options)))
-    _, mixed = next(iter(training_batches(examples, **options, mixup=0.5, num_classes=3)))
+    _, labels = next(iter(training_batches(examples, TrainingBatches(**options))))
+    options["num_classes"] = 3
+    mixup = TrainingBatches(**options, mixup=0.5)
+    _, mixed = next(iter(training_batches(examples, mixup)))
     labels, mixed = np.asarray(labels, "float32"), np.asarray(mixed)
     before = np.roll(labels, 1, axis=0)
     share = np.median(
@@ -143,7 +150,8 @@ def test_batches_carry_the_labels_and_mixup_blends_them(semicolons):
     )
     np.testing.assert_allclose(mixed, share * labels + (1 - share) * before, atol=1e-6)
     assert 0.5 <= share < 1
-    _, cut = next(iter(training_batches(examples, **options, layers=("CutMix",), num_classes=3)))
+    cutmix = TrainingBatches(**options, layers=("CutMix",))
+    _, cut = next(iter(training_batches(examples, cutmix)))
     assert cut.dtype == "float32"
     np.testing.assert_allclose(np.clip(cut, 0, 1), cut, atol=1e-6)
     assert not np.array_equal(cut, labels)

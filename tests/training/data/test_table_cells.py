@@ -5,6 +5,8 @@ import json
 import pytest
 from labelled_data import opened, refused
 
+from keras_vit.training.data.tables import NO_LABEL
+
 ROWS = [(f"{name}{n}.png", name) for name in ("cat", "dog") for n in range(10)]
 
 
@@ -322,3 +324,23 @@ def test_a_table_of_boxes_is_called_so(table, photos):
     rows = [("cat0.png", "1", "2", "cat"), ("cat0.png", "3", "4", "dog")]
     path = table("path,x,y,label", rows)
     refused(path, "a table of boxes .* Received in row 3", data_dir=str(photos))
+
+
+# Rows without a label
+
+
+@pytest.fixture
+def half_labelled(table):
+    return table(
+        "path,label", [(path, name if n % 2 else "") for n, (path, name) in enumerate(ROWS)]
+    )
+
+
+def test_rows_without_a_label_are_refused_with_the_flag_that_leaves_them_out(half_labelled, photos):
+    refused(half_labelled, "--skip-unlabelled leaves .* in row 2", data_dir=str(photos))
+
+
+def test_skip_unlabelled_leaves_the_rows_without_a_label_out(half_labelled, photos):
+    source = read(half_labelled, photos, skip_unlabelled=True)
+    assert labels(source) == {path: [name] for path, name in ROWS[1::2]}
+    assert [reason for _, reason in source.skipped] == [NO_LABEL] * 10

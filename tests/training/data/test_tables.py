@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.description.without_paths import without_paths
 from keras_vit.training.data import open_source
 from keras_vit.training.data.spec import DataSpec
@@ -227,4 +227,4 @@ def test_recipe_json_has_the_content_of_the_tables(data):
     spec = DataSpec(data, split=SPLIT, labels={"a/01.png": "b", moved: "a"}, exclude=["a/00.png"])
     recipe = without_paths(json.loads(json.dumps({"data": spec.to_json()})))
     recipe["data"]["data"] = str(data)
-    assert DataSpec.of_recipe(Recipe.from_json(recipe)) == spec
+    assert DataSpec.of_recipe(RunRecord.from_json(recipe)) == spec

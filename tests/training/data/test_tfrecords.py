@@ -5,7 +5,13 @@ import pytest
 import tensorflow as tf
 from labelled_data import in_order, numbers, refused
 
-from keras_vit.training.data import open_source, tfrecords, training_batches, write_records
+from keras_vit.training.data import (
+    TrainingBatches,
+    open_source,
+    tfrecords,
+    training_batches,
+    write_records,
+)
 
 OPTIONS = {"image_size": (8, 6), "batch_size": 4, "seed": 7, "augmentation": "none"}
 
@@ -59,11 +65,12 @@ def test_shards_are_numbered_and_a_sample_of_all_classes(written):
 def test_every_epoch_has_each_example_once_and_goes_on_anywhere(written, monkeypatch, block):
     train = open_source(written).splits["train"]
     monkeypatch.setattr(tfrecords, "BUFFER_BYTES", block * train._records.num_bytes / 20)
-    seen = numbers(training_batches(train, **OPTIONS).take(15).as_numpy_iterator())
+    seen = numbers(training_batches(train, TrainingBatches(**OPTIONS)).take(15).as_numpy_iterator())
     epochs = [seen[start : start + 20] for start in range(0, 60, 20)]
     assert all(sorted(epoch) == list(range(20)) for epoch in epochs)
     assert len(set(map(tuple, epochs))) == 3
-    rest = training_batches(train, **OPTIONS, start_step=8).take(7).as_numpy_iterator()
+    later = TrainingBatches(**OPTIONS, start_step=8)
+    rest = training_batches(train, later).take(7).as_numpy_iterator()
     assert numbers(rest) == seen[32:]
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_vit.configs import MODELS
-from keras_vit.description.recipe import Reference
+from keras_vit.description.run_record import Reference
 from keras_vit.training.evaluation.references import (
     ALARM,
     MAX_TIMES,

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.training.data import things
-from keras_vit.training.run import job
+from keras_vit.training.run import objective
 from keras_vit.training.run.finetune import finetune
 from keras_vit.training.settings import FineTuning
 
@@ -35,7 +35,7 @@ if keras.backend.backend() == "tensorflow" and "TF_CONFIG" not in os.environ:
 
 
 searches, sources = [], []
-find_copies, open_images = things.find_copies, job.open_images
+find_copies, open_images = things.find_copies, objective.open_images
 
 
 def counted_search(*arguments, **options):
@@ -44,12 +44,12 @@ def counted_search(*arguments, **options):
 
 
 def recorded_images(*arguments, **options):
-    images = open_images(*arguments, **options)
-    sources.append(images.source)
-    return images
+    source = open_images(*arguments, **options)
+    sources.append(source)
+    return source
 
 
-things.find_copies, job.open_images = counted_search, recorded_images
+things.find_copies, objective.open_images = counted_search, recorded_images
 
 
 def outcome(strategy):

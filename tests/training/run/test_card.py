@@ -1,11 +1,14 @@
 """`README.md` of a run, whose names of classes and data are of others."""
 
+import json
+
 import numpy as np
 import pytest
 
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
+from keras_vit.reports.pages import report_section
 from keras_vit.training.evaluation.reports import ClassificationReport
-from keras_vit.training.run.card import masked_patch_card, model_card
+from keras_vit.training.run.card import masked_patch_card, model_card, run_report
 
 PICTURE = '<img src="https://tracker.example/x.png">'
 LINK = "[here](https://tracker.example)"
@@ -25,7 +28,7 @@ def recipe(**changes):
         "images": {"train": 4, "validation": 0, "test": 4, "skipped": 0},
         "description": {"license": PICTURE},
     }
-    return Recipe(**{**fields, **changes})
+    return RunRecord(**{**fields, **changes})
 
 
 @pytest.fixture(scope="module", params=[PICTURE, LINK])
@@ -55,8 +58,36 @@ def test_a_class_name_is_no_link_in_the_card(card):
 
 
 def test_the_name_of_the_data_stays_within_its_code(card):
-    (line,) = [line for line in card.splitlines() if "images to train" in line]
+    line, *_ = [line for line in card.splitlines() if "images to train" in line]
     assert line.startswith(f"`photos'{PICTURE}`: 4 images to train")
+
+
+TINT = {"tint": Fact("ultramarine", "the sky")}
+
+
+@pytest.fixture(scope="module")
+def with_new_fact():
+    """A run with one fact more, in each form that it is given out."""
+    record = recipe(facts=recipe().facts | TINT)
+    report = run_report(record)
+    return {
+        "plan": report.aligned(),
+        "card": model_card(record, ("cat", "dog"), None),
+        "card of masked patches": masked_patch_card(record, []),
+        "page": report_section(report),
+        "JSON": json.dumps(report.to_json()),
+        "CSV": str(report.table_of_facts().rows),
+        "recipe.json": json.dumps(record.to_json()),
+    }
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["plan", "card", "card of masked patches", "page", "JSON", "CSV", "recipe.json"],
+)
+def test_a_new_fact_of_a_run_is_in_every_form(with_new_fact, form):
+    for text in ("tint", "ultramarine", "the sky"):
+        assert text in with_new_fact[form]
 
 
 def test_the_card_of_masked_patches_holds_the_name_of_the_data_in_code_too():

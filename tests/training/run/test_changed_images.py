@@ -12,7 +12,8 @@ from keras_vit.training import finetune
 from keras_vit.training.data import open_source
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.results import versions
-from keras_vit.training.run import job, settle
+from keras_vit.training.run import plan
+from keras_vit.training.run.images import image_numbers
 from keras_vit.training.run.loop import Interrupted
 from makers import tiny_config, write_classes, write_picture
 
@@ -62,7 +63,7 @@ def test_a_run_resumes_on_its_own_images_alone(photos, tmp_path, monkeypatch):
             run(photos, output, resume=True)
         shutil.rmtree(photos)
         shutil.copytree(kept, photos)
-    monkeypatch.setattr(settle, "versions", lambda: {**versions(), "numpy": "9.9"})
+    monkeypatch.setattr(plan, "versions", lambda: {**versions(), "numpy": "9.9"})
     done = run(photos, output, resume=True, log=lines.append)
     assert any("other packages than it began with" in line for line in lines)
     assert done.classifier.recipe["versions_before"] == versions()
@@ -99,7 +100,7 @@ def test_a_run_s_hash_knows_content_class_part_and_order(photos):
     source = open_source(spec)
 
     def numbers(source):
-        return job.image_numbers(source, read_fingerprints(source.splits)).tolist()
+        return image_numbers(source, read_fingerprints(source.splits)).tolist()
 
     train, test = (source.splits[part] for part in ("train", "test"))
     first = numbers(source)

@@ -6,24 +6,24 @@ import pytest
 
 from keras_vit.training import finetune, pretrain, pretrain_masked_patches
 from keras_vit.training.data.spec import DataSpec
-from keras_vit.training.run import job
+from keras_vit.training.run import start as module
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning, RunOptions
 
 
 def test_every_field_of_the_data_and_of_the_run_is_an_argument(monkeypatch):
-    monkeypatch.setattr(job, "Job", lambda *arguments: arguments)
+    monkeypatch.setattr(module, "start", lambda *arguments: arguments)
     settings = FineTuning()
     of_data = {field.name: field.default for field in dataclasses.fields(DataSpec)[1:]}
     of_run = {field.name: field.default for field in dataclasses.fields(RunOptions)[1:]}
     of_data |= {"holdout": 0.3, "split_seed": 5}
     of_run |= {"resume": True, "command": "keras-vit"}
     whole, options = DataSpec("photos", **of_data), RunOptions("out", **of_run)
-    given = job.job_of("photos", "out", settings, of_data | of_run)
+    given = module.start_of("photos", "out", settings, of_data | of_run)
     assert given == (whole, options, settings)
-    assert job.job_of(whole, "out", settings, of_run) == given
+    assert module.start_of(whole, "out", settings, of_run) == given
     with pytest.raises(ValueError, match="With a DataSpec"):
-        job.job_of(whole, "out", settings, of_data)
+        module.start_of(whole, "out", settings, of_data)
 
 
 @pytest.mark.parametrize("start", [finetune, pretrain, pretrain_masked_patches, sweep])

@@ -11,8 +11,8 @@ import pytest
 from keras_vit.opening import open_predictor
 from keras_vit.training.data import DataSpec
 from keras_vit.training.data.split_record import SplitRecord
-from keras_vit.training.run.finetune import finetune
-from keras_vit.training.run.job import Job
+from keras_vit.training.run.finetune import dry_run, finetune
+from keras_vit.training.run.start import start
 from keras_vit.training.settings import DecisionSettings, FineTuning, RunOptions
 from keras_vit.training.trust import calibrate
 from keras_vit.training.trust.calibration_bound import enough_images
@@ -66,8 +66,8 @@ def test_the_test_images_are_answered_by_it(done):
 
 def test_a_bound_sets_a_tenth_of_the_training_images_aside(data, tmp_path):
     settings = dataclasses.replace(SETTINGS, max_error=0.9)
-    job = Job(DataSpec(data), RunOptions(output=tmp_path / "run"), settings)
-    assert "66 images to train, 0 to validate, 6 to calibrate" in job.dry_run()
+    started = start(DataSpec(data), RunOptions(output=tmp_path / "run"), settings)
+    assert "66 images to train, 0 to validate, 6 to calibrate" in dry_run(started)
 
 
 def test_the_plan_and_the_card_say_that_the_bound_of_the_weights_was_dropped(done, data, tmp_path):
@@ -77,12 +77,12 @@ def test_the_plan_and_the_card_say_that_the_bound_of_the_weights_was_dropped(don
     )
     lines = []
     finetune(data, tmp_path / "run", settings, log=lines.append)
-    dropped = "dropped (the bound of the weights does not hold for other weights"
+    dropped = "dropped (its bound was found for the weights before this run"
     assert any(dropped in line for line in lines)
     assert dropped in (tmp_path / "run" / CARD).read_text()
     again = dataclasses.replace(settings, max_error=0.9)
-    plan = Job(DataSpec(data), RunOptions(output=tmp_path / "again"), settings=again).dry_run()
-    assert "does not hold for other weights; a new one of 90.0% is looked for" in plan
+    plan = dry_run(start(DataSpec(data), RunOptions(output=tmp_path / "again"), again))
+    assert "the weights before this run; a new one of 90.0% is looked for" in plan
     assert "--max-error finds" not in plan
     assert not open_predictor(tmp_path / "run").description.labels.abstains
 

@@ -17,9 +17,9 @@ from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training import SGD, SoftmaxCrossentropy, Trainer
 from keras_vit.training.data import DataSpec
 from keras_vit.training.run.distillation import DistillationTrainer, open_teacher
-from keras_vit.training.run.finetune import finetune
-from keras_vit.training.run.job import Job
+from keras_vit.training.run.finetune import finetune, plan_of
 from keras_vit.training.run.machine import dtype_policy
+from keras_vit.training.run.start import start
 from keras_vit.training.settings import FineTuning, RunOptions
 from makers import tiny_config, write_picture
 
@@ -247,18 +247,19 @@ def test_a_student_agrees_with_its_teacher(teacher, data, tmp_path):
 def test_a_run_is_resumed_with_its_own_teacher_alone(teacher, data, tmp_path):
     folder = shutil.copytree(teacher, tmp_path / "teacher")
     spec, given = DataSpec(str(data)), settings(teacher=str(folder))
-    job = Job(spec, RunOptions(tmp_path / "run"), given)
-    with job.folder.locked():
-        job.folder.start(job.settle().recipe)
+    started = start(spec, RunOptions(tmp_path / "run"), given)
+    with started.folder.locked():
+        started.folder.start(started.record.add(plan_of(started).record))
     options = RunOptions(tmp_path / "run", resume=True)
-    assert Job(DataSpec(), options, FineTuning()).settle().stages[-1].rows == (2, 3, 0)
+    resumed = start(DataSpec(), options, FineTuning())
+    assert plan_of(resumed).stages[-1].rows == (2, 3, 0)
     shutil.rmtree(folder)
     model = open_predictor(teacher).model
     model.layers[-1].bias.assign(np.zeros(4))
     names = ("light", "other", "dark", "grey")
     save_classifier(folder, model, names, Preprocessing((4, 4), value_range=IMAGENET))
     with pytest.raises(ValueError, match="run was started"):
-        Job(DataSpec(), options, FineTuning()).settle()
+        plan_of(start(DataSpec(), options, FineTuning()))
 
 
 def test_what_does_not_fit_is_one_line(teacher, data, tmp_path, capsys):

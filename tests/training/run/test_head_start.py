@@ -10,17 +10,17 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
-from runs import SignalAt, job_of, plan_of, silent
+from runs import SignalAt, build_model, plan_of, run_of, silent
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from keras_vit.description.recipe import Fact
+from keras_vit.description.run_record import Fact
 from keras_vit.models.rebuild import feature_model, head_of
 from keras_vit.training import recipes
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from keras_vit.training.evaluation.predictions import predictions_of
 from keras_vit.training.evaluation.ridge import L2_SHARES
 from keras_vit.training.run import head_start
-from keras_vit.training.run.finetune import build_model, finetune
+from keras_vit.training.run.finetune import dry_run, finetune
 from keras_vit.training.run.head_start import (
     HeadStart,
     fit_logits,
@@ -280,14 +280,14 @@ def test_a_size_whose_probe_is_clearly_better_is_taken(striped_run):
 
 def test_a_dry_run_names_the_larger_size_that_a_run_tries(stripes, tiny, tmp_path):
     settings = FineTuning(weights=str(tiny), steps=1, batch_size=8, samples="none")
-    text = job_of(stripes, tmp_path / "run", settings).dry_run()
+    text = dry_run(run_of(stripes, tmp_path / "run", settings))
     assert "28x28 is tried first by a linear probe" in " ".join(text.split())
 
 
 def test_the_plan_says_what_simple_numbers_reach(striped_run):
     _, text = striped_run
     text = " ".join(text.split())
-    assert "simple_numbers 100.0% right (thirty simple numbers of each photo, of 36" in text
+    assert "simple numbers 100.0% right (thirty simple numbers of each photo, of 36" in text
     assert "photos 32x32 (seen at 28x28: details below 2 pixels are lost" in text
 
 

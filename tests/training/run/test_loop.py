@@ -8,9 +8,9 @@ import tensorflow as tf
 from runs import SignalAt
 
 import keras_vit
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.training.evaluation.predictions import NonFiniteScores
-from keras_vit.training.run.folder import RunFolder
+from keras_vit.training.run.folder import open_folder
 from keras_vit.training.run.loop import Interrupted, make_trainer, train
 from keras_vit.training.settings import FineTuning
 
@@ -37,8 +37,8 @@ def golden_settings(recipe, **changes):
 
 
 def new_run(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    run.start(Recipe())
+    run = open_folder(tmp_path / "run")
+    run.start(RunRecord())
     return run
 
 
@@ -80,12 +80,12 @@ class Problem:
         self.batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(4).repeat()
 
     def start(self, **options):
-        run = RunFolder(self.output)
-        run.start(Recipe())
+        run = open_folder(self.output)
+        run.start(RunRecord())
         return train(self.trainer, self.batches, run, self.settings, **options)
 
     def resume(self, **options):
-        run = RunFolder(self.output, resume=True)
+        run = open_folder(self.output, resume=True)
         step = run.checkpoints.restore(self.trainer)
         batches = self.batches.skip(step)
         return train(self.trainer, batches, run, self.settings, start_step=step, **options)
@@ -135,7 +135,7 @@ def validated(problem, *answers):
         return answer if isinstance(answer, Report) else Report(answer)
 
     rows = problem.start(validate=validate)
-    return RunFolder(problem.output, resume=True), rows, seen
+    return open_folder(problem.output, resume=True), rows, seen
 
 
 def test_a_validation_that_is_not_finite_leaves_the_best_weights(tmp_path):
@@ -148,7 +148,7 @@ def test_a_validation_that_is_not_finite_leaves_the_best_weights(tmp_path):
 def last_weights(problem):
     """The weights of the last step, whose state an unfinished run keeps."""
     fresh = Problem(problem.output.parent / "fresh", ema_momentum=problem.settings.ema_momentum)
-    RunFolder(problem.output, resume=True).checkpoints.restore(fresh.trainer)
+    open_folder(problem.output, resume=True).checkpoints.restore(fresh.trainer)
     return fresh.model.get_weights()
 
 
@@ -217,7 +217,7 @@ def test_a_resumed_run_compares_with_the_highest_score_before_its_stop(tmp_path)
     with pytest.raises(Interrupted):
         stopped.start(validate=validate, callbacks=[SignalAt(5, signal.SIGTERM)])
     Problem(tmp_path / "stopped").resume(validate=lambda: answers[-1])
-    assert RunFolder(stopped.output, resume=True).best_score() == run.best_score()
+    assert open_folder(stopped.output, resume=True).best_score() == run.best_score()
     assert run.best_score() == (2, 2 / 3, 0.3)
 
 
@@ -311,7 +311,7 @@ def test_a_run_that_a_callback_stops_is_validated_there(stopped):
 
 def test_a_run_that_a_callback_stops_keeps_its_row_and_state(stopped):
     _, problem, rows = stopped
-    run = RunFolder(problem.output, resume=True)
+    run = open_folder(problem.output, resume=True)
     assert run.best_score() == (50, 0.25, 0.5)
     with open(run.path / "history.csv", newline="") as file:
         assert list(csv.DictReader(file)) == rows

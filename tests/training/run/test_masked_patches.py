@@ -6,11 +6,11 @@ import json
 import keras
 import numpy as np
 import pytest
-from runs import plan_of, silent
+from runs import build_model, plan_of, silent
 
 from keras_vit import configs
 from keras_vit.layers.random_numbers import examples_from
-from keras_vit.training.run.finetune import build_model, pretrain_masked_patches
+from keras_vit.training.run.finetune import pretrain_masked_patches
 from keras_vit.training.run.masked_patches import make_masked_patch_trainer, masked_patch_model
 from keras_vit.training.settings import FineTuning, MaskedPatches
 from makers import tiny_config, write_classes, write_picture
@@ -88,7 +88,7 @@ def resolved(**changes):
 def test_the_loss_is_that_of_the_corrupted_patches_alone(target):
     settings = resolved(target=target)
     model = varied(masked_patch_model(CONFIG, image_size=(16, 12), target=target))
-    trainer = make_masked_patch_trainer(model, settings)
+    trainer = make_masked_patch_trainer(model, settings, target)
     pixels = images()
     outputs = {name: np.array(value) for name, value in model(pixels).items()}
     predictions, places = outputs["predictions"], outputs["places"]
@@ -115,7 +115,8 @@ def test_the_loss_is_that_of_the_corrupted_patches_alone(target):
 
 
 def test_draws_belong_to_the_step_and_the_image_and_repeat():
-    trainer = make_masked_patch_trainer(masked_patch_model(CONFIG, image_size=(16, 12)), resolved())
+    model = masked_patch_model(CONFIG, image_size=(16, 12))
+    trainer = make_masked_patch_trainer(model, resolved(), "mean-color")
 
     def places(replica, first, count, step):
         trainer.step.assign(step)

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.description.recipe import Recipe
-from keras_vit.training.run.folder import BEST, RunFolder
+from keras_vit.description.run_record import RunRecord
+from keras_vit.training.run.folder import BEST, open_folder
 from keras_vit.training.run.loop import read_history
 from keras_vit.utils import files
 from keras_vit.utils.files import STATES
@@ -16,8 +16,8 @@ from keras_vit.utils.files import STATES
 
 def unfinished(output, **options):
     """A run with a state, best weights and the first file of its finished folder."""
-    run = RunFolder(output, **options)
-    run.start(Recipe(job="finetune", command="x"))
+    run = open_folder(output, **options)
+    run.start(RunRecord(job="finetune", command="x"))
     for name in (f"{STATES}/state-000000500.npz", BEST, "model.keras"):
         (run.path / name).write_bytes(b"new")
     return run
@@ -55,7 +55,7 @@ def test_states_stay_where_the_folder_cannot_be_renamed(tmp_path, monkeypatch):
         with pytest.raises(OSError, match="busy"):
             run.publish()
     run.lock.release(force=True)
-    again = RunFolder(tmp_path / "run", resume=True)
+    again = open_folder(tmp_path / "run", resume=True)
     assert len(again.checkpoints.paths()) == 1
     assert (again.path / BEST).exists()
     with again.locked():
@@ -104,7 +104,7 @@ def test_what_a_run_that_was_killed_after_its_rename_left_is_removed_by_the_next
     run.path.mkdir()  # The older classifier, after the exchange.
     (run.path / "model.keras").write_bytes(b"old")
     with pytest.raises(ValueError, match="new or empty"):
-        RunFolder(tmp_path / "run")
+        open_folder(tmp_path / "run")
     assert names(tmp_path) == ["run"]
     assert names(tmp_path / "run") == ["model.keras"]
 

@@ -14,8 +14,8 @@ from runs import tiny_settings
 
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run.card import augmented_pictures
-from keras_vit.training.run.finetune import finetune
-from keras_vit.training.run.job import Job
+from keras_vit.training.run.finetune import finetune, plan_of
+from keras_vit.training.run.start import start
 from keras_vit.training.settings import RunOptions
 from keras_vit.training.trainer.trainer import Trainer
 from makers import encode, write_classes
@@ -118,7 +118,7 @@ def test_no_photo_is_on_the_page_where_none_may_travel(without, data, tmp_path):
 
 
 def test_the_first_batch_is_the_one_that_is_trained_on(run, data, tmp_path):
-    plan = Job(DataSpec(str(data)), RunOptions(tmp_path / "other"), SETTINGS).settle()
+    plan = plan_of(start(DataSpec(str(data)), RunOptions(tmp_path / "other"), SETTINGS))
     shown = [np.asarray(Image.open(io.BytesIO(p.encoded))) for p in augmented_pictures(plan, 4)]
     np.testing.assert_array_equal(shown, np.rint((run[2][:4] + 1) * 127.5).astype("uint8"))
 

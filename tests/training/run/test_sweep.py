@@ -13,6 +13,7 @@ from read_results import find_results, read_result
 
 from keras_vit.training.data import open_source, sources
 from keras_vit.training.run import sweep as module
+from keras_vit.training.run.finetune import plan_of
 from keras_vit.training.run.loop import Interrupted
 from keras_vit.training.run.sweep import sweep
 from keras_vit.training.settings import FineTuning
@@ -112,11 +113,11 @@ def pretended(monkeypatch):
     scores, runs = {}, []
     metric = {"name": "top_1", "task": "multiclass"}
 
-    def run(job):
-        data, output, settings = job.data, job.options.output, job.settings
+    def run(started):
+        data, output, settings = started.data, started.options.output, started.settings
         parts = open_source(data, settings.validation).splits
         images = {part: set(examples.names) for part, examples in parts.items()}
-        runs.append((settings, data, images, job.options.resume))
+        runs.append((settings, data, images, started.options.resume))
         score, loss = scores.get(settings.learning_rate, (0.75, 1.0))
         if data.test:
             score, loss = scores.get(f"seed {settings.seed}", (score, loss))
@@ -203,11 +204,11 @@ def test_a_sweep_looks_for_things_once(data, tmp_path, pretended, monkeypatch):
     searched, searches, find = [], [], sources.find_things
     monkeypatch.setattr(sources, "find_things", lambda *a, **o: searches.append(1) or find(*a, **o))
 
-    def run(job):
+    def run(started):
         before = len(searches)
-        job.settle()
+        plan_of(started)
         searched.append(len(searches) - before)
-        pretended_run(job)
+        pretended_run(started)
 
     pretended_run = module.run
     monkeypatch.setattr(module, "run", run)

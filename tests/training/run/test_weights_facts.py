@@ -21,7 +21,7 @@ from keras_vit.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation import predictions as evaluation_predictions
-from keras_vit.training.run.finetune import build_model, finetune
+from keras_vit.training.run.finetune import finetune, plan_of as planned
 from keras_vit.training.settings import FineTuning
 from keras_vit.training.trainer.devices import Place
 from keras_vit.utils.files import UNFINISHED
@@ -214,7 +214,7 @@ def plan_of(weights, photos, tmp_path, **settings):
 
 
 def model_of(plan):
-    return build_model(plan)[0]
+    return runs.build_model(plan)[0]
 
 
 def saved(folder, names, config=None, size=8, **recipe):
@@ -248,7 +248,7 @@ HEADS = {
 def test_rows_of_the_head_are_kept_by_name(names, places, reason, config, photos, tmp_path):
     source = saved(tmp_path / "weights", names, config)
     plan = plan_of(tmp_path / "weights", photos, tmp_path)
-    assert plan.recipe.to_json()["facts"]["head"] == {"value": "keep", "from": reason}
+    assert plan.record.to_json()["facts"]["head"] == {"value": "keep", "from": reason}
     logits = np.array(model_of(plan)(IMAGES))
     known = [k for k, place in enumerate(places) if place is not None]
     scores = np.array(keras.ops.softmax(logits[:, known]))  # Among the classes of both.
@@ -268,16 +268,16 @@ def test_the_head_of_a_file_of_another_code_base_is_kept_by_name(timm, photos, t
 def test_a_new_head_is_made_where_no_class_is_known_or_on_request(photos, tmp_path):
     saved(tmp_path / "letters", ("a", "b", "c"))
     plan = plan_of(tmp_path / "letters", photos, tmp_path)
-    assert plan.recipe.to_json()["facts"]["head"]["from"].startswith("none of the 3 classes")
+    assert plan.record.to_json()["facts"]["head"]["from"].startswith("none of the 3 classes")
     assert not model_of(plan).get_layer("predictions").kernel.numpy().any()
     with pytest.raises(ValueError, match="--head new .*3 classes"):
         plan_of(tmp_path / "letters", photos, tmp_path, head="keep")
     saved(tmp_path / "same", NAMES)
     plan = plan_of(tmp_path / "same", photos, tmp_path, head="new")
-    assert plan.recipe.to_json()["facts"]["head"] == {"value": "new", "from": "the settings"}
+    assert plan.record.to_json()["facts"]["head"] == {"value": "new", "from": "the settings"}
     saved(tmp_path / "numbers", ("0", "1", "2"), converted=True)
     plan = plan_of(tmp_path / "numbers", photos, tmp_path)
-    assert plan.recipe.to_json()["facts"]["head"]["from"] == "the weights do not name their classes"
+    assert plan.record.to_json()["facts"]["head"]["from"] == "the weights do not name their classes"
     plan = plan_of(tmp_path / "numbers", photos, tmp_path, head="keep")
     assert plan.head == (0, 1, 2)
 
@@ -288,7 +288,7 @@ def test_the_image_size_is_that_of_the_weights_but_384_for_224(photos, tmp_path)
 
     def size_of(folder, **settings):
         plan = plan_of(tmp_path / folder, photos, tmp_path, **settings)
-        return plan.settings.image_size, plan.recipe.to_json()["facts"]["image_size"]["from"]
+        return plan.settings.image_size, plan.record.to_json()["facts"]["image_size"]["from"]
 
     saved(tmp_path / "small", NAMES)
     saved(tmp_path / "pretrained", NAMES, config, 224, job="pretrain")
@@ -301,14 +301,14 @@ def test_the_image_size_is_that_of_the_weights_but_384_for_224(photos, tmp_path)
     recipe = FineTuning.from_recipe("CIFAR-10", weights=str(tmp_path / "small"))
     size = {"value": [384, 384], "from": "CIFAR-10"}
     plan = runs.plan_of(photos, tmp_path / "out", recipe)
-    assert plan.recipe.to_json()["facts"]["image_size"] == size
+    assert plan.record.to_json()["facts"]["image_size"] == size
 
 
 def test_the_released_classifier_is_fine_tuned_at_its_own_size(photos, tmp_path):
     plan = plan_of("cifar10", photos, tmp_path)
     side = IMAGE_SIZES[RELEASED[0].model]
     assert plan.settings.image_size == (side, side)
-    assert "cat, dog" not in plan.recipe.to_json()["facts"]["head"]["from"]
+    assert "cat, dog" not in plan.record.to_json()["facts"]["head"]["from"]
     assert plan.head == (3, 5, None)  # cat, dog; a fox is new.
 
 
@@ -326,10 +326,10 @@ def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_pat
     plan = plan_of(classifier, photos, tmp_path)
     recipe = tmp_path / "out.partial" / UNFINISHED
     recipe.parent.mkdir(parents=True)
-    recipe.write_text(json.dumps(plan.recipe.to_json()))
-    again = runs.job_of(None, tmp_path / "out", FineTuning(), resume=True).settle()
+    recipe.write_text(json.dumps(plan.record.to_json()))
+    again = planned(runs.run_of(None, tmp_path / "out", FineTuning(), resume=True))
     assert again.preprocessing == plan.preprocessing
-    facts = json.dumps(plan.recipe.to_json()["facts"])
+    facts = json.dumps(plan.record.to_json()["facts"])
     assert json.dumps(again.recipe.to_json()["facts"]) == facts
     assert again.description == plan.description
     assert again.head == plan.head

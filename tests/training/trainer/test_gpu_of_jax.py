@@ -220,13 +220,13 @@ def test_on_a_cpu_the_plan_has_no_facts_of_the_computation():
 
 def test_a_run_that_began_with_the_plain_path_keeps_it(kernel):
     from keras_vit import configs
-    from keras_vit.description.recipe import Fact, Recipe
+    from keras_vit.description.run_record import Fact, RunRecord
     from keras_vit.training.run.machine import attention_as_it_began, attention_kernel
 
     settings, config = settings_of(precision="mixed_bfloat16"), configs.resolve("ViT-B/16")
-    with attention_as_it_began(Recipe(job="finetune")):
+    with attention_as_it_began(RunRecord(job="finetune")):
         assert attention_kernel(settings, config) is None
-    with attention_as_it_began(Recipe(job="finetune", facts={"attention": Fact("", "")})):
+    with attention_as_it_began(RunRecord(job="finetune", facts={"attention": Fact("", "")})):
         assert attention_kernel(settings, config) is not None
     assert attention_kernel(settings, config) is not None
 

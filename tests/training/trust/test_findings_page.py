@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from page_flaws import flaws_of
 
+from keras_vit.reports.report import NamedFact, Report
 from keras_vit.training.evaluation.measures import exact_interval
-from keras_vit.training.trust.check_report import SummaryLine
 from keras_vit.training.trust.findings_page import DRAWN, Card, ShownImage, write_cards
 from makers import encode, smooth_picture
 
@@ -45,7 +45,8 @@ def write(path, count=6):
         Card("copies", tiles[2:4], "exact", "2 of ant & bee"),
         Card("shortcuts", (0,), "ant & bee", "border (AUROC 0.998, p 0.008)", [("typical", [3])]),
     ]
-    lines = [SummaryLine("labels", f"{count} labels", "that <features> doubt", "A reservation.")]
+    fact = NamedFact("labels", f"{count} labels that <features> doubt", "A reservation.")
+    lines = Report([fact])
     write_cards(path, "Check <of> photos", lines, images, cards, CLASSES)
     return path
 

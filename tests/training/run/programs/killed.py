@@ -26,10 +26,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.command_line import main as run_command
-from keras_vit.description.recipe import Recipe
+from keras_vit.description.run_record import RunRecord
 from keras_vit.training import Adam, FineTuning, SoftmaxCrossentropy, Trainer, warmup_schedule
 from keras_vit.training.run import finetune  # noqa: F401
-from keras_vit.training.run.folder import PARTIAL, RunFolder
+from keras_vit.training.run.folder import PARTIAL, open_folder
 from keras_vit.training.run.loop import train
 from keras_vit.utils import files
 from keras_vit.utils.files import MODEL, UNFINISHED
@@ -118,10 +118,10 @@ def run(name, on_first_step):
             yield images[step], labels[step]
 
     resume = (FOLDER / f"{name}{PARTIAL}" / UNFINISHED).exists()
-    folder = RunFolder(FOLDER / name, resume=resume)
+    folder = open_folder(FOLDER / name, resume=resume)
     with folder.locked():
         if not resume:
-            folder.start(Recipe(job="test"))
+            folder.start(RunRecord(job="test"))
         start = folder.checkpoints.restore(trainer)
         spec = (tf.TensorSpec((4, 4, 4, 3)), tf.TensorSpec((4,), "int64"))
         data = tf.data.Dataset.from_generator(batches, output_signature=spec)

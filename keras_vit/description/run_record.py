@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self, get_type_hints
+from typing import Any, NamedTuple, Self
 
 from keras_vit.utils.earlier_names import with_present_names
-from keras_vit.utils.fields import fits_json
+from keras_vit.utils.json_files import fields_of_json, json_name
 
 
 class Reference(NamedTuple):
@@ -35,31 +35,19 @@ class Fact:
         reference: The accuracy that it found: of the better simple reference, or of the probe.
     """
 
-    value: Any
-    origin: str
+    value: Any = None
+    origin: str = dataclasses.field(default="", metadata={"json": "from"})
     sha256: str | None = None
     reference: Reference | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fact as JSON can hold it."""
-        fields = {"value": self.value, "from": self.origin, "sha256": self.sha256}
-        if self.reference is not None:
-            fields["reference"] = list(self.reference)
-        return {name: value for name, value in fields.items() if value is not None}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Returns the fact that `to_json` wrote."""
-        reference = None
-        match fields.get("reference"):
-            case [str(name), float(accuracy), int(images)]:
-                reference = Reference(name, accuracy, images)
-        return cls(
-            fields.get("value"),
-            str(fields.get("from", "")),
-            fields.get("sha256"),
-            reference,
-        )
+        fields = {json_name(field): getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {
+            name: list(value) if isinstance(value, Reference) else value
+            for name, value in fields.items()
+            if value is not None
+        }
 
 
 def _entries():
@@ -67,7 +55,7 @@ def _entries():
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
+class RunRecord:
     """The content of `recipe.json`.
 
     An unfinished run has whole paths in it; of a finished one, absolute paths have their last part.
@@ -123,7 +111,7 @@ class Recipe:
     versions_before: dict[str, str] | None = None
     resumed: list[int] | None = None
     skipped_steps: int | None = None
-    best: dict[str, Any] | None = None
+    best: dict[str, float] | None = None
     test: dict[str, Any] | None = None
     objective: str | None = None
     decision: dict[str, Any] | None = None
@@ -150,9 +138,17 @@ class Recipe:
         fact = self.facts.get("simple_numbers")
         return None if fact is None else fact.reference
 
-    def with_facts(self, **facts: Fact) -> Self:
-        """Returns the record with more facts, which win over its own."""
-        return dataclasses.replace(self, facts={**self.facts, **facts})
+    def add(self, more: Self) -> Self:
+        """Returns the record with the values that another one has, which win over its own.
+
+        Args:
+            more: The other record; its facts come in addition.
+        """
+        unset = type(self)()
+        names = [field.name for field in dataclasses.fields(self)]
+        values = {name: getattr(more, name) for name in names}
+        values = {name: value for name, value in values.items() if value != getattr(unset, name)}
+        return dataclasses.replace(self, **{**values, "facts": {**self.facts, **more.facts}})
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the file, without fields that have no value."""
@@ -174,16 +170,11 @@ class Recipe:
 
         A value of another type than its field's is another program's, and one of the `others`.
         """
-        kinds = get_type_hints(cls)
-        del kinds["others"]
-        own = {
-            name: value
-            for name, value in fields.items()
-            if name in kinds and fits_json(kinds[name], value)
-        }
-        others = {name: value for name, value in fields.items() if name not in own}
+        present = dict(fields)
         for name in ("settings", "facts", "description"):
-            own[name] = with_present_names(own.get(name, {}))
-        facts = own["facts"]
-        own["facts"] = {name: Fact.from_json(fact) for name, fact in facts.items()}
+            if isinstance(present.get(name), Mapping):
+                present[name] = with_present_names(present[name])
+        own, others = fields_of_json(cls, present)
+        if "others" in own:  # An entry of another program that happens to have this name.
+            others["others"] = own.pop("others")
         return cls(**own, others=others)

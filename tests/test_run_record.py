@@ -11,18 +11,19 @@ import typing
 import pytest
 
 import keras_vit
-from keras_vit.description.recipe import Fact, Recipe, Reference
+from keras_vit.description.run_record import Fact, Reference, RunRecord
 from keras_vit.utils.earlier_names import with_present_names
+from keras_vit.utils.json_files import of_json
 
 PACKAGED = sorted(pathlib.Path(keras_vit.__file__).parent.glob("weights/*/recipe.json"))
-FIELDS = {field.name for field in dataclasses.fields(Recipe)} - {"others"}
+FIELDS = {field.name for field in dataclasses.fields(RunRecord)} - {"others"}
 ROOT = pathlib.Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("path", PACKAGED, ids=lambda path: path.parent.name)
 def test_a_packaged_recipe_keeps_every_entry(path):
     fields = json.loads(path.read_text())
-    written = json.loads(json.dumps(Recipe.from_json(fields).to_json()))
+    written = json.loads(json.dumps(RunRecord.from_json(fields).to_json()))
     for name in ("settings", "facts", "description"):
         fields[name] = with_present_names(fields.get(name, {}))
     assert {name: written[name] for name in fields} == fields
@@ -30,20 +31,20 @@ def test_a_packaged_recipe_keeps_every_entry(path):
 
 @pytest.mark.parametrize("path", PACKAGED, ids=lambda path: path.parent.name)
 def test_a_packaged_recipe_is_read(path):
-    recipe = Recipe.from_json(json.loads(path.read_text()))
+    recipe = RunRecord.from_json(json.loads(path.read_text()))
     assert recipe.classes == 10
     assert recipe.images["train"] == 50_000
 
 
 def test_a_finished_run_without_validation_and_test_images_says_null():
-    fields = Recipe(job="finetune").to_json()
+    fields = RunRecord(job="finetune").to_json()
     assert (fields["best"], fields["test"]) == (None, None)
     assert "decision" not in fields
 
 
 def test_entries_of_another_program_stay():
     fields = {"data": "photos", "seed": 7, "converted": True, "notes": ["x"], "images": [3]}
-    recipe = Recipe.from_json(fields)
+    recipe = RunRecord.from_json(fields)
     assert recipe.others == {"data": "photos", "seed": 7, "images": [3]}
     assert recipe.to_json() == fields
 
@@ -60,6 +61,7 @@ def values_of(kind, rng):
     return {
         bool: lambda: True,
         int: lambda: rng.randint(1, 9),
+        float: lambda: rng.random(),
         str: lambda: rng.choice(["int", "list", "None", "photos"]),
         typing.Any: lambda: rng.choice([1.5, "a", None, False, [1, ["b"]], {"c": {}}]),
         Fact: lambda: Fact(rng.random(), "here", reference=Reference("always cat", 0.5, 9)),
@@ -69,16 +71,16 @@ def values_of(kind, rng):
 @pytest.mark.parametrize("job", ["", "finetune"])
 @pytest.mark.parametrize("name", sorted(FIELDS))
 def test_every_field_survives_its_file(name, job):
-    kind, rng = typing.get_type_hints(Recipe)[name], random.Random(name)
+    kind, rng = typing.get_type_hints(RunRecord)[name], random.Random(name)
     for _ in range(20):
-        recipe = Recipe(**{"job": job, name: values_of(kind, rng)}, others={"of another": [1]})
-        assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
+        recipe = RunRecord(**{"job": job, name: values_of(kind, rng)}, others={"of another": [1]})
+        assert RunRecord.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
 def test_a_field_that_is_set_wins_over_the_entry_of_another_program(name):
-    value = values_of(typing.get_type_hints(Recipe)[name], random.Random(name))
-    recipe = Recipe(**{name: value})
+    value = values_of(typing.get_type_hints(RunRecord)[name], random.Random(name))
+    recipe = RunRecord(**{name: value})
     others = dataclasses.replace(recipe, others={name: "of another"})
     assert others.to_json() == recipe.to_json()
 
@@ -88,12 +90,12 @@ def test_a_fact_keeps_its_hash_and_reference():
         Fact("a", "b", sha256="c"),
         Fact([1, 2], "d", reference=Reference("always cat", 0.5, 9)),
     ):
-        assert Fact.from_json(json.loads(json.dumps(fact.to_json()))) == fact
+        assert of_json(Fact, json.loads(json.dumps(fact.to_json()))) == fact
 
 
 def test_a_reference_of_another_form_is_none():
     for reference in (["always cat"], "abc", [1, {}, 2], {"name": "always cat"}):
-        assert Fact.from_json({"value": "a", "reference": reference}).reference is None
+        assert of_json(Fact, {"value": "a", "reference": reference}).reference is None
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +110,13 @@ def test_the_page_of_fields_is_made_from_the_code(field_page):
 
 
 def test_the_page_of_fields_lists_every_entry_of_a_recipe(field_page):
-    assert {name for name, _ in field_page["fields_of"]((Recipe,))} == FIELDS
+    assert {name for name, _ in field_page["fields_of"]((RunRecord,))} == FIELDS
 
 
 def test_a_field_without_a_text_is_an_error_of_the_page(field_page):
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class More(Recipe):
-        __doc__ = Recipe.__doc__
+    class More(RunRecord):
+        __doc__ = RunRecord.__doc__
         unexplained: int = 0
 
     with pytest.raises(ValueError, match="More.unexplained"):

@@ -1,13 +1,13 @@
-"""The settling of a run, before its model is built: from weights, images and settings, no file.
+"""The plan of a run, before its model is built: from weights, images and settings, no file.
 
-`settle` gives a `Settled`, which `--dry-run` prints.
+`make_plan` gives a `Plan`, which `--dry-run` prints.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import keras
 import numpy as np
@@ -16,13 +16,13 @@ from keras_vit import configs
 from keras_vit.configs.model_table import paper_name, without_hidden_layer
 from keras_vit.description import Description, Labels, check_class_names
 from keras_vit.description.class_labels import look_alikes
-from keras_vit.description.recipe import Fact, Recipe
+from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.images.samples import describe_samples, sample_count, spread
 from keras_vit.images.transcoding import decode_file
 from keras_vit.opening import OpenedModel
 from keras_vit.preprocessing import Preprocessing, describe_resize
-from keras_vit.training.data import Examples, Source
+from keras_vit.training.data import Examples, Source, TrainingBatches
 from keras_vit.training.data.examples import balanced_class_weight
 from keras_vit.training.data.spec import IGNORED
 from keras_vit.training.data.things import FOUND_BY, unit_numbers
@@ -30,7 +30,12 @@ from keras_vit.training.evaluation.classification import evaluate
 from keras_vit.training.evaluation.references import describe_seen
 from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.evaluation.results import versions
-from keras_vit.training.settings import HIGHER_RESOLUTION, FineTuning, Settings
+from keras_vit.training.settings import (
+    HIGHER_RESOLUTION,
+    FineTuning,
+    ResolvedSettings,
+    Settings,
+)
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import changed_fields
 from keras_vit.utils.progress import Log
@@ -54,7 +59,7 @@ _SAMPLED = {
 # weights that know the classes lose more than they learn.
 NEW_HEAD_RATE, KEPT_HEAD_RATE = 0.03, 0.01
 
-_DROPPED = "the bound of the weights does not hold for other weights; "
+_DROPPED = "its bound was found for the weights before this run; "
 
 
 @dataclasses.dataclass
@@ -85,7 +90,7 @@ class Stage:
 
     @classmethod
     def prepare(
-        cls, weights: OpenedModel, images: RunImages, settings: Settings, begun: Recipe
+        cls, weights: OpenedModel, images: RunImages, settings: Settings, begun: RunRecord
     ) -> Stage | None:
         """Returns the stage, or None for a run without it.
 
@@ -100,12 +105,12 @@ class Stage:
         """
         raise NotImplementedError
 
-    def trainer(self, plan: Settled) -> dict[str, Any]:
+    def trainer(self, plan: Plan) -> dict[str, Any]:
         """Returns arguments of `make_trainer` that it wants."""
         return {}
 
     def before(
-        self, plan: Settled, model: keras.Model, facts: Mapping[str, Fact], *, progress: bool
+        self, plan: Plan, model: keras.Model, facts: Mapping[str, Fact], *, progress: bool
     ) -> dict[str, Fact]:
         """Changes the model before its first step, not of a resumed run; returns new facts.
 
@@ -117,11 +122,62 @@ class Stage:
         """
         return {}
 
-    def after(self, plan: Settled, outcome: Outcome) -> None:
+    def after(self, plan: Plan, outcome: Outcome) -> None:
         """Changes the trained model before it is tested and written."""
 
-    def tested(self, plan: Settled, report: EvaluationReport, log: Log) -> None:
+    def tested(self, plan: Plan, report: EvaluationReport, log: Log) -> None:
         """Logs what it has to say of the report on the test images."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What a run has read and knows before its plan.
+
+    Args:
+        given: The settings that the user gave, with the commits of repositories.
+        settings: The same with what follows from the number of the images.
+        weights: The weights to start from, or random ones.
+        images: The images in their parts.
+        stages: What the run does before and after training.
+        machine: The devices and their memory.
+    """
+
+    given: Settings
+    settings: Settings
+    weights: OpenedModel
+    images: RunImages
+    stages: tuple[Stage, ...]
+    machine: Machine
+
+    @property
+    def labels(self) -> Labels:
+        """The classes of the data."""
+        return Labels(self.images.source.class_names or None, self.images.source.task)
+
+    def described(
+        self, size: tuple[int, int] | None = None
+    ) -> tuple[Description, Preprocessing, Head]:
+        """Returns what the model to train is; see `describe_model`.
+
+        Args:
+            size: Pixels (height, width) in place of the settings'.
+        """
+        settings = self.settings
+        if size is not None:
+            settings = dataclasses.replace(settings, image_size=size)
+        return describe_model(self.weights, settings, self.labels, self.images.source.bit_depth)
+
+
+class ChosenSize(NamedTuple):
+    """An image size that a probe has chosen.
+
+    Args:
+        image_size: Pixels (height, width).
+        reason: Why.
+    """
+
+    image_size: tuple[int, int]
+    reason: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,67 +205,100 @@ class ChosenSamples:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settled:
+class Plan:
     """A run before its model is built.
 
     Args:
-        weights: The weights to start from, or random ones.
-        images: The images in their parts.
-        settings: The settings, with every value that was open.
+        start: The weights, the images and the stages.
+        settings: The settings that all commands share, with every value that was open.
+        all_settings: Those of the command, filled in, as the record has them.
         description: The model to train.
         config: Its architecture.
         preprocessing: How an image becomes its input in evaluation.
         head: What its head begins with.
-        labels: The classes of the data.
         class_weight: The weight of each class in the loss; () for equal ones.
         samples: The photos that travel with the classifier.
-        stages: What the run does before and after training.
-        recipe: The record as it is at the start; the run's own grows.
+        facts: What the run found by itself so far, by name.
     """
 
-    weights: OpenedModel
-    images: RunImages
-    settings: Any  # `FineTuning`, `PreTraining` or `MaskedPatches`.
+    start: Start
+    settings: ResolvedSettings
+    all_settings: Settings
     description: Description
     config: configs.ViTConfig | configs.BiTConfig
     preprocessing: Preprocessing
     head: Head
-    labels: Labels
     class_weight: tuple[float, ...]
     samples: ChosenSamples
-    stages: tuple[Stage, ...]
-    recipe: Recipe
+    facts: dict[str, Fact]
+
+    @property
+    def weights(self) -> OpenedModel:
+        """The weights to start from, or random ones."""
+        return self.start.weights
+
+    @property
+    def images(self) -> RunImages:
+        """The images in their parts."""
+        return self.start.images
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What the run does before and after training."""
+        return self.start.stages
+
+    @property
+    def labels(self) -> Labels:
+        """The classes of the data."""
+        return self.start.labels
+
+    @property
+    def record(self) -> RunRecord:
+        """The plan as the record of the run has it."""
+        return RunRecord(
+            job=self.all_settings.command,
+            description=self.description.to_json(),
+            model=self.description.name,
+            config=changed_fields(self.config),
+            settings=self.all_settings.to_json(),
+            facts=self.facts,
+            preprocessing=self.preprocessing.to_fields(),
+            classes=len(self.source.class_names),
+            task=self.source.task,
+            images={**self.images.counts, "skipped": len(self.source.skipped)},
+            versions=versions(),
+        )
 
     @property
     def source(self) -> Source:
         """The images: "train", and if there are any, "validation", "calibration" and "test"."""
         return self.images.source
 
-    @property
-    def has_classes(self) -> bool:
-        """Whether the model becomes a classifier; False for masked patches."""
-        return bool(self.source.class_names)
+    def batches(self, start_step: int = 0) -> TrainingBatches:
+        """Returns the batches that the model is trained on.
 
-    @property
-    def validation(self) -> Examples | None:
-        """The images to choose the best weights by; without classes none."""
-        return self.source.splits.get("validation") if self.has_classes else None
-
-    @property
-    def batches(self) -> dict[str, Any]:
-        """Arguments of `training_batches`, without the images and the first step."""
-        names = ("image_size", "batch_size", "seed", "augmentation", "flip", "mixup")
-        return {
-            **{name: getattr(self.settings, name) for name in (*names, "layers")},
-            "micro_batches": self.settings.accumulate,
-            "value_range": self.preprocessing.value_range,
-            "bit_depth": self.preprocessing.bit_depth,
-            "num_classes": len(self.source.class_names),
-        }
+        Args:
+            start_step: Steps that were done before.
+        """
+        settings = self.settings
+        return TrainingBatches(
+            image_size=settings.image_size,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+            augmentation=settings.augmentation,
+            flip=settings.flip,
+            mixup=settings.mixup,
+            layers=settings.layers,
+            micro_batches=settings.accumulate,
+            value_range=self.preprocessing.value_range,
+            bit_depth=self.preprocessing.bit_depth,
+            num_classes=len(self.source.class_names),
+            start_step=start_step,
+        )
 
     def evaluate(
         self, model: object, examples: Examples, labels: Labels | None = None, **options: object
-    ) -> Any:
+    ) -> EvaluationReport:
         """Returns the report of a model on images of the run's data, by their task.
 
         Args:
@@ -229,100 +318,73 @@ class Settled:
         return dataclasses.replace(report, units=unit_numbers(examples, self.source))
 
 
-def settle(
-    weights: OpenedModel,
-    images: RunImages,
-    stages: Sequence[Stage],
-    given: Settings,
-    record: Recipe,
-    machine: Machine,
-    *,
-    size_from: str | None = None,
-) -> Settled:
+def make_plan(start: Start, begun: RunRecord, size: ChosenSize | None = None) -> Plan:
     """Returns everything that is known before the model is built.
 
     Args:
-        weights: The weights to start from.
-        images: The images of the run.
-        stages: Its stages.
-        given: The settings that the user gave.
-        record: What is recorded already: the command, the data, and of a resumed run the facts
-            and the description that it began with.
-        machine: The devices and their memory.
-        size_from: Why the images have the size of the settings; None if the user gave it.
+        start: What the run has read.
+        begun: Of a resumed run, the facts and the description that it began with.
+        size: The image size that a probe has chosen; None for the settings', or the weights'.
 
     Raises:
         ValueError: If something does not fit.
     """
-    source = images.source
-    labels = Labels(source.class_names or None, source.task)
-    if source.class_names:  # What would be an error at the end is one now.
-        check_class_names(labels.output_names)
-
-    # The numbers that follow from the images, then from the weights and the memory.
-    by_images = _by_images(given, images, machine)
-    description, preprocessing, head = describe_model(weights, by_images, labels, source.bit_depth)
-    if size_from is not None:
-        description = _with_origins(description, image_size=size_from)
-    if record.description:  # Where its facts were from at the start.
-        before = Description.from_json(record.description, RECIPE)
+    source = start.images.source
+    description, preprocessing, head = start.described(size and size.image_size)
+    if size is not None:
+        description = _with_origins(description, image_size=size.reason)
+    if begun.description:  # Where its facts were from at the start.
+        before = Description.from_json(begun.description, RECIPE)
         description = dataclasses.replace(description, origins=before.origins)
     by_weights = dataclasses.replace(
-        by_images,
+        start.settings,
         image_size=preprocessing.image_size,
         evaluation=preprocessing.evaluation,
-        learning_rate=rate_of(by_images, head),
+        learning_rate=rate_of(start.settings, head),
     )
-    make_schedule(by_weights)  # Raises if the warm-up does not fit.
     config = cast(configs.ViTConfig | configs.BiTConfig, description.config)  # `find_start`.
-    settings = choose_accumulation(by_weights, config, machine.memory, machine.replicas)
+    filled = choose_accumulation(by_weights, config, start.machine.memory, start.machine.replicas)
+    settings = ResolvedSettings.of(filled)
 
     # What the run found by itself; a resumed run keeps what it began with.
-    balanced = _class_weight(settings, source, record.facts)
+    balanced = _class_weight(settings, source, begun.facts)
     facts = {
         **_facts_of_weights(description, preprocessing, head),
-        **_facts_of_images(weights, description, settings, images, given.epochs),
+        **_facts_of_images(start, description, filled),
     }
     if balanced:
         by_name = dict(zip(source.class_names, balanced, strict=True))
         facts["class_weight"] = Fact(by_name, str(settings.class_weight))
-    for stage in stages:
+    for stage in start.stages:
         facts |= stage.facts
     facts |= facts_of_computation(settings, config)
-
-    recipe = dataclasses.replace(
-        record,
-        job=settings.command,
-        description=description.to_json(),
-        model=description.name,
-        config=changed_fields(config),
-        settings=settings.to_json(),
-        facts={**facts, **record.facts},
-        preprocessing=preprocessing.to_fields(),
-        classes=len(source.class_names),
-        task=source.task,
-        images={**images.counts, "skipped": len(source.skipped)},
-        versions=versions(),
-    )
-    samples = choose_samples(settings.samples, source, preprocessing)
-    return Settled(
-        weights=weights,
-        images=images,
+    return Plan(
+        start=start,
         settings=settings,
+        all_settings=filled,
         description=description,
         config=config,
         preprocessing=preprocessing,
         head=head,
-        labels=labels,
         class_weight=balanced,
-        samples=samples,
-        stages=tuple(stages),
-        recipe=recipe,
+        samples=choose_samples(settings.samples, source, preprocessing),
+        facts={**facts, **begun.facts},
     )
 
 
-def _by_images(given, images, machine):
-    """The settings with what follows from the number and the size of the images."""
+def settings_by_images(given: Settings, images: RunImages, machine: Machine) -> Settings:
+    """Returns the settings with what follows from the number of the images.
+
+    Args:
+        given: The settings that the user gave.
+        images: The images of the run.
+        machine: The devices and their memory.
+
+    Raises:
+        ValueError: If something does not fit.
+    """
+    if names := images.source.class_names:  # What would be an error at the end is one now.
+        check_class_names(Labels(names, images.source.task).output_names)
     counts = images.counts
     num_images = counts["train"] + counts["validation"]
     with_steps = given.with_epochs(counts["train"])
@@ -332,6 +394,8 @@ def _by_images(given, images, machine):
             "patience needs validation images, which show when there is nothing more to gain. "
             f"Received: patience={resolved.patience}, none of them"
         )
+    # Raises if the warm-up does not fit, whatever the rate.
+    make_schedule(dataclasses.replace(resolved, learning_rate=rate_of(resolved, "new")))
     return choose_precision(resolved, machine)
 
 
@@ -412,18 +476,19 @@ def _facts_of_weights(description, preprocessing, head):
     }
 
 
-def _facts_of_images(weights, description, settings, images, epochs):
+def _facts_of_images(start, description, settings):
     """What is lost of the photos, what of the weights is dropped, and the steps of epochs."""
+    images, epochs = start.images, start.given.epochs
     seen = describe_seen(description.config, settings.image_size, images.photo_size)
     facts = {"photos": Fact(list(images.photo_size), seen)}
     if images.source.things is not None:
         facts["things"] = Fact(images.source.things.line, FOUND_BY)
     elif images.ignores_copies:
         facts["things"] = Fact("not looked for", f"--copies {IGNORED}")
-    if weights.description.labels.abstains:
+    if start.weights.description.labels.abstains:
         bound = "--max-error finds a new one"
         if settings.decision is not None:
-            bound = f"a new one of {settings.max_error:.1%} is looked for"
+            bound = f"a new one of {settings.decision.max_error:.1%} is looked for"
         facts["unknown"] = Fact("dropped", _DROPPED + bound)
     if epochs is not None:
         seen_by = f"{images.counts['train']} images in batches of {settings.batch_size}"
@@ -451,7 +516,7 @@ def _image_size(settings: Settings, weights: OpenedModel) -> tuple[tuple[int, in
     if weights.image_size != weights.description.image_size:
         return weights.image_size, "as the image processor of the weights states"
     height, width = weights.image_size
-    is_finetuned = Recipe.from_json(weights.recipe).job == FineTuning.command
+    is_finetuned = RunRecord.from_json(weights.recipe).job == FineTuning.command
     if {height, width} == {configs.DEFAULT_IMAGE_SIZE} and not is_finetuned:
         return higher, f"the paper's higher resolution, for weights of {height}x{width} pixels"
     return weights.image_size, "as in the weights"
@@ -510,7 +575,7 @@ def _describe_rows(rows, names, class_names):
         shown = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
         text += f"; {len(new)} start at zero ({shown})"
         text += "".join(f"; {line}" for line in look_alikes([*names, *class_names]))
-    return text + (f"; {left_out} of the weights are left out" if left_out else "")
+    return text + (f"; {left_out} classes of the weights are left out" if left_out else "")
 
 
 def choose_samples(

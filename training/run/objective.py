@@ -1,0 +1,179 @@
+"""What a run trains a model for, and what every such objective opens first."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import ClassVar
+
+import keras
+
+from keras_vit import configs
+from keras_vit.opening import OpenedModel
+from keras_vit.predictor import Predictor
+from keras_vit.training.data import Source
+from keras_vit.training.data.augmentations import check_augmentation, make_layers
+from keras_vit.training.data.spec import IGNORED, DataSpec
+from keras_vit.training.data.split_record import SplitRecord
+from keras_vit.training.data.things import InFirst
+from keras_vit.training.evaluation.reports import EvaluationReport
+from keras_vit.training.settings import Settings
+from keras_vit.training.trainer.trainer import Trainer
+
+from .images import RunImages, open_images, random_start
+from .machine import Machine
+from .plan import Plan, Stage, Start, settings_by_images
+from .start import Contents, Run
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Finished:
+    """A finished run.
+
+    Args:
+        folder: The folder.
+        history: The rows of `history.csv`; of masked patches, "accuracy" is the share of correct
+            colours.
+        model: The model with its best weights, as saved; of masked patches without a head.
+        classifier: It as read back from the folder; None of masked patches.
+        report: The evaluation on the test images, a `ClassificationReport`, or of
+            multi-label data a `MultilabelReport`; None if the data have none.
+    """
+
+    folder: pathlib.Path
+    history: list[dict[str, str]]
+    model: keras.Model
+    classifier: Predictor | None = None
+    report: EvaluationReport | None = None
+
+    def __repr__(self) -> str:
+        summary = self.report.summary if self.report else "no test images"
+        return f"<Finished: {self.folder}, {summary}; print(finished.report) shows all>"
+
+
+class Objective(abc.ABC):
+    """What a run trains a model for.
+
+    Args:
+        settings: The settings of the run.
+    """
+
+    stages: ClassVar[tuple[type[Stage], ...]] = ()
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+
+    def start(
+        self,
+        run: Run,
+        replicas: int = 1,
+        *,
+        download: bool = True,
+        in_first: InFirst | None = None,
+    ) -> Start:
+        """Opens weights and images of a run; writes nothing.
+
+        Args:
+            run: The run, which gets the images.
+            replicas: Devices that share a batch.
+            download: Whether missing data and repositories are downloaded; see `open_source`.
+            in_first: See `find_things`; needed when the images are read.
+
+        Raises:
+            ValueError: If something does not fit; weights are not read.
+        """
+        check_augmentation(self.settings.augmentation or "none")
+        make_layers(self.settings.layers)
+        given = self.with_repositories(download=download)
+        # Before the images are read, so that a wrong name fails at once.
+        weights = self.weights(given)
+        goes_without = bool(run.excluded) or "excluded" in run.begun.facts
+        record = SplitRecord.read(run.folder.shared) if goes_without else None
+        how = {"log": run.options.log, "in_first": in_first, "things": run.things}
+        how |= {"download": download, **self.reading}
+        source = open_images(run.data, given.validation_share, record, how)
+        source = self.completed(source, run.data, weights, download=download)
+        run.images = RunImages.of(source, ignores_copies=run.data.copies == IGNORED)
+        prepared = [stage.prepare(weights, run.images, given, run.begun) for stage in self.stages]
+        stages = tuple(stage for stage in prepared if stage is not None)
+        machine = Machine.of(given, replicas)
+        by_images = settings_by_images(given, run.images, machine)
+        return Start(given, by_images, weights, run.images, stages, machine)
+
+    def with_repositories(self, *, download: bool) -> Settings:
+        """Returns the settings, in which a repository is named with its commit."""
+        return self.settings
+
+    @property
+    @abc.abstractmethod
+    def reading(self) -> dict[str, bool | int]:
+        """Arguments of `open_source`: what the labels of the images must be."""
+
+    def weights(self, given: Settings) -> OpenedModel:
+        """Returns the weights to start from, which are not read yet."""
+        return random_start(given, {})
+
+    def completed(
+        self, source: Source, data: DataSpec, weights: OpenedModel, *, download: bool
+    ) -> Source:
+        """Returns the images with those of the weights, and with notes."""
+        return source
+
+    @abc.abstractmethod
+    def build(self, plan: Plan) -> tuple[keras.Model, str]:
+        """Returns the model to train, and a text on the origin of its weights."""
+
+    @abc.abstractmethod
+    def trainer(self, model: keras.Model, plan: Plan) -> Trainer:
+        """Returns the compiled trainer of the model."""
+
+    def validation(self, trainer: Trainer, plan: Plan) -> Callable[[], EvaluationReport] | None:
+        """Returns a function that evaluates the weights, with a `loss` and a `score`; or None."""
+        return None
+
+    def begin(self, run: Run, plan: Plan, contents: Contents, start_step: int) -> None:
+        """Writes the folder before the first step.
+
+        Args:
+            run: The run.
+            plan: Its plan.
+            contents: The images by their content.
+            start_step: Steps that were done before.
+        """
+        run.begin(plan.source, contents, start_step)
+
+    def facts(self, plan: Plan) -> dict[str, str]:
+        """Returns what the plan lists of the objective, by name."""
+        return {}
+
+    @abc.abstractmethod
+    def finish(
+        self, run: Run, plan: Plan, model: keras.Model, history: list, contents: Contents
+    ) -> Finished:
+        """Evaluates the model if it has classes, and writes the folder.
+
+        Args:
+            run: The run.
+            plan: Its plan.
+            model: The model with its best weights.
+            history: The rows of `history.csv`.
+            contents: The images by their content.
+        """
+
+
+def config_to_train(plan: Plan) -> configs.ViTConfig | configs.BiTConfig:
+    """Returns the architecture with the settings' dropout, stochastic depth and remat."""
+    settings = plan.settings
+    changes = {
+        "dropout_rate": settings.dropout_rate,
+        "stochastic_depth_rate": settings.stochastic_depth_rate,
+        "remat": settings.remat,
+        "head_bias": settings.head_bias,
+    }
+    # A ResNet's config has no dropout: 0 changes nothing, other rates raise an error.
+    changes = {
+        name: value for name, value in changes.items() if value or hasattr(plan.config, name)
+    }
+    return configs.resolve(plan.config, **changes)
