@@ -25,7 +25,7 @@ from draw_parts import KINDS, UNKNOWN, draw_parts
 from keras_vit.reports import pages
 
 WEIGHTS = "r7_vit_nano8_cifar10"  # In the package.
-KERAS_VIT = pathlib.Path(sys.executable).with_name("keras-vit")  # Of the same installation.
+KERAS_VIT = pathlib.Path(sys.executable).with_name("keras-vit")  # In the same installation.
 
 
 class Demo:

@@ -63,9 +63,6 @@ FOR_USERS = {
 # Pages for readers of the code, whose words are the code's.
 OF_THE_CODE = ("docs/architecture.md",)
 
-# Printed labels of rows and how often each file has them. This list only shrinks.
-LABELS = {"training/evaluation/reports.py": 1, "training/trust/check_report.py": 1}
-
 # Starts of paths, with or without tests/ in front, whose words may stay, and why.
 ALLOWED = {
     "test_words.py": "names the odd words",
@@ -145,15 +142,5 @@ def test_users_read_no_odd_words(words, texts):
         f"{place}: {' '.join(text[max(0, match.start() - 30) : match.end() + 30].split())}"
         for place, text in texts
         for match in re.finditer(words, text, re.I)
-        if not (text.startswith("beside  ") and place.partition(":")[0] in LABELS)
     ]
     assert not wrong, f"Better: {FOR_USERS[words]}\n" + "\n".join(wrong)
-
-
-def test_the_labels_with_odd_words_only_become_fewer():
-    found = {
-        name: sum(bool(re.match(r"beside\b", value)) for _, value in printed(text))
-        for name, text in sources().items()
-        if name.startswith(PRODUCT)
-    }
-    assert {name: count for name, count in found.items() if count} == LABELS

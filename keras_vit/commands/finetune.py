@@ -54,7 +54,7 @@ class Finetune(Command):
 
     @property
     def least_classes(self) -> int:
-        """One class is enough where it is added to those of the weights."""
+        """One class is enough where it is added to the classes of the weights."""
         return 1 if self.settings.extends_head else 2
 
     def result(self) -> Finished:

@@ -232,7 +232,7 @@ def dry_run(started: Run) -> str:
     try:
         plan = plan_of(started, download=False)
     except NotPrepared as missing:
-        return f"{missing}. A dry run fetches nothing; the rest of the plan needs it"
+        return f"{missing}. A dry run fetches nothing; the other lines need it"
     lines = objective_of(started.settings).facts(plan)
     if not started.folder.resume and (larger := size_to_try(plan.start)):
         side, times = larger

@@ -118,7 +118,7 @@ class Objective(abc.ABC):
     def completed(
         self, source: Source, data: DataSpec, weights: Weights, *, download: bool
     ) -> Source:
-        """Returns the images with those of the weights, and with notes."""
+        """Returns the images, completed by what the weights hold, and with notes."""
         return source
 
     @abc.abstractmethod

@@ -213,7 +213,7 @@ class Plan:
     Args:
         start: The weights, the images and the stages.
         settings: The settings that all commands share, with every value that was open.
-        all_settings: Those of the command, filled in, as the record has them.
+        all_settings: The settings of the command, filled in, as the record has them.
         description: The model to train.
         config: Its architecture.
         preprocessing: How an image becomes its input in evaluation.
@@ -327,7 +327,7 @@ def make_plan(start: Start, begun: RunRecord, size: ChosenSize | None = None) ->
 
     Args:
         start: What the run has read.
-        begun: Of a resumed run, the facts and the description that it began with.
+        begun: For a resumed run, the facts and the description that it began with.
         size: The image size that a probe has chosen; None for the settings', or the weights'.
 
     Raises:
