@@ -25,7 +25,7 @@ from draw_parts import KINDS, UNKNOWN, draw_parts
 from keras_vit.reports import pages
 
 WEIGHTS = "r7_vit_nano8_cifar10"  # In the package.
-KERAS_VIT = pathlib.Path(sys.executable).with_name("keras-vit")  # Of the same installation.
+KERAS_VIT = pathlib.Path(sys.executable).with_name("keras-vit")  # The same installation.
 
 
 class Demo:
@@ -207,7 +207,7 @@ def main(output, parts, steps, max_error):
         f"{sum(photo.planted == 'wrong label' for photo in photos)} wrong labels, "
         f"{sum(photo.planted == 'copy' for photo in photos)} copies and "
         f"{sum(photo.kind == UNKNOWN for photo in photos)} springs, which are none of the classes "
-        f"({time.monotonic() - started:.0f} s)"
+        f"({time.monotonic() - started:.0f} s, {time.process_time():.0f} s of processor time)"
     )
     demo = Demo(output, photos, steps, max_error)
     for step in (
