@@ -25,7 +25,7 @@ from draw_parts import KINDS, UNKNOWN, draw_parts
 from keras_vit.reports import pages
 
 WEIGHTS = "r7_vit_nano8_cifar10"  # In the package.
-KERAS_VIT = pathlib.Path(sys.executable).with_name("keras-vit")  # In the same installation.
+KERAS_VIT = pathlib.Path(sys.executable).with_name("keras-vit")  # The same installation.
 
 
 class Demo:
@@ -145,9 +145,9 @@ class Demo:
         refused = springs.count("unknown")
         self.tell(
             "predict",
-            f"of {len(of_parts)} new parts {right} are named right, {silent} are unknown and "
-            f"{len(of_parts) - right - silent} are named wrong; of {len(springs)} springs, which "
-            f"are none of the classes, {refused} are unknown.",
+            f"of {len(of_parts)} new parts {right} are named right, "
+            f"{len(of_parts) - right - silent} wrong and {silent} unknown; of {len(springs)} "
+            f"springs, which are none of the classes, {refused} are unknown.",
         )
 
     def export(self):
@@ -201,15 +201,18 @@ def main(output, parts, steps, max_error):
     """Runs all steps and prints the path of the page."""
     started = time.monotonic()
     output.mkdir(parents=True)  # Fails if it exists.
+    print("Drawing photos of machine parts.", flush=True)
     photos = draw_parts(output, parts)
-    print(
-        f"draw: {len(photos)} photos of machine parts in {output}; planted are "
+    demo = Demo(output, photos, steps, max_error)
+    seconds, cpu = time.monotonic() - started, time.process_time()
+    demo.took = f"{seconds:.0f} s, {cpu:.0f} s of processor time"
+    demo.tell(
+        "draw",
+        f"{len(photos)} photos of machine parts; planted are "
         f"{sum(photo.planted == 'wrong label' for photo in photos)} wrong labels, "
         f"{sum(photo.planted == 'copy' for photo in photos)} copies and "
-        f"{sum(photo.kind == UNKNOWN for photo in photos)} springs, which are none of the classes "
-        f"({time.monotonic() - started:.0f} s)"
+        f"{sum(photo.kind == UNKNOWN for photo in photos)} springs, which are none of the classes.",
     )
-    demo = Demo(output, photos, steps, max_error)
     for step in (
         demo.check,
         demo.finetune,

@@ -202,7 +202,7 @@ def changed_copy(photo, rng):
 
 
 def plan_photos(parts, seed):
-    """Returns the `Photo`s of `photos`, their wrong labels and copies, and the `Photo`s of `new`.
+    """Returns the `Photo`s of all three folders, with the wrong labels and the copies.
 
     Args:
         parts: Parts of each kind, each with three shots.
