@@ -89,7 +89,7 @@ def test_the_printed_command_resumes(run):
 def test_a_run_prints_what_it_trains_and_what_it_skips(run):
     for outcome in (run.stopped, run.resumed):
         assert "positions interpolated from 2x2 to 3x3 patches" in outcome.out
-        assert "6 of 4 images: 24 images seen" in outcome.out
+        assert "6 steps of 4 images: 24 images seen" in outcome.out
         assert "1 skipped" in outcome.out
     empty = run.folder / "data" / "train" / "red" / "empty.jpg"
     assert f"skipped {empty}: The file is empty." in run.resumed.out

@@ -118,7 +118,7 @@ class Objective(abc.ABC):
     def completed(
         self, source: Source, data: DataSpec, weights: OpenedModel, *, download: bool
     ) -> Source:
-        """Returns the images with those of the weights, and with notes."""
+        """Returns the images, with the images that are replayed and with notes."""
         return source
 
     @abc.abstractmethod
