@@ -89,7 +89,7 @@ def test_the_printed_command_resumes(run):
 def test_a_run_prints_what_it_trains_and_what_it_skips(run):
     for outcome in (run.stopped, run.resumed):
         assert "positions interpolated from 2x2 to 3x3 patches" in outcome.out
-        assert "6 of 4 images: 24 images seen" in outcome.out
+        assert "6 steps of 4 images: 24 images seen" in outcome.out
         assert "1 skipped" in outcome.out
     empty = run.folder / "data" / "train" / "red" / "empty.jpg"
     assert f"skipped {empty}: The file is empty." in run.resumed.out
@@ -257,7 +257,7 @@ def test_a_dry_run_prints_the_recipe_and_writes_nothing(command, finetune, tmp_p
     lines = dict(line.split(maxsplit=1) for line in done.out.splitlines())
     assert lines["recipe"].startswith("CIFAR-10 (paper, Table 4")
     # What is given wins; the warm-up keeps its share.
-    assert lines["steps"] == "6 of 4 images: 24 images seen, 2.0 epochs"
+    assert lines["steps"] == "6 steps of 4 images: 24 images seen, 2.0 epochs"
     assert (lines["learning_rate"], lines["warmup_steps"]) == ("0.05", "0")
     assert "GiB for 4 images at once" in lines["memory"]
     assert runs(tmp_path) == []

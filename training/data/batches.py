@@ -21,7 +21,7 @@ _IMAGES_PER_CORE = 4  # Parallel calls per core, so that no core waits for its n
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingBatches(Augmentation):
-    """What `training_batches` gives; the first fields are `Augmentation`'s.
+    """What `training_batches` gives; it has the fields of `Augmentation` too.
 
     Args:
         batch_size: Images in a batch, over all replicas.

@@ -644,7 +644,7 @@ def report_parts(report: EvaluationReport, pictures: Mapping[int, GridPicture]) 
     wrong = int((~report.right).sum())
     text = f"{wrong:,} of {report.count:,} images have a wrong answer."
     if pictures:
-        text += f" Shown are {len(pictures)}, the most confident ones first."
+        text += f" This page shows {len(pictures)} of them, the most confident first."
     if any(picture.seen for picture in pictures.values()):
         text += " Next to each photo is what the model saw of it."
     errors = picture_grid(pictures.values(), is_large=True)

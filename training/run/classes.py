@@ -33,7 +33,7 @@ from .images import extend, find_start, notes_on_classes, with_fixed_repositorie
 from .loop import choose_trained, make_loss, make_metric, make_trainer
 from .objective import Finished, Objective, config_to_train
 from .plan import Outcome, Plan, Stage
-from .start import Contents, Run
+from .start import ImageContents, Run
 
 
 class Classes(Objective):
@@ -70,7 +70,7 @@ class Classes(Objective):
         predictor = backend_devices().predictor_of(trainer)
         return lambda: plan.evaluate(predictor, examples, from_logits=True)
 
-    def begin(self, run: Run, plan: Plan, contents: Contents, start_step: int) -> None:
+    def begin(self, run: Run, plan: Plan, contents: ImageContents, start_step: int) -> None:
         super().begin(run, plan, contents, start_step)
         if run.folder.writes and not run.folder.resume:
             write_run_page(run.folder, plan, run.data, run.record)

@@ -163,7 +163,7 @@ class Teacher(Stage):
         self.facts = {"teacher": fact}
         self.rows = rows
         self.preprocessing = preprocessing
-        self.options: dict[str, Any] = {}  # For `DistillationTrainer`.
+        self.options: dict[str, Any] = {}  # Arguments of `DistillationTrainer`.
 
     @classmethod
     def prepare(cls, weights, images, settings, begun):

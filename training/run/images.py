@@ -1,4 +1,4 @@
-"""What a run reads first: its weights, and its images in their parts, with replayed ones."""
+"""Weights and images of a run: the images in their parts, with replayed ones."""
 
 from __future__ import annotations
 

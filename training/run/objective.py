@@ -1,4 +1,4 @@
-"""What a run trains a model for, and what every such objective opens first."""
+"""Objectives of training runs, and the weights and images that each of them opens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from keras_vit.training.trainer.trainer import Trainer
 from .images import RunImages, open_images, random_start
 from .machine import Machine
 from .plan import Plan, Stage, Start, settings_by_images
-from .start import Contents, Run
+from .start import ImageContents, Run
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -118,7 +118,7 @@ class Objective(abc.ABC):
     def completed(
         self, source: Source, data: DataSpec, weights: Weights, *, download: bool
     ) -> Source:
-        """Returns the images, completed by what the weights hold, and with notes."""
+        """Returns the images, with the images that are replayed and with notes."""
         return source
 
     @abc.abstractmethod
@@ -133,7 +133,7 @@ class Objective(abc.ABC):
         """Returns a function that evaluates the weights, with a `loss` and a `score`; or None."""
         return None
 
-    def begin(self, run: Run, plan: Plan, contents: Contents, start_step: int) -> None:
+    def begin(self, run: Run, plan: Plan, contents: ImageContents, start_step: int) -> None:
         """Writes the folder before the first step.
 
         Args:
@@ -150,7 +150,7 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def finish(
-        self, run: Run, plan: Plan, model: keras.Model, history: list, contents: Contents
+        self, run: Run, plan: Plan, model: keras.Model, history: list, contents: ImageContents
     ) -> Finished:
         """Evaluates the model if it has classes, and writes the folder.
 

@@ -327,7 +327,7 @@ def make_plan(start: Start, begun: RunRecord, size: ChosenSize | None = None) ->
 
     Args:
         start: What the run has read.
-        begun: For a resumed run, the facts and the description that it began with.
+        begun: The record that a resumed run began with, for its facts and its description.
         size: The image size that a probe has chosen; None for the settings', or the weights'.
 
     Raises:

@@ -37,7 +37,7 @@ from .plan import Plan
 CALIBRATION = 0.1  # The share of the training images for calibration that --max-error takes.
 
 
-class Contents(NamedTuple):
+class ImageContents(NamedTuple):
     """The images of a run by their content.
 
     Args:
@@ -104,7 +104,7 @@ class Run:
             f"Received: {'; '.join(damaged[:3]) or reason}"
         )
 
-    def check_unchanged(self, source: Source, model: keras.Model) -> Contents:
+    def check_unchanged(self, source: Source, model: keras.Model) -> ImageContents:
         """Records the hashes of images and first weights; a resumed run must have its own images.
 
         Args:
@@ -115,7 +115,7 @@ class Run:
             ValueError: If a resumed run has other images than it began with.
         """
         if not (self.folder.resume or self.folder.writes):
-            return Contents({}, np.array([], "uint64"))
+            return ImageContents({}, np.array([], "uint64"))
         fingerprints = read_fingerprints(source.splits)
         numbers = image_numbers(source, fingerprints)
         digest = hashlib.sha256(repr(source.class_names).encode() + numbers.tobytes())
@@ -125,7 +125,7 @@ class Run:
         self.add(RunRecord(hashes=hashes))
         if self.folder.resume:
             self._check_same(source, hashes["images"], numbers)
-        return Contents(fingerprints, numbers)
+        return ImageContents(fingerprints, numbers)
 
     def _check_same(self, source, digest, numbers):
         """Raises ValueError for other images than it began with; notes other packages."""
@@ -150,7 +150,7 @@ class Run:
                 "from a run without a stop; recipe.json has the versions_before"
             )
 
-    def begin(self, source: Source, contents: Contents, start_step: int = 0) -> None:
+    def begin(self, source: Source, contents: ImageContents, start_step: int = 0) -> None:
         """Writes the folder before the first step: the record and the parts of the images.
 
         Args:

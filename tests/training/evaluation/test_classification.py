@@ -179,7 +179,7 @@ def test_the_files_hold_the_numbers_without_matplotlib(report, tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     written = report.write(tmp_path / "new" / "folder")
     assert sorted(path.name for path in written) == [
-        *("answers.csv", "calibration.csv", "confusion.csv"),
+        *("answers.csv", "calibration.csv", "confusion.csv", "facts.csv"),
         *("metrics.json", "per_class.csv", "report.html"),
     ]
     with open(tmp_path / "new/folder/confusion.csv", newline="") as file:
@@ -206,7 +206,7 @@ def test_top_1_of_unequal_classes_has_the_balanced_accuracy_beside_it():
     )
     remark = "; 95% of them are fine, balanced accuracy 50.0%, nothing right of broken (0 of 5)"
     assert f"of 100 images{remark}; not shown to be better than always fine" in report.summary
-    assert f"95 of 100; 95% interval{remark}" in str(report)
+    assert f"95 of 100{remark} (95% interval" in str(report)
     even = dataclasses.replace(report, true=np.repeat([0, 1], [79, 21]))
     assert "of 100 images; not shown to be better" in even.summary
 

@@ -87,7 +87,7 @@ def test_errors_are_large_beside_what_the_model_saw(wrong):
     errors = page[page.index('id="most-confident-errors"') : page.index('id="curves"')]
     sizes = [picture.size for picture in pictures(errors)]
     assert sizes == [size for _ in range(6) for size in ((400, 320), (8, 12))]
-    assert "16 of 24 images have a wrong answer. Shown are 6" in errors
+    assert "16 of 24 images have a wrong answer. This page shows 6" in errors
 
 
 def test_a_cell_of_the_confusion_shows_the_photos_that_the_page_has(wrong):
