@@ -201,37 +201,41 @@ def _whole_model(name, path):
 
 def _keras_model(name, path, file):
     """The weights of a `.keras` file, alone or in a folder of this package."""
-    folder, is_classifier = path, (path / CLASSES).exists()
-    if not path.is_dir():
-        folder = path.parent
-    stored = _stored_model(file)
-    if is_classifier:
-        read = functools.cache(lambda: read_classifier(path).model)
-        description = read_description(path, stored or read())
-    else:  # Alone, or pre-trained without classes.
-        read = functools.cache(lambda: read_model(file))
-        description = _beside(folder, stored or read())
-    described = description if stored else as_computed(read(), description)
-    recipe = read_json(folder / RECIPE)
-    named = RunRecord.from_json(recipe).model or paper_name(described.config) or described.name
-    origins = {**dict.fromkeys(FACTS[:2], DESCRIPTION), **dict.fromkeys(FACTS[2:], MODEL)}
-    described = dataclasses.replace(
-        described, name=named, origins={**origins, **description.origins}
-    )
+    is_classifier = (path / CLASSES).exists()
+    folder = path if path.is_dir() else path.parent
 
     @functools.cache
-    def whole():
-        model = read()
-        return with_probabilities(model, described.labels.task) if described.config else model
+    def read():
+        return read_classifier(path).model if is_classifier else read_model(file)
 
+    stored = _stored_model(file)
+    model = stored or read()  # One of other code is known once it is read.
+    described = read_description(path, model) if is_classifier else _beside(folder, model)
+    if stored is None:
+        described = as_computed(model, described)
+    recipe = read_json(folder / RECIPE)
     return Weights(
         name,
-        described,
+        _with_origins(described, recipe),
         recipe,
         arrays=(lambda: open_arrays(file)) if stored and file.is_file() else None,
-        whole=whole,
+        whole=functools.cache(lambda: _with_head(read(), described)),
         folder=path if is_classifier else None,
     )
+
+
+def _with_head(model, described):
+    """A model that gives probabilities, if it is one of this package."""
+    if described.config is None:
+        return model
+    return with_probabilities(model, described.labels.task)
+
+
+def _with_origins(described, recipe):
+    """A description with the model's name in its run, and an origin for each fact."""
+    name = RunRecord.from_json(recipe).model or paper_name(described.config) or described.name
+    origins = {**dict.fromkeys(FACTS[:2], DESCRIPTION), **dict.fromkeys(FACTS[2:], MODEL)}
+    return dataclasses.replace(described, name=name, origins={**origins, **described.origins})
 
 
 def _stored_model(file):

@@ -100,19 +100,9 @@ def describe_file(
     checkpoint = arrays
     with readable_files(checkpoint):
         if is_given:
-            shown = Description(
-                input_shape=(None, None, checkpoint.channels) if checkpoint.channels else None,
-                position_grid=checkpoint.stated.position_grid,
-                classes=num_classes(checkpoint.shapes),
-            )
+            shown = _without_config(checkpoint)
         else:
-            given = None if model is None else configs.resolve(model)
-            if given is not None and checkpoint.width not in (0, given.width):
-                check_agrees(given, checkpoint.path, None)
-            heads = num_heads or getattr(given, "num_heads", None)
-            shown = _of_arrays(checkpoint, heads, gelu, image_size)
-            if given is not None:
-                check_agrees(given, checkpoint.path, shown.config)
+            shown = _recognised(checkpoint, model, image_size, num_heads, gelu)
     height, width = image_size
     size = shown.image_size or (height or DEFAULT_IMAGE_SIZE, width or DEFAULT_IMAGE_SIZE)
     beside = read_images(checkpoint, size, shown.classes)
@@ -200,42 +190,79 @@ def _noted(checkpoint, classes):
     return dataclasses.replace(stated, labels=labels, origins=origins, notes=())
 
 
+def _without_config(checkpoint):
+    """What arrays show that are loaded into a model of a given config."""
+    channels = checkpoint.channels
+    return Description(
+        input_shape=(None, None, channels) if channels else None,
+        position_grid=checkpoint.stated.position_grid,
+        classes=num_classes(checkpoint.shapes),
+    )
+
+
+def _recognised(checkpoint, model, image_size, num_heads, gelu):
+    """What arrays show; ValueError if they are not of a model that is given."""
+    if model is None:
+        return _of_arrays(checkpoint, num_heads, gelu, image_size)
+    config = configs.resolve(model)
+    if checkpoint.width not in (0, config.width):
+        check_agrees(config, checkpoint.path, None)
+    heads = num_heads or getattr(config, "num_heads", None)
+    shown = _of_arrays(checkpoint, heads, gelu, image_size)
+    check_agrees(config, checkpoint.path, shown.config)
+    return shown
+
+
 def _of_arrays(checkpoint, num_heads, gelu, image_size):
     """The config, image size, grid and classes of a checkpoint, with a note for an assumption."""
-    shapes, fields, stated = checkpoint.shapes, dict(checkpoint.fields), checkpoint.stated
-    for fact, given in (("num_heads", num_heads), ("gelu", gelu)):
-        if not checkpoint.states(fact):
-            fields[fact] = given
+    stated, classes = checkpoint.stated, num_classes(checkpoint.shapes)
     if stated.config is not None:
         _check_size(checkpoint)
-        return dataclasses.replace(stated, classes=num_classes(shapes), notes=())
-    has_paper_sizes = not checkpoint.layout.models_vary
-    config, notes = config_of_shapes(shapes, fields, has_paper_sizes=has_paper_sizes)
-    if not isinstance(config, ViTConfig):
-        size, grid = stated.image_size or DEFAULT_SIZE, None
+        return dataclasses.replace(stated, classes=classes, notes=())
+    config, notes = _config_of_arrays(checkpoint, num_heads, gelu)
+    if isinstance(config, ViTConfig):
+        size, grid = _shown_image_size(checkpoint, config, image_size)
     else:
-        if "norm_epsilon" in checkpoint.assumed:
-            notes += (
-                "the file shows neither LayerNorm's epsilon nor what the head reads nor how "
-                f"positions are resized: {config.norm_epsilon}, {config.classifier!r} and "
-                f"{config.position_resize!r} were assumed, as in most of "
-                f"{checkpoint.layout.name}; its config.json states them",
-            )
-        if len(set(config.patch_sizes)) == 1:
-            config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
-        try:
-            size, grid = _image_size(checkpoint, config, None)
-        except ValueError:
-            if None in image_size:
-                raise
-            size, grid = _image_size(checkpoint, config, image_size)
+        size, grid = stated.image_size or DEFAULT_SIZE, None
     return Description(
         config=config,
         input_shape=(*size, checkpoint.channels),
         position_grid=grid,
-        classes=num_classes(shapes),
+        classes=classes,
         notes=(*stated.notes, *notes),
     )
+
+
+def _config_of_arrays(checkpoint, num_heads, gelu):
+    """The config by names, shapes and what the code base states, and a note of what is assumed."""
+    fields = dict(checkpoint.fields)
+    for fact, given in (("num_heads", num_heads), ("gelu", gelu)):
+        if not checkpoint.states(fact):
+            fields[fact] = given
+    has_paper_sizes = not checkpoint.layout.models_vary
+    config, notes = config_of_shapes(checkpoint.shapes, fields, has_paper_sizes=has_paper_sizes)
+    if not isinstance(config, ViTConfig):
+        return config, notes
+    if len(set(config.patch_sizes)) == 1:
+        config = dataclasses.replace(config, patch_size=config.patch_sizes[0])
+    if "norm_epsilon" in checkpoint.assumed:
+        notes += (
+            "the file shows neither LayerNorm's epsilon nor what the head reads nor how "
+            f"positions are resized: {config.norm_epsilon}, {config.classifier!r} and "
+            f"{config.position_resize!r} were assumed, as in most of "
+            f"{checkpoint.layout.name}; its config.json states them",
+        )
+    return config, notes
+
+
+def _shown_image_size(checkpoint, config, given):
+    """The image size and grid that a file shows; only where it shows none, by the given size."""
+    try:
+        return _image_size(checkpoint, config, None)
+    except ValueError:
+        if None in given:
+            raise
+        return _image_size(checkpoint, config, given)
 
 
 def _check_size(checkpoint):

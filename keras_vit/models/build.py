@@ -309,8 +309,8 @@ def _free_grid(checkpoint, known):
 
     Code bases other than the official one resize the table of the file once; else it is None.
     """
-    table: tuple[int, ...] = checkpoint.shapes.get("position_embedding") or ()
-    if len(table) != 3 or checkpoint.position_rule == ViTConfig.position_resize:
+    table = checkpoint.shapes.get("position_embedding")
+    if table is None or len(table) != 3 or checkpoint.position_rule == ViTConfig.position_resize:
         return None
     return find_grid(table[1], checkpoint.prefix_row_counts, known)[1]
 
