@@ -328,7 +328,7 @@ def find_weights(
     return path
 
 
-def check_exists(weights: object) -> None:
+def check_exists(weights: str | os.PathLike | None) -> None:
     """Raises ValueError for a text that names no model or weights, and no path; without Keras.
 
     Args:

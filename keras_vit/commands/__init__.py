@@ -7,7 +7,7 @@ so that `--help` answers at once. Those with `result` are also functions; see `a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from keras_vit.utils.fields import check_fields, setting
@@ -52,7 +52,7 @@ class Command:
         self.check_data()
 
     @property
-    def models(self) -> Sequence[object]:
+    def models(self) -> tuple[str | None, ...]:
         """What it opens as models or weights: names, paths, and what is in memory."""
         return ()
 

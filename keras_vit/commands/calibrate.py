@@ -54,7 +54,7 @@ class Calibrate(Command):
     takes_data_of_run = True
 
     @property
-    def models(self) -> tuple[object, ...]:
+    def models(self) -> tuple[str | None, ...]:
         """The classifier."""
         return (self.model,)
 

@@ -84,7 +84,7 @@ class Check(Command):
     strict: bool = setting(False, "end with exit code 1 if there are findings above the levels")
 
     @property
-    def models(self) -> tuple[object, ...]:
+    def models(self) -> tuple[str | None, ...]:
         """The weights whose features are used."""
         return (self.weights,)
 

@@ -54,7 +54,7 @@ class Compare(Command):
     takes_data_of_run = True
 
     @property
-    def models(self) -> tuple[object, ...]:
+    def models(self) -> tuple[str | None, ...]:
         """The classifiers."""
         return self.old, self.new
 

@@ -35,7 +35,7 @@ class Embed(Command):
     output: str = setting(REQUIRED, "the file of names and features to write, an .npz", unit="FILE")
 
     @property
-    def models(self) -> tuple[object, ...]:
+    def models(self) -> tuple[str | None, ...]:
         """The model."""
         return self.model.at_rest
 

@@ -56,7 +56,7 @@ class Evaluate(Command):
     takes_data_of_run = True
 
     @property
-    def models(self) -> tuple[object, ...]:
+    def models(self) -> tuple[str | None, ...]:
         """The classifier."""
         return self.model.at_rest
 

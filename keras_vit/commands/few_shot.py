@@ -40,7 +40,7 @@ class FewShot(Command):
     output: str | None = setting(None, "write result files", unit="DIR")
 
     @property
-    def models(self) -> tuple[object, ...]:
+    def models(self) -> tuple[str | None, ...]:
         """The model."""
         return self.model.at_rest
 

@@ -48,7 +48,7 @@ class Finetune(Command):
     common_flags = COMMON_FLAGS
 
     @property
-    def models(self) -> tuple[object, ...]:
+    def models(self) -> tuple[str | None, ...]:
         """The weights to start from, and a teacher."""
         return self.settings.weights, self.settings.teacher
 

@@ -29,7 +29,7 @@ class Inspect(Command):
     batch_size: int = shared_arguments.batch_size(8)
 
     @property
-    def models(self) -> tuple[object, ...]:
+    def models(self) -> tuple[str | None, ...]:
         """The model."""
         return self.model.at_rest
 

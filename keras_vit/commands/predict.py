@@ -92,7 +92,7 @@ class Predict(Command):
     strict: bool = changed(DataSpec, "strict")
 
     @property
-    def models(self) -> tuple[object, ...]:
+    def models(self) -> tuple[str | None, ...]:
         """The classifier."""
         return (self.model,)
 

@@ -81,7 +81,7 @@ class ModelArguments:
     facts: dict[str, Any] = unknown_facts()
 
     @property
-    def at_rest(self) -> tuple[object, ...]:
+    def at_rest(self) -> tuple[str, ...]:
         """What is opened: the weights where they are given, else the model."""
         return (self.weights or self.model,)
 

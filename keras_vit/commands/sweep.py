@@ -44,7 +44,7 @@ class Sweep(Command):
     backends = TRAINING_BACKENDS
 
     @property
-    def models(self) -> tuple[object, ...]:
+    def models(self) -> tuple[str | None, ...]:
         """The weights to start from, and a teacher."""
         return self.settings.weights, self.settings.teacher
 

@@ -17,7 +17,7 @@ from keras_vit.description.class_labels import (
     check_label_names,
     composed,
 )
-from keras_vit.images.listing import image_files, images_below, only_others
+from keras_vit.images.listing import images_below, only_others
 from keras_vit.utils.safe_text import for_line
 
 from . import parts
@@ -276,8 +276,8 @@ def check_table(spec: DataSpec, *, min_classes: int) -> None:
     elif is_folder and min_classes:
         reading = Reading(spec, min_classes=min_classes)
         _check_several(check_folders(reading), reading)
-    elif is_folder:
-        image_files(spec.data)
+    elif is_folder and not images_below(spec.data)[0]:
+        raise _no_images(spec.data)
     elif kind in _FILES and not os.path.isdir(spec.data):
         read_label_table(pathlib.Path(spec.data))
 
@@ -298,16 +298,20 @@ def _listed(reading):
     return files, class_names
 
 
+def _no_images(data, skipped=()):
+    """The error of data without images, with the reasons why files were skipped."""
+    reason = only_others(images_below(data)[1]) if os.path.isdir(data) else ""
+    if skipped:
+        reason = "; " + "; ".join(skipped)
+    return ValueError(f"There must be images in the data. Received: {data}, none{reason}")
+
+
 def _open_files(reading):
     files, class_names = _listed(reading)
     files = _readable(files, reading)
     lines = describe_skipped(reading.skipped, names=3)[:3]
     if not files:
-        data = str(reading.spec.data)
-        reason = only_others(images_below(data)[1]) if os.path.isdir(data) else ""
-        if lines:
-            reason = "; " + "; ".join(lines)
-        raise ValueError(f"There must be images in the data. Received: {data}, none{reason}")
+        raise _no_images(str(reading.spec.data), lines)
     if os.path.isdir(reading.spec.data):
         paths = [file.path for file in files]
         reading.notes += mask_notes(paths, decodes=reading.verify)
