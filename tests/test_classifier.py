@@ -139,7 +139,9 @@ def test_a_pil_image_is_turned_and_scaled_as_its_file(folder, tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray((values // 256).astype("uint8")).save(tmp_path / "turned.png", exif=exif)
-    for path in tmp_path.iterdir():
+    cases = [*tmp_path.iterdir()]
+    assert cases
+    for path in cases:
         file, image = classifier.predict([path, Image.open(path)])
         assert dict(image.top) == pytest.approx(dict(file.top), abs=1e-6)
         (row,) = classifier.model.predict_on_batch(classifier.preprocess(Image.open(path)))

@@ -70,7 +70,9 @@ def statements(node):
 def test_an_import_statement_is_of_what_every_installation_has():
     # PyTorch is imported where it is Keras's backend.
     always = declared()[""] | set(sys.stdlib_module_names) | {"keras_vit", "torch"}
-    for path, of_file in nodes():
+    cases = [*nodes()]
+    assert cases
+    for path, of_file in cases:
         for module in (name for node in of_file for name in statements(node)):
             extra = OF_AN_EXTRA.get(module)
             assert module in always or module in declared().get(extra, ()), f"{path}: {module}"
@@ -80,5 +82,7 @@ def test_what_is_declared_is_used():
     every = [node for _, of_file in nodes() for node in of_file]
     used = {name for node in every for name in statements(node)} | NOT_IMPORTED
     used |= {(text_of(node) or "").split(".")[0] for node in every}
-    for extra in set(declared()) - WITHOUT_IMPORTS:
+    cases = set(declared()) - WITHOUT_IMPORTS
+    assert cases
+    for extra in cases:
         assert declared()[extra] <= used, extra

@@ -170,7 +170,9 @@ def test_readme_has_the_numbers_of_models_that_agree_with_other_libraries():
         converted: re.findall(r"\| (\de-\d+) \|$", table_of("timm"), re.M),
         sum(int(count) for count, _ in rows): [difference for _, difference in rows],
     }
-    for count, values in differences.items():
+    cases = [*differences.items()]
+    assert cases
+    for count, values in cases:
         largest = f"{max(map(float, values)):.0e}".replace("e-0", "e-")
         for page in ("README.md", "docs/compatible_models.md"):
             assert re.search(rf"{count} (names|models)?.*to\s+{largest}\b", PAGES[page])
@@ -213,7 +215,9 @@ def test_the_python_names_on_a_page_exist(page):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("keras_vit")
         for alias in node.names
     }
-    for name in imported | set(re.findall(r"keras_vit(?:\.\w+)+", PAGES[page])):
+    cases = [*imported | set(re.findall(r"keras_vit(?:\.\w+)+", PAGES[page]))]
+    assert cases
+    for name in cases:
         assert exists(name)
 
 
@@ -295,7 +299,9 @@ def test_the_modules_on_the_site_exist():
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PACKAGES"
     )
-    for package, (_, modules) in packages.items():
+    cases = [*packages.items()]
+    assert cases
+    for package, (_, modules) in cases:
         for name in (package, *(f"{package}.{module}" for module in modules)):
             assert importlib.util.find_spec(name), name
 
@@ -328,7 +334,9 @@ def test_the_functions_in_the_files_of_the_architecture_exist():
         for folder in ("keras_vit", "training", "export")
         for path in (ROOT / folder).rglob("*.py")
     ]
-    for place, names in re.findall(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)", text):
+    cases = [*re.findall(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)", text)]
+    assert cases
+    for place, names in cases:
         found = [path.read_text() for path in files if path.as_posix().endswith(f"/{place}")]
         for name in re.findall(r"\w+", names):
             defined = rf"^\s*(?:def|class) {name}\b|^{name}\b.* = |^\s*{name}: "

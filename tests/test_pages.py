@@ -81,6 +81,7 @@ def test_names_of_classes_in_charts_and_confusion_are_escaped():
         confusion_table((HOSTILE, "b"), np.array([[1, 2], [0, 3]]), photos),
         facts_table([(HOSTILE, HOSTILE)], (HOSTILE, HOSTILE)),
     ]
+    assert len(parts)
     for part in parts:
         assert "<script" not in part
         assert "&lt;script&gt;" in part

@@ -47,7 +47,9 @@ def test_the_checks_run_on_every_python_of_setup_cfg():
 
 
 def test_actions_of_others_are_named_by_commit():
-    for path in (ROOT / ".github" / "workflows").iterdir():
+    cases = [*(ROOT / ".github" / "workflows").iterdir()]
+    assert cases
+    for path in cases:
         for action in re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8")):
             assert re.fullmatch(r"actions/.*|.*@[0-9a-f]{40}", action), f"{path}: {action}"
 

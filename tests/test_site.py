@@ -44,7 +44,9 @@ def exported(folder):
 def test_the_reference_has_every_public_name(site):
     pages = {page: page.read_text(encoding="utf-8") for page in site.glob("reference/*.html")}
     anchors = set(re.findall(r'id="(keras_vit[\w.]*)"', "".join(pages.values())))
-    for package, folder in PACKAGES.items():
+    cases = [*PACKAGES.items()]
+    assert cases
+    for package, folder in cases:
         missing = {name for name in exported(folder) if f"{package}.{name}" not in anchors}
         assert not {name for name in missing if f"keras_vit.applications.{name}" not in anchors}
     import keras_vit.inspection
@@ -73,7 +75,9 @@ def test_llms_txt_lists_every_page_for_programs(site):
 
 def test_nothing_is_fetched_from_other_hosts(site):
     fetched = r'<(?:script|img|iframe)[^>]+src="?(?:https?:)?//|<link[^>]+rel="?stylesheet"?[^>]+//'
-    for page in site.rglob("*.html"):
+    cases = [*site.rglob("*.html")]
+    assert cases
+    for page in cases:
         assert not re.search(fetched, page.read_text(encoding="utf-8")), page
 
 

@@ -93,7 +93,9 @@ def test_a_model_that_was_fitted_on_another_backend_is_read_on_tensorflow(
 ):
     pytest.importorskip(backend)
     run("write", tmp_path, models, backend)
-    for name, ways in json.loads(run("read", tmp_path, models)[0][-1]).items():
+    cases = [*json.loads(run("read", tmp_path, models)[0][-1]).items()]
+    assert cases
+    for name, ways in cases:
         # Two backends, depth 1, in float32 or bfloat16.
         assert max(ways.values()) < (1e-3 if "mixed" in name else 1e-5), name
 

@@ -126,6 +126,7 @@ def test_the_weights_of_a_whole_model_of_ours_are_read(model_of, tmp_path):
     model.save(tmp_path / "model.keras")
     twin = keras.models.clone_model(model)
     keras_vit.load_checkpoint(twin, tmp_path / "model.keras")
+    assert len(twin.weights)
     for weight, original in zip(twin.weights, model.weights, strict=True):
         np.testing.assert_array_equal(weight, original)
 

@@ -66,6 +66,7 @@ def test_csv_has_the_probabilities_to_six_digits(predicted):
 def test_text_has_the_classes_in_percent(predicted):
     expected, printed = predicted
     text = printed("text")
+    assert len(expected)
     for prediction in expected:
         assert f"{prediction.path}\n" in text
         assert f"{prediction.top[0][1]:7.2%}  {prediction.top[0][0]}" in text

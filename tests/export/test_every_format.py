@@ -38,6 +38,7 @@ every_format = pytest.mark.parametrize(
 @every_format
 def test_the_check_finds_the_models_answers(report_of, name, precision, tolerance):
     integer = precision in INTEGER_PRECISIONS
+    assert len(report_of(name, precision).checks)
     for check in report_of(name, precision).checks:
         assert check.agreement == 1 or integer
         assert check.largest_difference < (0.1 if integer else tolerance)

@@ -85,6 +85,7 @@ def test_values_start_normal_with_the_official_deviation(layer_class):
     keras.utils.set_random_seed(0)
     layer = layer_class((40, 40), 1)
     layer.build((None, 1601, 64))
+    assert len(layer.weights)
     for weight in layer.weights:
         values = array(weight)
         # 64 values are the fewest: their deviation is within a third of the truth.

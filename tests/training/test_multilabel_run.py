@@ -105,6 +105,7 @@ def test_thresholds_are_those_of_the_validation_images(done, data):
     classifier = open_predictor(output)
     found = classifier.predict(examples.names, top=3)
     f1_score = pytest.importorskip("sklearn.metrics").f1_score
+    assert len(classifier.class_names)
     for number, name in enumerate(classifier.class_names):
         scores = np.array([dict(prediction.top)[name] for prediction in found])
         label, threshold = examples.labels[:, number], classifier.thresholds[number]

@@ -24,7 +24,9 @@ def datasets(photos):
 
 def test_the_parts_are_those_of_the_command(photos, datasets):
     source = open_source(str(photos), FineTuning().validation_share, split_seed=0)
-    for part, examples in source.splits.items():
+    cases = [*source.splits.items()]
+    assert cases
+    for part, examples in cases:
         assert datasets.source.splits[part].names == examples.names
 
 

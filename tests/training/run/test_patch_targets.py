@@ -49,7 +49,9 @@ def test_every_byte_has_its_colour():
 
 def test_a_patch_that_4_does_not_divide_is_downsized_by_area(pixels):
     classes = np.array(downsized(cut_patches(scaled(pixels), (14, 14))))
-    for image, number, patch in patches_of(pixels, 14):
+    cases = [*patches_of(pixels, 14)]
+    assert cases
+    for image, number, patch in cases:
         # Every pixel as 2x2 equal ones: a cell of 3.5 pixels is then 7 of them.
         fine = patch.repeat(2, 0).repeat(2, 1)
         for cell in range(16):

@@ -81,7 +81,9 @@ def test_a_sweep_tests_the_rate_that_learns_with_each_seed(swept):
 
 @pytest.mark.slow
 def test_the_runs_of_a_sweep_hold_out_the_same_images(swept):
-    for path in swept.output.rglob("recipe.json"):
+    cases = [*swept.output.rglob("recipe.json")]
+    assert cases
+    for path in cases:
         recipe = json.loads(path.read_text())
         is_final = path.relative_to(swept.output).parts[0] == "seeds"
         images = [recipe["images"][name] for name in ("train", "validation", "test")]

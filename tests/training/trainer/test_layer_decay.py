@@ -78,6 +78,7 @@ def test_steps_are_those_of_a_loop(make):
     adam = isinstance(optimizer, Adam)
     rng = np.random.default_rng(0)
     expected, moments = {}, {}
+    assert len(model.trainable_variables)
     for variable in model.trainable_variables:
         expected[variable.path] = np.array(variable).astype("float64")
         moments[variable.path] = [0.0, 0.0]
