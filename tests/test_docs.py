@@ -215,9 +215,7 @@ def test_the_python_names_on_a_page_exist(page):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("keras_vit")
         for alias in node.names
     }
-    cases = [*imported | set(re.findall(r"keras_vit(?:\.\w+)+", PAGES[page]))]
-    assert cases
-    for name in cases:
+    for name in imported | set(re.findall(r"keras_vit(?:\.\w+)+", PAGES[page])):
         assert exists(name)
 
 
