@@ -32,6 +32,7 @@ from keras_vit.description.run_record import RunRecord
 from keras_vit.images.transcoding import read_image, read_pixels, transcoded_file, with_size
 from keras_vit.models.outputs import predict_batch
 from keras_vit.predictor import Predictor
+from keras_vit.reports.report import NamedFact, Report, Table
 from keras_vit.utils.fields import required
 from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.safe_text import for_line
@@ -63,6 +64,8 @@ SIGNATURES = ("serve", "serve_bytes")
 # Parts of a file: its bytes before the texts, and their number.
 MODEL, MODEL_BYTES = "model", "model_bytes"
 
+CHECK_COLUMNS = ("signature", "agreement", "largest", "mean", "ms/image", "Keras ms")
+
 _LONGEST = 300  # Characters of a line, whose text is from the file.
 
 
@@ -87,6 +90,18 @@ class SignatureCheck:
     mean_difference: float
     milliseconds: float
     keras_milliseconds: float | None
+
+    def cells(self) -> list[str | None]:
+        """Returns the cells of its row below `CHECK_COLUMNS`."""
+        keras_time = self.keras_milliseconds
+        return [
+            self.signature,
+            f"{self.agreement:.2%}",
+            f"{self.largest_difference:.1e}",
+            f"{self.mean_difference:.1e}",
+            f"{self.milliseconds:.2f}",
+            None if keras_time is None else f"{keras_time:.2f}",
+        ]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -116,9 +131,7 @@ class ExportReport:
 
     def to_text(self) -> str:
         """Returns the content of `check.json`: all fields except the path."""
-        values = dataclasses.asdict(self)
-        del values["path"]
-        return json.dumps(values, indent=2) + "\n"
+        return json.dumps(self.report().to_json(), indent=2) + "\n"
 
     def __repr__(self) -> str:
         return (
@@ -126,21 +139,18 @@ class ExportReport:
             f"{self.agreement:.2%} on {self.num_images} images; print() shows all>"
         )
 
-    def __str__(self):
-        lines = [
-            f"{self.path}  {self.format}, {self.size / 1e6:.2f} MB, "
-            f"checked on {self.num_images} images",
-            f"{'signature':<24}{'agreement':>10}{'largest':>10}{'mean':>10}"
-            f"{'ms/image':>10}{'Keras ms':>10}",
-        ]
-        for check in self.checks:
-            keras_time = check.keras_milliseconds
-            lines.append(
-                f"{check.signature:<24}{check.agreement:>10.2%}{check.largest_difference:>10.1e}"
-                f"{check.mean_difference:>10.1e}{check.milliseconds:>10.2f}"
-                + ("-".rjust(10) if keras_time is None else f"{keras_time:>10.2f}")
-            )
-        return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
+    def report(self) -> Report:
+        """Returns the report, of which `str()` is the text."""
+        size, images = f"{self.size / 1e6:.2f} MB", f"checked on {self.num_images} images"
+        values = dataclasses.asdict(self)
+        del values["path"]
+        fact = NamedFact(self.path, f"{self.format}, {size}, {images}", numbers=values)
+        rows = [check.cells() for check in self.checks]
+        notes = [f"Note: {note}" for note in self.notes]
+        return Report([fact], {"signatures": Table(CHECK_COLUMNS, rows)}, "signatures", notes)
+
+    def __str__(self) -> str:
+        return str(self.report())
 
 
 def compare(

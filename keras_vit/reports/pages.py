@@ -127,12 +127,16 @@ def facts_table(facts: Iterable[Sequence[object]], header: Sequence[str] = ()) -
 
 
 def report_section(report: Report) -> str:
-    """Returns the facts of a result as a table, with their origins in a second line."""
+    """Returns the facts of a result with their origins, and below them the shown table."""
     rows = []
     for fact in report.all_facts:
         origin = f'<br><small class="quiet">{escape(fact.origin)}</small>' if fact.origin else ""
         rows.append((fact.name, Html(f"{escape(fact.value)}{origin}")))
-    return facts_table(rows)
+    section = facts_table(rows)
+    if report.shown:
+        header, *cells = report.tables[report.shown].texts()
+        section += facts_table(cells, header)
+    return section
 
 
 def file_links(files: Mapping[str, str]) -> str:

@@ -64,7 +64,7 @@ def _centered(logits):
 
 
 def _logits(converted, images):
-    return _centered(np.log(np.asarray(converted.model(images), "float64")))
+    return _centered(np.log(np.asarray(converted.model()(images), "float64")))
 
 
 def test_their_models_give_their_answers_here(folder):
@@ -76,7 +76,7 @@ def test_their_models_give_their_answers_here(folder):
         with np.load((path if path.is_dir() else path.parent) / "answers.npz") as arrays:
             images, wanted = arrays.values()
         converted, _ = read(path, num_heads=3 if path.name == "torchvision" else None)
-        ours = np.asarray(converted.model(images))
+        ours = np.asarray(converted.model()(images))
         if converted.description.labels.names is not None:
             ours, wanted = _centered(np.log(ours.astype("float64"))), _centered(wanted)
         difference = np.abs(ours - wanted).max()

@@ -14,6 +14,7 @@ from keras_vit.export.formats.artefacts import open_export
 from keras_vit.export.formats.export_format import INTEGER_PRECISIONS
 from keras_vit.export.formats.table import FORMATS
 from keras_vit.predictor import Predictor
+from keras_vit.reports.pages import report_section
 
 
 def compare(expected, received, thresholds=None):
@@ -51,6 +52,23 @@ def test_multi_label_agreement_is_the_share_of_equal_labels():
 def test_a_row_that_is_not_finite_agrees_with_nothing():
     assert compare([[0.6, 0.4], [0.4, 0.6]], [[np.nan, 0.4], [0.4, 0.6]]).agreement == 0.5
     assert compare([[0.9, 0.8]], [[np.nan, 0.8]], thresholds=(0.5, 0.75)).agreement == 0
+
+
+def test_the_report_of_an_export_has_its_facts_in_every_form():
+    serve = SignatureCheck("serve", 0.99, 2.4e-07, 1e-8, 1.5, None)
+    report = ExportReport("m.tflite", "tflite", 2_000_000, 100, (serve,), ("in int8",))
+    shown = report.report()
+    assert str(report).splitlines() == [
+        "m.tflite  tflite, 2.00 MB, checked on 100 images",
+        "",
+        "signature  agreement  largest     mean  ms/image  Keras ms",
+        "serve         99.00%  2.4e-07  1.0e-08      1.50         -",
+        "Note: in int8",
+    ]
+    assert "| serve | 99.00% | 2.4e-07 |" in shown.to_markdown()
+    assert "99.00%" in report_section(shown)
+    assert shown.to_json()["checks"][0]["agreement"] == 0.99
+    assert shown.tables["signatures"].rows[0][1] == "99.00%"
 
 
 def agreement_notes(classifier, precision, agreeing, count, least=None):

@@ -21,6 +21,7 @@ import numpy as np
 
 from keras_vit.images.listing import image_files
 from keras_vit.preprocessing import Preprocessing, imagenet_classes
+from keras_vit.reports.report import NamedFact, Report
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.examples import multi_hot
 from keras_vit.training.data.image_files import FileExamples
@@ -57,18 +58,17 @@ class ImageNetAccuracy:
     in_top_5: int
     skipped: tuple[tuple[str, str], ...] = ()
 
+    def report(self) -> Report:
+        """Returns the report, of which `str` is the text."""
+        images = f"{self.count} (each once), {self.left_out} without a label left out"
+        facts = [NamedFact("test set", self.title), NamedFact("images", images)]
+        for name, number in (("top-1", self.in_top_1), ("top-5", self.in_top_5)):
+            share = Share(number / self.count, self.count)
+            facts.append(NamedFact(name, f"{share}  {number} of {self.count}"))
+        return Report(facts, notes=describe_skipped(self.skipped), numbers=self.to_json())
+
     def __str__(self) -> str:
-        top_1, top_5 = (
-            f"{Share(number / self.count, self.count)}  {number} of {self.count}"
-            for number in (self.in_top_1, self.in_top_5)
-        )
-        lines = [
-            self.title,
-            f"images  {self.count} (each once), {self.left_out} without a label left out",
-            f"top-1   {top_1}",
-            f"top-5   {top_5}",
-        ]
-        return "\n".join([*lines, *describe_skipped(self.skipped)])
+        return str(self.report())
 
     def to_json(self) -> dict[str, Any]:
         """Returns the numbers as JSON values."""

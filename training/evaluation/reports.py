@@ -635,7 +635,8 @@ def report_parts(report: EvaluationReport, pictures: Mapping[int, GridPicture]) 
     """
     whole = report.report()
     header, *rows = report.by_recall().texts()
-    tables = [report_section(whole), facts_table(rows[:_MAX_ROWS], header)]
+    facts = report_section(dataclasses.replace(whole, shown=""))
+    tables = [facts, facts_table(rows[:_MAX_ROWS], header)]
     parts = [_panel(report), heading("Numbers"), columns(tables)]
     if len(rows) > _MAX_ROWS:
         parts.append(paragraph(f"The {_MAX_ROWS} of {len(rows):,} classes with the lowest recall."))
