@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from typing import Any, Protocol
@@ -91,7 +92,9 @@ def _application(
         side=configs.default_image_size(model),
     )
     application.__doc__ = introduction + _ARGUMENTS
-    return answers_synonyms(application)
+    fields = dataclasses.fields(configs.MODELS[model])
+    instead = {field.name: f'keras_vit.build("{model}", {field.name}=...)' for field in fields}
+    return answers_synonyms(application, instead)
 
 
 def function_name(model: str) -> str:

@@ -344,6 +344,12 @@ def test_a_folder_of_photos_is_no_classifier(tmp_path, opened):
         opened(tmp_path / "photos")
 
 
+def test_a_table_of_photos_is_no_classifier(tmp_path):
+    (tmp_path / "labels.csv").write_text("path,label\ncat.jpg,cat\n")
+    with pytest.raises(ValueError, match=r"A table of photos holds no model: keras_vit.finetune"):
+        keras_vit.load_classifier(tmp_path / "labels.csv")
+
+
 def test_a_photo_is_no_classifier():
     with pytest.raises(ValueError, match=r"A photo is no model: .*load_classifier\(name\)\(photo"):
         keras_vit.load_classifier(PHOTO)

@@ -20,7 +20,7 @@ from keras_vit.checkpoints.code_bases.layouts import REGISTERS, TORCH, Checkpoin
 from keras_vit.checkpoints.hdf5 import is_whole_model, read_keras_archive, read_keras_h5
 from keras_vit.configs import UNSEEN_FIELDS, ViTConfig, checked_fields
 from keras_vit.configs.recognition import shows_swiglu
-from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, WEIGHTS
+from keras_vit.utils.files import CONFIG, MODEL, SAFETENSORS, TABLE_SUFFIXES, WEIGHTS
 
 # A folder holds one of these: Hugging Face's and timm's, KerasHub's, which has the head in another
 # file, or a classifier's.
@@ -161,6 +161,11 @@ def _read(path):
             raise ValueError(
                 "A photo is no model: keras_vit.load_classifier(name)(photo), or keras-vit "
                 f"predict, answers what is on it. Received: {path}"
+            )
+        if path.name.lower().endswith(TABLE_SUFFIXES):
+            raise ValueError(
+                f"A table of photos holds no model: keras_vit.finetune({str(path)!r}, output), or "
+                f"keras-vit finetune, trains one on them. Received: {path}"
             )
         return _read_file(path)
     file = next((name for name in _FOLDER_FILES if (path / name).is_file()), None)

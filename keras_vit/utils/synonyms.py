@@ -352,17 +352,27 @@ def no_such_arguments(
     return TypeError(f"keras_vit.{function} has no argument {', '.join(names)}. {answers}")
 
 
-def answers_synonyms(function: Function) -> Function:
-    """Answers unknown arguments with their names here; a decorator of functions and dataclasses."""
+def answers_synonyms(function: Function, changes: Mapping[str, str] | None = None) -> Function:
+    """Answers unknown arguments with their names here; a decorator of functions and dataclasses.
+
+    Args:
+        function: The function or dataclass.
+        changes: What to call instead, by other arguments.
+    """
     if isinstance(function, type):
         function.__init__ = answers_synonyms(vars(function)["__init__"])  # type: ignore[misc]
         return function
-    known = list(inspect.signature(function).parameters)
+    known, instead = list(inspect.signature(function).parameters), changes or {}
     name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
     @functools.wraps(function)
     def called(*args, **kwargs):
         if unknown := [argument for argument in kwargs if argument not in known]:
+            if known_elsewhere := next(filter(instead.get, unknown), None):
+                raise TypeError(
+                    f"keras_vit.{name} has no argument {known_elsewhere}: "
+                    f"{instead[known_elsewhere]} has it"
+                )
             raise no_such_arguments(name, unknown, known)
         return function(*args, **kwargs)
 

@@ -238,3 +238,9 @@ def test_an_optimizer_of_another_library_is_answered():
         keras_vit.finetune("photos", "runs/photos", optimizer="adamw")
     with pytest.raises(ValueError, match=r"'muon'\). Received: optimizer='lion'"):
         keras_vit.finetune("photos", "runs/photos", optimizer="lion")
+
+
+def test_a_field_of_the_config_is_answered_with_build():
+    message = r'no argument dropout_rate: keras_vit.build\("ViT-B/16", dropout_rate=...\) has it'
+    with pytest.raises(TypeError, match=message):
+        keras_vit.ViTB16(weights=None, dropout_rate=0.1)

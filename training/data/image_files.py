@@ -24,6 +24,7 @@ from keras_vit.images.listing import (
     leads_back,
 )
 from keras_vit.images.transcoding import IN_GRAPHS, LARGE, kind_of, with_pixels
+from keras_vit.utils.files import TABLE_SUFFIXES
 
 from .by_path import labelled_by_folder, labelled_by_path, only_matching
 from .content import file_fingerprints, file_pixel_fingerprints, usable_cores
@@ -38,7 +39,6 @@ from .examples import (
 from .parts import SPLITS, folder_parts
 from .spec import INNERMOST
 from .tables import (
-    TABLE_SUFFIXES,
     LabelledFile,
     Reading,
 )

@@ -18,6 +18,7 @@ from keras_vit.description.class_labels import (
     composed,
 )
 from keras_vit.images.listing import images_below, only_others
+from keras_vit.utils.files import TABLE_SUFFIXES
 from keras_vit.utils.safe_text import for_line
 
 from . import parts
@@ -39,7 +40,6 @@ from .masks import mask_notes
 from .spec import TOGETHER, DataSpec, data_spec
 from .tables import (
     OPTIONS_OF_READING,
-    TABLE_SUFFIXES,
     LabelledFile,
     Reading,
     all_names,

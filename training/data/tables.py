@@ -19,6 +19,7 @@ from typing import NamedTuple
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SEPARATOR, composed
 from keras_vit.images.listing import has_image_suffix
 from keras_vit.images.transcoding import bit_depth_of
+from keras_vit.utils.files import TABLE_SUFFIXES
 from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.text_files import read_text
 
@@ -29,7 +30,6 @@ from .spec import DataSpec, normal_path, path_forms
 from .split_record import PARTS
 from .things import InFirst
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")
 # What other tools write becomes a table of ours.
 CONVERT = "python examples/labels_to_csv.py table.csv"
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}  # pandas writes floats.
