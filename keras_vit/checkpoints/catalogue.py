@@ -243,8 +243,7 @@ def check_is_no_weights(name: str | ViTConfig | BiTConfig | None) -> None:
     is_text = isinstance(name, str) and name not in configs.MODELS
     if not is_text:
         return
-    names = {*NAMES, *RELEASED_NAMES, *(row.key for row in rows())}
-    if name in names or str(name).startswith("hf:") or os.path.exists(str(name)):
+    if name in _names() or str(name).startswith("hf:") or os.path.exists(str(name)):
         raise ValueError(
             f"The model must be one of keras_vit.list_models(), and {name!r} is weights: "
             f"keras_vit.build(weights={name!r}), or keras_vit.load_classifier({name!r}). "
@@ -336,9 +335,21 @@ def check_exists(weights: str | os.PathLike | None) -> None:
     """
     if not isinstance(weights, (str, os.PathLike)) or ":" in os.fspath(weights):
         return
-    names = {"none", *NAMES, *RELEASED_NAMES, *configs.MODELS, *(row.key for row in rows())}
-    if weights not in names:
+    if weights not in {"none", *configs.MODELS, *_names()}:
         _check_path(pathlib.Path(weights))
+
+
+def check_is_data(data: str) -> None:
+    """Raises ValueError if what was given as data is a name of weights, and no path."""
+    if data in _names() and not os.path.exists(data):
+        raise ValueError(
+            "The data must be photos, and the weights another argument: keras-vit finetune PHOTOS "
+            f"--weights {data}, keras-vit evaluate {data} PHOTOS. Received: {data} as the data"
+        )
+
+
+def _names():
+    return {*NAMES, *RELEASED_NAMES, *(row.key for row in rows())}
 
 
 def _check_path(path):

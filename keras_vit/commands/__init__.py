@@ -62,8 +62,10 @@ class Command:
         options = getattr(self, "options", None)
         data = getattr(self, "photos", getattr(spec, "data", None))
         if isinstance(data, str) and not getattr(options, "resume", False):
+            from keras_vit.checkpoints.catalogue import check_is_data
             from keras_vit.training.data.sources import check_table
 
+            check_is_data(data)
             decides = self.reads_labels and not self.takes_data_of_run
             classes = self.least_classes if decides else 0
             check_table(dataclasses.replace(spec, data=data), min_classes=classes)

@@ -76,6 +76,8 @@ WRONG = {
     ),
     "no weights": (["finetune", "two", "--weights", "none/x", "--output", "x"], "file: none/x"),
     "no teacher": (["sweep", "two", "--teacher", "none/x", "--output", "x"], "file: none/x"),
+    "weights as data": (["evaluate", "one", "cifar10"], "keras-vit evaluate cifar10 PHOTOS"),
+    "weights as photos": (["finetune", "cifar10", "--output", "x"], "PHOTOS --weights cifar10"),
     "no features": (["few-shot", "none/x", "two"], "No such folder or file: none/x"),
 }
 
