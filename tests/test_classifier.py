@@ -255,7 +255,7 @@ def test_image_files_lists_folders_and_refuses_what_does_not_exist(images, tmp_p
     ("changes", "message"),
     [
         ({"model": None}, "one of .*model.keras"),
-        ({"model": b"PK\x03\x04 no archive"}, "cannot be read"),
+        ({"model": b"PK\x03\x04 no archive"}, "must be whole"),
         ({"classes": b"ant\nbee\n"}, "belong together"),
         ({"classes": b"ant\n\nbee\n"}, "one class name"),
         ({"classes": b"\xff\xfe\n"}, "UTF-8"),
