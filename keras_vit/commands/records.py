@@ -22,7 +22,7 @@ class RecordsCommand(Command):
     def run(self) -> None:
         """Writes the files, reads them back, and prints how many there are."""
         from keras_vit.training.data import open_source, write_records
-        from keras_vit.training.data.sources import describe_skipped
+        from keras_vit.training.data.labelled_files import describe_skipped
         from keras_vit.training.data.things import lines_of_things
 
         check_output(self.output, self.data.data)

@@ -80,7 +80,7 @@ class FileExamples(RandomAccessExamples):
         return file_pixel_fingerprints(self.names)
 
 
-def check_links(folder: pathlib.Path, paths: Iterable[str]) -> None:
+def check_links(folder: str | os.PathLike, paths: Iterable[str]) -> None:
     """Raises ValueError if a symbolic link in a folder leads out of it.
 
     Args:

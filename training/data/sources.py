@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,34 +17,22 @@ from keras_vit.description.class_labels import (
     check_label_names,
     composed,
 )
-from keras_vit.images.listing import images_below, only_others
+from keras_vit.images.listing import images_below
 from keras_vit.utils.files import TABLE_SUFFIXES
-from keras_vit.utils.safe_text import for_line
 
 from . import parts
-from .corrections import corrected_files, find_groups, without_excluded
-from .examples import Examples, class_counts, first_names, multi_hot, task_of
+from .corrections import find_groups, without_excluded
+from .examples import Examples, class_counts, task_of
 from .image_files import (
-    NOT_UTF_8,
-    FileExamples,
     check_folders,
-    check_links,
-    folder_files,
-    is_utf_8,
-    printable,
-    verify_files,
 )
 from .in_memory import MEMORY, InMemory, Labelled
+from .labelled_files import labelled_files, no_images, open_files
 from .labelled_images import Source
-from .masks import mask_notes
 from .spec import TOGETHER, DataSpec, data_spec
 from .tables import (
     OPTIONS_OF_READING,
-    LabelledFile,
     Reading,
-    all_names,
-    check_listed_once,
-    listed_files,
     read_label_table,
 )
 from .tfrecords import INDEX, TFDS, open_tfds, open_tfrecords
@@ -272,84 +260,20 @@ def check_table(spec: DataSpec, *, min_classes: int) -> None:
     kind = kind_of_data(spec.data)
     is_folder = kind == "folder" and os.path.isdir(spec.data)
     if kind == "table" and min_classes:
-        _listed(Reading(spec))
+        labelled_files(Reading(spec))
     elif is_folder and min_classes:
         reading = Reading(spec, min_classes=min_classes)
         _check_several(check_folders(reading), reading)
     elif is_folder and not images_below(spec.data)[0]:
-        raise _no_images(spec.data)
+        raise no_images(spec.data)
     elif kind in _FILES and not os.path.isdir(spec.data):
         read_label_table(pathlib.Path(spec.data))
 
 
-def _listed(reading):
-    """The image files with their labels, and the class names."""
-    spec, root = reading.spec, pathlib.Path(reading.spec.root)
-    if os.path.isdir(spec.data):
-        files, class_names = folder_files(pathlib.Path(spec.data), reading)
-    else:
-        table = read_label_table(pathlib.Path(spec.data))
-        files, class_names = listed_files(table, spec.data, root, reading)
-    files = corrected_files(files, class_names, reading)
-    if not spec.follow_symlinks:
-        check_links(spec.root, (file.path for file in files))
-    if not os.path.isdir(spec.data):
-        check_listed_once(files, spec.data)
-    return files, class_names
-
-
-def _no_images(data, skipped=()):
-    """The error of data without images, with the reasons why files were skipped."""
-    reason = only_others(images_below(data)[1]) if os.path.isdir(data) else ""
-    if skipped:
-        reason = "; " + "; ".join(skipped)
-    return ValueError(f"There must be images in the data. Received: {data}, none{reason}")
-
-
-def _open_files(reading):
-    files, class_names = _listed(reading)
-    files = _readable(files, reading)
-    lines = describe_skipped(reading.skipped, names=3)[:3]
-    if not files:
-        raise _no_images(str(reading.spec.data), lines)
-    if os.path.isdir(reading.spec.data):
-        paths = [file.path for file in files]
-        reading.notes += mask_notes(paths, decodes=reading.verify)
-    class_names = tuple(filter(is_utf_8, class_names))
-    numbers = {name: number for number, name in enumerate(class_names)}
-    files_by_part: dict[str, list[LabelledFile]] = {}
-    for file in files:
-        files_by_part.setdefault(file.split or "train", []).append(file)
-    is_multilabel = any(isinstance(file.label, tuple) for file in files)
-    splits: dict[str, Examples] = {}
-    for part, inside in files_by_part.items():
-        rows = [[numbers[name] for name in all_names([file.label])] for file in inside]
-        labels = multi_hot(rows, len(numbers)) if is_multilabel else np.concatenate(rows)
-        splits[part] = FileExamples([file.path for file in inside], labels)
-    if reading.labelled and reading.min_classes:
-        parts.check_classes(splits, class_names, more="".join(f"; {line}" for line in lines))
-    return class_names, splits
-
-
-def _readable(files, reading):
-    """The files that can be read; others are left out with the reason, or raise ValueError."""
-    paths = [file.path for file in files]
-    if reading.verify:
-        reasons, reading.largest_value = verify_files(paths)
-    else:
-        reasons = {n: NOT_UTF_8 for n, path in enumerate(paths) if not is_utf_8(path)}
-    for index, reason in reasons.items():
-        path = printable(paths[index])
-        if reading.spec.strict:
-            raise ValueError(f"{path} cannot be decoded. {reason}")
-        reading.skipped.append((path, reason))
-    return [file for index, file in enumerate(files) if index not in reasons]
-
-
 # By the kind of data, a function from a `Reading` to the class names and the splits.
 READERS: dict[str, Callable[[Reading], tuple[tuple[str, ...], dict[str, Examples]]]] = {
-    "folder": _open_files,
-    "table": _open_files,
+    "folder": open_files,
+    "table": open_files,
     "arrays": lambda reading: reading.spec.data.open(reading.spec.class_names),
     TFDS: open_tfds,
     TFRECORDS: lambda reading: open_tfrecords(reading.spec.data.removeprefix(TFRECORDS), reading),
@@ -397,23 +321,3 @@ def _of_task(splits, class_names, reading):
     numbers = np.arange(count, dtype="int32")
     new_count = count if task == MULTILABEL else None
     return {part: examples.relabelled(numbers, new_count) for part, examples in splits.items()}
-
-
-def describe_skipped(skipped: Iterable[tuple[str, str]], names: int = 10) -> list[str]:
-    """Returns a line for each reason why files were skipped, with their number and names.
-
-    Args:
-        skipped: `(path, reason)`.
-        names: Largest number of names in a line.
-    """
-    by_reason: dict[str, list[str]] = {}
-    for path, reason in skipped:
-        by_reason.setdefault(reason, []).append(path)
-    return [
-        for_line(
-            f"skipped {len(paths):,} files: {reason} Files: {first_names(paths, names)}"
-            if len(paths) > 1
-            else f"skipped {paths[0]}: {reason}"
-        )
-        for reason, paths in by_reason.items()
-    ]

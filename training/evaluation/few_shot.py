@@ -21,7 +21,7 @@ from keras_vit.predictor import Predictor
 from keras_vit.reports.report import NamedFact, Report, Table
 from keras_vit.training.data import Source
 from keras_vit.training.data.examples import places_by_class, task_of
-from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.labelled_files import describe_skipped
 from keras_vit.training.data.things import unit_numbers
 
 from .measures import accuracy_text, independent_images

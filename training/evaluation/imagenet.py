@@ -25,7 +25,7 @@ from keras_vit.reports.report import NamedFact, Report
 from keras_vit.training.data import Examples, Source, evaluation_batches, open_source
 from keras_vit.training.data.examples import multi_hot
 from keras_vit.training.data.image_files import FileExamples
-from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.labelled_files import describe_skipped
 from keras_vit.training.evaluation.measures import Share
 from keras_vit.training.evaluation.predictions import predictions
 from keras_vit.training.evaluation.results import IMAGENET_PROTOCOLS, REAL

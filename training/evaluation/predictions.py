@@ -18,7 +18,7 @@ from keras_vit.preprocessing import Preprocessing, as_size
 from keras_vit.training.data import evaluation_batches
 from keras_vit.training.data.examples import Examples
 from keras_vit.training.data.image_files import FileExamples, verify_files
-from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.labelled_files import describe_skipped
 from keras_vit.training.trainer.data_adapter import ahead
 from keras_vit.utils.progress import progress_bar
 

@@ -43,7 +43,7 @@ from keras_vit.reports.report import (
 )
 from keras_vit.training.data import Examples
 from keras_vit.training.data.examples import first_names
-from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.labelled_files import describe_skipped
 from keras_vit.training.data.spec import NOT_LOOKED_FOR
 from keras_vit.utils.files import REPORT, SKIPPED
 from keras_vit.utils.json_files import number_or_none

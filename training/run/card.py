@@ -33,7 +33,7 @@ from keras_vit.reports.pages import (
 )
 from keras_vit.reports.report import NamedFact, Report, markdown_table
 from keras_vit.training.data import training_batches
-from keras_vit.training.data.sources import describe_skipped
+from keras_vit.training.data.labelled_files import describe_skipped
 from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.evaluation.measures import accuracy_text
 from keras_vit.training.evaluation.reports import EvaluationReport, error_pictures, report_parts

@@ -18,8 +18,8 @@ from keras_vit.description.without_paths import command_hash, without_paths
 from keras_vit.images.decoding import reading_error
 from keras_vit.training.data import Source
 from keras_vit.training.data.image_files import FileExamples, verify_files
+from keras_vit.training.data.labelled_files import describe_skipped
 from keras_vit.training.data.labelled_images import Things
-from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.data.spec import Data, DataSpec, check_output, data_spec
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.data.things import record_of

@@ -14,8 +14,8 @@ from keras_vit.description.run_record import Reference
 from keras_vit.images.pixels import FULL_DEPTH
 from keras_vit.reports.report import NamedFact, Report
 from keras_vit.training.data.copies import CANDIDATES, Copy, joined_groups
+from keras_vit.training.data.labelled_files import describe_skipped
 from keras_vit.training.data.parts import held_out
-from keras_vit.training.data.sources import describe_skipped
 from keras_vit.training.evaluation.references import beside_references
 
 # What --strict counts, by the kind of finding.
