@@ -157,9 +157,18 @@ class Predictor:
         """Returns the predictor for 16-bit images of so many bits; None changes nothing."""
         if bit_depth is None:
             return self
-        preprocessing = dataclasses.replace(self.preprocessing, bit_depth=bit_depth)
+        return self.preprocessed_by(dataclasses.replace(self.preprocessing, bit_depth=bit_depth))
+
+    def preprocessed_by(self, preprocessing: Preprocessing) -> Predictor:
+        """Returns the predictor with another preprocessing, also of a model that includes one.
+
+        Args:
+            preprocessing: What computes the model's input from images.
+        """
         description = dataclasses.replace(self.description, preprocessing=preprocessing)
-        return Predictor.of(self.model, description, self.recipe, self.folder, self.source)
+        changed = type(self).__new__(type(self))
+        vars(changed).update(vars(self), description=description)
+        return changed
 
     def preprocess(self, images: Images) -> np.ndarray:
         """Returns the model's input for images, as evaluation and prediction compute it.
