@@ -290,10 +290,10 @@ def build_evaluated(
     if evaluation not in (None, opened.preprocessing_for().evaluation):
         is_protocol = evaluation == FEW_SHOT_RESIZE
         origins["evaluation"] = "the few-shot protocol" if is_protocol else "given"
-    description = dataclasses.replace(known, origins=origins)
+    description = dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
     source = str(weights or name_of_folder(opened.folder or opened.source))
     predictor = Predictor.of(built, description, recipe, opened.folder, source)
-    return predictor.preprocessed_by(preprocessing)
+    return predictor.preprocessed_by(preprocessing)  # Also where the model includes another.
 
 
 def weights_hash(model: keras.Model) -> str:
