@@ -77,9 +77,9 @@ def test_the_plan_and_the_card_say_that_the_bound_of_the_weights_was_dropped(don
     )
     lines = []
     finetune(data, tmp_path / "run", settings, log=lines.append)
-    dropped = "dropped (its bound was found for the weights before this run"
-    assert any(dropped in line for line in lines)
-    assert dropped in (tmp_path / "run" / CARD).read_text()
+    dropped = "its bound was found for the weights before this run"
+    assert any(f"dropped ({dropped}" in line for line in lines)
+    assert f"| dropped | {dropped}" in (tmp_path / "run" / CARD).read_text()
     again = dataclasses.replace(settings, max_error=0.9)
     plan = dry_run(start(DataSpec(data), RunOptions(output=tmp_path / "again"), again))
     assert "the weights before this run; a new one of 90.0% is looked for" in plan
