@@ -190,10 +190,11 @@ def test_fine_tuning_starts_from_it(body, colors):
     plan = plan_of(colors, "out", FineTuning(weights=str(output), image_size=(24, 24)))
     assert plan.config == dataclasses.replace(CONFIG, dropout_rate=0.0)
     start, origin = build_model(plan)
+    before = plan.weights.model()
     assert "positions interpolated from 4x3 to 6x6 patches" in origin
     for name in ("patch_embedding", "encoder_block_0", "encoder_norm"):
         weights = start.get_layer(name).get_weights()
-        for new, old in zip(weights, plan.weights.model.get_layer(name).get_weights(), strict=True):
+        for new, old in zip(weights, before.get_layer(name).get_weights(), strict=True):
             np.testing.assert_array_equal(new, old)
 
 
