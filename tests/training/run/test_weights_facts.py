@@ -323,13 +323,16 @@ def test_a_file_alone_gives_the_model(timm, photos, tmp_path):
 
 
 def test_a_resumed_run_keeps_the_origin_of_its_facts(classifier, photos, tmp_path):
-    plan = plan_of(classifier, photos, tmp_path)
+    settings = FineTuning(weights=str(classifier), **FAST)
+    started = runs.run_of(photos, tmp_path / "out", settings)
+    plan = planned(started)
+    started.add(plan.record)
     recipe = tmp_path / "out.partial" / UNFINISHED
     recipe.parent.mkdir(parents=True)
-    recipe.write_text(json.dumps(plan.record.to_json()))
+    recipe.write_text(json.dumps(started.record.to_json()))
     again = planned(runs.run_of(None, tmp_path / "out", FineTuning(), resume=True))
     assert again.preprocessing == plan.preprocessing
     facts = json.dumps(plan.record.to_json()["facts"])
-    assert json.dumps(again.recipe.to_json()["facts"]) == facts
+    assert json.dumps(again.record.to_json()["facts"]) == facts
     assert again.description == plan.description
     assert again.head == plan.head
