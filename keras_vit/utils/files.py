@@ -53,7 +53,7 @@ EXPORT_MARKERS = ("saved_model.pb", "model.xml")
 
 # Subfolder of real images, on which exports are checked.
 SAMPLES = "samples"
-TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")  # Of a table of photos and their labels.
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")  # A table of photos and their labels.
 
 
 # Errors of a full or read-only disk. C++ libraries raise other types, with the same words.
