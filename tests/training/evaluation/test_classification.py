@@ -13,7 +13,7 @@ from PIL import Image
 from keras_vit.description.class_labels import Labels
 from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.data import open_source, sources
+from keras_vit.training.data import labelled_files, open_source
 from keras_vit.training.evaluation import classification, measures, reports
 from keras_vit.training.evaluation.classification import evaluate_classifier
 from makers import write_classes
@@ -148,7 +148,7 @@ def test_damaged_files_are_noticed_when_they_are_evaluated(report, model, with_d
     folder, cut = with_damage
     classifier = Predictor(model, NAMES, PREPROCESSING)
     verified = evaluate_classifier(trained_on(folder, model), folder)
-    monkeypatch.setattr(sources, "verify_files", None)  # Nothing is decoded twice.
+    monkeypatch.setattr(labelled_files, "verify_files", None)  # Nothing is decoded twice.
     found = evaluate_classifier(classifier, folder, batch_size=6)
     assert [path for path, _ in found.skipped] == [cut]
     assert found.skipped == verified.skipped
