@@ -218,7 +218,7 @@ def _keras_model(name, path, file):
         name,
         _with_origins(described, recipe),
         recipe,
-        arrays=(lambda: open_arrays(file)) if stored and file.is_file() else None,
+        arrays=functools.cache(lambda: open_arrays(file)) if stored and file.is_file() else None,
         whole=functools.cache(lambda: _with_head(read(), described)),
         folder=path if is_classifier else None,
     )

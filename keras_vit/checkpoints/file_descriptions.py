@@ -1,4 +1,4 @@
-"""What the model of a file of weights is, by its arrays, its config and the files beside it."""
+"""Descriptions of the models in files of weights: by arrays, configs and the files beside them."""
 
 from __future__ import annotations
 

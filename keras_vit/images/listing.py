@@ -145,21 +145,29 @@ def images_below(
     """
     images: list[str] = []
     others: list[str] = []
+    for path in _files_below(folder, deep, follow):
+        (images if _is_image(path) else others).append(path)
+    return images, others
+
+
+def has_images(folder: str | os.PathLike) -> bool:
+    """Returns whether `images_below` finds an image; it looks no further than the first."""
+    return any(map(_is_image, _files_below(folder, deep=True, follow=True)))
+
+
+def _files_below(folder, deep, follow):
+    """Yields the files of `images_below`, and the linked folders that are not looked into."""
     for root, folders, files in os.walk(os.fspath(folder), followlinks=True):
         seen = sorted(name for name in folders if deep and not is_hidden(name))
         linked = {name for name in seen if os.path.islink(os.path.join(root, name))}
         if not follow:
-            others += [os.path.join(root, name) for name in sorted(linked)]
+            yield from (os.path.join(root, name) for name in sorted(linked))
         folders[:] = [
             name
             for name in seen
             if name not in linked or (follow and not leads_back(os.path.join(root, name)))
         ]
-        for name in sorted(files):
-            path = os.path.join(root, name)
-            if not is_hidden(name):
-                (images if _is_image(path) else others).append(path)
-    return images, others
+        yield from (os.path.join(root, name) for name in sorted(files) if not is_hidden(name))
 
 
 def only_others(others: Iterable[str]) -> str:

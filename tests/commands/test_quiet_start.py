@@ -39,21 +39,27 @@ COMMANDS = {
 }
 
 
+def errors_of(commands, folder):
+    """The line of each wrong command, run in a folder by one process without TensorFlow."""
+    code = (
+        "import os, sys\n"
+        "from keras_vit.command_line import main\n"
+        f"os.chdir({str(folder)!r})\n"
+        f"for words in {[*commands.values()]!r}:\n"
+        "    assert main(words) == 2\n"
+        "assert not {'tensorflow', 'keras', 'torch'} & sys.modules.keys()\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(commands, done.stderr.splitlines(), strict=True))
+
+
 @pytest.fixture(scope="module")
 def errors_without_tensorflow(tmp_path_factory):
     """The error of each command for a table without a header, in a process without TensorFlow."""
     table = tmp_path_factory.mktemp("tables") / "labels.csv"
     table.write_text("cat.jpg,cat\n")
-    code = (
-        "import sys\n"
-        "from keras_vit.command_line import main\n"
-        f"for words in {[*COMMANDS.values()]!r}:\n"
-        f"    assert main([*words, {str(table)!r}]) == 2\n"
-        "assert not {'tensorflow', 'keras', 'torch'} & sys.modules.keys()\n"
-    )
-    done = run(code)
-    assert done.returncode == 0, done.stderr
-    return dict(zip(COMMANDS, done.stderr.splitlines(), strict=True))
+    return errors_of({name: [*words, str(table)] for name, words in COMMANDS.items()}, table.parent)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -90,17 +96,7 @@ def errors_of_wrong_input(tmp_path_factory):
         (folder / name).mkdir(parents=True)
     for name in ("one/cat", "two/cat", "two/dog"):
         (folder / name / "0.jpg").write_bytes(b"")
-    code = (
-        "import os, sys\n"
-        "from keras_vit.command_line import main\n"
-        f"os.chdir({str(folder)!r})\n"
-        f"for words in {[words for words, _ in WRONG.values()]!r}:\n"
-        "    assert main(words) == 2\n"
-        "assert not {'tensorflow', 'keras', 'torch'} & sys.modules.keys()\n"
-    )
-    done = run(code)
-    assert done.returncode == 0, done.stderr
-    return dict(zip(WRONG, done.stderr.splitlines(), strict=True))
+    return errors_of({name: words for name, (words, _) in WRONG.items()}, folder)
 
 
 @pytest.mark.parametrize("case", WRONG)

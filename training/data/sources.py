@@ -17,7 +17,7 @@ from keras_vit.description.class_labels import (
     check_label_names,
     composed,
 )
-from keras_vit.images.listing import images_below
+from keras_vit.images.listing import has_images
 from keras_vit.utils.files import TABLE_SUFFIXES
 
 from . import parts
@@ -264,7 +264,7 @@ def check_table(spec: DataSpec, *, min_classes: int) -> None:
     elif is_folder and min_classes:
         reading = Reading(spec, min_classes=min_classes)
         _check_several(check_folders(reading), reading)
-    elif is_folder and not images_below(spec.data)[0]:
+    elif is_folder and not has_images(spec.data):
         raise no_images(spec.data)
     elif kind in _FILES and not os.path.isdir(spec.data):
         read_label_table(pathlib.Path(spec.data))

@@ -8,13 +8,11 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_vit import configs
 from keras_vit.classifier_folder import read_classifier, write_files
 from keras_vit.configs.recognition import config_of
 from keras_vit.description.class_labels import ACTIVATIONS
 from keras_vit.description.run_record import RunRecord
 from keras_vit.images.samples import write_samples
-from keras_vit.models.build import build
 from keras_vit.models.rebuild import inference_model
 from keras_vit.predictor import Predictor, check_classifier
 from keras_vit.training.data.examples import class_counts
@@ -31,7 +29,7 @@ from .distillation import Teacher
 from .head_start import HeadStart, SimpleReference
 from .images import extend, find_start, notes_on_classes, with_fixed_repositories
 from .loop import choose_trained, make_loss, make_metric, make_trainer
-from .objective import Finished, Objective, config_to_train
+from .objective import Finished, Objective, config_to_train, loaded_classifier
 from .plan import Outcome, Plan, Stage
 from .start import ImageContents, Run
 
@@ -177,15 +175,8 @@ def build_classifier(plan: Plan) -> tuple[keras.Model, str]:
     Args:
         plan: Its plan.
     """
-    description = plan.description
-    model = build(
-        config_to_train(plan),
-        input_shape=description.input_shape,
-        classes=description.classes,
-        classifier_activation=None,
-        name=configs.layer_name(description.name),
-    )
-    report = plan.weights.load_into(model, plan.head)
+    config = config_to_train(plan)
+    model, report = loaded_classifier(plan.weights, plan.description, plan.head, config)
     if report is None:
         return model, "random"
     origin = str(plan.settings.weights) + (", a new head" if plan.head == "new" else "")

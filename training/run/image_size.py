@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from keras_vit import configs
 from keras_vit.description.class_labels import MULTILABEL
-from keras_vit.models.build import build
 from keras_vit.training.evaluation.references import larger_size
 from keras_vit.training.trainer.devices import Place
 
 from .head_start import CLEARLY, HeadStart, left_out_answers
 from .machine import dtype_policy
+from .objective import loaded_classifier
 from .plan import ChosenSize, Start
 
 _BATCH = 64  # Images whose features are computed at once.
@@ -64,13 +63,6 @@ def probed_size(start: Start, place: Place, *, progress: bool = False) -> Chosen
 def _answers(start, size, progress):
     """What a probe of the features at a size answers for images that it left out."""
     description, preprocessing, head = start.described(size)
-    model = build(
-        description.config,
-        input_shape=description.input_shape,
-        classes=description.classes,
-        classifier_activation=None,
-        name=configs.layer_name(description.name),
-    )
-    start.weights.load_into(model, head)
+    model, _ = loaded_classifier(start.weights, description, head, description.config)
     source = start.images.source
     return left_out_answers(model, source, preprocessing, _BATCH, progress=progress)

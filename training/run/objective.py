@@ -11,7 +11,10 @@ from typing import ClassVar
 import keras
 
 from keras_vit import configs
+from keras_vit.checkpoints.load import LoadReport
+from keras_vit.description import Description
 from keras_vit.model_weights import Weights
+from keras_vit.models.build import build
 from keras_vit.predictor import Predictor
 from keras_vit.training.data import Source
 from keras_vit.training.data.augmentations import check_augmentation, make_layers
@@ -24,7 +27,7 @@ from keras_vit.training.trainer.trainer import Trainer
 
 from .images import RunImages, open_images, random_start
 from .machine import Machine
-from .plan import Plan, Stage, Start, settings_by_images
+from .plan import Head, Plan, Stage, Start, settings_by_images
 from .start import ImageContents, Run
 
 
@@ -177,3 +180,30 @@ def config_to_train(plan: Plan) -> configs.ViTConfig | configs.BiTConfig:
         name: value for name, value in changes.items() if value or hasattr(plan.config, name)
     }
     return configs.resolve(plan.config, **changes)
+
+
+def loaded_classifier(
+    weights: Weights,
+    description: Description,
+    head: Head,
+    config: configs.ViTConfig | configs.BiTConfig,
+) -> tuple[keras.Model, LoadReport | None]:
+    """Returns a classifier that gives logits, with the weights that a run starts from.
+
+    Args:
+        weights: The weights.
+        description: The classifier.
+        head: What its head begins with.
+        config: Its architecture, as it is trained.
+
+    Returns:
+        The model, and the report of its weights; None for random ones.
+    """
+    model = build(
+        config,
+        input_shape=description.input_shape,
+        classes=description.classes,
+        classifier_activation=None,
+        name=configs.layer_name(description.name),
+    )
+    return model, weights.load_into(model, head)
