@@ -27,7 +27,7 @@ from keras_vit.utils.fields import (
 )
 from keras_vit.utils.files import check_writable, named_disk_errors
 from keras_vit.utils.nearest_names import near_names, nearest_names
-from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly
+from keras_vit.utils.quiet_tensorflow import choose_onednn, import_tensorflow_quietly
 from keras_vit.utils.safe_text import safe_output
 
 DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
@@ -170,11 +170,12 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
             check_installation()
             command = from_arguments(command_type(name), arguments)
             command.check_input()
+            output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
+            choose_onednn(output)
             if command.needs_tensorflow:
                 import_tensorflow_quietly()
                 command.check_backend(f"keras-vit {name}")
                 hide_gpus_of_readers()
-            output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
             if output:
                 check_writable(output)  # Before the work.
             with named_disk_errors(output or "A file"):

@@ -1,4 +1,4 @@
-"""Private names of Keras, all in this file.
+"""Private names of Keras and TensorFlow, all in this file.
 
 Keras may change them in any release, so setup.cfg pins it below the next minor one until this
 file has been tried on it. Each entry has its reason and the issue that it works around;
@@ -120,6 +120,13 @@ def xla_compiles() -> bool:
         except tf.errors.NotFoundError:
             return False
     return True
+
+
+def has_onednn() -> bool:
+    """Returns whether TensorFlow computes with oneDNN, which no public function tells."""
+    from tensorflow.python.util import _pywrap_util_port
+
+    return bool(_pywrap_util_port.IsMklEnabled())
 
 
 def needs_only_call(layer: keras.layers.Layer, inputs: tuple, kwargs: dict[str, Any]) -> bool:

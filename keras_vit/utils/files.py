@@ -42,6 +42,7 @@ SKIPPED = "skipped.csv"  # In the folder of a report.
 # go last, after the finished folder has its name: until then a run that is killed goes on.
 STATES = ".states"
 UNFINISHED = f"{STATES}/{RECIPE}"  # With whole paths.
+PARTIAL = ".partial"  # After the name of an output whose run is unfinished.
 
 # The entries of a `.keras` archive. Unpacked in a folder they are what Keras reads of a repository.
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"  # The first is also other code bases' name.
@@ -316,6 +317,11 @@ def output_place(folder: str | os.PathLike) -> pathlib.Path:
     """Returns the absolute path of a folder to write; of a link, the path that it leads to."""
     folder = pathlib.Path(folder).absolute()
     return folder.resolve() if folder.is_symlink() else folder
+
+
+def partial_of(output: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of the unfinished run of an output."""
+    return output.with_name(output.name + PARTIAL)
 
 
 def _exchange(one, other):

@@ -1,16 +1,37 @@
-"""Import of TensorFlow without its log lines, and the processes in which it never answers."""
+"""Import of TensorFlow: without its log lines, with oneDNN, and in no forked process.
+
+TensorFlow turns oneDNN on by itself on processors with instructions for neural networks (AVX-512
+VNNI, AVX-VNNI, AMX). On other x86 processors it leaves it off, also where oneDNN is faster
+(docs/speed.md). It asks the environment once, as it is imported: a command sets it before, and a
+Python program does so itself.
+"""
 
 from __future__ import annotations
 
 import importlib
 import logging
 import os
+import pathlib
+import platform
+import re
 import sys
 import tempfile
+
+from keras_vit.utils.files import PARTIAL, UNFINISHED, output_place, partial_of
+from keras_vit.utils.json_files import read_json
 
 # Warnings that users can do nothing about: images of several formats are decoded by several graphs,
 # and data sets are looked for before they are downloaded.
 _REMARKS = ("tf.function retracing", "has no dataset_info.json")
+
+ONEDNN = "oneDNN"  # Its name in the plan of a run, and in the record.
+ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
+
+# The processor, and its flags with which TensorFlow turns oneDNN on: tensorflow/core/util/port.cc.
+PROCESSOR = pathlib.Path("/proc/cpuinfo")
+_NEURAL = {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
+
+_turned_on = False  # By `choose_onednn`, where TensorFlow would have left it off.
 
 _process: int | None = None  # The one that opened the first model.
 
@@ -52,6 +73,54 @@ def import_tensorflow_quietly() -> None:
             os.close(stderr)
     for logger in ("tensorflow", "absl"):
         logging.getLogger(logger).addFilter(_is_useful)
+
+
+def choose_onednn(output: str | os.PathLike | None = None) -> None:
+    """Sets TF_ENABLE_ONEDNN_OPTS before TensorFlow is imported, unless the user has.
+
+    Args:
+        output: The folder of a command; where it has an unfinished run, oneDNN is on or off as in
+            that run.
+    """
+    global _turned_on
+    if ONEDNN_VARIABLE in os.environ or "tensorflow" in sys.modules:
+        return
+    state = None if output is None else _state_of_unfinished(pathlib.Path(output))
+    if state is None and _is_left_off():
+        os.environ[ONEDNN_VARIABLE] = "1"
+        _turned_on = True
+    elif state in ("on", "off"):
+        os.environ[ONEDNN_VARIABLE] = str(int(state == "on"))
+
+
+def has_turned_on_onednn() -> bool:
+    """Returns whether `choose_onednn` turned it on where TensorFlow would have left it off."""
+    return _turned_on
+
+
+def _is_left_off():
+    """Whether TensorFlow leaves oneDNN off on this processor, on which it is faster."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    text = PROCESSOR.read_text(encoding="utf-8")
+    found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    flags = set(found[1].split()) if found else set()
+    return "avx2" in flags and not flags & _NEURAL
+
+
+def _state_of_unfinished(output) -> str | None:
+    """Whether the unfinished run of an output, or of a sweep's in it, has oneDNN "on" or "off".
+
+    It is "" if an older run does not say it, and None without a run.
+    """
+    place = output_place(output)
+    for folder in (partial_of(place), *sorted(place.glob(f"*/*{PARTIAL}"))):
+        try:
+            versions = read_json(folder / UNFINISHED).get("versions")
+        except (OSError, ValueError):
+            continue
+        return str(versions.get(ONEDNN, "")) if isinstance(versions, dict) else ""
+    return None
 
 
 def _is_useful(record: logging.LogRecord) -> bool:

@@ -25,19 +25,20 @@ from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import (
     MODEL,
+    PARTIAL,
     RECIPE,
     STATES,
     UNFINISHED,
     atomic_write,
     check_folder,
     output_place,
+    partial_of,
     publish_folder,
     remove_leftovers,
     write_text,
 )
 from keras_vit.utils.json_files import read_json
 
-PARTIAL = ".partial"
 LOCK = ".lock"  # Held by the process that writes; the system frees it when the process ends.
 BEST = f"{STATES}/best.npz"
 IMAGES = f"{STATES}/images.npy"  # A number for each image, see `job.image_numbers`.
@@ -59,11 +60,6 @@ def unfinished_record(output: str | os.PathLike) -> RunRecord:
         return RunRecord.from_json(read_json(partial_of(output_place(output)) / UNFINISHED))
     except (OSError, ValueError):
         return RunRecord()
-
-
-def partial_of(output: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of the unfinished run of an output."""
-    return output.with_name(output.name + PARTIAL)
 
 
 def is_finished(output: str | os.PathLike, command: str, job: str, *, resume: bool = False) -> bool:

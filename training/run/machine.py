@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import keras
 
+from keras_vit import keras_private
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.description import describe_config
 from keras_vit.description.run_record import Fact, RunRecord
@@ -17,6 +18,7 @@ from keras_vit.layers.fused_attention import compute_capability, fused_attention
 from keras_vit.training.settings import AUTO, Settings
 from keras_vit.training.trainer.devices import backend_devices, split_batch
 from keras_vit.utils.fields import required
+from keras_vit.utils.quiet_tensorflow import ONEDNN, has_turned_on_onednn
 
 # Bytes kept for the backward pass for each output element of a convolution or matrix product:
 # itself, the values that norm, GELU, softmax and residual keep for it, and its gradients.
@@ -150,14 +152,24 @@ def attention_as_it_began(unfinished: RunRecord) -> Iterator[None]:
 
 
 def facts_of_computation(settings: Settings, config: ViTConfig | BiTConfig) -> dict[str, Fact]:
-    """Returns how a run computes on this machine, where that is a choice: on a GPU of JAX."""
+    """Returns how a run computes on this machine, where that is a choice."""
     facts, kernel = {}, attention_kernel(settings, config)
+    if keras.backend.backend() == "tensorflow" and has_turned_on_onednn():
+        source = "this command: TensorFlow leaves it off on this processor, where it is faster"
+        facts[ONEDNN] = Fact("on", source)
     if kernel is not None:
         facts["attention"] = Fact(kernel, "JAX on this GPU")
     if keras.backend.backend() == "jax" and compute_capability() is not None:
         source = "a process chooses the kernels of a GPU anew, and some sum in any order"
         facts["resumes"] = Fact("to rounding, not bit for bit", source)
     return facts
+
+
+def version_of_kernels() -> dict[str, str]:
+    """Returns which kernels compute on the CPU, as one of a run's versions: the bits differ."""
+    if keras.backend.backend() != "tensorflow":
+        return {}
+    return {ONEDNN: "on" if keras_private.has_onednn() else "off"}
 
 
 @contextlib.contextmanager

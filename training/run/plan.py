@@ -42,7 +42,13 @@ from keras_vit.utils.progress import Log
 
 from .images import RunImages
 from .loop import make_schedule
-from .machine import Machine, choose_accumulation, choose_precision, facts_of_computation
+from .machine import (
+    Machine,
+    choose_accumulation,
+    choose_precision,
+    facts_of_computation,
+    version_of_kernels,
+)
 
 # "new", or for each class of the data its row in the weights' head, None for a class that is new.
 Head: TypeAlias = Literal["new"] | tuple[int | None, ...]
@@ -270,7 +276,7 @@ class Plan:
             classes=len(self.source.class_names),
             task=self.source.task,
             images={**self.images.counts, "skipped": len(self.source.skipped)},
-            versions=versions(),
+            versions=versions() | version_of_kernels(),
         )
 
     @property

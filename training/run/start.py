@@ -28,6 +28,7 @@ from keras_vit.training.evaluation.results import pretraining_fields
 from keras_vit.training.settings import RunOptions, Settings
 from keras_vit.utils.fields import flag_of
 from keras_vit.utils.files import RECIPE, SPLIT, atomic_write
+from keras_vit.utils.quiet_tensorflow import ONEDNN, ONEDNN_VARIABLE
 
 from .folder import IMAGES, RunFolder, open_folder, unfinished_record
 from .images import RunImages, image_numbers
@@ -143,8 +144,19 @@ class Run:
                 "those that are gone (--exclude LIST, their paths), or start another run. "
                 f"Received: {changes}"
             )
-        if self.begun.versions != self.record.versions:
-            self.add(RunRecord(versions_before=self.begun.versions))
+        now, before = self.record.versions, self.begun.versions
+        changed = {name for name, _ in now.items() ^ before.items()}
+        if ONEDNN not in before:  # As older runs.
+            changed.discard(ONEDNN)
+        if changed:
+            self.add(RunRecord(versions_before=before))
+        if ONEDNN in changed:
+            self.options.log(
+                f"The run began with oneDNN {before[ONEDNN]}, so its numbers differ in the last "
+                "bits from a run without a stop. TensorFlow asks for it as it is imported: set "
+                f"{ONEDNN_VARIABLE}={int(before[ONEDNN] == 'on')} before"
+            )
+        if changed - {ONEDNN}:
             self.options.log(
                 "The run goes on with other packages than it began with, so its numbers may differ "
                 "from a run without a stop; recipe.json has the versions_before"

@@ -22,12 +22,12 @@ from keras_vit.training.evaluation.predictions import NonFiniteScores
 from keras_vit.training.evaluation.results import RESULT, Result, check_same_settings
 from keras_vit.training.settings import FineTuning, RunOptions
 from keras_vit.training.trainer.trainer import NonFiniteError
-from keras_vit.utils.files import HISTORY, MODEL, RECIPE, write_text
+from keras_vit.utils.files import HISTORY, MODEL, RECIPE, partial_of, write_text
 from keras_vit.utils.json_files import read_json
 from keras_vit.utils.progress import Log
 
 from .finetune import plan_of, run
-from .folder import clear_finished, partial_of, unfinished_record
+from .folder import clear_finished, unfinished_record
 from .loop import read_history
 from .start import start
 
