@@ -17,6 +17,7 @@ clock and memory are this one's.
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import statistics
@@ -80,9 +81,10 @@ def make_step(side, name, precision, job, batch_size):
 
     keras.config.set_dtype_policy(precision)
     model = keras_model(side, name)
-    if side in EXPORTS:
-        return export_step(side, model, batch_size)
     images = rng.uniform(-1, 1, (batch_size, *model.input_shape[1:])).astype("float32")
+    if side in EXPORTS:
+        call = export_of(side, name)
+        return lambda: call(images)
     images, labels = map(keras.ops.convert_to_tensor, (images, labels))
     if job == "training":
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -94,6 +96,7 @@ def make_step(side, name, precision, job, batch_size):
     return lambda: np.asarray(call(images))
 
 
+@functools.cache
 def keras_model(side, name):
     """Returns a model of 1000 classes that gives logits, with random weights."""
     import keras
@@ -101,7 +104,9 @@ def keras_model(side, name):
     if side != "KerasHub":
         import keras_vit
 
-        gelu = {} if name.startswith("BiT") else {"gelu": "exact"}  # As the others have it.
+        gelu = (
+            {} if name.startswith("BiT") else {"gelu": "exact"}
+        )  # As the others have it.
         activation = "softmax" if side in EXPORTS else None
         return keras_vit.build(
             name, classifier_activation=activation, input_shape=(224, 224, 3), **gelu
@@ -121,27 +126,38 @@ def keras_model(side, name):
     return keras.Model(backbone.input, logits)
 
 
-def timm_step(side, name, precision, job, labels):
-    """Returns `make_step` of timm's model."""
+@functools.cache
+def timm_model(side, name, precision):
+    """Returns timm's model."""
     import timm
     import torch
 
     torch.set_num_threads(os.cpu_count())
-    dtype = getattr(torch, precision)
-    model = timm.create_model(TIMM[name]).to(dtype).train(job == "training")
-    model.reset_classifier(1000)
-    model = model.to(dtype)
-    if side == "timm compiled":
-        import torch._inductor.config
+    model = timm.create_model(TIMM[name], num_classes=1000).to(
+        getattr(torch, precision)
+    )
+    if side != "timm compiled":
+        return model
+    import torch._inductor.config
 
-        if width := os.environ.get("INDUCTOR_WIDTH"):
-            torch._inductor.config.cpp.simdlen = int(width)
-        model = torch.compile(model)
-    images = torch.rand(len(labels), 3, 224, 224, dtype=dtype) * 2 - 1
+    if width := os.environ.get("INDUCTOR_WIDTH"):
+        torch._inductor.config.cpp.simdlen = int(width)
+    return torch.compile(model)
+
+
+def timm_step(side, name, precision, job, labels):
+    """Returns `make_step` of timm's model."""
+    import torch
+
+    model = timm_model(side, name, precision)
+    images = (
+        torch.rand(len(labels), 3, 224, 224, dtype=getattr(torch, precision)) * 2 - 1
+    )
     labels = torch.from_numpy(labels)
     if job == "inference":
 
         def predict():
+            model.eval()
             with torch.inference_mode():
                 return model(images).float().numpy()
 
@@ -149,6 +165,7 @@ def timm_step(side, name, precision, job, labels):
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
 
     def step():
+        model.train()
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(images).float(), labels)
         loss.backward()
@@ -158,16 +175,20 @@ def timm_step(side, name, precision, job, labels):
     return step
 
 
-def export_step(side, model, batch_size):
-    """Returns `make_step` of a model's export."""
+@functools.cache
+def export_of(side, name):
+    """Returns a model's export as a function of images."""
     import keras_vit.export
     from keras_vit.export.formats.artefacts import open_export
     from keras_vit.export.formats.table import FORMATS
     from keras_vit.predictor import Predictor
     from keras_vit.preprocessing import Preprocessing
 
+    model = keras_model(side, name)
     size = model.input_shape[1:3]
-    classifier = Predictor(model, [str(label) for label in range(1000)], Preprocessing(size))
+    classifier = Predictor(
+        model, [str(label) for label in range(1000)], Preprocessing(size)
+    )
     folder = pathlib.Path(tempfile.mkdtemp())
     samples = folder / "samples"
     samples.mkdir()
@@ -177,26 +198,26 @@ def export_step(side, model, batch_size):
         PIL.Image.fromarray(pixels).save(samples / f"{index}.png")
     write = getattr(keras_vit.export, side.lower())
     options = {"check_images": samples, "minimum_agreement": 0, "input": "float"}
-    report = write(classifier, folder / ("export" + FORMATS[side.lower()].suffix), **options)
-    call = open_export(report.path).signatures()["serve"].call
-    images = rng.uniform(-1, 1, (batch_size, *size, 3)).astype("float32")
-    return lambda: call(images)
+    report = write(
+        classifier, folder / ("export" + FORMATS[side.lower()].suffix), **options
+    )
+    return open_export(report.path).signatures()["serve"].call
 
 
-def serve(side, name, precision, job, batch_size):
-    """Computes a batch for each line of the standard input, and prints its seconds."""
+def serve(side, name, precision):
+    """Computes a batch for each line of the standard input, a job, and prints its seconds."""
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # What libraries print is no answer.
-    step = make_step(side, name, precision, job, int(batch_size))
-    for _ in sys.stdin:
-        print(seconds_of(step), file=lines, flush=True)
+    steps = functools.cache(functools.partial(make_step, side, name, precision))
+    for line in sys.stdin:
+        print(seconds_of(steps(*job_of(line.strip()))), file=lines, flush=True)
 
 
 class Side:
     """The process of a side."""
 
-    def __init__(self, side, isa, *cell):
-        command = [sys.executable, __file__, "--serve", side, *map(str, cell)]
+    def __init__(self, side, isa, name, precision):
+        command = [sys.executable, __file__, "--serve", side, name, precision]
         self.process = subprocess.Popen(
             command,
             env=environment_of(side, isa),
@@ -206,10 +227,10 @@ class Side:
             text=True,
         )
 
-    def seconds(self):
+    def seconds(self, job, batch_size):
         """Returns the seconds of a batch; None if the process has ended."""
         try:
-            self.process.stdin.write("\n")
+            self.process.stdin.write(f"{job}:{batch_size}\n")
             self.process.stdin.flush()
             return float(self.process.stdout.readline())
         except (BrokenPipeError, ValueError):
@@ -225,33 +246,26 @@ def exists(side, name, precision, job):
     """Returns whether a side has such a model and job."""
     if side in EXPORTS:
         return job == "inference" and precision == "float32"
-    return {"KerasHub": KERAS_HUB, "timm": TIMM, "timm compiled": TIMM}.get(side, {name: 0}).get(
-        name
-    ) is not None
+    return {"KerasHub": KERAS_HUB, "timm": TIMM, "timm compiled": TIMM}.get(
+        side, {name: 0}
+    ).get(name) is not None
 
 
-def measured(sides, isa, rounds, name, precision, job, batch_size):
+def measured(sides, rounds, job, batch_size):
     """Returns the seconds of each turn by side."""
-    running = {}
-    for side in sides:
-        if not exists(side, name, precision, job):
-            continue
-        process = Side(side, isa, name, precision, job, batch_size)
-        first = [process.seconds() for _ in range(2)][1]
-        if first is None:
-            process.end()
-        else:
-            running[side] = process, [first]
-    slowest = max(times[0] for _, times in running.values())
-    for times in (times for _, times in running.values()):
-        times.clear()
+    first = {}
+    for side, process in sides.items():
+        process.seconds(job, batch_size)  # Tracing.
+        first[side] = process.seconds(job, batch_size)
+    times = {side: [] for side, seconds in first.items() if seconds is not None}
+    slowest = max(first[side] for side in times)
     for _ in range(2 if slowest > SLOW else rounds):
-        for process, times in running.values():
-            process.seconds()  # What ran before leaves its own caches and waiting threads.
-            times.append(process.seconds())
-    for process, _ in running.values():
-        process.end()
-    return {side: times for side, (_, times) in running.items()}
+        for side, seconds in times.items():
+            sides[side].seconds(
+                job, batch_size
+            )  # What ran before leaves its threads and caches.
+            seconds.append(sides[side].seconds(job, batch_size))
+    return times
 
 
 def row_of(sides, cell, times):
@@ -276,11 +290,15 @@ def main():
     parser.add_argument("--models", nargs="+", default=["ViT-B/16"])
     parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16"])
     jobs = [("inference", 1), ("inference", 8), ("inference", 32), ("training", 8)]
-    parser.add_argument("--jobs", nargs="+", default=jobs, type=job_of, metavar="JOB:BATCH")
+    parser.add_argument(
+        "--jobs", nargs="+", default=jobs, type=job_of, metavar="JOB:BATCH"
+    )
     parser.add_argument("--sides", nargs="+", default=SIDES, choices=SIDES)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--isa", help="the instructions that libraries may use, as AVX2")
-    parser.add_argument("--serve", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--isa", help="the instructions that libraries may use, as AVX2"
+    )
+    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve(*arguments.serve)
@@ -292,10 +310,27 @@ def main():
     print("|", " | ".join(["---"] * (3 + len(header))), "|")
     for name in arguments.models:
         for precision in arguments.precisions:
+            running = {
+                side: Side(side, arguments.isa, name, precision)
+                for side in arguments.sides
+                if any(exists(side, name, precision, job) for job, _ in arguments.jobs)
+            }
             for job, batch_size in arguments.jobs:
+                sides = {
+                    side: process
+                    for side, process in running.items()
+                    if exists(side, name, precision, job)
+                }
+                times = measured(sides, arguments.rounds, job, batch_size)
                 cell = name, precision, job, batch_size
-                times = measured(arguments.sides, arguments.isa, arguments.rounds, *cell)
-                print("|", " | ".join(row_of(arguments.sides, cell, times)), "|", flush=True)
+                print(
+                    "|",
+                    " | ".join(row_of(arguments.sides, cell, times)),
+                    "|",
+                    flush=True,
+                )
+            for process in running.values():
+                process.end()
 
 
 if __name__ == "__main__":
