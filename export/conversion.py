@@ -164,7 +164,8 @@ def read(
         notes.append(f"{reason}numbers were written")
     labels = dataclasses.replace(opened.description.labels, names=names)
     recipe = {"converted": True, "notes": [*notes]}
-    opened = dataclasses.replace(opened.described(labels=labels), recipe=recipe)
+    description = dataclasses.replace(opened.description, labels=labels)
+    opened = dataclasses.replace(opened, description=description, recipe=recipe)
     return _with_model(opened, model), notes
 
 

@@ -14,7 +14,7 @@ from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE
 from keras_vit.checkpoints.load import Arrays, LoadReport, arrays_of_model, load_arrays
 from keras_vit.configs.model_table import without_hidden_layer
-from keras_vit.description import Description, fitted_to
+from keras_vit.description import Description
 from keras_vit.description.run_record import RunRecord
 from keras_vit.models.build import build
 from keras_vit.models.graph import check_described, difference
@@ -48,9 +48,8 @@ class Weights:
     folder: pathlib.Path | None = None
     is_export: bool = False
 
-    def described(self, **changes: Any) -> Weights:
-        """Returns the weights with changes in their description."""
-        description = dataclasses.replace(self.description, **changes)
+    def described(self, description: Description) -> Weights:
+        """Returns the weights with another description."""
         return dataclasses.replace(self, description=description)
 
     def without_preprocessing(self) -> Weights:
@@ -59,7 +58,7 @@ class Weights:
             return self
         return dataclasses.replace(
             self,
-            description=fitted_to(self.description, None),
+            description=self.description.including(None),
             arrays=self.arrays or self._arrays_of_whole,
             whole=None,
         )
@@ -115,7 +114,8 @@ class Weights:
             return self
         labels = dataclasses.replace(self.description.labels, abstains=False)
         whole = self.whole and functools.partial(_without_unknown, self.whole)
-        return dataclasses.replace(self.described(labels=labels), whole=whole)
+        description = dataclasses.replace(self.description, labels=labels)
+        return dataclasses.replace(self, description=description, whole=whole)
 
     def preprocessing_for(
         self,

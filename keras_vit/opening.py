@@ -10,21 +10,15 @@ from typing import Any
 
 from keras_vit.checkpoints import catalogue
 from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
-from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE, describe_file, print_license
+from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE, of_file, print_license
 from keras_vit.checkpoints.hdf5 import has_own_layers, read_keras_config
 from keras_vit.checkpoints.load import open_arrays
 from keras_vit.classifier_folder import read_classifier, read_description, read_model
-from keras_vit.configs import MODELS, BiTConfig, ViTConfig, default_image_size
+from keras_vit.configs import MODELS, BiTConfig, ViTConfig, default_image_size, resolve
 from keras_vit.configs.model_table import check_agrees, paper_name
-from keras_vit.description import (
-    FACTS,
-    check_one_output,
-    completed,
-    describe_config,
-    held_description,
-)
+from keras_vit.description import FACTS, Description, check_one_output
 from keras_vit.description.run_record import RunRecord
-from keras_vit.export.formats.artefacts import load_artefact
+from keras_vit.export.formats.artefacts import load_artefact, read_artefact
 from keras_vit.export.formats.table import is_export
 from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.model_weights import Weights
@@ -103,7 +97,8 @@ def open_model(
         source = repository_folder(repository) or anything
         opened = _open(name, source, model, image_size, given)
     if repository is not None:
-        opened = opened.described(origins={**opened.description.origins, "weights": repository})
+        origins = {**opened.description.origins, "weights": repository}
+        opened = opened.described(dataclasses.replace(opened.description, origins=origins))
     known = opened.description
     for fact, value in given.items():
         held = getattr(known.config, fact, None)
@@ -159,11 +154,15 @@ def _of_predictor(predictor, facts):
 def _random(model, given):
     """A model with random weights; a fact that is given is one of its config."""
     changes = {name: value for name, value in given.items() if value is not None}
-    known = describe_config(model, include_top=False, changes=changes)
-    preprocessing = Preprocessing((default_image_size(model),) * 2)
-    origins = dict.fromkeys(FACTS, "the settings")
-    known = dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
-    return Weights(known.name, known)
+    config, side = resolve(model, **changes), default_image_size(model)
+    description = Description(
+        name=model if isinstance(model, str) else config.architecture,
+        config=config,
+        input_shape=(side, side, 3),
+        preprocessing=Preprocessing((side, side)),
+        origins=dict.fromkeys(FACTS, "the settings"),
+    )
+    return Weights(description.name, description)
 
 
 def _open(name, source, model, image_size, given):
@@ -173,7 +172,7 @@ def _open(name, source, model, image_size, given):
     whole = None if isinstance(place, catalogue.OfficialWeights) else _whole_model(name, place)
     if whole is None:
         arrays = open_arrays(place)
-        description = describe_file(arrays, model, image_size=size, **given)
+        description = of_file(arrays, model, image_size=size, **given)
         print_license(arrays, description)
         return Weights(name, description, arrays=lambda: arrays)
     if model is not None:
@@ -187,12 +186,12 @@ def _whole_model(name, path):
     if file is not None:
         return _keras_model(name, path, file)
     if is_export(path):
-        export = load_artefact(path)
+        description, recipe = read_artefact(path)
         return Weights(
             name,
-            export.description,
-            export.recipe,
-            whole=lambda: export.model,
+            description,
+            recipe,
+            whole=functools.cache(lambda: load_artefact(path).model),
             folder=path,
             is_export=True,
         )
@@ -250,11 +249,11 @@ def _stored_model(file):
 def _beside(folder, model):
     """The description of a Keras model with the files beside it, or what it holds itself."""
     check_one_output(model)
-    held = held_description(model)
+    held = Description.of_model(model)
     known = read_folder(folder, held.classes)
     if known.preprocessing is None and known.labels.names is None:
         known = dataclasses.replace(held, origins={**known.origins, **held.origins})
-    return completed(known, held)
+    return known.merged(held)
 
 
 def _with_normalization(opened, normalization):
@@ -274,4 +273,5 @@ def _with_normalization(opened, normalization):
     if known.value_range != given:
         opened = opened.without_unknown()
     known = dataclasses.replace(known, value_range=given)
-    return opened.described(preprocessing=known, origins=origins, notes=notes)
+    described = dataclasses.replace(described, preprocessing=known, origins=origins, notes=notes)
+    return opened.described(described)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_vit.description import Description, held_description
+from keras_vit.description import Description
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
 from keras_vit.images.resizing import EVALUATION_STEPS
@@ -163,7 +163,7 @@ def write_report(
     folder, paths = pathlib.Path(folder), list(images)
     check_folder(folder)
     opened = predictor_in(model)
-    known = description or (opened.description if opened else held_description(model))
+    known = description or (opened.description if opened else Description.of_model(model))
     model = keras_model(model)
     preprocessing = known.preprocessing
     image_size = preprocessing.image_size if preprocessing else model.input_shape[1:3]

@@ -24,11 +24,11 @@ from keras_vit.checkpoints.load import weights_by_path
 from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import (
+    Description,
     Labels,
     abstains,
     check_one_output,
     description_layer,
-    held_description,
     set_description,
 )
 from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_activation
@@ -64,11 +64,11 @@ def inference_model(
             classes=model.output_shape[-1] if include_top else 1,
             classifier_activation=activation,
             name=name or model.name,
-            include_preprocessing=held_description(model).included or False,
+            include_preprocessing=Description.of_model(model).included or False,
         )
     values = merged_weights(model)
     rebuilt.set_weights([values[weight.path] for weight in rebuilt.weights])
-    held = held_description(model)
+    held = Description.of_model(model)
     set_description(rebuilt, dataclasses.replace(held, config=config_of(rebuilt)))
     return rebuilt
 
@@ -267,7 +267,7 @@ def with_new_head(
     """
     if not isinstance(classes, numbers.Integral) or classes < 1:
         raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
-    held, layers = held_description(model), {layer.name: layer for layer in model.layers}
+    held, layers = Description.of_model(model), {layer.name: layer for layer in model.layers}
     config = held.config
     features = feature_model(model).outputs[0]
     if "class_token_alone" in layers:  # The two heads of a distilled model.
