@@ -114,7 +114,7 @@ def read(
     *,
     image_size: tuple[int, int] | None = None,
     num_heads: int | None = None,
-    gelu: object = None,
+    gelu: str | None = None,
     normalization: str | None = None,
 ) -> tuple[Weights, list[str]]:
     """Returns the model of a source, built, with a name or a number for each class.

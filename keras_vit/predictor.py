@@ -89,7 +89,7 @@ class Predictor:
     @classmethod
     def of(
         cls,
-        model: object,
+        model: keras.Model,
         description: Description,
         recipe: Mapping[str, Any] | None = None,
         folder: str | os.PathLike | None = None,
@@ -343,7 +343,7 @@ def predictor_in(anything: object) -> Predictor | None:
 AnyClassifier: TypeAlias = PredictorHolder | Predictor | str | os.PathLike
 
 
-def described_fully(description: Description, model: Any) -> Description:
+def described_fully(description: Description, model: keras.Model) -> Description:
     """Returns the description of a classifier, with a threshold for each label.
 
     Raises:

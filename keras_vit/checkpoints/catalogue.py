@@ -123,7 +123,7 @@ def list_weights(model: str | None = None) -> list[str]:
     """
     if model is None:
         return [row.key for row in rows()] + [*RELEASED_NAMES]
-    all_rows: list[Any] = [*rows(), *RELEASED]
+    all_rows: list[OfficialWeights | ReleasedClassifier] = [*rows(), *RELEASED]
     return names_of(model) + [row.key for row in all_rows if row.model == model]
 
 
@@ -134,7 +134,7 @@ def names_of(model: str) -> list[str]:
         ValueError: If the model is unknown.
     """
     configs.resolve(model)
-    all_rows: list[Any] = [*rows(), *RELEASED]
+    all_rows: list[OfficialWeights | ReleasedClassifier] = [*rows(), *RELEASED]
     of_model = {row.name for row in all_rows if row.model == model}
     return [name for name in (*NAMES, *RELEASED_NAMES) if name in of_model]
 

@@ -222,7 +222,7 @@ def _read(path, assignments, variables):
     return values
 
 
-def weights_by_path(model: keras.Model) -> dict[str, Any]:
+def weights_by_path(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns a model's weights by path, such as "encoder_block_0/mlp/dense_1/kernel".
 
     The weights of the class "unknown" belong to no checkpoint and are left out.
@@ -247,7 +247,7 @@ def layer_of(model: keras.Model, path: str) -> Any:
     return layer
 
 
-def _layers(model) -> Iterator[Any]:
+def _layers(model) -> Iterator[keras.layers.Layer]:
     """The layers of a model and of the models within it."""
     for layer in model.layers:
         yield layer
@@ -255,7 +255,7 @@ def _layers(model) -> Iterator[Any]:
             yield from _layers(layer)
 
 
-def position_layers(model: keras.Model) -> list[Any]:
+def position_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """Returns the layers of a model whose tables of positions have a rule of resizing."""
     return [layer for layer in _layers(model) if hasattr(layer, "resize")]
 

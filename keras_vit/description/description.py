@@ -277,14 +277,15 @@ class Description:
         return described
 
     @classmethod
-    def of_model(cls, model: Any) -> Description:
+    def of_model(cls, model: keras.Model) -> Description:
         """Returns the description that a Keras model holds, completed by its shapes.
 
         Models of this package have a layer with it, also those that were cut out of one. The config
         of any other model is None.
 
         Args:
-            model: A functional `keras.Model`, or an export in its runtime.
+            model: A functional `keras.Model`; or what has its attributes, as an export in its
+                runtime and the JSON of a model.
         """
         layer = description_layer(model)
         described = cls()
@@ -319,7 +320,7 @@ class Description:
     def including(self, included: Preprocessing | None) -> Description:
         """Returns the description of the same weights in a model that includes a preprocessing.
 
-        Its `preprocessing` is then that of the images in front of it.
+        Its `preprocessing` is then what prepares the images in front of it.
 
         Args:
             included: What the model includes, or None.
@@ -417,7 +418,7 @@ FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 IN_FRONT = "layers in front of it change its images; save_classifier takes what the whole needs"
 
 
-def included_preprocessing(model: object) -> Preprocessing | None:
+def included_preprocessing(model: keras.Model) -> Preprocessing | None:
     """Returns the preprocessing that a Keras model computes by its layer; None without one."""
     for layer in getattr(model, "layers", ()):
         if layer.name == INCLUDED and hasattr(layer, "preprocessing"):
@@ -459,7 +460,7 @@ def check_one_output(model: keras.Model) -> None:
             )
 
 
-def has_layers_in_front(model: Any) -> bool:
+def has_layers_in_front(model: keras.Model) -> bool:
     """Returns whether layers stand in front of a model of this package, such as a `Rescaling`.
 
     What is known of the weights then says nothing about the images that the whole takes.
@@ -468,7 +469,7 @@ def has_layers_in_front(model: Any) -> bool:
     return layer is not None and all(layer.input is not images for images in model.inputs)
 
 
-def input_dtype(model: object) -> str:
+def input_dtype(model: keras.Model) -> str:
     """Returns the type to which a model casts its images before it computes with them."""
     layer = description_layer(model)
     if layer is None or has_layers_in_front(model) or included_preprocessing(model):
@@ -476,12 +477,12 @@ def input_dtype(model: object) -> str:
     return layer.compute_dtype
 
 
-def abstains(model: object) -> bool:
+def abstains(model: keras.Model) -> bool:
     """Returns whether a Keras model's last output is "unknown", by its layer `UnknownClass`."""
     return any(getattr(layer, "is_of_unknown", False) for layer in getattr(model, "layers", ()))
 
 
-def set_description(model: object, description: Description) -> None:
+def set_description(model: keras.Model, description: Description) -> None:
     """Makes a model of this package hold a description; others have no place for one.
 
     Whether it answers with "unknown" is left out: its layers show it. Behind other layers it keeps
@@ -502,7 +503,7 @@ def set_description(model: object, description: Description) -> None:
         layer.content = dataclasses.replace(description, labels=labels).to_json()
 
 
-def description_layer(model: object) -> Any:
+def description_layer(model: keras.Model) -> Any:
     """Returns the layer that holds the description of a model, or None."""
     for layer in getattr(model, "layers", ()):
         if layer.name == LAYER and hasattr(layer, "content"):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import numbers
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -120,7 +120,7 @@ def computes_in_float32(model: keras.Model) -> bool:
     )
 
 
-def merged_weights(model: keras.Model) -> dict[str, Any]:
+def merged_weights(model: keras.Model) -> dict[str, np.ndarray]:
     """Returns a model's weights as arrays by path, with LoRA's product added to the kernels."""
     weights = weights_by_path(model)
     check_not_quantized(model, "Weights that become another model's must not be quantised")
@@ -146,8 +146,9 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
         feature: One of `configs.FEATURES`.
 
     Raises:
-        ValueError: If the feature is unknown, or the model does not have it.
+        ValueError: If the feature is unknown, the model does not have it, or is an export.
     """
+    _check_is_no_export(model)
     check_one_output(model)
     head = class_layer(model)
     norm = next((layer for layer in model.layers if layer.name == "encoder_norm"), None)
@@ -166,6 +167,14 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
     )
 
 
+def _check_is_no_export(model):
+    if hasattr(model, "takes_pixels"):  # Only an export in its own runtime has it.
+        raise ValueError(
+            "Features are computed by a Keras model, and an export gives answers alone: give the "
+            f"folder of the classifier that was exported. Received: {model}"
+        )
+
+
 def map_model(model: keras.Model, at: int | Sequence[int]) -> keras.Model:
     """Returns a model from images to maps of the patch tokens behind encoder blocks.
 
@@ -177,8 +186,9 @@ def map_model(model: keras.Model, at: int | Sequence[int]) -> keras.Model:
         A model that gives a map `(B, h, w, D)` for a number, and a list of maps for several.
 
     Raises:
-        ValueError: If the model has no such block.
+        ValueError: If the model has no such block, or is an export.
     """
+    _check_is_no_export(model)
     blocks = [at] if isinstance(at, int) else list(at)
     layers = {layer.name: layer for layer in model.layers}
     depth = sum(name.startswith("encoder_block_") for name in layers)
@@ -236,7 +246,7 @@ def with_new_head(
     model: keras.Model,
     classes: int,
     *,
-    classifier_activation: Any | None = "softmax",
+    classifier_activation: str | Callable | None = "softmax",
     name: str | None = None,
 ) -> keras.Model:
     """Returns a model with a new head of zeros on the body of another one, for transfer.
@@ -352,7 +362,7 @@ def with_unknown(
     return keras.Model(model.input, rows, name=model.name)
 
 
-def without_unknown(model: Any) -> Any:
+def without_unknown(model: keras.Model) -> keras.Model:
     """Returns the model within a calibrated one: the probabilities of its K classes as trained.
 
     Any other model, or an export in its own runtime, is returned.
@@ -376,7 +386,7 @@ def with_probabilities(model: keras.Model, task: str) -> keras.Model:
     return keras.Model(model.input, _activated(last, ACTIVATIONS[task]), name=model.name)
 
 
-def head_of(model: keras.Model) -> Any:
+def head_of(model: keras.Model) -> keras.layers.Layer:
     """Returns the layer whose output is a model's, or the layers' of "unknown" within it.
 
     Raises:

@@ -195,10 +195,10 @@ def extract(
     Raises:
         ValueError: If the model does not have the feature, or there are no examples.
     """
-    from keras_vit.representations import features  # With Keras.
+    from keras_vit.models.rebuild import feature_model  # With Keras.
 
     outputs = predictions_of(
-        features(model, feature),
+        feature_model(model, feature),
         examples,
         preprocessing=preprocessing,
         batch_size=batch_size,

@@ -34,7 +34,7 @@ ALARM = "far better: are photos of one thing in both parts?"
 # A larger size is taken if an image takes at most as many times as long, up to the paper's size.
 MAX_TIMES = 8
 MAX_SIDE = 384
-_CLASSES = 1000  # Of a head whose cost is counted.
+_CLASSES = 1000  # The head whose cost is counted.
 MIN_GROWTH = 1.6  # Growth of a side. A little more detail is seldom clearly better.
 
 

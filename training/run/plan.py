@@ -302,7 +302,7 @@ class Plan:
 
     def evaluate(
         self,
-        model: object,
+        model: keras.Model,
         examples: Examples,
         labels: Labels | None = None,
         *,
