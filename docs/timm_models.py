@@ -24,7 +24,7 @@ import torch
 import keras_vit
 from keras_vit.checkpoints.checkpoint import open_checkpoint
 from keras_vit.checkpoints.code_bases.timm import MISSING
-from keras_vit.checkpoints.file_descriptions import describe_file
+from keras_vit.checkpoints.file_descriptions import of_file
 from keras_vit.checkpoints.load import load_opened
 
 PAGE = pathlib.Path(__file__).parent / "compatible_models.md"
@@ -120,7 +120,7 @@ def check(name: str) -> Result:
         facts = _facts(theirs)
         del theirs
         checkpoint = open_checkpoint(folder)
-        arguments = describe_file(checkpoint)
+        arguments = of_file(checkpoint)
         found = {fact: getattr(arguments.config, fact) for fact in facts}
         assert found == facts, f"{name}: {found}, timm has {facts}"
         top = {"include_top": False, "pooling": arguments.config.pooling}

@@ -114,7 +114,7 @@ def read(
     *,
     image_size: tuple[int, int] | None = None,
     num_heads: int | None = None,
-    gelu: object = None,
+    gelu: str | None = None,
     normalization: str | None = None,
 ) -> tuple[Weights, list[str]]:
     """Returns the model of a source, built, with a name or a number for each class.
@@ -164,7 +164,8 @@ def read(
         notes.append(f"{reason}numbers were written")
     labels = dataclasses.replace(opened.description.labels, names=names)
     recipe = {"converted": True, "notes": [*notes]}
-    opened = dataclasses.replace(opened.described(labels=labels), recipe=recipe)
+    description = dataclasses.replace(opened.description, labels=labels)
+    opened = dataclasses.replace(opened, description=description, recipe=recipe)
     return _with_model(opened, model), notes
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import keras
 
@@ -44,11 +45,11 @@ class Application(Protocol):
         self,
         include_top: bool = True,
         weights: str | os.PathLike | None = ...,
-        input_tensor: Any | None = None,
+        input_tensor: keras.KerasTensor | None = None,
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
         classes: int | None = ...,
-        classifier_activation: Any | None = "softmax",
+        classifier_activation: str | Callable | None = "softmax",
         name: str | None = ...,
         include_preprocessing: bool | Preprocessing = False,
     ) -> keras.Model: ...
@@ -62,11 +63,11 @@ def _application(
     def application(
         include_top: bool = True,
         weights: str | os.PathLike | None = default_weights,
-        input_tensor: Any | None = None,
+        input_tensor: keras.KerasTensor | None = None,
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
         classes: int | None = default_classes,
-        classifier_activation: Any | None = "softmax",
+        classifier_activation: str | Callable | None = "softmax",
         name: str | None = default_name,
         include_preprocessing: bool | Preprocessing = False,
     ) -> keras.Model:

@@ -19,11 +19,10 @@ from keras_vit.description import (
     Description,
     description_layer,
     description_text,
-    held_description,
     set_description,
 )
 from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS
-from keras_vit.description.description_texts import TEXTS, description_of_folder, texts_of
+from keras_vit.description.description_texts import TEXTS, read_texts, texts_of
 from keras_vit.images.listing import Images, as_images
 from keras_vit.images.samples import pixels_of, write_samples
 from keras_vit.keras_private import all_layers, load_keras_model
@@ -61,7 +60,7 @@ def read_description(folder: pathlib.Path, model: keras.Model | StoredModel) -> 
         ValueError: If the folder or one of its files is missing, cannot be read, or does
             not fit the others.
     """
-    known = description_of_folder(folder)
+    known = Description.stored(read_texts(folder), folder)
     try:
         return described_fully(known, model)
     except ValueError as error:
@@ -82,7 +81,8 @@ def read_classifier(folder: pathlib.Path) -> Predictor:
             f"{', '.join(missing)}; keras_vit.build(weights=...) reads weights alone, keras-vit "
             "convert makes a classifier of them"
         )
-    description_of_folder(folder)  # An error in a small file appears before the model is read.
+    # An error in a small file appears before the model is read.
+    Description.stored(read_texts(folder), folder)
     recipe = read_json(folder / files.RECIPE)
     model = read_model(keras_model)
     description = read_description(folder, model)
@@ -168,7 +168,7 @@ def model_preprocessing(model: keras.Model) -> Preprocessing:
     Raises:
         ValueError: If it holds none.
     """
-    known = held_description(model).preprocessing
+    known = Description.of_model(model).preprocessing
     if known is None:
         raise ValueError(
             "The range of pixels that the model was fitted on is not known, and not guessed: pass "

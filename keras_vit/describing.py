@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any
 
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import NAMES, list_weights
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.description import Description, check_one_output, describe_built, describe_config
+from keras_vit.configs.recognition import config_of
+from keras_vit.description import Description, check_one_output
 from keras_vit.predictor import predictor_in
 
 
@@ -44,13 +46,15 @@ def describe(
     86567656
     """
     if _is_planned(anything):
-        return describe_config(
-            anything,
-            input_shape=input_shape,
-            include_top=include_top,
-            classes=classes,
-            changes=changes,
+        config, side = configs.resolve(anything, **changes), configs.default_image_size(anything)
+        planned = Description(
+            name=anything if isinstance(anything, str) else config.architecture,
+            config=config,
+            input_shape=input_shape or (side, side, 3),
+            classes=classes if include_top else None,
         )
+        planned.cost  # noqa: B018  # An image size that is wrong is an error here.
+        return planned
     if changes or input_shape or not include_top or classes != 1000:
         raise ValueError(
             "The input shape, classes and config of a model are known; leave them out. "
@@ -71,14 +75,24 @@ def describe(
     from keras_vit.models.graph import check_described  # Imports Keras.
 
     check_one_output(anything)
-    described = describe_built(anything)
+    described = Description.of_model(anything)
+    if described.config is None:
+        config_of(anything)  # An error that shows the layers.
     check_described(
         anything,
         "Only whole models of keras_vit.build can be described, with or without their head and "
         "without additional layers",
         allows_front=True,
     )
-    return described
+    layers = {layer.name for layer in anything.layers}
+    if described.classes is None and layers.intersection(_IN_FRONT_OF_HEAD):
+        described = dataclasses.replace(described, classes=0)
+    shape = described.counted_shape
+    return dataclasses.replace(described, name=anything.name, input_shape=shape)
+
+
+# Layers between the tokens and the head. A model that has one without the head ends with it.
+_IN_FRONT_OF_HEAD = ("map_head", "pooled_norm", "pre_logits", "representation")
 
 
 def _is_planned(anything):

@@ -10,17 +10,28 @@ from typing import Any
 
 import keras
 
+from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE
-from keras_vit.checkpoints.load import Arrays, LoadReport, arrays_of_model, load_arrays
-from keras_vit.configs.model_table import without_hidden_layer
-from keras_vit.description import Description, fitted_to
+from keras_vit.checkpoints.hdf5 import read_keras_config
+from keras_vit.checkpoints.load import (
+    Arrays,
+    LoadReport,
+    arrays_of_model,
+    load_arrays,
+    open_arrays,
+)
+from keras_vit.classifier_folder import read_classifier, read_description, read_model
+from keras_vit.configs.model_table import paper_name, without_hidden_layer
+from keras_vit.description import FACTS, Description, check_one_output
 from keras_vit.description.run_record import RunRecord
 from keras_vit.models.build import build
-from keras_vit.models.graph import check_described, difference
-from keras_vit.models.rebuild import without_unknown
+from keras_vit.models.graph import as_computed, check_described, difference, stored_model
+from keras_vit.models.rebuild import with_probabilities, without_unknown
 from keras_vit.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE
+from keras_vit.utils.safe_text import first_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +59,8 @@ class Weights:
     folder: pathlib.Path | None = None
     is_export: bool = False
 
-    def described(self, **changes: Any) -> Weights:
-        """Returns the weights with changes in their description."""
-        description = dataclasses.replace(self.description, **changes)
+    def described(self, description: Description) -> Weights:
+        """Returns the weights with another description."""
         return dataclasses.replace(self, description=description)
 
     def without_preprocessing(self) -> Weights:
@@ -59,7 +69,7 @@ class Weights:
             return self
         return dataclasses.replace(
             self,
-            description=fitted_to(self.description, None),
+            description=self.description.including(None),
             arrays=self.arrays or self._arrays_of_whole,
             whole=None,
         )
@@ -115,7 +125,8 @@ class Weights:
             return self
         labels = dataclasses.replace(self.description.labels, abstains=False)
         whole = self.whole and functools.partial(_without_unknown, self.whole)
-        return dataclasses.replace(self.described(labels=labels), whole=whole)
+        description = dataclasses.replace(self.description, labels=labels)
+        return dataclasses.replace(self, description=description, whole=whole)
 
     def preprocessing_for(
         self,
@@ -265,3 +276,70 @@ class Weights:
 
 def _without_unknown(whole):
     return without_unknown(whole())
+
+
+def keras_file_weights(name: str, path: pathlib.Path, file: pathlib.Path) -> Weights:
+    """Returns the weights of a `.keras` file, alone or in a folder of this package.
+
+    Args:
+        name: What was given: a name or a path.
+        path: The file or the folder.
+        file: The file in it.
+
+    Raises:
+        ValueError: If a file cannot be read or does not fit the others.
+    """
+    is_classifier = (path / CLASSES).exists()
+    folder = path if path.is_dir() else path.parent
+
+    @functools.cache
+    def read():
+        return read_classifier(path).model if is_classifier else read_model(file)
+
+    stored = _stored_model(file)
+    model = stored or read()  # One of other code is known once it is read.
+    described = read_description(path, model) if is_classifier else _beside(folder, model)
+    if stored is None:
+        described = as_computed(model, described)
+    recipe = read_json(folder / RECIPE)
+    return Weights(
+        name,
+        _with_origins(described, recipe),
+        recipe,
+        arrays=functools.cache(lambda: open_arrays(file)) if stored and file.is_file() else None,
+        whole=functools.cache(lambda: _with_head(read(), described)),
+        folder=path if is_classifier else None,
+    )
+
+
+def _with_head(model, described):
+    """A model that gives probabilities, if it is one of this package."""
+    if described.config is None:
+        return model
+    return with_probabilities(model, described.labels.task)
+
+
+def _with_origins(described, recipe):
+    """A description with the model's name in its run, and an origin for each fact."""
+    name = RunRecord.from_json(recipe).model or paper_name(described.config) or described.name
+    origins = {**dict.fromkeys(FACTS[:2], DESCRIPTION), **dict.fromkeys(FACTS[2:], MODEL)}
+    return dataclasses.replace(described, name=name, origins={**origins, **described.origins})
+
+
+def _stored_model(file):
+    """The model of a `.keras` file by its JSON; None for one that only Keras knows."""
+    config = read_keras_config(file)
+    try:
+        return stored_model(config)
+    except Exception as error:  # A damaged file may raise anything.
+        raise ValueError(f"{file} cannot be read as a Keras model: {first_line(error)}") from error
+
+
+def _beside(folder, model):
+    """The description of a Keras model with the files beside it, or what it holds itself."""
+    check_one_output(model)
+    held = Description.of_model(model)
+    known = read_folder(folder, held.classes)
+    if known.preprocessing is None and known.labels.names is None:
+        known = dataclasses.replace(held, origins={**known.origins, **held.origins})
+    return known.merged(held)

@@ -9,32 +9,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_vit.checkpoints import catalogue
-from keras_vit.checkpoints.code_bases.files_beside import read_folder, read_json
-from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE, describe_file, print_license
-from keras_vit.checkpoints.hdf5 import has_own_layers, read_keras_config
+from keras_vit.checkpoints.file_descriptions import DEFAULT_SIZE, of_file, print_license
+from keras_vit.checkpoints.hdf5 import has_own_layers
 from keras_vit.checkpoints.load import open_arrays
-from keras_vit.classifier_folder import read_classifier, read_description, read_model
-from keras_vit.configs import MODELS, BiTConfig, ViTConfig, default_image_size
-from keras_vit.configs.model_table import check_agrees, paper_name
-from keras_vit.description import (
-    FACTS,
-    check_one_output,
-    completed,
-    describe_config,
-    held_description,
-)
-from keras_vit.description.run_record import RunRecord
-from keras_vit.export.formats.artefacts import load_artefact
+from keras_vit.configs import MODELS, BiTConfig, ViTConfig, default_image_size, resolve
+from keras_vit.configs.model_table import check_agrees
+from keras_vit.description import FACTS, Description
+from keras_vit.export.formats.artefacts import load_artefact, read_artefact
 from keras_vit.export.formats.table import is_export
 from keras_vit.hub.repositories import fixed_name, repository_folder
-from keras_vit.model_weights import Weights
-from keras_vit.models.graph import as_computed, stored_model
-from keras_vit.models.rebuild import with_probabilities
+from keras_vit.model_weights import Weights, keras_file_weights
 from keras_vit.predictor import AnyClassifier, Predictor, predictor_in
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
-from keras_vit.utils.files import CLASSES, DESCRIPTION, MODEL, RECIPE, model_in
+from keras_vit.utils.files import model_in
 from keras_vit.utils.quiet_tensorflow import check_not_forked
-from keras_vit.utils.safe_text import first_line
 
 
 def open_model(
@@ -43,7 +31,7 @@ def open_model(
     model: str | ViTConfig | BiTConfig | None = None,
     image_size: tuple[int | None, int | None] | None = None,
     num_heads: int | None = None,
-    gelu: object = None,
+    gelu: str | None = None,
     normalization: str | None = None,
 ) -> Weights:
     """Returns weights of any origin; builds no model that a description says, and downloads
@@ -103,7 +91,8 @@ def open_model(
         source = repository_folder(repository) or anything
         opened = _open(name, source, model, image_size, given)
     if repository is not None:
-        opened = opened.described(origins={**opened.description.origins, "weights": repository})
+        origins = {**opened.description.origins, "weights": repository}
+        opened = opened.described(dataclasses.replace(opened.description, origins=origins))
     known = opened.description
     for fact, value in given.items():
         held = getattr(known.config, fact, None)
@@ -159,11 +148,15 @@ def _of_predictor(predictor, facts):
 def _random(model, given):
     """A model with random weights; a fact that is given is one of its config."""
     changes = {name: value for name, value in given.items() if value is not None}
-    known = describe_config(model, include_top=False, changes=changes)
-    preprocessing = Preprocessing((default_image_size(model),) * 2)
-    origins = dict.fromkeys(FACTS, "the settings")
-    known = dataclasses.replace(known, preprocessing=preprocessing, origins=origins)
-    return Weights(known.name, known)
+    config, side = resolve(model, **changes), default_image_size(model)
+    description = Description(
+        name=model if isinstance(model, str) else config.architecture,
+        config=config,
+        input_shape=(side, side, 3),
+        preprocessing=Preprocessing((side, side)),
+        origins=dict.fromkeys(FACTS, "the settings"),
+    )
+    return Weights(description.name, description)
 
 
 def _open(name, source, model, image_size, given):
@@ -173,7 +166,7 @@ def _open(name, source, model, image_size, given):
     whole = None if isinstance(place, catalogue.OfficialWeights) else _whole_model(name, place)
     if whole is None:
         arrays = open_arrays(place)
-        description = describe_file(arrays, model, image_size=size, **given)
+        description = of_file(arrays, model, image_size=size, **given)
         print_license(arrays, description)
         return Weights(name, description, arrays=lambda: arrays)
     if model is not None:
@@ -185,76 +178,18 @@ def _whole_model(name, path):
     """The weights of a file or folder that holds a whole model; None of weights alone."""
     file = model_in(path) or (path if has_own_layers(path) else None)
     if file is not None:
-        return _keras_model(name, path, file)
+        return keras_file_weights(name, path, file)
     if is_export(path):
-        export = load_artefact(path)
+        description, recipe = read_artefact(path)
         return Weights(
             name,
-            export.description,
-            export.recipe,
-            whole=lambda: export.model,
+            description,
+            recipe,
+            whole=functools.cache(lambda: load_artefact(path).model),
             folder=path,
             is_export=True,
         )
     return None
-
-
-def _keras_model(name, path, file):
-    """The weights of a `.keras` file, alone or in a folder of this package."""
-    is_classifier = (path / CLASSES).exists()
-    folder = path if path.is_dir() else path.parent
-
-    @functools.cache
-    def read():
-        return read_classifier(path).model if is_classifier else read_model(file)
-
-    stored = _stored_model(file)
-    model = stored or read()  # One of other code is known once it is read.
-    described = read_description(path, model) if is_classifier else _beside(folder, model)
-    if stored is None:
-        described = as_computed(model, described)
-    recipe = read_json(folder / RECIPE)
-    return Weights(
-        name,
-        _with_origins(described, recipe),
-        recipe,
-        arrays=functools.cache(lambda: open_arrays(file)) if stored and file.is_file() else None,
-        whole=functools.cache(lambda: _with_head(read(), described)),
-        folder=path if is_classifier else None,
-    )
-
-
-def _with_head(model, described):
-    """A model that gives probabilities, if it is one of this package."""
-    if described.config is None:
-        return model
-    return with_probabilities(model, described.labels.task)
-
-
-def _with_origins(described, recipe):
-    """A description with the model's name in its run, and an origin for each fact."""
-    name = RunRecord.from_json(recipe).model or paper_name(described.config) or described.name
-    origins = {**dict.fromkeys(FACTS[:2], DESCRIPTION), **dict.fromkeys(FACTS[2:], MODEL)}
-    return dataclasses.replace(described, name=name, origins={**origins, **described.origins})
-
-
-def _stored_model(file):
-    """The model of a `.keras` file by its JSON; None for one that only Keras knows."""
-    config = read_keras_config(file)
-    try:
-        return stored_model(config)
-    except Exception as error:  # A damaged file may raise anything.
-        raise ValueError(f"{file} cannot be read as a Keras model: {first_line(error)}") from error
-
-
-def _beside(folder, model):
-    """The description of a Keras model with the files beside it, or what it holds itself."""
-    check_one_output(model)
-    held = held_description(model)
-    known = read_folder(folder, held.classes)
-    if known.preprocessing is None and known.labels.names is None:
-        known = dataclasses.replace(held, origins={**known.origins, **held.origins})
-    return completed(known, held)
 
 
 def _with_normalization(opened, normalization):
@@ -274,4 +209,5 @@ def _with_normalization(opened, normalization):
     if known.value_range != given:
         opened = opened.without_unknown()
     known = dataclasses.replace(known, value_range=given)
-    return opened.described(preprocessing=known, origins=origins, notes=notes)
+    described = dataclasses.replace(described, preprocessing=known, origins=origins, notes=notes)
+    return opened.described(described)

@@ -26,8 +26,6 @@ from keras_vit.description import (
     Labels,
     check_class_names,
     check_one_output,
-    completed,
-    held_description,
 )
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL
 from keras_vit.images.listing import PATHS, Image, Images, as_image, as_images
@@ -84,14 +82,14 @@ class Predictor:
     ):
         check_one_output(model)
         labels = Labels(tuple(class_names), task, None if thresholds is None else tuple(thresholds))
-        held = held_description(model)
+        held = Description.of_model(model)
         description = dataclasses.replace(held, labels=labels, preprocessing=preprocessing)
         self._set(model, description, recipe, folder)
 
     @classmethod
     def of(
         cls,
-        model: object,
+        model: keras.Model,
         description: Description,
         recipe: Mapping[str, Any] | None = None,
         folder: str | os.PathLike | None = None,
@@ -345,7 +343,7 @@ def predictor_in(anything: object) -> Predictor | None:
 AnyClassifier: TypeAlias = PredictorHolder | Predictor | str | os.PathLike
 
 
-def described_fully(description: Description, model: Any) -> Description:
+def described_fully(description: Description, model: keras.Model) -> Description:
     """Returns the description of a classifier, with a threshold for each label.
 
     Raises:
@@ -365,7 +363,8 @@ def described_fully(description: Description, model: Any) -> Description:
             "layer gives logits"
         )
     labels = dataclasses.replace(labels, thresholds=labels.limits)
-    whole = completed(dataclasses.replace(description, labels=labels), held_description(model))
+    described = dataclasses.replace(description, labels=labels)
+    whole = described.merged(Description.of_model(model))
     check_classifier(whole.labels, model, preprocessing)
     return whole
 

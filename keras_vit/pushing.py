@@ -13,11 +13,12 @@ import zipfile
 
 from keras_vit.checkpoints.hdf5 import check_keras_archive
 from keras_vit.classifier_folder import copy_classifier
+from keras_vit.description import Description
 from keras_vit.description.description_texts import (
     TEXTS,
     describe_license,
-    description_of_folder,
     license_in_card,
+    read_texts,
 )
 from keras_vit.description.without_paths import without_paths
 from keras_vit.export.formats.table import is_export
@@ -150,7 +151,7 @@ def _write(folder, classifier, repository):
         (folder / files.RECIPE).write_text(text, encoding="utf-8")
     card = classifier / files.CARD
     text = hub_card(
-        description_of_folder(classifier),
+        Description.stored(read_texts(classifier), classifier),
         card.read_text(encoding="utf-8") if card.is_file() else "",
         repository=repository,
     )

@@ -67,9 +67,4 @@ def features(
         )
         # Without a name the hidden layer of pre-training is one of the model's own.
         model = opened.model(new_head=weights is not None)
-    if hasattr(model, "takes_pixels"):  # Only an export in its own runtime has it.
-        raise ValueError(
-            "Features are computed by a Keras model, and an export gives answers alone: give the "
-            f"folder of the classifier that was exported. Received: {model}"
-        )
     return feature_model(model, feature) if at is None else map_model(model, at)

@@ -13,7 +13,7 @@ from tables import paper_table
 from keras_vit import configs
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.recognition import config_of_json
-from keras_vit.description import describe_config
+from keras_vit.describing import describe
 from keras_vit.reports.report import align_columns
 from keras_vit.training.evaluation.results import Result
 
@@ -121,7 +121,7 @@ def pretraining_flops(
         epochs: Passes over the data set.
         **arguments: Passed to `keras_vit.describe`, such as `input_shape`.
     """
-    return images * epochs * (1 + BACKWARD) * describe_config(name_or_config, **arguments).flops
+    return images * epochs * (1 + BACKWARD) * describe(name_or_config, **arguments).flops
 
 
 @dataclasses.dataclass(frozen=True)

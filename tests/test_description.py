@@ -10,7 +10,7 @@ import pytest
 import keras_vit
 from keras_vit.classifier import save_classifier
 from keras_vit.configs.recognition import config_of
-from keras_vit.description import Description, Labels, held_description, set_description
+from keras_vit.description import Description, Labels, set_description
 from keras_vit.models.rebuild import float32_model, inference_model
 from keras_vit.opening import open_model, open_predictor
 from keras_vit.preprocessing import Preprocessing
@@ -101,11 +101,11 @@ def test_saving_cloning_and_another_precision_keep_it(model, tmp_path):
         keras.models.clone_model(model),
         float32_model(model),
     ):
-        assert held_description(other) == KNOWN
+        assert Description.of_model(other) == KNOWN
 
 
 def test_it_is_kept_by_from_config_by_lora_inside_another_model_and_in_a_part(model):
-    assert held_description(keras.Model.from_config(model.get_config())) == KNOWN
+    assert Description.of_model(keras.Model.from_config(model.get_config())) == KNOWN
     outer = keras.Sequential([model, keras.layers.Dense(2)])
     assert config_of(outer.layers[0]) == CONFIG
     model.get_layer("encoder_block_0").attention.query.enable_lora(2)
@@ -116,12 +116,12 @@ def test_it_is_kept_by_from_config_by_lora_inside_another_model_and_in_a_part(mo
 
 def test_a_quantized_model_keeps_it(model):
     model.quantize("int8", filters=["description", "predictions"])  # All layers take 5 s.
-    assert held_description(model) == KNOWN
+    assert Description.of_model(model) == KNOWN
     assert model.get_layer("predictions").kernel.dtype == "int8"
 
 
 def test_a_model_for_inference_has_no_dropout_and_all_else(model):
-    held = held_description(inference_model(model, activation="sigmoid"))
+    held = Description.of_model(inference_model(model, activation="sigmoid"))
     assert held.config.dropout_rate == 0
     assert (held.labels, held.preprocessing) == (KNOWN.labels, KNOWN.preprocessing)
 
@@ -142,7 +142,7 @@ def test_a_part_of_a_model_says_what_is_missing(model):
 
 def test_a_file_of_another_library_has_no_config():
     other = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
-    assert held_description(other).config is None
+    assert Description.of_model(other).config is None
 
 
 def test_weights_bring_their_facts_with_them(model, tmp_path):
@@ -174,7 +174,7 @@ def test_weights_without_tables_of_positions_fit_images_of_another_size(tmp_path
         keras_vit.build(config, input_shape=(*size, 3), classes=2) for size in ((8, 8), (12, 16))
     )
     known = Preprocessing((8, 8), "torchvision", resize_size=10)
-    set_description(first, dataclasses.replace(held_description(first), preprocessing=known))
+    set_description(first, dataclasses.replace(Description.of_model(first), preprocessing=known))
     first.save_weights(tmp_path / "a.weights.h5")
     second.load_weights(tmp_path / "a.weights.h5")
     np.testing.assert_array_equal(second.get_weights()[0], first.get_weights()[0])

@@ -13,7 +13,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.commands.convert import CONVERSION_FORMATS
-from keras_vit.description import Description, held_description
+from keras_vit.description import Description
 from keras_vit.export.formats.artefacts import load_artefact
 from keras_vit.export.formats.table import FORMATS
 from keras_vit.images.resizing import EVALUATION_STEPS
@@ -324,7 +324,7 @@ def test_a_new_head_and_a_model_for_inference_keep_it(models):
     pixels = np.random.default_rng(0).integers(0, 256, (2, *SIZE, 3), "uint8")
     for change in (lambda model: keras_vit.with_new_head(model, 5), inference_model):
         changed, expected = change(including), change(without)
-        assert held_description(changed).included == known
+        assert Description.of_model(changed).included == known
         found = changed.predict(pixels, verbose=0)
         np.testing.assert_allclose(found, expected.predict(known(pixels), verbose=0), atol=1e-5)
 

@@ -19,7 +19,7 @@ from keras_vit.checkpoints.file_descriptions import read_images
 from keras_vit.checkpoints.formats import write_safetensors
 from keras_vit.checkpoints.save import stored_arrays
 from keras_vit.classifier import save_classifier
-from keras_vit.description import Labels, held_description
+from keras_vit.description import Description, Labels
 from keras_vit.opening import open_model
 from keras_vit.preprocessing import NORMALIZATIONS, Preprocessing, value_range
 from keras_vit.training.evaluation.predictions import build_evaluated
@@ -379,7 +379,7 @@ def test_weights_behind_other_layers_are_those_of_the_model_alone(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 3)).astype("float32")
     alone = keras_vit.build(weights=tmp_path / "saved")
     np.testing.assert_allclose(array(alone(pixels / 127.5 - 1)), array(built(pixels)), atol=1e-6)
-    assert held_description(alone).preprocessing.value_range == (-1.0, 1.0)
+    assert Description.of_model(alone).preprocessing.value_range == (-1.0, 1.0)
     opened = open_model(tmp_path / "saved")
     assert opened.classifier().preprocessing == preprocessing
     with pytest.raises(ValueError, match="layers in front"):

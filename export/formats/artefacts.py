@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.description import Description
 from keras_vit.images.transcoding import with_size
 from keras_vit.predictor import Predictor
 from keras_vit.utils.fields import required
@@ -109,7 +111,7 @@ def load_artefact(path: str | os.PathLike) -> Predictor:
     """
     check_not_forked()
     path = pathlib.Path(path)
-    try:
+    with _errors_of(path):
         opened = open_export(path)
         description, recipe = read_facts(opened.texts)
         image_size = required(description.preprocessing, "preprocessing").image_size
@@ -119,6 +121,25 @@ def load_artefact(path: str | os.PathLike) -> Predictor:
         if not model.takes_pixels:  # TensorFlow resizes the images.
             import_tensorflow_quietly()
         return Predictor.of(model, description, recipe, path)
+
+
+def read_artefact(path: pathlib.Path) -> tuple[Description, dict[str, Any]]:
+    """Returns the description and the recipe in an export, whose runtime is not started.
+
+    Raises:
+        ValueError: As `load_artefact`.
+        OSError: If it cannot be read.
+        ImportError: If a package that reads its format is not installed.
+    """
+    with _errors_of(path):
+        return read_facts(open_export(path).texts)
+
+
+@contextlib.contextmanager
+def _errors_of(path):
+    """Raises ValueError for what a runtime raises while an export is opened."""
+    try:
+        yield
     except (ImportError, OSError):
         raise
     except Exception as error:  # Each runtime raises different errors.

@@ -284,7 +284,7 @@ def read_facts(texts: Mapping[str, str]) -> tuple[Description, dict[str, Any]]:
     """
     origin = parse_json(texts.get(ORIGIN, "{}"), ORIGIN)
     recipe = origin.get("recipe") if isinstance(origin, dict) else None
-    description = description_texts.description_of_texts(texts, "")
+    description = Description.stored(texts, "")
     return description, recipe if isinstance(recipe, dict) else {}
 
 

@@ -123,7 +123,7 @@ def list_weights(model: str | None = None) -> list[str]:
     """
     if model is None:
         return [row.key for row in rows()] + [*RELEASED_NAMES]
-    all_rows: list[Any] = [*rows(), *RELEASED]
+    all_rows: list[OfficialWeights | ReleasedClassifier] = [*rows(), *RELEASED]
     return names_of(model) + [row.key for row in all_rows if row.model == model]
 
 
@@ -134,7 +134,7 @@ def names_of(model: str) -> list[str]:
         ValueError: If the model is unknown.
     """
     configs.resolve(model)
-    all_rows: list[Any] = [*rows(), *RELEASED]
+    all_rows: list[OfficialWeights | ReleasedClassifier] = [*rows(), *RELEASED]
     of_model = {row.name for row in all_rows if row.model == model}
     return [name for name in (*NAMES, *RELEASED_NAMES) if name in of_model]
 
@@ -222,20 +222,13 @@ RELEASED = (
 RELEASED_NAMES = tuple(dict.fromkeys(name for row in RELEASED for name in row.names))
 
 
-def find_released(
-    name: object, model: str | ViTConfig | BiTConfig | None = None
-) -> list[ReleasedClassifier]:
+def find_released(name: object) -> list[ReleasedClassifier]:
     """Returns the classifiers in the package that a name means, the most accurate first.
 
     Args:
         name: Any value of `weights=`; only a name of `RELEASED_NAMES` means some.
-        model: Selects the classifiers of a model, by its name or config.
     """
-    return [
-        row
-        for row in RELEASED
-        if name in row.names and model in (None, row.model, configs.MODELS[row.model])
-    ]
+    return [row for row in RELEASED if name in row.names]
 
 
 def check_is_no_weights(name: str | ViTConfig | BiTConfig | None) -> None:
@@ -272,13 +265,18 @@ def released_folder(
         model: Selects among the classifiers of that name; by default the most accurate one.
 
     Raises:
-        ValueError: If it is a name, and a file or folder of that name exists.
+        ValueError: If it is a name, and a file or folder of that name exists, or no classifier of
+            that name is of the model.
     """
-    released = find_released(folder_or_name, model) or find_released(folder_or_name)
+    released = find_released(folder_or_name)
     if not released:
         return pathlib.Path(folder_or_name)
+    of_model = [row for row in released if model in (None, row.model, configs.MODELS[row.model])]
+    if not of_model:
+        models = " or ".join(row.model for row in released)
+        raise ValueError(f"weights={folder_or_name!r} are of {models}. Received: {model}")
     check_unambiguous(folder_or_name)
-    return released[0].folder
+    return of_model[0].folder
 
 
 def name_of_folder(folder: str | os.PathLike | None) -> str:
@@ -318,9 +316,6 @@ def find_weights(
         elif not isinstance(model, str):
             model = paper_name(model)
         return find(model, weights, image_size)
-    if (released := find_released(weights)) and not find_released(weights, model):
-        models = " or ".join(row.model for row in released)
-        raise ValueError(f"weights={weights!r} are of {models}. Received: {model}")
     path = released_folder(weights, model)
     _check_path(path)
     check_holds_one_model(path)

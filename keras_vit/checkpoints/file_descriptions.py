@@ -21,7 +21,6 @@ from keras_vit.description import (
     UNKNOWN,
     Description,
     Labels,
-    fitted_to,
 )
 from keras_vit.description.description_texts import (
     APACHE,
@@ -53,14 +52,72 @@ def _print_once(line):
     print(line, file=sys.stderr)
 
 
-def _describe_official(row, model, is_given):
+def of_file(
+    arrays: Arrays,
+    model: str | ViTConfig | BiTConfig | None = None,
+    *,
+    image_size: tuple[int | None, int | None] = (None, None),
+    num_heads: int | None = None,
+    gelu: Gelu | None = None,
+) -> Description:
+    """Returns what the model of arrays is, with the files beside them.
+
+    Args:
+        arrays: An opened file, or a row of the catalogue.
+        model: A name or config that the weights must have, or None.
+        image_size: Pixels (height, width), where the file does not show them.
+        num_heads: Attention heads, where the file does not show them.
+        gelu: The form of GELU, where the file does not state it.
+
+    Raises:
+        ValueError: If the weights are not of the model, or a fact about their architecture is in
+            no file and was not given.
+    """
+    if not isinstance(arrays, Checkpoint):
+        config = configs.resolve(model or arrays.model)
+        return dataclasses.replace(_official(arrays), name=arrays.model, config=config)
+    with readable_files(arrays):
+        shown = _recognised(arrays, model, image_size, num_heads, gelu)
+    name = paper_name(shown.config) or "ViT"
+    described = _with_images(arrays, dataclasses.replace(shown, name=name), image_size)
+    if gelu is not None and not arrays.states("gelu"):
+        described = dataclasses.replace(described, origins={**described.origins, "gelu": "--gelu"})
+    return described
+
+
+def of_values(
+    arrays: Arrays, image_size: tuple[int | None, int | None] = (None, None)
+) -> Description:
+    """Returns what arrays are whose model is given, whatever they state: without its config.
+
+    Args:
+        arrays: An opened file, or a row of the catalogue.
+        image_size: Pixels (height, width), where the file does not show them.
+
+    Raises:
+        ValueError: If a file beside the arrays is wrong.
+    """
+    if not isinstance(arrays, Checkpoint):
+        return _official(arrays)
+    channels = arrays.channels
+    shown = Description(
+        input_shape=(None, None, channels) if channels else None,
+        position_grid=arrays.stated.position_grid,
+        classes=num_classes(arrays.shapes),
+    )
+    described = _with_images(arrays, shown, image_size)
+    if channels not in (None, 3):
+        described = dataclasses.replace(described, preprocessing=None)
+    return described
+
+
+def _official(row):
+    """What an official file holds in addition to its model."""
     size = (row.resolution, row.resolution)
     imagenet_names = [name for _, name in imagenet_classes()]
     has_names = row.classes == len(imagenet_names)
     names, notes = read_class_names(imagenet_names if has_names else None, row.classes)
     return Description(
-        name="" if is_given else row.model,
-        config=None if is_given else configs.resolve(model or row.model),
         input_shape=(*size, 3),
         classes=row.classes,
         preprocessing=Preprocessing(size),
@@ -71,65 +128,32 @@ def _describe_official(row, model, is_given):
     )
 
 
-def describe_file(
-    arrays: Arrays,
-    model: str | ViTConfig | BiTConfig | None = None,
-    *,
-    is_given: bool = False,
-    image_size: tuple[int | None, int | None] = (None, None),
-    num_heads: int | None = None,
-    gelu: Gelu | None = None,
-) -> Description:
-    """Returns what the model of arrays is, with the files beside them.
-
-    Args:
-        arrays: An opened file, or a row of the catalogue.
-        model: A name or config that the weights must have, or None.
-        is_given: Whether the weights are loaded into a model that is given, whatever they state;
-            the description then has no config.
-        image_size: Pixels (height, width), where the file does not show them.
-        num_heads: Attention heads, where the file does not show them.
-        gelu: The form of GELU, where the file does not state it.
-
-    Raises:
-        ValueError: If the weights are not of the model, or a fact about their architecture is in
-            no file and was not given.
-    """
-    if not isinstance(arrays, Checkpoint):
-        return _describe_official(arrays, model, is_given)
-    checkpoint = arrays
-    with readable_files(checkpoint):
-        if is_given:
-            shown = _without_config(checkpoint)
-        else:
-            shown = _recognised(checkpoint, model, image_size, num_heads, gelu)
+def _with_images(checkpoint, shown, image_size):
+    """What the arrays of a file show, with what it and the files beside it hold of images."""
     height, width = image_size
     size = shown.image_size or (height or DEFAULT_IMAGE_SIZE, width or DEFAULT_IMAGE_SIZE)
     beside = read_images(checkpoint, size, shown.classes)
-    if is_given and shown.channels not in (None, 3):
-        beside = dataclasses.replace(beside, preprocessing=None)
     return dataclasses.replace(
         beside,
-        name="" if is_given else paper_name(shown.config) or "ViT",
+        name=shown.name,
         config=shown.config,
         input_shape=shown.input_shape,
         position_grid=shown.position_grid,
         classes=shown.classes,
-        origins={**beside.origins, **_origins_of_numerics(checkpoint, gelu)},
+        origins={**beside.origins, **_origins_of_numerics(checkpoint)},
         notes=(*checkpoint.notes, *shown.notes, *beside.notes),
     )
 
 
-def _origins_of_numerics(checkpoint, gelu):
+def _origins_of_numerics(checkpoint):
     """Where the form of GELU, LayerNorm's epsilon and the rule for positions are from."""
     layout = checkpoint.layout
     numerics = "config.json" if checkpoint.config else f"usual for {layout.name}"
     positions = "assumed" if layout.numbered else f"the rule of {layout.name}"
     if checkpoint.stated.config is not None:
         numerics = positions = checkpoint.path.name
-    is_given = gelu is not None and not checkpoint.states("gelu")
     return {
-        "gelu": "--gelu" if is_given else numerics,
+        "gelu": numerics,
         "norm_epsilon": numerics,
         "position_resize": positions,
     }
@@ -186,18 +210,8 @@ def _noted(checkpoint, classes):
     if labels.names is not None and len(labels.names) != classes:  # Names for another head.
         labels = Labels(task=labels.task)
     origins = found(f"noted in {checkpoint.path.name}").origins
-    stated = fitted_to(stated, None)  # The weights need the whole of it.
+    stated = stated.including(None)  # The weights need the whole of it.
     return dataclasses.replace(stated, labels=labels, origins=origins, notes=())
-
-
-def _without_config(checkpoint):
-    """What arrays show that are loaded into a model of a given config."""
-    channels = checkpoint.channels
-    return Description(
-        input_shape=(None, None, channels) if channels else None,
-        position_grid=checkpoint.stated.position_grid,
-        classes=num_classes(checkpoint.shapes),
-    )
 
 
 def _recognised(checkpoint, model, image_size, num_heads, gelu):

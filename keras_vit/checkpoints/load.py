@@ -38,10 +38,7 @@ from keras_vit.configs.position_resize import RULES
 from keras_vit.configs.recognition import num_classes
 from keras_vit.description import (
     Description,
-    completed,
-    fitted_to,
     has_layers_in_front,
-    held_description,
     set_description,
 )
 
@@ -225,7 +222,7 @@ def _read(path, assignments, variables):
     return values
 
 
-def weights_by_path(model: keras.Model) -> dict[str, Any]:
+def weights_by_path(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns a model's weights by path, such as "encoder_block_0/mlp/dense_1/kernel".
 
     The weights of the class "unknown" belong to no checkpoint and are left out.
@@ -250,7 +247,7 @@ def layer_of(model: keras.Model, path: str) -> Any:
     return layer
 
 
-def _layers(model) -> Iterator[Any]:
+def _layers(model) -> Iterator[keras.layers.Layer]:
     """The layers of a model and of the models within it."""
     for layer in model.layers:
         yield layer
@@ -258,14 +255,14 @@ def _layers(model) -> Iterator[Any]:
             yield from _layers(layer)
 
 
-def position_layers(model: keras.Model) -> list[Any]:
+def position_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """Returns the layers of a model whose tables of positions have a rule of resizing."""
     return [layer for layer in _layers(model) if hasattr(layer, "resize")]
 
 
 def set_position_rule(model: keras.Model, rule: str) -> None:
     """Makes a model resize its tables of positions by a rule, and its description say so."""
-    layers, held = position_layers(model), held_description(model)
+    layers, held = position_layers(model), Description.of_model(model)
     for layer in layers:
         layer.resize = rule
     if layers and isinstance(held.config, ViTConfig):
@@ -276,7 +273,7 @@ def set_position_rule(model: keras.Model, rule: str) -> None:
 
 def unseen_fields(model: keras.Model) -> dict[str, Any]:
     """Returns the fields of a model's config that weights do not show; {} without a config."""
-    config = held_description(model).config
+    config = Description.of_model(model).config
     names = (*UNSEEN_BLOCK_FIELDS, "position_embedding_at")
     return {name: getattr(config, name) for name in names if hasattr(config, name)}
 
@@ -533,7 +530,7 @@ def arrays_of_model(model: keras.Model) -> Checkpoint:
             f"which would be lost; its inner model has none. Received: {model.name}"
         )
     weights = weights_by_path(model)
-    description = fitted_to(held_description(model), None)  # The weights need the whole of it.
+    description = Description.of_model(model).including(None)  # All that the weights need.
     return Checkpoint(
         path=pathlib.Path(model.name),
         layout=Layout("Keras", tuple(NameRule(path, (path,)) for path in weights)),
@@ -583,12 +580,12 @@ def load_arrays(
 
 def _description_with_weights(model, known):
     """The description of a model with weights that are known, perhaps of another size or head."""
-    held = held_description(model)
-    known = fitted_to(known, held.included)
+    held = Description.of_model(model)
+    known = known.including(held.included)
     preprocessing = known.preprocessing
     if preprocessing is not None and held.image_size is not None:
         preprocessing = preprocessing.with_image_size(held.image_size)
     labels = known.labels if held.classes == known.classes else held.labels
     labels = dataclasses.replace(labels, abstains=False)
     loaded = dataclasses.replace(known, config=None, preprocessing=preprocessing, labels=labels)
-    return completed(loaded, held)
+    return loaded.merged(held)

@@ -13,7 +13,7 @@ from keras_vit.checkpoints.code_bases.official import BIT, OFFICIAL
 from keras_vit.checkpoints.load import weights_by_path
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.blocks import UNSEEN_FEATURES
-from keras_vit.description import Description, Labels, held_description
+from keras_vit.description import Description, Labels
 
 
 def official_layout(model: keras.Model) -> Layout:
@@ -22,7 +22,7 @@ def official_layout(model: keras.Model) -> Layout:
     Raises:
         ValueError: If the layout has no model with the same forward pass.
     """
-    config = held_description(model).config
+    config = Description.of_model(model).config
     if "final_norm/gamma" in weights_by_path(model):
         return BIT
     if isinstance(config, ViTConfig):
@@ -64,6 +64,6 @@ def note_of(model: keras.Model) -> Description:
 
     The preprocessing and the names of the classes belong to the files beside weights.
     """
-    held = held_description(model)
+    held = Description.of_model(model)
     labels = Labels(task=held.labels.task)
     return dataclasses.replace(held, preprocessing=None, labels=labels, origins={}, notes=())

@@ -85,11 +85,12 @@ class ModelArguments:
         """What is opened: the weights where they are given, else the model."""
         return (self.weights or self.model,)
 
-    def open(self, **options: object) -> Predictor:
+    def open(self, *, evaluation: str | None = None, classes: int | None = None) -> Predictor:
         """Returns the opened model, whose classes may have no names.
 
         Args:
-            **options: More arguments of `build_evaluated`.
+            evaluation: See `build_evaluated`.
+            classes: See `build_evaluated`.
         """
         from keras_vit.training.evaluation.predictions import build_evaluated
 
@@ -97,8 +98,9 @@ class ModelArguments:
             self.model,
             weights=self.weights,
             image_size=self.image_size,
+            evaluation=evaluation,
+            classes=classes,
             **self.facts,
-            **options,
         )
 
 

@@ -10,11 +10,14 @@ import collections
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_vit import configs
 from keras_vit.configs import AxialConfig, AxialResNetConfig, BiTConfig, ResNetStem, ViTConfig
 from keras_vit.configs.blocks import BLOCK_LAYERS
+
+if TYPE_CHECKING:
+    import keras
 
 Shape = tuple[int, ...]
 
@@ -26,7 +29,7 @@ _CONFIG_TYPES = {
 }
 
 
-def config_of(model: object) -> ViTConfig | BiTConfig:
+def config_of(model: keras.Model) -> ViTConfig | BiTConfig:
     """Returns the config of a model of `keras_vit.build`, which its layer "description" holds.
 
     So a model has it that was saved, cloned or cut out of another one, with that layer in it.

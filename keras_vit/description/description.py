@@ -17,11 +17,12 @@ from keras_vit import configs
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.blocks import Cost
 from keras_vit.configs.counting import cost_of
-from keras_vit.configs.recognition import config_of, config_of_json
+from keras_vit.configs.recognition import config_of_json
 from keras_vit.description.class_labels import UNKNOWN, Labels, task_of_activation
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
 from keras_vit.utils.earlier_names import with_present_names
-from keras_vit.utils.json_files import changed_fields, check_fields
+from keras_vit.utils.files import CLASSES, DESCRIPTION
+from keras_vit.utils.json_files import changed_fields, check_fields, parse_json
 
 if TYPE_CHECKING:
     import keras
@@ -139,7 +140,7 @@ class Description:
                 "The cost is known for models of keras_vit.build. "
                 f"Received: {self.name or 'another model'}"
             )
-        return cost_of(self.config, self._counted_shape, self.classes)
+        return cost_of(self.config, self.counted_shape, self.classes)
 
     @property
     def parameters(self) -> int:
@@ -161,17 +162,25 @@ class Description:
         """Tokens, including those in front of the patches; None for a ResNet."""
         if not isinstance(self.config, ViTConfig):
             return None
-        down, across = self.config.grid(self._counted_shape[:2])
+        down, across = self.config.grid(self.counted_shape[:2])
         return self.config.num_prefix_tokens + down * across
 
     @property
-    def _counted_shape(self):
+    def counted_shape(self) -> tuple[int, int, int]:
+        """`(height, width, channels)` that the cost is for, also where images of any size fit.
+
+        They are then those that the tables of positions are for, else 224 pixels wide and high.
+        """
         side = configs.DEFAULT_IMAGE_SIZE
         height, width, channels = self.input_shape or (side, side, 3)
+        if None in (height, width) and self.position_grid and isinstance(self.config, ViTConfig):
+            stride = self.config.resnet.stride if self.config.resnet else 1
+            grid, patch = self.position_grid, self.config.patch_sizes
+            height, width = (n * side * stride for n, side in zip(grid, patch, strict=True))
         return (height or side, width or side, channels)
 
     def __str__(self) -> str:
-        height, width, channels = self._counted_shape
+        height, width, channels = self.counted_shape
         first_line = f"{self.name}, {height}x{width} pixels, {channels} channels"
         if self.config is None:
             return first_line
@@ -241,6 +250,133 @@ class Description:
                 f"Received: {error}"
             ) from error
 
+    @classmethod
+    def stored(cls, texts: Mapping[str, str], source: object) -> Description:
+        """Returns the description in the texts of a folder or an export.
+
+        Args:
+            texts: The texts of `texts_of`.
+            source: The folder or file, for messages; "" for an export's own.
+
+        Raises:
+            ValueError: If a text is missing or wrong, or they do not agree with each other.
+        """
+        if DESCRIPTION not in texts:
+            raise ValueError(f"There must be a {DESCRIPTION}. Missing in {source}")
+        place = f"{source}/" if str(source) else ""
+        file = f"{place}{DESCRIPTION}"
+        described = cls.from_json(parse_json(texts[DESCRIPTION], file), file)
+        named = described.labels.output_names if described.labels.names is not None else ()
+        lines = tuple(texts.get(CLASSES, "").splitlines())
+        if lines != named:
+            raise ValueError(
+                f"{place}{CLASSES} and {DESCRIPTION} do not belong together: the first has one "
+                "class name a line, made from the second, so change both. Received: "
+                f"{len(lines)} lines, {len(named)} names"
+            )
+        return described
+
+    @classmethod
+    def of_model(cls, model: keras.Model) -> Description:
+        """Returns the description that a Keras model holds, completed by its shapes.
+
+        Models of this package have a layer with it, also those that were cut out of one. The config
+        of any other model is None.
+
+        Args:
+            model: A functional `keras.Model`; or what has its attributes, as an export in its
+                runtime and the JSON of a model.
+        """
+        layer = description_layer(model)
+        described = cls()
+        if layer is not None:
+            described = cls.from_json(layer.content, f"the layer {layer.path}")
+        layers = {part.name: part for part in getattr(model, "layers", ())}
+        head = configs.classifier_layer(layers)
+        is_whole = head is not None or described.config is None
+        has_one_output = len(getattr(model, "outputs", ("scores",))) == 1
+        outputs = tuple(model.output_shape) if is_whole and has_one_output else ()
+        labels = _labels(model, described.labels if is_whole else Labels(), head)
+        shape, grid = _images_shape(model, layer), described.position_grid
+        if grid is None and isinstance(described.config, ViTConfig) and shape and None not in shape:
+            grid = described.config.grid(shape[:2])
+        described = described.including(included_preprocessing(model))
+        preprocessing, origins = described.preprocessing, described.origins
+        if has_layers_in_front(model):
+            preprocessing, origins = None, {**origins, "pixels": IN_FRONT}
+        elif preprocessing and shape and None not in shape:
+            preprocessing = preprocessing.with_image_size(shape[:2])
+        return dataclasses.replace(
+            described,
+            name=described.name or getattr(model, "name", ""),
+            input_shape=shape,
+            position_grid=grid,
+            classes=outputs[-1] - labels.abstains if outputs else None,
+            preprocessing=preprocessing,
+            labels=labels,
+            origins=origins,
+        )
+
+    def including(self, included: Preprocessing | None) -> Description:
+        """Returns the description of the same weights in a model that includes a preprocessing.
+
+        Its `preprocessing` is then what prepares the images in front of it.
+
+        Args:
+            included: What the model includes, or None.
+
+        Raises:
+            ValueError: If the weights need another range of the pixels.
+        """
+        before, known = self.included, self.preprocessing
+        if included is None:
+            if before is None:
+                return self
+            return dataclasses.replace(self, preprocessing=before, included=None)
+        whole = before or known
+        if whole is not None and whole.value_range not in (included.value_range, PIXELS):
+            raise ValueError(
+                "The weights must be for the range of the pixels that the model includes, "
+                f"{describe_range(included.value_range)}: build it with these weights. "
+                f"Received: {describe_range(whole.value_range)} ({self.origin_of('pixels')})"
+            )
+        in_front = dataclasses.replace(included, value_range=PIXELS)
+        if known is not None:
+            in_front = dataclasses.replace(in_front, bit_depth=known.bit_depth)
+        return dataclasses.replace(self, preprocessing=in_front, included=included)
+
+    def merged(self, held: Description) -> Description:
+        """Returns the description in a file, completed by what the model in it holds.
+
+        Args:
+            held: The description in its model.
+
+        Raises:
+            ValueError: If they are of two models.
+        """
+        if None not in (self.config, held.config) and self.config != held.config:
+            raise ValueError(
+                "The description must match the model. "
+                f"Received: a description of {self.config}, a model of {held.config}"
+            )
+        description = self
+        if held.config is not None:  # An export computes what its model did.
+            description = self.including(held.included)
+        classes, labels = held.classes, description.labels
+        if held.labels.abstains:
+            labels = dataclasses.replace(labels, abstains=True)
+        elif classes and labels.abstains:
+            classes -= 1  # An export, whose layers are not known.
+        return dataclasses.replace(
+            description,
+            name=description.name or held.name,
+            config=description.config or held.config,
+            input_shape=held.input_shape,
+            position_grid=held.position_grid,
+            classes=classes,
+            labels=labels,
+        )
+
 
 # What the fields hold in JSON, and the readers of those that are objects in Python.
 _FIELDS = {
@@ -282,140 +418,12 @@ FACTS = ("pixels", "evaluation", "gelu", "norm_epsilon", "position_resize")
 IN_FRONT = "layers in front of it change its images; save_classifier takes what the whole needs"
 
 
-def describe_config(
-    name_or_config: str | ViTConfig | BiTConfig,
-    *,
-    input_shape: tuple[int, int, int] | None = None,
-    include_top: bool = True,
-    classes: int = 1000,
-    changes: Mapping[str, Any] | None = None,
-) -> Description:
-    """Returns what a model will be, with its size and cost, without building it.
-
-    Args:
-        name_or_config: A name of `keras_vit.list_models()`, or a config.
-        input_shape: `(height, width, channels)`; 224 pixels and 3 channels by default, also
-            for a model of free image size.
-        include_top: Whether the classification head counts.
-        classes: Classes of the head.
-        changes: Fields of the config and their new values.
-
-    Raises:
-        ValueError: If the name or a field is unknown.
-    """
-    config = configs.resolve(name_or_config, **(changes or {}))
-    side = configs.default_image_size(name_or_config)
-    name = name_or_config if isinstance(name_or_config, str) else config.architecture
-    shape = input_shape or (side, side, 3)
-    description = Description(name, config, shape, classes=classes if include_top else None)
-    description.cost  # noqa: B018  # An image size that is wrong is an error here.
-    return description
-
-
-def describe_built(model: keras.Model) -> Description:
-    """Returns what a Keras model holds, with the sizes that its cost is counted for.
-
-    Args:
-        model: A model of `keras_vit.build`, which computes what it holds.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    described = held_description(model)
-    config = described.config or config_of(model)  # An error that shows the layers.
-    *sides, channels = described.input_shape or model.input_shape[1:]
-    grid = described.position_grid
-    if None in sides and grid is not None and isinstance(config, ViTConfig):
-        # The size that the tables of positions are for.
-        stride = config.resnet.stride if config.resnet else 1
-        sides = [n * side * stride for n, side in zip(grid, config.patch_sizes, strict=True)]
-    sides = [side or configs.DEFAULT_IMAGE_SIZE for side in sides]
-    classes = described.classes
-    if classes is None and any(layer.name in _IN_FRONT_OF_HEAD for layer in model.layers):
-        classes = 0
-    return dataclasses.replace(
-        described, name=model.name, input_shape=(*sides, channels), classes=classes
-    )
-
-
-# Layers between the tokens and the head. A model that has one without the head ends with it.
-_IN_FRONT_OF_HEAD = ("map_head", "pooled_norm", "pre_logits", "representation")
-
-
-def held_description(model: Any) -> Description:
-    """Returns the description that a Keras model holds, completed by its shapes.
-
-    Models of this package have a layer with it, also those that were cut out of one. The config
-    of any other model is None.
-
-    Args:
-        model: A functional `keras.Model`, or an export in its runtime.
-    """
-    layer = description_layer(model)
-    described = Description()
-    if layer is not None:
-        described = Description.from_json(layer.content, f"the layer {layer.path}")
-    layers = {part.name: part for part in getattr(model, "layers", ())}
-    head = configs.classifier_layer(layers)
-    is_whole = head is not None or described.config is None
-    has_one_output = len(getattr(model, "outputs", ("scores",))) == 1
-    outputs = tuple(model.output_shape) if is_whole and has_one_output else ()
-    labels = _labels(model, described.labels if is_whole else Labels(), head)
-    shape, grid = _images_shape(model, layer), described.position_grid
-    if grid is None and isinstance(described.config, ViTConfig) and shape and None not in shape:
-        grid = described.config.grid(shape[:2])
-    described = fitted_to(described, included_preprocessing(model))
-    preprocessing, origins = described.preprocessing, described.origins
-    if has_layers_in_front(model):
-        preprocessing, origins = None, {**origins, "pixels": IN_FRONT}
-    elif preprocessing and shape and None not in shape:
-        preprocessing = preprocessing.with_image_size(shape[:2])
-    return dataclasses.replace(
-        described,
-        name=described.name or getattr(model, "name", ""),
-        input_shape=shape,
-        position_grid=grid,
-        classes=outputs[-1] - labels.abstains if outputs else None,
-        preprocessing=preprocessing,
-        labels=labels,
-        origins=origins,
-    )
-
-
-def included_preprocessing(model: object) -> Preprocessing | None:
+def included_preprocessing(model: keras.Model) -> Preprocessing | None:
     """Returns the preprocessing that a Keras model computes by its layer; None without one."""
     for layer in getattr(model, "layers", ()):
         if layer.name == INCLUDED and hasattr(layer, "preprocessing"):
             return layer.preprocessing
     return None
-
-
-def fitted_to(description: Description, included: Preprocessing | None) -> Description:
-    """Returns a description with the images that a model takes which includes a preprocessing.
-
-    Args:
-        description: The same weights' in a model that includes one, or none.
-        included: What the model includes, or None.
-
-    Raises:
-        ValueError: If the weights need another range of the pixels.
-    """
-    before, known = description.included, description.preprocessing
-    if included is None:
-        if before is None:
-            return description
-        return dataclasses.replace(description, preprocessing=before, included=None)
-    whole = before or known
-    if whole is not None and whole.value_range not in (included.value_range, PIXELS):
-        raise ValueError(
-            "The weights must be for the range of the pixels that the model includes, "
-            f"{describe_range(included.value_range)}: build it with these weights. "
-            f"Received: {describe_range(whole.value_range)} ({description.origin_of('pixels')})"
-        )
-    in_front = dataclasses.replace(included, value_range=PIXELS)
-    if known is not None:
-        in_front = dataclasses.replace(in_front, bit_depth=known.bit_depth)
-    return dataclasses.replace(description, preprocessing=in_front, included=included)
 
 
 def _labels(model, labels, head):
@@ -452,7 +460,7 @@ def check_one_output(model: keras.Model) -> None:
             )
 
 
-def has_layers_in_front(model: Any) -> bool:
+def has_layers_in_front(model: keras.Model) -> bool:
     """Returns whether layers stand in front of a model of this package, such as a `Rescaling`.
 
     What is known of the weights then says nothing about the images that the whole takes.
@@ -461,7 +469,7 @@ def has_layers_in_front(model: Any) -> bool:
     return layer is not None and all(layer.input is not images for images in model.inputs)
 
 
-def input_dtype(model: object) -> str:
+def input_dtype(model: keras.Model) -> str:
     """Returns the type to which a model casts its images before it computes with them."""
     layer = description_layer(model)
     if layer is None or has_layers_in_front(model) or included_preprocessing(model):
@@ -469,12 +477,12 @@ def input_dtype(model: object) -> str:
     return layer.compute_dtype
 
 
-def abstains(model: object) -> bool:
+def abstains(model: keras.Model) -> bool:
     """Returns whether a Keras model's last output is "unknown", by its layer `UnknownClass`."""
     return any(getattr(layer, "is_of_unknown", False) for layer in getattr(model, "layers", ()))
 
 
-def set_description(model: object, description: Description) -> None:
+def set_description(model: keras.Model, description: Description) -> None:
     """Makes a model of this package hold a description; others have no place for one.
 
     Whether it answers with "unknown" is left out: its layers show it. Behind other layers it keeps
@@ -484,7 +492,7 @@ def set_description(model: object, description: Description) -> None:
     if layer is not None:
         labels = dataclasses.replace(description.labels, abstains=False)
         own = Description.from_json(layer.content)
-        description = fitted_to(description, included_preprocessing(model))
+        description = description.including(included_preprocessing(model))
         # A model that computes something else still shows which config its layers are from.
         description = dataclasses.replace(description, config=description.config or own.config)
         if has_layers_in_front(model):
@@ -495,40 +503,7 @@ def set_description(model: object, description: Description) -> None:
         layer.content = dataclasses.replace(description, labels=labels).to_json()
 
 
-def completed(description: Description, held: Description) -> Description:
-    """Returns the description in a file, completed by what the model in it holds.
-
-    Args:
-        description: The file's description.
-        held: The description in its model.
-
-    Raises:
-        ValueError: If they are of two models.
-    """
-    if None not in (description.config, held.config) and description.config != held.config:
-        raise ValueError(
-            "The description must match the model. "
-            f"Received: a description of {description.config}, a model of {held.config}"
-        )
-    if held.config is not None:  # An export computes what its model did.
-        description = fitted_to(description, held.included)
-    classes, labels = held.classes, description.labels
-    if held.labels.abstains:
-        labels = dataclasses.replace(labels, abstains=True)
-    elif classes and labels.abstains:
-        classes -= 1  # An export, whose layers are not known.
-    return dataclasses.replace(
-        description,
-        name=description.name or held.name,
-        config=description.config or held.config,
-        input_shape=held.input_shape,
-        position_grid=held.position_grid,
-        classes=classes,
-        labels=labels,
-    )
-
-
-def description_layer(model: object) -> Any:
+def description_layer(model: keras.Model) -> Any:
     """Returns the layer that holds the description of a model, or None."""
     for layer in getattr(model, "layers", ()):
         if layer.name == LAYER and hasattr(layer, "content"):

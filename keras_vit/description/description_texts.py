@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from keras_vit.description import Description, description_text
 from keras_vit.description.class_labels import ACTIVATIONS, MULTILABEL, UNKNOWN
 from keras_vit.utils.files import CARD, CLASSES, DESCRIPTION, PREPROCESSING, TASK
-from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.text_files import read_text
 
 TEXTS = (DESCRIPTION, CLASSES)  # In a folder.
@@ -40,40 +39,6 @@ def texts_of(description: Description) -> dict[str, str]:
     return texts
 
 
-def description_of_texts(texts: Mapping[str, str], source: object) -> Description:
-    """Returns the description in the texts of a folder or an export.
-
-    Args:
-        texts: The texts of `texts_of`.
-        source: The folder or file, for messages.
-
-    Raises:
-        ValueError: If a text is missing or wrong, or they do not agree with each other.
-    """
-    if DESCRIPTION not in texts:
-        raise ValueError(f"There must be a {DESCRIPTION}. Missing in {source}")
-    file = _path(source, DESCRIPTION)
-    described = Description.from_json(parse_json(texts[DESCRIPTION], file), file)
-    named = described.labels.output_names if described.labels.names is not None else ()
-    lines = tuple(texts.get(CLASSES, "").splitlines())
-    if lines != named:
-        raise ValueError(
-            f"{_path(source, CLASSES)} and {DESCRIPTION} do not belong together: the first has one "
-            f"class name a line, made from the second, so change both. Received: {len(lines)} "
-            f"lines, {len(named)} names"
-        )
-    return described
-
-
-def description_of_folder(folder: pathlib.Path) -> Description:
-    """Returns the description of a classifier from the texts in its folder.
-
-    Raises:
-        ValueError: As `description_of_texts`.
-    """
-    return description_of_texts(read_texts(folder), folder)
-
-
 def read_texts(folder: pathlib.Path, names: Iterable[str] = TEXTS) -> dict[str, str]:
     """Returns the texts that a folder has, by their names.
 
@@ -90,10 +55,6 @@ def read_texts(folder: pathlib.Path, names: Iterable[str] = TEXTS) -> dict[str, 
         if path.is_file():
             texts[name] = read_text(path)
     return texts
-
-
-def _path(source, name):
-    return f"{source}/{name}" if str(source) else name
 
 
 APACHE = "apache-2.0"  # As in model cards: of the official weights and of those in the package.

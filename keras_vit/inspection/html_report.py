@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_vit.description import Description, held_description
+from keras_vit.description import Description
 from keras_vit.images.decoding import apply_preprocessing
 from keras_vit.images.listing import image_files
 from keras_vit.images.resizing import EVALUATION_STEPS
@@ -38,6 +38,7 @@ from keras_vit.reports.pages import (
 )
 from keras_vit.utils.files import atomic_folder, check_folder
 from keras_vit.utils.plots import evenly_spread, new_figure
+from keras_vit.utils.progress import Log
 
 if TYPE_CHECKING:
     import keras
@@ -135,7 +136,7 @@ def write_report(
     name: str | None = None,
     num_pictures: int = 4,
     batch_size: int = 8,
-    progress: Callable[[str], object] | None = None,
+    progress: Log | None = None,
 ) -> list[str]:
     """Writes PNG, SVG and NPZ of all figures that apply, and `index.html` with all of them.
 
@@ -163,7 +164,7 @@ def write_report(
     folder, paths = pathlib.Path(folder), list(images)
     check_folder(folder)
     opened = predictor_in(model)
-    known = description or (opened.description if opened else held_description(model))
+    known = description or (opened.description if opened else Description.of_model(model))
     model = keras_model(model)
     preprocessing = known.preprocessing
     image_size = preprocessing.image_size if preprocessing else model.input_shape[1:3]

@@ -15,12 +15,12 @@ import keras
 from keras_vit import configs
 from keras_vit.checkpoints.catalogue import check_is_no_weights, find_released, find_weights
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
-from keras_vit.checkpoints.file_descriptions import describe_file, print_license
+from keras_vit.checkpoints.file_descriptions import of_file, of_values, print_license
 from keras_vit.checkpoints.load import Arrays, load_arrays, open_arrays
 from keras_vit.checkpoints.resize import find_grid
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import argument_errors, paper_name
-from keras_vit.description import INCLUDED, LAYER, Description, Labels, fitted_to
+from keras_vit.description import INCLUDED, LAYER, Description, Labels
 from keras_vit.description.class_labels import task_of_activation
 from keras_vit.hub.repositories import fixed_name, repository_folder
 from keras_vit.images.pixels import FULL_DEPTH
@@ -36,11 +36,11 @@ def build(
     *,
     include_top: bool = True,
     weights: str | os.PathLike | None = None,
-    input_tensor: Any | None = None,
+    input_tensor: keras.KerasTensor | None = None,
     input_shape: tuple[int | None, ...] | None = None,
     pooling: str | None = None,
     classes: int | None = None,
-    classifier_activation: Any | None = "softmax",
+    classifier_activation: str | Callable | None = "softmax",
     name: str | None = None,
     include_preprocessing: bool | Preprocessing = False,
     **changes: Any,
@@ -111,15 +111,12 @@ def build(
         include_preprocessing=include_preprocessing,
         changes=changes,
     )
-    images = None if name_or_config is None else _images(given, name_or_config)
-    arrays, of_weights = None, Description()
-    if weights is not None:
-        arrays, of_weights = _find(given, images)
-    settled = _settle(given, images, arrays, of_weights)
-    model = _construct(settled, input_tensor)
-    if arrays is not None:
-        _load(given, arrays, of_weights, model)
-        _warn_of_range(weights, arrays, of_weights, settled.description.included)
+    found = _find(given)
+    description, head = _settle(given, found)
+    model = _construct(description, head, _name(given, found), input_tensor)
+    if found.arrays is not None:
+        _load(given, found, model)
+        _warn_of_range(weights, found, description.included)
     return model
 
 
@@ -140,38 +137,61 @@ class _Arguments:
     changes: dict
 
 
-class _Images(NamedTuple):
-    """The images of a model: `(height, width, channels)`, and its usual side in pixels."""
+class _Found(NamedTuple):
+    """A model with its images and weights, before its head and its other arguments are settled.
 
-    shape: tuple[int | None, ...]
-    usual_side: int
-
-
-class _Settled(NamedTuple):
-    """A model to construct: its description, usual side, head and name.
-
-    The head is whether there is one, else the pooling; its classes; and its activation.
+    Args:
+        model: Its name or config: the given one, or the config that the weights state.
+        shape: `(height, width, channels)` of its images.
+        arrays: Its weights; None without.
+        of_weights: What they are; without a config where a model is given.
+        classes: Classes of its head, unless they are given; None for the usual ones.
     """
 
-    description: Description
-    usual_side: int
-    head: tuple[bool, str | None, int, str | Callable | None]
-    name: str
+    model: str | ViTConfig | BiTConfig
+    shape: tuple[int | None, ...]
+    arrays: Arrays | None
+    of_weights: Description
+    classes: int | None
 
 
-def _find(given, images) -> tuple[Arrays, Description]:
-    """The weights; their description has no config if a name or a config is given."""
+class _Head(NamedTuple):
+    """The end of a model: whether it has a head, else a pooling; its classes and activation."""
+
+    include_top: bool
+    pooling: str | None
+    classes: int
+    activation: str | Callable | None
+
+
+def _find(given) -> _Found:
+    """What is not given is what the weights state, else the usual of the model."""
+    model = given.name_or_config
+    if model is None:
+        arrays, of_weights = _find_weights(given, None)
+        config = _stated_config(of_weights, given.changes)
+        shape = _image_shape(given, config, of_weights)
+        return _Found(config, shape, arrays, of_weights, of_weights.classes)
+    shape = _image_shape(given, model)
+    arrays, of_weights = _find_weights(given, shape[:2])
+    classes = of_weights.classes if find_released(given.weights) else None
+    return _Found(model, shape, arrays, of_weights, classes)
+
+
+def _find_weights(given, image_size) -> tuple[Arrays | None, Description]:
+    """The weights; their description has no config if a model is given, with its image size."""
+    if given.weights is None:
+        return None, Description()
     _check_weights(given)
     repository = fixed_name(given.weights)
     weights = repository_folder(repository) or given.weights
-    if images is not None:
-        model, size = given.name_or_config, images.shape[:2]
-        arrays = open_arrays(find_weights(weights, model, size))
-        description = describe_file(arrays, model, is_given=True, image_size=size)
+    if image_size is not None:
+        arrays = open_arrays(find_weights(weights, given.name_or_config, image_size))
+        description = of_values(arrays, image_size)
     else:
         facts = {fact: given.changes.get(fact) for fact in ("num_heads", "gelu")}
         arrays = open_arrays(find_weights(weights))
-        description = describe_file(arrays, **facts)
+        description = of_file(arrays, **facts)
     print_license(arrays, description)
     if isinstance(arrays, Checkpoint):
         check_file_described(arrays.config, arrays.path)
@@ -183,32 +203,24 @@ def _find(given, images) -> tuple[Arrays, Description]:
     return arrays, dataclasses.replace(description, origins=origins)
 
 
-def _settle(given, images, arrays, of_weights) -> _Settled:
-    """What is left out by the arguments comes from the weights, else from the model's usual."""
-    model_of, name = given.name_or_config, given.name
-    if model_of is None:
-        model_of = _stated_config(of_weights, given.changes)
-        name = name or configs.layer_name(paper_name(model_of) or model_of)
-        images = _images(given, model_of, of_weights)
-    _check_channels(given.weights, of_weights, images.shape)
-    head = _head(given, of_weights)
-    config = configs.resolve(model_of, **given.changes)
-    _check_arguments(config, images.shape, head)
+def _settle(given, found) -> tuple[Description, _Head]:
+    """The description of the model to construct, without its weights, and its head."""
+    _check_channels(given.weights, found.of_weights, found.shape)
+    head = _head(given, found)
+    config = configs.resolve(found.model, **given.changes)
+    _check_arguments(config, found.shape, head)
     description = Description(
-        name=model_of if isinstance(model_of, str) and not given.changes else "",
+        name=found.model if isinstance(found.model, str) and not given.changes else "",
         config=config,
-        input_shape=images.shape,
-        position_grid=_position_grid(config, images, arrays, of_weights),
-        labels=Labels(task=task_of_activation(head[-1])),
+        input_shape=found.shape,
+        position_grid=_position_grid(config, found),
+        labels=Labels(task=task_of_activation(head.activation)),
     )
-    included = _included(given, of_weights, images.shape)
-    name = name or configs.layer_name(model_of)
-    return _Settled(fitted_to(description, included), images.usual_side, head, name)
+    return description.including(_included(given, found.of_weights, found.shape)), head
 
 
-def _construct(settled, input_tensor) -> keras.Model:
+def _construct(description, head, name, input_tensor) -> keras.Model:
     """The functional model of a description, which a layer of it holds."""
-    description = settled.description
     config, grid = description.config, description.position_grid
     images = input_tensor
     if images is None:
@@ -217,36 +229,42 @@ def _construct(settled, input_tensor) -> keras.Model:
     if description.included is not None:
         x = _preprocessing_layer(description.included)(x)
     if grid is None:  # A ResNet, also an Axial-ResNet.
-        features = build_resnet(config, x, settled.usual_side)
-        outputs = resnet_head(config, features, *settled.head)
+        outputs = resnet_head(config, build_resnet(config, x), *head)
     else:
         tokens, patches = build_vit(config, x, grid)  # (B, P + N, D), (B, h, w, D)
-        outputs = vit_head(config, tokens, patches, *settled.head)
+        outputs = vit_head(config, tokens, patches, *head)
     if input_tensor is not None:
         sources = keras.utils.get_source_inputs(input_tensor)
         images = sources[0] if len(sources) == 1 else sources
-    return keras.Model(images, outputs, name=settled.name)
+    return keras.Model(images, outputs, name=name)
 
 
-def _load(given, arrays, of_weights, model):
+def _load(given, found, model):
     """Loads weights; unlike `load_checkpoint` with the changes of a transfer."""
     kept = "keep" if given.include_top and given.weights == "imagenet" else "fitting"
     rule = given.changes.get("position_resize")
-    report = load_arrays(arrays, of_weights, model, kept, rule)
+    report = load_arrays(found.arrays, found.of_weights, model, kept, rule)
     logging.getLogger("keras_vit").info("%s", report)
 
 
-def _head(given, of_weights):
-    """Whether there is a head, else the pooling; its classes; and its activation."""
-    classes, activation = given.classes, given.activation
-    if classes is None and (given.name_or_config is None or find_released(given.weights)):
-        classes = of_weights.classes
-    classes = 1000 if classes is None else classes
+def _name(given, found):
+    """The name of the Keras model."""
+    model = found.model
+    if given.name_or_config is None:
+        model = paper_name(model) or model
+    return given.name or configs.layer_name(model)
+
+
+def _head(given, found) -> _Head:
+    classes, activation, of_weights = given.classes, given.activation, found.of_weights
+    if classes is None:
+        classes = 1000 if found.classes is None else found.classes
     if given.include_top and (not isinstance(classes, numbers.Integral) or classes < 1):
         raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
     if activation == "softmax" and classes == of_weights.classes:
         activation = of_weights.labels.activation
-    return given.include_top, given.pooling, int(classes), activation  # Not a number of NumPy.
+    # Not a number of NumPy.
+    return _Head(given.include_top, given.pooling, int(classes), activation)
 
 
 def _check_channels(weights, of_weights, shape):
@@ -289,19 +307,21 @@ def _included(given, of_weights, shape):
     return dataclasses.replace(known.with_image_size(shape[:2]), bit_depth=FULL_DEPTH)
 
 
-def _position_grid(config, images, arrays, of_weights):
+def _position_grid(config, found):
     """The grid (down, across) that a model's positions are for; None for a ResNet.
 
     A model of free image size has the grid of its default image size, or of the weights.
     """
     if not isinstance(config, ViTConfig):
         return None
-    if None not in images.shape[:2]:
-        return config.grid(images.shape[:2])
-    stored = None
-    if isinstance(arrays, Checkpoint):
-        stored = _free_grid(arrays, of_weights.position_grid)
-    return stored or config.grid((images.usual_side, images.usual_side))
+    size = found.shape[:2]
+    if None in size:
+        if isinstance(found.arrays, Checkpoint):
+            stored = _free_grid(found.arrays, found.of_weights.position_grid)
+            if stored is not None:
+                return stored
+        size = (configs.default_image_size(found.model),) * 2
+    return config.grid(size)
 
 
 def _free_grid(checkpoint, known):
@@ -355,13 +375,13 @@ def _check_weights(given):
         )
 
 
-def _warn_of_range(weights, arrays, of_weights, included):
+def _warn_of_range(weights, found, included):
     """Warns of weights whose images are not in [-1, 1], as `preprocess_input` gives them."""
     if included is not None:
         return
-    origin, images = of_weights.origin_of("pixels"), of_weights.preprocessing
+    origin, images = found.of_weights.origin_of("pixels"), found.of_weights.preprocessing
     if images is None:
-        if arrays.layout.numbered:  # Weights that were saved by hand, without a folder.
+        if found.arrays.layout.numbered:  # Weights that were saved by hand, without a folder.
             return
         text = f"does not state the range of its pixels ({origin})"
     elif images.value_range == (-1.0, 1.0):
@@ -375,12 +395,12 @@ def _warn_of_range(weights, arrays, of_weights, included):
     )
 
 
-def _images(given, model_of, of_weights=None) -> _Images:
-    """The images that a model is built for; with `of_weights` by default the weights' own.
+def _image_shape(given, model, of_weights=None):
+    """The shape of the images of a model; with `of_weights` by default the weights' own.
 
     A model that resizes its images takes a tensor of any size.
     """
-    side, input_shape = configs.default_image_size(model_of), given.input_shape
+    side, input_shape = configs.default_image_size(model), given.input_shape
     if of_weights is not None and given.input_tensor is None and input_shape is None:
         size = of_weights.usual_size
         input_shape = (*size, of_weights.channels) if size else of_weights.input_shape
@@ -397,11 +417,11 @@ def _images(given, model_of, of_weights=None) -> _Images:
             f"input_tensor. Received: {received!r}"
             + ("" if given.input_tensor is None else f", input_tensor of shape {of_tensor}")
         )
-    return _Images(shape, side)
+    return shape
 
 
 def _check_arguments(config, shape, head):
-    include_top, pooling, *_ = head
+    include_top, pooling = head.include_top, head.pooling
     if pooling not in ((None,) if include_top else config.poolings):
         raise ValueError(
             f'pooling must be one of {config.poolings} for this model: "token" needs a class '

@@ -255,7 +255,7 @@ def _described_graphs(facts, shape):
 def _outputs(config, x, described, shape):
     """The outputs with a head, and those without: tokens, maps, and what a head may read."""
     if not isinstance(config, ViTConfig):
-        x = build_resnet(config, x, configs.default_image_size(described.name or config))
+        x = build_resnet(config, x)
         scores = resnet_head(config, x, True, None, 1, None)
         features = [resnet_head(config, x, False, kind, 1, None) for kind in config.poolings]
         return [scores], features

@@ -5,9 +5,12 @@ Neither TensorFlow nor Keras is imported before a Keras model needs them: an exp
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import keras
 
 
 def array_of(value: object) -> np.ndarray:
@@ -21,7 +24,7 @@ def array_of(value: object) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(value))
 
 
-def predict_batch(model: Any, images: Any, rows: int = 0) -> np.ndarray:
+def predict_batch(model: keras.Model, images: np.ndarray, rows: int = 0) -> np.ndarray:
     """Returns a model's outputs for a batch, compiled by XLA only where XLA works.
 
     Keras chooses XLA as soon as TensorFlow lists a device that is not a CPU. It then fails

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import numbers
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -24,11 +24,11 @@ from keras_vit.checkpoints.load import weights_by_path
 from keras_vit.configs.model_table import ANSWERS, LEVERAGE
 from keras_vit.configs.recognition import config_of
 from keras_vit.description import (
+    Description,
     Labels,
     abstains,
     check_one_output,
     description_layer,
-    held_description,
     set_description,
 )
 from keras_vit.description.class_labels import ACTIVATIONS, MULTICLASS, task_of_activation
@@ -64,11 +64,11 @@ def inference_model(
             classes=model.output_shape[-1] if include_top else 1,
             classifier_activation=activation,
             name=name or model.name,
-            include_preprocessing=held_description(model).included or False,
+            include_preprocessing=Description.of_model(model).included or False,
         )
     values = merged_weights(model)
     rebuilt.set_weights([values[weight.path] for weight in rebuilt.weights])
-    held = held_description(model)
+    held = Description.of_model(model)
     set_description(rebuilt, dataclasses.replace(held, config=config_of(rebuilt)))
     return rebuilt
 
@@ -120,7 +120,7 @@ def computes_in_float32(model: keras.Model) -> bool:
     )
 
 
-def merged_weights(model: keras.Model) -> dict[str, Any]:
+def merged_weights(model: keras.Model) -> dict[str, np.ndarray]:
     """Returns a model's weights as arrays by path, with LoRA's product added to the kernels."""
     weights = weights_by_path(model)
     check_not_quantized(model, "Weights that become another model's must not be quantised")
@@ -146,8 +146,9 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
         feature: One of `configs.FEATURES`.
 
     Raises:
-        ValueError: If the feature is unknown, or the model does not have it.
+        ValueError: If the feature is unknown, the model does not have it, or is an export.
     """
+    _check_is_no_export(model)
     check_one_output(model)
     head = class_layer(model)
     norm = next((layer for layer in model.layers if layer.name == "encoder_norm"), None)
@@ -166,6 +167,14 @@ def feature_model(model: keras.Model, feature: str = "pre_logits") -> keras.Mode
     )
 
 
+def _check_is_no_export(model):
+    if hasattr(model, "takes_pixels"):  # Only an export in its own runtime has it.
+        raise ValueError(
+            "Features are computed by a Keras model, and an export gives answers alone: give the "
+            f"folder of the classifier that was exported. Received: {model}"
+        )
+
+
 def map_model(model: keras.Model, at: int | Sequence[int]) -> keras.Model:
     """Returns a model from images to maps of the patch tokens behind encoder blocks.
 
@@ -177,8 +186,9 @@ def map_model(model: keras.Model, at: int | Sequence[int]) -> keras.Model:
         A model that gives a map `(B, h, w, D)` for a number, and a list of maps for several.
 
     Raises:
-        ValueError: If the model has no such block.
+        ValueError: If the model has no such block, or is an export.
     """
+    _check_is_no_export(model)
     blocks = [at] if isinstance(at, int) else list(at)
     layers = {layer.name: layer for layer in model.layers}
     depth = sum(name.startswith("encoder_block_") for name in layers)
@@ -236,7 +246,7 @@ def with_new_head(
     model: keras.Model,
     classes: int,
     *,
-    classifier_activation: Any | None = "softmax",
+    classifier_activation: str | Callable | None = "softmax",
     name: str | None = None,
 ) -> keras.Model:
     """Returns a model with a new head of zeros on the body of another one, for transfer.
@@ -267,7 +277,7 @@ def with_new_head(
     """
     if not isinstance(classes, numbers.Integral) or classes < 1:
         raise ValueError(f"classes must be a positive integer. Received: classes={classes!r}")
-    held, layers = held_description(model), {layer.name: layer for layer in model.layers}
+    held, layers = Description.of_model(model), {layer.name: layer for layer in model.layers}
     config = held.config
     features = feature_model(model).outputs[0]
     if "class_token_alone" in layers:  # The two heads of a distilled model.
@@ -352,7 +362,7 @@ def with_unknown(
     return keras.Model(model.input, rows, name=model.name)
 
 
-def without_unknown(model: Any) -> Any:
+def without_unknown(model: keras.Model) -> keras.Model:
     """Returns the model within a calibrated one: the probabilities of its K classes as trained.
 
     Any other model, or an export in its own runtime, is returned.
@@ -376,7 +386,7 @@ def with_probabilities(model: keras.Model, task: str) -> keras.Model:
     return keras.Model(model.input, _activated(last, ACTIVATIONS[task]), name=model.name)
 
 
-def head_of(model: keras.Model) -> Any:
+def head_of(model: keras.Model) -> keras.layers.Layer:
     """Returns the layer whose output is a model's, or the layers' of "unknown" within it.
 
     Raises:

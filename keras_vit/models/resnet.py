@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import keras
 
-from keras_vit.configs import AxialResNetConfig, BiTConfig, PoolingStem, ResNetStem
+from keras_vit.configs import (
+    DEFAULT_IMAGE_SIZE,
+    AxialResNetConfig,
+    BiTConfig,
+    PoolingStem,
+    ResNetStem,
+)
 from keras_vit.layers import (
     AxialUnit,
     GroupNorm,
@@ -56,7 +62,7 @@ def _root(stem, images, kernel_size, strides, groups=32):
     return keras.layers.ReLU(name="root_relu")(x)
 
 
-def build_resnet(config: BiTConfig, images, image_size: int):
+def build_resnet(config: BiTConfig, images):
     """Returns the feature map of a BiT ResNet or an Axial-ResNet.
 
     BiT is ResNet v2 with GroupNorm (epsilon 1e-5) for BatchNorm and standardised convolutions.
@@ -75,9 +81,8 @@ def build_resnet(config: BiTConfig, images, image_size: int):
 
     Args:
         config: The architecture.
-        images: A Keras tensor `(B, H, W, C)`; H and W may be unknown.
-        image_size: Pixels per side that an Axial-ResNet's tables of positions are made for if
-            the image size is unknown.
+        images: A Keras tensor `(B, H, W, C)`; H and W may be unknown, and an Axial-ResNet's tables
+            of positions are then made for 224 pixels per side.
 
     Returns:
         A Keras tensor `(B, ceil(H / 32), ceil(W / 32), 2048 * width_factor)` after the last
@@ -88,7 +93,7 @@ def build_resnet(config: BiTConfig, images, image_size: int):
     )(images)
     x = keras.layers.ZeroPadding2D(1, name="root_padding")(x)
     x = keras.layers.MaxPooling2D(3, 2, name="root_pool")(x)  # (B, H/4, W/4, width)
-    side = -(-image_size // 4)  # Positions per side; a part of a stride counts as one.
+    side = -(-DEFAULT_IMAGE_SIZE // 4)  # Positions per side; a part of a stride counts as one.
     for block, num_units in enumerate(config.num_blocks):
         for unit in range(num_units):
             filters, strides = config.width * 2**block, 2 if block > 0 and unit == 0 else 1

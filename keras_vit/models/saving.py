@@ -12,11 +12,11 @@ import numpy as np
 
 from keras_vit import configs
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.file_descriptions import describe_file
+from keras_vit.checkpoints.file_descriptions import of_file
 from keras_vit.checkpoints.formats import write_npz
 from keras_vit.checkpoints.load import load_arrays
 from keras_vit.checkpoints.save import note_of, official_layout, stored_arrays
-from keras_vit.description import Description, check_one_output, describe_built
+from keras_vit.description import Description, check_one_output
 from keras_vit.models.build import build
 from keras_vit.models.graph import check_described
 from keras_vit.models.rebuild import float32_model, in_float32, without_unknown
@@ -70,14 +70,14 @@ def check_written(model: keras.Model, path: str | os.PathLike) -> None:
         path: The file or folder.
     """
     model = float32_model(without_unknown(model))
-    shape = describe_built(model).input_shape
-    image = np.random.default_rng(0).uniform(-1, 1, (1, *(shape or ()))).astype("float32")
+    shape = Description.of_model(model).counted_shape
+    image = np.random.default_rng(0).uniform(-1, 1, (1, *shape)).astype("float32")
     checkpoint = open_checkpoint(path)
     expected = _values(_at_head(model) or [model.output], model, image)
     with in_float32():
         differences = [
             _largest_difference(expected, _values(outputs, written, image))
-            for written, outputs in _read_again(checkpoint, describe_file(checkpoint), model, shape)
+            for written, outputs in _read_again(checkpoint, of_file(checkpoint), model, shape)
         ]
     if not min(differences) <= _TOLERANCE:
         raise ValueError(

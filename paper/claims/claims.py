@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.description import describe_config
+from keras_vit.configs.counting import cost_of
 
 SEEDS = (0, 1, 2)
 
@@ -161,7 +161,7 @@ def flops_of(changes: dict[str, Any]) -> int:
     """Returns the FLOPs of a side's training: three forward passes for each image of a step."""
     fields = BASE | changes
     size = fields["image_size"]
-    forward = describe_config(config_of(changes), input_shape=(size, size, 3), classes=10).flops
+    forward = cost_of(config_of(changes), (size, size, 3), classes=10).flops
     return 3 * fields["steps"] * fields["batch_size"] * forward
 
 

@@ -16,7 +16,7 @@ from keras_vit.checkpoints.code_bases.hugging_face import written_model
 from keras_vit.checkpoints.code_bases.layouts import Checkpoint
 from keras_vit.checkpoints.code_bases.official import OFFICIAL
 from keras_vit.checkpoints.code_bases.timm import TIMM
-from keras_vit.checkpoints.file_descriptions import describe_file
+from keras_vit.checkpoints.file_descriptions import of_file
 from keras_vit.checkpoints.formats import read_values, write_npz
 from keras_vit.checkpoints.save import note_of, stored_arrays
 from keras_vit.description import Description, Labels
@@ -174,7 +174,7 @@ def test_keras_hub_files_without_names_mean_the_same(preset):
     values = read_values(named[name] for name in nameless.arrays)
     for value, other in zip(read_values(nameless.arrays.values()), values, strict=True):
         np.testing.assert_array_equal(value, other)
-    assert describe_file(nameless).config.depth == 2
+    assert of_file(nameless).config.depth == 2
 
 
 def _compiled_blocks(name):
@@ -217,7 +217,7 @@ def test_what_a_config_leaves_out_is_the_default_of_transformers(model_type, gol
     config = {**golden("hf_vit").config, "model_type": model_type, "num_attention_heads": 6}
     config.pop("layer_norm_eps", None)
     (folder / "config.json").write_text(json.dumps(config))
-    found = describe_file(open_checkpoint(folder)).config
+    found = of_file(open_checkpoint(folder)).config
     assert (found.num_heads, found.norm_epsilon) == (6, 1e-6 if model_type == "vit_msn" else 1e-12)
 
 

@@ -16,7 +16,7 @@ from keras_vit.checkpoints.code_bases.torchvision import TORCHVISION
 from keras_vit.checkpoints.load import position_layers
 from keras_vit.checkpoints.resize import resize_positions
 from keras_vit.checkpoints.save import stored_arrays
-from keras_vit.description import held_description
+from keras_vit.description import Description
 from keras_vit.opening import open_model
 from makers import copy_weights, tiny_config
 
@@ -97,9 +97,8 @@ def test_a_model_resizes_by_the_rule_of_its_weights_or_the_given_one(given, timm
     model = keras_vit.build(CONFIG, weights=folder, input_shape=(48, 32, 3), classes=2, **changes)
     rule = given or "bicubic"
     np.testing.assert_array_equal(_table(model)[1:], _resized(source, (6, 4), rule))
-    assert (
-        held_description(model).config.position_resize == position_layers(model)[0].resize == rule
-    )
+    stated = Description.of_model(model).config.position_resize
+    assert stated == position_layers(model)[0].resize == rule
     opened = open_model(folder)
     assert "positions bicubic (the rule of timm)" in opened.description.facts
     model = opened.model((48, 32))

@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from by_hand import array
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.file_descriptions import describe_file
+from keras_vit.checkpoints.file_descriptions import of_file
 from keras_vit.opening import open_model
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
@@ -166,7 +166,7 @@ def test_position_rows_of_registers_are_added_to_them(rows, golden, model_of, wr
     expected = table.copy()
     expected[:, :1] += golden("timm_vit").checkpoint()["cls_token"]
     np.testing.assert_allclose(loaded, expected, atol=1e-6)
-    inferred = describe_file(open_checkpoint(write_safetensors(arrays)), num_heads=3, gelu="exact")
+    inferred = of_file(open_checkpoint(write_safetensors(arrays)), num_heads=3, gelu="exact")
     assert (inferred.image_size, inferred.config.num_registers) == ((32, 32), 3)
 
 

@@ -16,6 +16,7 @@ import keras_vit
 import keras_vit.export
 from keras_vit import command_line
 from keras_vit.configs.recognition import config_of
+from keras_vit.export.formats import artefacts
 from keras_vit.export.formats.artefacts import RuntimeModel, load_artefact
 from keras_vit.export.formats.export_format import Signature
 from keras_vit.export.formats.table import FORMATS
@@ -47,6 +48,12 @@ def test_predict_takes_an_export(path_of, photos, capsys):
     predicted = json.loads(capsys.readouterr().out)
     artefact = load_artefact(path)
     assert predicted == [prediction.to_json() for prediction in artefact.predict(photos)]
+
+
+def test_an_export_is_described_before_its_runtime_is_started(path_of, classifier, monkeypatch):
+    monkeypatch.setattr(artefacts, "RuntimeModel", None)
+    described = keras_vit.describe(path_of("onnx"))
+    assert described.to_json() == classifier.description.to_json()
 
 
 def test_evaluate_takes_an_export(path_of, photos, classifier, tmp_path):

@@ -11,7 +11,7 @@ from keras import layers
 import keras_vit
 from by_hand import array
 from keras_vit import ViTConfig
-from keras_vit.description import held_description
+from keras_vit.description import Description
 from keras_vit.layers import EncoderBlock
 from keras_vit.models.graph import difference
 from keras_vit.models.rebuild import inference_model, with_unknown
@@ -313,6 +313,6 @@ def test_a_model_is_described_by_what_opens_it():
     assert described.parameters == keras_vit.describe(classifier.model).parameters
     assert keras_vit.describe(classifier) == classifier.description
     assert open_model("vit_mini4_cifar10").description == described
-    assert held_description(classifier.model).config == described.config
+    assert Description.of_model(classifier.model).config == described.config
     with pytest.raises(ValueError, match="Nearest: ViT-B/16"):
         keras_vit.describe("ViT-B/61")

@@ -10,7 +10,7 @@ import pytest
 
 import keras_vit
 from keras_vit.classifier import save_classifier
-from keras_vit.description import Labels, abstains, held_description
+from keras_vit.description import Description, Labels, abstains
 from keras_vit.models.rebuild import inference_model, with_unknown, without_unknown
 from keras_vit.opening import open_model, open_predictor
 from keras_vit.preprocessing import Preprocessing
@@ -124,7 +124,7 @@ def test_the_model_of_an_opened_folder_is_plain_and_its_classifier_is_not(plain,
         assert opened.classifier().predict(PIXELS) == open_predictor(folder).predict(PIXELS)
     built = keras_vit.build(tiny_config(), weights=folder, classes=3, input_shape=(8, 8, 3))
     np.testing.assert_array_equal(answers(built), answers(plain))
-    assert not held_description(built).labels.abstains
+    assert not Description.of_model(built).labels.abstains
 
 
 def test_names_without_the_fact_do_not_fit_the_model(folder, tmp_path):

@@ -11,7 +11,7 @@ from scipy.special import erf, expit, softmax
 import keras_vit
 from by_hand import array
 from keras_vit.checkpoints.checkpoint import open_checkpoint
-from keras_vit.checkpoints.file_descriptions import describe_file
+from keras_vit.checkpoints.file_descriptions import of_file
 from keras_vit.configs.recognition import config_of
 
 SMALL = keras_vit.ViTConfig(4, 8, 2, 12, 2)
@@ -232,7 +232,7 @@ def test_a_file_keeps_its_rotary_positions(suffix, tmp_path):
     model, path = built("DINOv3"), tmp_path / f"model{suffix}"
     model.save_weights(path) if suffix == ".weights.h5" else model.save(path)
     config = dataclasses.replace(SMALL, **VARIANTS["DINOv3"])
-    found = describe_file(open_checkpoint(path), gelu="tanh").config
+    found = of_file(open_checkpoint(path), gelu="tanh").config
     assert found.rotary == config.rotary
     plain = dataclasses.replace(config, rotary=None)
     with pytest.warns(UserWarning, match="rotary=.*rotary=None"):

@@ -81,7 +81,7 @@ class Augmentation:
     bit_depth: int = FULL_DEPTH
     flip: str | None = None
     mixup: float | None = None
-    layers: Sequence[Any] = ()
+    layers: Sequence[str | dict | keras.layers.Layer] = ()
     num_classes: int | None = None
 
     def __post_init__(self):
@@ -267,7 +267,7 @@ def apply_layers(layers: Sequence[keras.layers.Layer], inputs: object, key: tf.T
     return inputs
 
 
-def make_layers(layers: Sequence[Any]) -> list[keras.layers.Layer]:
+def make_layers(layers: Sequence[str | dict | keras.layers.Layer]) -> list[keras.layers.Layer]:
     """Makes Keras's image preprocessing layers, each a new one that computes in float32.
 
     Args:
@@ -371,7 +371,11 @@ AUGREG = {
 MIXUP = {name: parameter for name, (parameter, _) in AUGREG.items() if parameter}
 
 
-def mixes_batches(augmentation: str, mixup: float | None, layers: Sequence[Any] = ()) -> bool:
+def mixes_batches(
+    augmentation: str,
+    mixup: float | None,
+    layers: Sequence[str | dict | keras.layers.Layer] = (),
+) -> bool:
     """Returns whether training images are mixed with others of their batch, and their labels.
 
     Args:

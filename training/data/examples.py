@@ -8,7 +8,7 @@ import importlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -122,7 +122,7 @@ class Examples(abc.ABC):
     def __len__(self) -> int:
         """The number of examples."""
 
-    def encoded(self) -> Iterator[tuple[bytes, Any]]:
+    def encoded(self) -> Iterator[tuple[bytes, int | np.ndarray]]:
         """Yields every encoded image and its label once, in order."""
         elements = self.ordered().map(
             lambda handle, *_: self.read(handle),

@@ -9,7 +9,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class FileExamples(RandomAccessExamples):
         path, label = handle
         return tf.io.read_file(path), label
 
-    def encoded(self) -> Iterator[tuple[bytes, Any]]:
+    def encoded(self) -> Iterator[tuple[bytes, int | np.ndarray]]:
         for path, label in zip(self.names, self.labels, strict=True):
             yield pathlib.Path(path).read_bytes(), label
 

@@ -8,7 +8,6 @@ import math
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -66,7 +65,7 @@ class Records:
     files: Sequence[str]
     counts: np.ndarray
     num_bytes: int
-    image: Callable[[Any], tf.Tensor]
+    image: Callable[[tf.Tensor], tf.Tensor]
     name: Callable[[int], str]
 
     def dataset(self, start: int, stop: int) -> tf.data.Dataset:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -173,15 +174,23 @@ def multilabel_report(
 
 
 def evaluate_examples(
-    classifier: Predictor, examples: Examples, class_names: Sequence[str], **options: Any
+    classifier: Predictor,
+    examples: Examples,
+    class_names: Sequence[str],
+    *,
+    batch_size: int = 32,
+    progress: bool = False,
 ) -> EvaluationReport:
     """Evaluates a classifier on examples; classes are matched by their names.
+
+    Image files that cannot be read are left out and reported as skipped.
 
     Args:
         classifier: The classifier.
         examples: The examples.
         class_names: The classes of the examples, in the order of their numbers.
-        **options: More arguments of `evaluate`.
+        batch_size: Images in a batch; does not change the results.
+        progress: Whether to show a line with the rate and the time left.
 
     Raises:
         ValueError: As `evaluate`.
@@ -194,7 +203,9 @@ def evaluate_examples(
         examples.relabelled(numbers, num_classes),
         labels,
         preprocessing=classifier.preprocessing,
-        **options,
+        batch_size=batch_size,
+        skip_unreadable=True,
+        progress=progress,
     )
 
 
@@ -247,11 +258,17 @@ def evaluate_classifier(
     images = dataclasses.replace(images, source=source, lines=(*images.lines, *things))
 
     class_names, new = images.source.class_names, None
-    options = {"batch_size": batch_size, "skip_unreadable": True, "progress": progress}
+    evaluated = functools.partial(
+        evaluate_examples,
+        classifier,
+        class_names=class_names,
+        batch_size=batch_size,
+        progress=progress,
+    )
     if images.new is not None:
-        new = evaluate_examples(classifier, images.new, class_names, **options)
+        new = evaluated(images.new)
         new = dataclasses.replace(new, units=unit_numbers(new.examples, images.source))
-    report = evaluate_examples(classifier, images.examples, class_names, **options)
+    report = evaluated(images.examples)
     skipped = (*images.source.skipped, *report.skipped)
     recipe = RunRecord.from_json(classifier.recipe)
     tested = recipe.test or {}

@@ -25,14 +25,21 @@ _ROWS, _SIMILARITIES = 1024, 2**26
 
 
 def embed(
-    model: Predictor, files: Sequence[str], **options: object
+    model: Predictor,
+    files: Sequence[str],
+    *,
+    feature: str = FEATURES[0],
+    batch_size: int = 32,
+    progress: bool = False,
 ) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Returns the features of image files, and `(file, reason)` of those that cannot be read.
 
     Args:
         model: The model, from `predictions.build_evaluated`.
         files: Image files.
-        **options: See `predictions.extract`.
+        feature: One of `configs.FEATURES`.
+        batch_size: Images in a batch.
+        progress: Whether to show a line with the rate and the time left.
 
     Returns:
         The arrays `names` of the N files, `features` `(N, D)`, `model`, `weights_sha256` and
@@ -43,14 +50,21 @@ def embed(
     """
     unreadable: list[tuple[int, str]] = []
     examples: Examples = FileExamples(files, np.zeros(len(files)))
-    features = features_of(model, examples, unreadable=unreadable, **options)
+    features = features_of(
+        model,
+        examples,
+        feature=feature,
+        batch_size=batch_size,
+        progress=progress,
+        unreadable=unreadable,
+    )
     examples, skipped = without(examples, unreadable)
     arrays = {
         "names": examples.names,
         "features": features.values,
         "model": name_of_model(model),
         "weights_sha256": weights_hash(model.model),
-        "feature": options.get("feature", FEATURES[0]),
+        "feature": feature,
     }
     return arrays, skipped
 

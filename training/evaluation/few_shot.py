@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -284,7 +283,9 @@ def evaluate(
     shots: Sequence[int] = SHOTS,
     seeds: Sequence[int] = SEEDS,
     l2: float = L2,
-    **options: Any,
+    feature: str = FEATURES[0],
+    batch_size: int = 32,
+    progress: bool = False,
 ) -> FewShotReport:
     """Evaluates a model by linear maps from its features, fitted to a few images per class.
 
@@ -295,7 +296,9 @@ def evaluate(
         shots: Numbers of images per class.
         seeds: Each chooses other images.
         l2: Regularisation; see `LinearMap`.
-        **options: See `predictions.extract`.
+        feature: One of `configs.FEATURES`.
+        batch_size: Images in a batch.
+        progress: Whether to show a line with the rate and the time left.
 
     Raises:
         ValueError: If the model lacks the feature, the data have no test images, or a class of
@@ -317,7 +320,10 @@ def evaluate(
             "Every class of the test images must have a training image. Received: none of "
             f"{', '.join(names[k] for k in absent[:10])}"
         )
-    fitted, tested = (features_of(model, part, **options) for part in (train, test))
+    fitted, tested = (
+        features_of(model, part, feature=feature, batch_size=batch_size, progress=progress)
+        for part in (train, test)
+    )
     arrays = fitted.values, fitted.labels, tested.values, tested.labels
     right = {
         count: {seed: right_answers(*arrays, shots=count, seed=seed, l2=l2) for seed in seeds}
@@ -335,7 +341,7 @@ def evaluate(
         len(train),
         len(test),
         {names[k]: int(count) for k, count in counts if count < max(shots)},
-        options.get("feature", FEATURES[0]),
+        feature,
         fitted.values.shape[1],
         l2,
         tuple(source.skipped),

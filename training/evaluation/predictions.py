@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from keras_vit.checkpoints.catalogue import name_of_folder
+from keras_vit.configs import FEATURES
 from keras_vit.description import Labels, input_dtype
 from keras_vit.description.run_record import RunRecord
 from keras_vit.models.outputs import array_of, mesh_of, predict_batch
@@ -175,7 +176,7 @@ def extract(
     examples: Examples,
     *,
     preprocessing: Preprocessing,
-    feature: str = "pre_logits",
+    feature: str = FEATURES[0],
     batch_size: int = 32,
     progress: bool = False,
     unreadable: list[tuple[int, str]] | None = None,
@@ -194,10 +195,10 @@ def extract(
     Raises:
         ValueError: If the model does not have the feature, or there are no examples.
     """
-    from keras_vit.representations import features  # With Keras.
+    from keras_vit.models.rebuild import feature_model  # With Keras.
 
     outputs = predictions_of(
-        features(model, feature),
+        feature_model(model, feature),
         examples,
         preprocessing=preprocessing,
         batch_size=batch_size,
@@ -208,9 +209,25 @@ def extract(
     return Features(values.astype("float32"), labels)
 
 
-def features_of(predictor: Predictor, examples: Examples, **options: Any) -> Features:
-    """Returns the features of examples; see `extract` for the options."""
-    return extract(predictor.model, examples, preprocessing=predictor.preprocessing, **options)
+def features_of(
+    predictor: Predictor,
+    examples: Examples,
+    *,
+    feature: str = FEATURES[0],
+    batch_size: int = 32,
+    progress: bool = False,
+    unreadable: list[tuple[int, str]] | None = None,
+) -> Features:
+    """Returns the features of examples by a predictor; see `extract`."""
+    return extract(
+        predictor.model,
+        examples,
+        preprocessing=predictor.preprocessing,
+        feature=feature,
+        batch_size=batch_size,
+        progress=progress,
+        unreadable=unreadable,
+    )
 
 
 def model_fields(predictor: Predictor, task: str | None = None) -> dict[str, Any]:
@@ -245,7 +262,9 @@ def build_evaluated(
     image_size: int | tuple[int, int] | None = None,
     evaluation: str | None = None,
     classes: int | None = None,
-    **facts: Any,
+    num_heads: int | None = None,
+    gelu: str | None = None,
+    normalization: str | None = None,
 ) -> Predictor:
     """Returns the model to evaluate, from its weights or by its name.
 
@@ -256,8 +275,9 @@ def build_evaluated(
         evaluation: How images are resized; by default as for the weights.
         classes: For a name: the head's classes, to be read from the weights. None makes a
             new head of zeros, for features.
-        **facts: What the weights may not hold: `num_heads`, `gelu` and
-            `normalization`; see `keras_vit.load_classifier`.
+        num_heads: What the weights may not hold; see `keras_vit.load_classifier`.
+        gelu: As `num_heads`.
+        normalization: As `num_heads`.
 
     Raises:
         ValueError: If it is neither, arguments are missing or do not fit, or a fact about the
@@ -267,7 +287,14 @@ def build_evaluated(
 
     size = None if image_size is None else as_size(image_size)
     name = None if weights is None else str(model)
-    opened = open_model(model if weights is None else weights, model=name, image_size=size, **facts)
+    opened = open_model(
+        model if weights is None else weights,
+        model=name,
+        image_size=size,
+        num_heads=num_heads,
+        gelu=gelu,
+        normalization=normalization,
+    )
     size = size or opened.image_size
     recipe: Mapping[str, Any] = opened.recipe if opened.folder else {}
     if name is not None:
@@ -283,7 +310,7 @@ def build_evaluated(
     keeps_head = classes is not None or weights in (None, "imagenet")
     opened = opened.without_unknown()
     if not keeps_head:
-        opened = opened.described(labels=Labels())
+        opened = opened.described(dataclasses.replace(opened.description, labels=Labels()))
     built = opened.model(size, classes=classes, new_head=not keeps_head)
     known, preprocessing = opened.description, opened.preprocessing_for(size, evaluation)
     origins = dict(known.origins)

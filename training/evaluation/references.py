@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.description import describe_config
+from keras_vit.configs.counting import cost_of
 from keras_vit.description.run_record import Reference
 from keras_vit.images.transcoding import with_pixels
 from keras_vit.training.data.content import on_all_cores
@@ -34,6 +34,7 @@ ALARM = "far better: are photos of one thing in both parts?"
 # A larger size is taken if an image takes at most as many times as long, up to the paper's size.
 MAX_TIMES = 8
 MAX_SIDE = 384
+_CLASSES = 1000  # The head whose cost is counted.
 MIN_GROWTH = 1.6  # Growth of a side. A little more detail is seldom clearly better.
 
 
@@ -126,10 +127,10 @@ def larger_size(
     grid = config.grid(seen)
     if not grid[0]:
         return None
-    patch, flops = seen[0] // grid[0], describe_config(config, input_shape=(*seen, 3)).flops
+    patch, flops = seen[0] // grid[0], cost_of(config, (*seen, 3), _CLASSES).flops
     largest = patch * (min(MAX_SIDE, *(patch * math.ceil(side / patch) for side in photo)) // patch)
     for side in range(largest, math.ceil(MIN_GROWTH * seen[0]) - 1, -patch):
-        times = describe_config(config, input_shape=(side, side, 3)).flops / flops
+        times = cost_of(config, (side, side, 3), _CLASSES).flops / flops
         if times <= MAX_TIMES:
             return side, times
     return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -47,7 +47,9 @@ def compute_scores(
     preprocessing: Preprocessing,
     *,
     known: Mapping[str, np.ndarray] | None = None,
-    **options: Any,
+    batch_size: int = 32,
+    progress: bool = False,
+    skip_unreadable: bool = False,
 ) -> Scores:
     """Returns the features and logits of images.
 
@@ -56,27 +58,38 @@ def compute_scores(
         examples: The images, labelled with numbers of the model's classes.
         preprocessing: How an image becomes the model's input.
         known: Features `(D,)` of some images by name, which are not computed again.
-        **options: See `predictions.extract`.
+        batch_size: Images in a batch.
+        progress: Whether to show a line with the rate and the time left.
+        skip_unreadable: Whether image files that cannot be read are left out; else they are an
+            error.
 
     Raises:
         ValueError: If the model's output is not one head's.
     """
+    extracted = functools.partial(
+        extract,
+        model,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
+        progress=progress,
+        unreadable=[] if skip_unreadable else None,
+    )
     kernel, *bias = map(keras.ops.convert_to_numpy, head_of(model).weights)
     if known:
         labels = examples.labels
-        features = _completed(known, model, examples, preprocessing, options)
+        features = _completed(known, examples, extracted)
     else:
-        features, labels = extract(model, examples, preprocessing=preprocessing, **options)
+        features, labels = extracted(examples)
     logits = (features @ kernel + (bias[0] if bias else 0)).astype("float64")
     return Scores(features, logits, labels)
 
 
-def _completed(known, model, examples, preprocessing, options):
+def _completed(known, examples, extracted):
     """The features of images, of which some are known by name."""
     rest = examples.take(np.flatnonzero([name not in known for name in examples.names]))
     features = dict(known)
     if len(rest):
-        computed, _ = extract(model, rest, preprocessing=preprocessing, **options)
+        computed, _ = extracted(rest)
         features |= zip(rest.names, computed, strict=True)
     return np.stack([features[name] for name in examples.names])
 

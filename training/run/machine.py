@@ -12,7 +12,7 @@ import keras
 
 from keras_vit import keras_private
 from keras_vit.configs import BiTConfig, ViTConfig
-from keras_vit.description import describe_config
+from keras_vit.description import Description
 from keras_vit.description.run_record import Fact, RunRecord
 from keras_vit.layers.fused_attention import compute_capability, fused_attention
 from keras_vit.training.settings import AUTO, Settings
@@ -119,7 +119,8 @@ def step_memory(settings: Settings, config: ViTConfig | BiTConfig, num_images: i
 
 def _cost(settings, config):
     """What the model costs at the image size of resolved settings."""
-    return describe_config(config, input_shape=(*required(settings.image_size, "image_size"), 3))
+    size = required(settings.image_size, "image_size")
+    return Description(config=config, input_shape=(*size, 3), classes=1000)
 
 
 def attention_kernel(settings: Settings, config: ViTConfig | BiTConfig) -> str | None:

@@ -307,7 +307,13 @@ class Plan:
         )
 
     def evaluate(
-        self, model: object, examples: Examples, labels: Labels | None = None, **options: object
+        self,
+        model: keras.Model,
+        examples: Examples,
+        labels: Labels | None = None,
+        *,
+        from_logits: bool = False,
+        progress: bool = False,
     ) -> EvaluationReport:
         """Returns the report of a model on images of the run's data, by their task.
 
@@ -315,7 +321,8 @@ class Plan:
             model: The model, or its predictor.
             examples: The images.
             labels: What the outputs are; by default the classes of the run.
-            **options: More arguments of `classification.evaluate`.
+            from_logits: Whether the model's outputs are logits.
+            progress: Whether to show a line with the rate and the time left.
         """
         report = evaluate(
             model,
@@ -323,7 +330,8 @@ class Plan:
             labels or self.labels,
             preprocessing=self.preprocessing,
             batch_size=min(self.settings.micro_batch_size, 64),
-            **options,
+            from_logits=from_logits,
+            progress=progress,
         )
         return dataclasses.replace(report, units=unit_numbers(examples, self.source))
 
@@ -342,7 +350,8 @@ def make_plan(start: Start, begun: RunRecord, size: ChosenSize | None = None) ->
     source = start.images.source
     description, preprocessing, head = start.described(size and size.image_size)
     if size is not None:
-        description = _with_origins(description, image_size=size.reason)
+        origins = {**description.origins, "image_size": size.reason}
+        description = dataclasses.replace(description, origins=origins)
     if begun.description:  # Where its facts were from at the start.
         before = Description.from_json(begun.description, RECIPE)
         description = dataclasses.replace(description, origins=before.origins)
@@ -463,10 +472,6 @@ def rate_of(settings: Settings, head: Head) -> float:
     if settings.learning_rate is not None:
         return settings.learning_rate
     return NEW_HEAD_RATE if head == "new" else KEPT_HEAD_RATE
-
-
-def _with_origins(description, **origins):
-    return dataclasses.replace(description, origins={**description.origins, **origins})
 
 
 def _facts_of_weights(description, preprocessing, head):

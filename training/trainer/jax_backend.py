@@ -104,7 +104,7 @@ def is_chief() -> bool:
     return jax.process_index() == 0
 
 
-def predictor_of(trainer: Any) -> Any:
+def predictor_of(trainer: keras.Model) -> keras.Model:
     """Returns the model: `predict_batch` predicts on the devices that its weights lie on."""
     return trainer.model
 

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import subprocess
-from typing import Any
 
 import keras
 import numpy as np
@@ -163,7 +162,7 @@ def agreed_signal(number: int, step: int) -> int:
     return number
 
 
-def predictor_of(trainer: Any) -> Any:
+def predictor_of(trainer: keras.Model) -> keras.Model | _ReplicaPredictor:
     """Returns the model, or on several replicas an object that predicts on all of them."""
     strategy = trainer.strategy
     if strategy.num_replicas_in_sync == 1:

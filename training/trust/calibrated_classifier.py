@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 from typing import NamedTuple
@@ -111,17 +112,22 @@ def calibrate(
         count, of = len(images.examples), "on the test images of the run"
         log("bound   " + about_size(tested, of, count, settings, grouped=images.grouped))
 
-    options = {"batch_size": batch_size, "progress": progress}
-    preprocessing, training_features = classifier.preprocessing, None
-    scores = compute_scores(plain, images.examples, preprocessing, unreadable=[], **options)
+    scores_of = functools.partial(
+        compute_scores,
+        plain,
+        preprocessing=classifier.preprocessing,
+        batch_size=batch_size,
+        progress=progress,
+        skip_unreadable=True,
+    )
+    scores, training_features = scores_of(images.examples), None
     if images.trained is None:
         log(
             "strange the data have no training images, so strange images are not recognised: "
             "--training-data DATA (training_data=) gives the data of the run"
         )
     else:
-        trained = compute_scores(plain, images.trained, preprocessing, unreadable=[], **options)
-        training_features = trained.features
+        training_features = scores_of(images.trained).features
     decision = find_decision(labels, scores, training_features, settings, grouped=images.grouped)
     for line in decision.lines:
         log(line)

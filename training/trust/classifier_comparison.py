@@ -135,7 +135,6 @@ def compare_classifiers(
             images.examples,
             images.class_names,
             batch_size=batch_size,
-            skip_unreadable=True,
             progress=progress,
         )
         for classifier in classifiers

@@ -11,7 +11,7 @@ from typing import Any
 from keras_vit.configs import ViTConfig
 from keras_vit.configs.recognition import sizes_of_shapes
 from keras_vit.description import Description, Labels
-from keras_vit.description.description_texts import description_of_texts, read_texts
+from keras_vit.description.description_texts import read_texts
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.utils.files import CLASSES, DESCRIPTION
 from keras_vit.utils.json_files import read_json as read_object
@@ -104,7 +104,7 @@ def read_folder(folder: pathlib.Path, classes: int | None) -> Description:
     if DESCRIPTION not in texts:
         return found(f"no {DESCRIPTION}")
     notes: tuple[str, ...] = ()
-    described = description_of_texts(texts, folder)
+    described = Description.stored(texts, folder)
     count = len(described.labels.names or ())
     if count != (classes or 0):  # Files of another model.
         described = Description(preprocessing=described.preprocessing)
