@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
+    from keras_vit.preprocessing import Preprocessing
+
 else:
 
     class _Lazy:
@@ -54,6 +56,9 @@ class Examples(abc.ABC):
     `(handle, epoch, index)`: `read` returns the encoded bytes and the label of a handle, and
     `index` is the place among these examples.
     """
+
+    # The arguments and the result of the last `evaluation_batches` of these examples.
+    last_evaluation: tuple[tuple[Preprocessing, int, bool, bool], tf.data.Dataset] | None = None
 
     @property
     @abc.abstractmethod
@@ -172,6 +177,7 @@ class KeyedExamples(Examples):
     def _with(self, keys, labels):
         changed = copy.copy(self)
         changed.keys, changed._labels = keys, labels
+        changed.last_evaluation = None
         return changed
 
 

@@ -124,6 +124,16 @@ def test_evaluation_has_each_example_once_in_order(examples):
     np.testing.assert_array_equal(np.concatenate([labels for _, labels in found]), examples.labels)
 
 
+def test_evaluations_with_the_same_arguments_share_a_pipeline(examples):
+    images = examples.take(range(4))
+    given = {"preprocessing": Preprocessing((8, 6)), "batch_size": 3}
+    first = evaluation_batches(images, **given)
+    assert evaluation_batches(images, **given) is first
+    assert len(list(evaluation_batches(images, **given | {"batch_size": 4}))) == 1
+    ((_, labels),) = evaluation_batches(images.take([3]), **given)
+    assert labels.numpy().tolist() == [images.labels[3]]
+
+
 @pytest.mark.parametrize("evaluation", ["resize", "resize_small_central_crop"])
 def test_evaluation_preprocesses_as_prediction_does(noisy, evaluation):
     preprocessing = Preprocessing((9, 12), evaluation, (0, 1))
