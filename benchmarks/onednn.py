@@ -104,9 +104,7 @@ def keras_model(side, name):
     if side != "KerasHub":
         import keras_vit
 
-        gelu = (
-            {} if name.startswith("BiT") else {"gelu": "exact"}
-        )  # As the others have it.
+        gelu = {} if name.startswith("BiT") else {"gelu": "exact"}  # As the others have it.
         activation = "softmax" if side in EXPORTS else None
         return keras_vit.build(
             name, classifier_activation=activation, input_shape=(224, 224, 3), **gelu
@@ -133,9 +131,7 @@ def timm_model(side, name, precision):
     import torch
 
     torch.set_num_threads(os.cpu_count())
-    model = timm.create_model(TIMM[name], num_classes=1000).to(
-        getattr(torch, precision)
-    )
+    model = timm.create_model(TIMM[name], num_classes=1000).to(getattr(torch, precision))
     if side != "timm compiled":
         return model
     import torch._inductor.config
@@ -150,9 +146,7 @@ def timm_step(side, name, precision, job, labels):
     import torch
 
     model = timm_model(side, name, precision)
-    images = (
-        torch.rand(len(labels), 3, 224, 224, dtype=getattr(torch, precision)) * 2 - 1
-    )
+    images = torch.rand(len(labels), 3, 224, 224, dtype=getattr(torch, precision)) * 2 - 1
     labels = torch.from_numpy(labels)
     if job == "inference":
 
@@ -186,9 +180,7 @@ def export_of(side, name):
 
     model = keras_model(side, name)
     size = model.input_shape[1:3]
-    classifier = Predictor(
-        model, [str(label) for label in range(1000)], Preprocessing(size)
-    )
+    classifier = Predictor(model, [str(label) for label in range(1000)], Preprocessing(size))
     folder = pathlib.Path(tempfile.mkdtemp())
     samples = folder / "samples"
     samples.mkdir()
@@ -198,9 +190,7 @@ def export_of(side, name):
         PIL.Image.fromarray(pixels).save(samples / f"{index}.png")
     write = getattr(keras_vit.export, side.lower())
     options = {"check_images": samples, "minimum_agreement": 0, "input": "float"}
-    report = write(
-        classifier, folder / ("export" + FORMATS[side.lower()].suffix), **options
-    )
+    report = write(classifier, folder / ("export" + FORMATS[side.lower()].suffix), **options)
     return open_export(report.path).signatures()["serve"].call
 
 
@@ -246,9 +236,9 @@ def exists(side, name, precision, job):
     """Returns whether a side has such a model and job."""
     if side in EXPORTS:
         return job == "inference" and precision == "float32"
-    return {"KerasHub": KERAS_HUB, "timm": TIMM, "timm compiled": TIMM}.get(
-        side, {name: 0}
-    ).get(name) is not None
+    return {"KerasHub": KERAS_HUB, "timm": TIMM, "timm compiled": TIMM}.get(side, {name: 0}).get(
+        name
+    ) is not None
 
 
 def measured(sides, rounds, job, batch_size):
@@ -261,9 +251,7 @@ def measured(sides, rounds, job, batch_size):
     slowest = max(first[side] for side in times)
     for _ in range(2 if slowest > SLOW else rounds):
         for side, seconds in times.items():
-            sides[side].seconds(
-                job, batch_size
-            )  # What ran before leaves its threads and caches.
+            sides[side].seconds(job, batch_size)  # What ran before leaves its threads and caches.
             seconds.append(sides[side].seconds(job, batch_size))
     return times
 
@@ -290,14 +278,10 @@ def main():
     parser.add_argument("--models", nargs="+", default=["ViT-B/16"])
     parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16"])
     jobs = [("inference", 1), ("inference", 8), ("inference", 32), ("training", 8)]
-    parser.add_argument(
-        "--jobs", nargs="+", default=jobs, type=job_of, metavar="JOB:BATCH"
-    )
+    parser.add_argument("--jobs", nargs="+", default=jobs, type=job_of, metavar="JOB:BATCH")
     parser.add_argument("--sides", nargs="+", default=SIDES, choices=SIDES)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--isa", help="the instructions that libraries may use, as AVX2"
-    )
+    parser.add_argument("--isa", help="the instructions that libraries may use, as AVX2")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
