@@ -69,7 +69,7 @@ def _planned(name, input_shape):
     from keras_vit.description import Description
 
     side = configs.default_image_size(name)
-    return Description(name, configs.MODELS[name], input_shape or (side, side, 3), classes=1000)
+    return Description(name, configs.resolve(name), input_shape or (side, side, 3), classes=1000)
 
 
 def model_details(name, input_shape=None):
