@@ -27,7 +27,11 @@ from keras_vit.utils.fields import (
 )
 from keras_vit.utils.files import check_writable, named_disk_errors
 from keras_vit.utils.nearest_names import near_names, nearest_names
-from keras_vit.utils.quiet_tensorflow import choose_onednn, import_tensorflow_quietly
+from keras_vit.utils.quiet_tensorflow import (
+    choose_onednn,
+    import_tensorflow_quietly,
+    without_unused_packages,
+)
 from keras_vit.utils.safe_text import safe_output
 
 DESCRIPTION = "Vision Transformers for TensorFlow and Keras."
@@ -173,8 +177,9 @@ def run_command(name: str, arguments: argparse.Namespace) -> int:
             output = getattr(arguments, "output", None) or getattr(arguments, "destination", None)
             choose_onednn(output)
             if command.needs_tensorflow:
-                import_tensorflow_quietly()
-                command.check_backend(f"keras-vit {name}")
+                with without_unused_packages():
+                    import_tensorflow_quietly()
+                    command.check_backend(f"keras-vit {name}")
                 hide_gpus_of_readers()
             if output:
                 check_writable(output)  # Before the work.

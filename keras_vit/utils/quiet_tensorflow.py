@@ -1,4 +1,4 @@
-"""Import of TensorFlow: without its log lines, with oneDNN, and in no forked process.
+"""Import of TensorFlow: without log lines and unused packages, with oneDNN, in no forked process.
 
 TensorFlow turns oneDNN on by itself on processors with instructions for neural networks (AVX-512
 VNNI, AVX-VNNI, AMX). On other x86 processors it leaves it off, also where oneDNN is faster
@@ -8,6 +8,7 @@ Python program does so itself.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -16,6 +17,7 @@ import platform
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
 
 from keras_vit.utils.files import PARTIAL, UNFINISHED, output_place, partial_of
 from keras_vit.utils.json_files import read_json
@@ -23,6 +25,10 @@ from keras_vit.utils.json_files import read_json
 # Warnings that users can do nothing about: images of several formats are decoded by several graphs,
 # and data sets are looked for before they are downloaded.
 _REMARKS = ("tf.function retracing", "has no dataset_info.json")
+
+# Optional packages of Keras: its wrappers for scikit-learn, its galleries of images, and tables as
+# data, none of which a command uses.
+UNUSED = ("matplotlib", "pandas", "sklearn")
 
 ONEDNN = "oneDNN"  # Its name in the plan of a run, and in the record.
 ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
@@ -73,6 +79,21 @@ def import_tensorflow_quietly() -> None:
             os.close(stderr)
     for logger in ("tensorflow", "absl"):
         logging.getLogger(logger).addFilter(_is_useful)
+
+
+@contextlib.contextmanager
+def without_unused_packages() -> Iterator[None]:
+    """Hides packages that Keras imports wherever they are installed, inside a `with` block.
+
+    They cost a command as much as Keras itself. After the block they can be imported as ever.
+    """
+    hidden = [name for name in UNUSED if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None stops an import.
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 def choose_onednn(output: str | os.PathLike | None = None) -> None:

@@ -1,7 +1,11 @@
+import importlib.util
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from makers import encode
 
 
 def run(code):
@@ -184,3 +188,30 @@ def test_what_tensorflow_prints_is_seen_only_if_it_cannot_be_imported(tmp_path):
     printed = run(code).stderr
     assert "oneDNN" in printed
     assert "ImportError: no such library" in printed
+
+
+def test_a_command_imports_no_package_that_only_keras_has_a_use_for(tmp_path):
+    photo = tmp_path / "photo.png"
+    photo.write_bytes(encode(np.zeros((8, 8, 3), "uint8")))
+    code = (
+        "import sys\n"
+        "from keras_vit.command_line import main\n"
+        "from keras_vit.utils.quiet_tensorflow import UNUSED\n"
+        f"assert main(['predict', 'cifar10', {str(photo)!r}]) == 0\n"
+        "assert 'keras' in sys.modules\n"
+        "assert not set(sys.modules).intersection(UNUSED), set(sys.modules).intersection(UNUSED)\n"
+        "import matplotlib.figure, sklearn\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_keras_still_imports_packages_that_it_may_not_need():
+    code = (
+        "import keras, sys\n"
+        "from keras_vit.utils.quiet_tensorflow import UNUSED\n"
+        "print(*sorted(set(sys.modules).intersection(UNUSED)))\n"
+    )
+    installed = [name for name in sorted(UNUSED) if importlib.util.find_spec(name)]
+    assert installed
+    assert run(code).stdout.split() == installed  # Else one can leave `UNUSED`.
