@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from keras_vit.utils.quiet_tensorflow import UNUSED
 from makers import encode
 
 
