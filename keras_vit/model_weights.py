@@ -103,7 +103,8 @@ class Weights:
         """
         if self.description.labels.names is None:
             raise ValueError(
-                "The classes of a classifier must have names. keras-vit finetune --weights "
+                "The classes of a classifier must have names. keras_vit.save_classifier(folder, "
+                "model, class_names) writes them with a model; keras-vit finetune --weights "
                 f"{self.source} makes a classifier of your photos; imagenet has the 1,000 names of "
                 "ImageNet; keras-vit convert writes a folder with numbers, in its classes.txt. "
                 f"Received: {self.source}, without names"

@@ -85,7 +85,7 @@ def import_tensorflow_quietly() -> None:
 def without_unused_packages() -> Iterator[None]:
     """Hides packages that Keras imports wherever they are installed, inside a `with` block.
 
-    They cost a command as much as Keras itself. After the block they can be imported as ever.
+    They cost a command as much as Keras itself. After the block they can be imported as before.
     """
     hidden = [name for name in UNUSED if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None stops an import.

@@ -161,6 +161,7 @@ FLAGS = _table(
     ("--train-dir", HF, "--data"),
     ("--opt", TIMM, "--optimizer"),
     ("--lr", TIMM, "--learning-rate"),
+    ("--num-classes", TIMM, "here --data, whose folders are the classes"),
     ("--wd", "big_vision", "--weight-decay"),
     ("--warmup-epochs", TIMM, "here --warmup-steps, in steps"),
     ("--clip-grad", TIMM, "--global-clipnorm"),

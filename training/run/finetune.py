@@ -16,7 +16,7 @@ from keras_vit.training.trainer.devices import Place
 from .card import describe_plan
 from .classes import Classes, FineTunedClasses
 from .image_size import probed_size, size_to_try
-from .loop import train
+from .loop import standard_error, train
 from .machine import dtype_policy
 from .masked_patches import HiddenPatches
 from .objective import Finished, Objective
@@ -192,7 +192,8 @@ def run(started: Run) -> Finished:
             task=plan.source.task,
             callbacks=started.options.callbacks,
         )
-        if line := below_start(history, SCORES[plan.source.task]):
+        validated = plan.images.counts["validation"]
+        if line := below_start(history, SCORES[plan.source.task], validated):
             best = folder.best_score() if settings.keep == "best" else None
             log(line if best is None else f"{line}. Kept: step {best[0]}, the best")
         skipped_steps = int(keras.ops.convert_to_numpy(trainer.skipped_steps))
@@ -241,14 +242,25 @@ def dry_run(started: Run) -> str:
     return describe_plan(plan, started.record.add(plan.record), lines)
 
 
-def below_start(history: list[dict[str, str]], score: str) -> str | None:
-    """Returns a line for a run whose last weights are worse than those that it began with."""
+def below_start(history: list[dict[str, str]], score: str, count: int) -> str | None:
+    """Returns a line for a run whose last weights are worse than those that it began with.
+
+    None for a fall within two standard errors of the start, which is chance.
+
+    Args:
+        history: The rows of `history.csv`.
+        score: The name of the score.
+        count: Validation images.
+    """
     column = f"validation_{score}"
     rows = [row for row in history if row.get(column)]
-    if not rows or rows[0]["step"] != "0" or float(rows[-1][column]) >= float(rows[0][column]):
+    if not rows or rows[0]["step"] != "0":
+        return None
+    first, last = float(rows[0][column]), float(rows[-1][column])
+    if last >= first - 2 * standard_error(first, count):
         return None
     return (
-        f"The run ends below its start on the validation images: {float(rows[-1][column]):.1%} "
-        f"after step {rows[-1]['step']}, {float(rows[0][column]):.1%} before the first; try a "
+        f"The run ends below its start on the validation images: {last:.1%} "
+        f"after step {rows[-1]['step']}, {first:.1%} before the first; try a "
         "lower --learning-rate or --train head"
     )

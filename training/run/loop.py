@@ -439,7 +439,7 @@ class _StepCallback(keras.callbacks.Callback):
         """Saves the weights with the lowest loss among the scores that may be the highest."""
         # A resumed run reads the highest score in the history, where it has six digits.
         self.highest = max(self.highest, float(_number(report.score)))
-        lowest = self.highest - 2 * _standard_error(self.highest, report.count)
+        lowest = self.highest - 2 * standard_error(self.highest, report.count)
         best = self.run.best_score()
         is_best = best is None or best[1] < lowest or report.loss < best[2]
         if report.score >= lowest and is_best:
@@ -498,8 +498,15 @@ def read_history(path: pathlib.Path, last_step: float = math.inf) -> list[dict[s
     return rows
 
 
-def _standard_error(score, count):
-    """The standard error of a share, with two images more, one of them right: few may all be."""
+def standard_error(score: float, count: int) -> float:
+    """Returns the standard error of a share, with two images more, one of them right.
+
+    Of few images all may be right by chance.
+
+    Args:
+        score: The share.
+        count: The images.
+    """
     share = (score * count + 1) / (count + 2)
     return math.sqrt(share * (1 - share) / count)
 

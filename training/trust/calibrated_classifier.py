@@ -54,12 +54,14 @@ class CalibrationImages(NamedTuple):
         trained: Images that it was trained on, evenly spaced; None without any.
         grouped: Whether one image of each group counts.
         taken: The examples, and the other images of their groups and things.
+        recorded: Whether a run recorded what the classifier was trained on.
     """
 
     examples: Examples
     trained: Examples | None
     grouped: bool
     taken: Examples
+    recorded: bool
 
 
 def calibrate(
@@ -129,6 +131,7 @@ def calibrate(
     else:
         training_features = scores_of(images.trained).features
     decision = find_decision(labels, scores, training_features, settings, grouped=images.grouped)
+    decision = dataclasses.replace(decision, recorded=images.recorded)
     for line in decision.lines:
         log(line)
     recipe = dataclasses.replace(recipe, decision=decision.to_json())
@@ -224,8 +227,13 @@ def calibration_images(
         if trained is images.examples:
             trained = None
     numbers = np.array([classifier.class_names.index(name) for name in images.source.class_names])
+    has_trained = images.record is not None and len(images.record.parts["train"]) > 0
     return CalibrationImages(
-        examples.relabelled(numbers), None if trained is None else spaced(trained), grouped, taken
+        examples.relabelled(numbers),
+        None if trained is None else spaced(trained),
+        grouped,
+        taken,
+        recorded=has_trained or bool(RunRecord.from_json(classifier.recipe).job),
     )
 
 

@@ -80,6 +80,7 @@ class Decision:
         strange: Images that are not answered as their leverage is too large.
         calibration_errors: Expected calibration error before and after the temperature.
         grouped: Whether one image of each group and of each content counted.
+        recorded: Whether a run recorded what the model was trained on.
     """
 
     settings: DecisionSettings
@@ -91,6 +92,7 @@ class Decision:
     strange: int
     calibration_errors: tuple[float, float] = (math.nan, math.nan)
     grouped: bool = False
+    recorded: bool = True
 
     def calibrated(self, model: keras.Model) -> keras.Model:
         """Returns a model with this decision in it, and "unknown" as its last output."""
@@ -115,7 +117,9 @@ class Decision:
     def holds_for(self) -> str:
         """The photos that the bound is for: with groups, larger ones count no more than others."""
         which = "one photo of each group (copies are a group)," if self.grouped else "photos"
-        return f"{which} like the {self.images} held-out ones"
+        if self.recorded:
+            return f"{which} like the {self.images} held-out ones"
+        return f"{which} like these {self.images}, if the model was not trained on any of them"
 
     @property
     def lines(self) -> list[str]:

@@ -21,7 +21,7 @@ from keras_vit.training.evaluation.predictions import extract, predictions_of
 from keras_vit.training.evaluation.ridge import L2_SHARES
 from keras_vit.training.evaluation.scores import compute_scores
 from keras_vit.training.run import head_start
-from keras_vit.training.run.finetune import dry_run, finetune
+from keras_vit.training.run.finetune import below_start, dry_run, finetune
 from keras_vit.training.run.head_start import (
     HeadStart,
     fit_logits,
@@ -207,6 +207,16 @@ def test_a_run_that_ends_below_its_start_says_so_and_keeps_it(data, wild, tmp_pa
     (line,) = (line for line in lines if "ends below its start on the validation images" in line)
     assert line.endswith(". Kept: step 0, the best")
     assert done.report.top_1 == 1.0
+
+
+@pytest.mark.parametrize(
+    ("last", "count", "is_below"),
+    [(0.75, 8, False), (0.75, 400, True), (0.875, 8, False), (0.9, 400, False)],
+)
+def test_a_run_ends_below_its_start_by_more_than_two_standard_errors(last, count, is_below):
+    rows = [(0, 0.875), (20, last)]
+    history = [{"step": str(step), "validation_accuracy": str(score)} for step, score in rows]
+    assert (below_start(history, "accuracy", count) is not None) == is_below
 
 
 def test_a_run_that_keeps_its_last_weights_has_no_row_of_its_start(data, wild, tmp_path):

@@ -21,6 +21,7 @@ from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.classification import evaluate, evaluate_classifier
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.training.trust.calibrated_classifier import calibrate, calibration_images
+from keras_vit.utils.files import SPLIT
 from makers import write_picture
 
 # So near to each other that about a fifth of the pictures look like another class.
@@ -102,6 +103,16 @@ def test_the_lines_say_what_holds(calibrated):
     assert lines[-2].startswith(f"answered {decision['answered'] / 144:.0%} (")
     assert lines[-2].endswith("refused as strange at most 5.0% of known photos")
     assert lines[-1].startswith(f"temperature {layer.temperature:.2f}: calibration error ")
+
+
+def test_a_bound_of_a_model_without_a_record_says_what_it_supposes(folder, photos):
+    (folder / SPLIT).unlink()
+    lines = []
+    calibrate(folder, photos / "test", BOUND, log=lines.append)
+    (line,) = (line for line in lines if "of the answers are wrong" in line)
+    assert line.endswith("if the model was not trained on any of them")
+    calibrate(folder, photos / "test", BOUND, split="calibration", log=lines.append)
+    assert lines[-3] == line  # The record now has calibration images alone.
 
 
 def test_an_answer_is_given_above_the_threshold_and_unknown_below(calibrated, photos, strangers):
