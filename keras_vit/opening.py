@@ -209,5 +209,6 @@ def _with_normalization(opened, normalization):
     if known.value_range != given:
         opened = opened.without_unknown()
     known = dataclasses.replace(known, value_range=given)
-    described = dataclasses.replace(described, preprocessing=known, origins=origins, notes=notes)
-    return opened.described(described)
+    return opened.described(
+        dataclasses.replace(opened.description, preprocessing=known, origins=origins, notes=notes)
+    )
