@@ -549,7 +549,7 @@ def describe_contents(texts: Mapping[str, str]) -> tuple[str, ...]:
     ]
     if recipe.data:
         lines.append(f"Data: {recipe.data.get('data')}.")
-    if recipe.job or recipe.command:
+    if recipe.command:  # A run in Python has none.
         lines.append(f"Command: {recipe.command}")
     return tuple(for_line(line)[:_LONGEST] for line in lines)
 

@@ -17,6 +17,7 @@ from keras_vit.checkpoints.formats import check_npz
 from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.model_table import paper_name
 from keras_vit.utils.files import check_holds_one_model
+from keras_vit.utils.nearest_names import near_names
 
 NAMES = ("imagenet", "imagenet21k")
 
@@ -349,10 +350,13 @@ def _names():
 
 def _check_path(path):
     if not path.exists():
+        near = near_names(str(path), _names())
         raise ValueError(
-            f"No such folder or file: {path}. A model is a classifier's folder, a "
-            f"file of weights, an export, {', '.join(RELEASED_NAMES)}, imagenet, "
-            "imagenet21k, a name of keras_vit.list_weights(), or hf:OWNER/NAME"
+            f"No such folder or file: {path}. "
+            + (f"Nearest: {', '.join(near)}. " if near else "")
+            + "A model is a classifier's folder, a file of weights, an export, "
+            f"{', '.join(RELEASED_NAMES)}, imagenet, imagenet21k, a name of "
+            "keras_vit.list_weights(), or hf:OWNER/NAME"
         )
 
 
