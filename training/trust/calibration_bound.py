@@ -133,6 +133,8 @@ class Decision:
         images, answered = self.images, self.bound.answered
         low, high = exact_interval(answered, images)
         share = f"answered {answered / images:.0%} ({low:.0%} to {high:.0%})"
+        if self.bound.threshold == 0 and self.largest_leverage is None:
+            share += "; it answers every photo, as the bound holds without a refusal"
         if self.largest_leverage is None:
             few = count_within(settings.strange, images + 1) < 1
             needed = f"{math.ceil(1 / settings.strange) - 1} tested photos"

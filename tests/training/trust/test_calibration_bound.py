@@ -145,3 +145,10 @@ def test_without_a_record_of_training_the_bound_says_what_it_supposes():
     words = "photos like these 154, if the model was not trained on any of them"
     assert decision.lines[0].endswith(f"of the answers are wrong, for {words}")
     assert decision.to_json()["holds_for"] == words
+
+
+@pytest.mark.parametrize(("threshold", "answers_all"), [(0.0, True), (0.4, False)])
+def test_a_classifier_that_refuses_no_photo_says_so(threshold, answers_all):
+    answers = Bound(threshold=threshold, images=154, answered=154, wrong=0, holds=True)
+    decision = Decision(DecisionSettings(max_error=0.1), 1.0, None, {}, answers, 154, strange=0)
+    assert ("it answers every photo" in decision.lines[1]) == answers_all
