@@ -118,11 +118,24 @@ def test_no_number_of_groups_makes_up_for_more_errors_than_the_bound():
     assert line.endswith("to answer some, 124 or more")
 
 
-def test_line_card_and_record_name_the_photos_that_the_bound_is_for():
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (
+            {"grouped": True},
+            "one photo of each group (copies are a group), like the 154 held-out ones",
+        ),
+        (
+            {"recorded": False},
+            "photos like these 154, if the model was not trained on any of them",
+        ),
+    ],
+    ids=["groups", "without a record of training"],
+)
+def test_line_card_and_record_name_the_photos_that_the_bound_is_for(facts, words):
     bound = DecisionSettings(max_error=0.1)
     answers = Bound(threshold=0.0, images=154, answered=100, wrong=0, holds=True)
-    decision = Decision(bound, 1.0, None, {}, answers, images=154, strange=0, grouped=True)
-    words = "one photo of each group (copies are a group), like the 154 held-out ones"
+    decision = Decision(bound, 1.0, None, {}, answers, images=154, strange=0, **facts)
     assert decision.lines[0].endswith(f"of the answers are wrong, for {words}")
     assert f"The bound holds for {words}. No bound" in with_section("# Pets\n", decision)
     assert decision.to_json()["holds_for"] == words
@@ -136,15 +149,6 @@ def test_line_card_and_record_name_the_photos_that_the_bound_is_for():
 def test_strange_is_above_the_kth_largest_of_one_photo_more(images, limit):
     leverages = np.arange(1.0, images + 1)
     assert largest_leverage(leverages, 0.05) == limit
-
-
-def test_without_a_record_of_training_the_bound_says_what_it_supposes():
-    bound = DecisionSettings(max_error=0.1)
-    answers = Bound(threshold=0.0, images=154, answered=100, wrong=0, holds=True)
-    decision = Decision(bound, 1.0, None, {}, answers, images=154, strange=0, recorded=False)
-    words = "photos like these 154, if the model was not trained on any of them"
-    assert decision.lines[0].endswith(f"of the answers are wrong, for {words}")
-    assert decision.to_json()["holds_for"] == words
 
 
 @pytest.mark.parametrize(("threshold", "answers_all"), [(0.0, True), (0.4, False)])
