@@ -42,6 +42,7 @@ class Models(Command):
 def model_table(input_shape=None):
     """Returns a line for each model, by default at its own image size."""
     from keras_vit.checkpoints import catalogue
+    from keras_vit.describing import describe
 
     rows = [("model", "parameters", "GFLOPs", "activations", "tokens", "weights")]
     for name in configs.MODELS:
@@ -50,7 +51,7 @@ def model_table(input_shape=None):
         if input_shape and (input_shape[0] < smallest[0] or input_shape[1] < smallest[1]):
             rows.append((name, "image too small", "-", "-", "-", known))
             continue
-        cost = _planned(name, input_shape)
+        cost = describe(name, input_shape=input_shape)
         rows.append(
             (
                 name,
@@ -64,19 +65,12 @@ def model_table(input_shape=None):
     return align_columns(rows, left=(0, 5))
 
 
-def _planned(name, input_shape):
-    """What a model will be, with 1,000 classes."""
-    from keras_vit.description import Description
-
-    side = configs.default_image_size(name)
-    return Description(name, configs.resolve(name), input_shape or (side, side, 3), classes=1000)
-
-
 def model_details(name, input_shape=None):
     """Returns a model's costs, its config and its official weights."""
     from keras_vit.checkpoints import catalogue
+    from keras_vit.describing import describe
 
-    lines = [str(_planned(name, input_shape)), "  config"]
+    lines = [str(describe(name, input_shape=input_shape)), "  config"]
     config = configs.MODELS[name]
     lines += [f"    {field} = {getattr(config, field)}" for field in changed_fields(config)]
     lines.append("  weights")
