@@ -56,7 +56,7 @@ _FRAME_SHARE = 0.05
 _BURST = 10
 _MOST = 0.8  # With more photos of fixed cameras, the others are of such, too.
 
-_AT_ONCE = 256  # Images or pairs at once.
+_AT_ONCE = 128  # Images or pairs at once.
 _NEIGHBOURS = 10  # Nearest images of each by the spectrum, whose thumbnails are compared.
 _SHIFT = 1 / 4  # Share of the side, in each direction.
 _LEAST_DETAIL = 100.0  # Sum of squares in the overlap of thumbnails: less is noise.
