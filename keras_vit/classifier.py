@@ -7,6 +7,7 @@ TensorFlow nor Keras is imported before a Keras model needs them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
     from keras_vit.training.evaluation.reports import EvaluationReport
 
 _SHOWN = 3  # Class names in what a classifier prints.
+
+# Arguments of the functions of the package that the methods do not have.
+_OF_FUNCTIONS = {
+    "unknown": "keras_vit.calibrate",
+    "protocol": "keras_vit.evaluate",
+    "output": "keras_vit.evaluate",
+}
 
 
 class Classifier(PredictorHolder):
@@ -166,6 +174,7 @@ class Classifier(PredictorHolder):
         """
         return self._predictor.predict(paths, top, batch_size)
 
+    @functools.partial(answers_synonyms, changes=_OF_FUNCTIONS)
     def evaluate(
         self,
         data: Data,
@@ -209,6 +218,7 @@ class Classifier(PredictorHolder):
             follow_symlinks=follow_symlinks,
         )
 
+    @functools.partial(answers_synonyms, changes=_OF_FUNCTIONS)
     def calibrate(
         self,
         data: Data,

@@ -286,7 +286,8 @@ def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, An
         raise ValueError(
             "`decode_predictions` expects a batch of predictions "
             "(i.e. a 2D array of shape (samples, 1000)). "
-            f"Received array with shape: {preds.shape}"
+            f"Received array with shape: {preds.shape}. Other classes have their names in a "
+            "classifier: keras_vit.load_classifier(folder)(photos)"
         )
     import keras
 

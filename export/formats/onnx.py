@@ -166,7 +166,7 @@ def _convert(model, library):
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     weights = {f"weight_{index}": variable for index, variable in enumerate(variables)}
 
-    @tf.function
+    @tf.function(autograph=False)
     def serve(images, *values):
         answer, _ = model.stateless_call(
             values[:trainable], values[trainable:], images, training=False

@@ -108,7 +108,7 @@ def add_signatures(
 
     answering = exported_model(model, preprocessing)
 
-    @tf.function
+    @tf.function(autograph=False)
     def answers(images):
         return answering(images, training=False)
 

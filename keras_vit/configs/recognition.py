@@ -134,7 +134,10 @@ def _check_given(heads, gelu, width):
     if heads is None:
         unknown.append("attention heads (num_heads, --num-heads)")
     if gelu is None:
-        unknown.append("the form of GELU (gelu, --gelu)")
+        unknown.append(
+            "the form of GELU (gelu, --gelu: exact for models of timm, transformers and "
+            "torchvision, tanh for those of the official code and big_vision)"
+        )
     if unknown:
         raise ValueError(
             f"What the file does not show must be given: {' and '.join(unknown)}. "

@@ -305,6 +305,7 @@ def decode_or_mark(
         pixels = decode_image(encoded, max_pixels, preprocessing.bit_depth)
         return apply_preprocessing(pixels, preprocessing)
 
+    @tf.autograph.experimental.do_not_convert
     def decode(index, encoded):
         return index, in_turn(encoded, image_of, by_pillow=False)
 

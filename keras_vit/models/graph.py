@@ -206,18 +206,19 @@ def _difference_of(config, allows_front):
     graph = _Graph(config)
     if len(graph.outputs) != 1 or len(graph.inputs) != 1:
         return f"a model of {len(graph.inputs)} inputs and {len(graph.outputs)} outputs"
-    facts = {name: content.get(name) for name in ("name", "config", "position_grid")}
-    described = _described_graphs(json.dumps(facts), tuple(graph.image_shape))
-    found = [
-        _first_difference(graph, other, has_head, allows_front)
-        for has_head, others in described.items()
-        for other in others
-    ]
-    if None in found:
-        return None
-    if graph.scores[0][0] in (*CLASSIFIER_LAYERS, "mean_logits"):
-        return found[0].text
-    return max(found, key=lambda mismatch: mismatch.matched).text
+    facts = json.dumps({name: content.get(name) for name in ("name", "config", "position_grid")})
+    is_head = graph.scores[0][0] in (*CLASSIFIER_LAYERS, "mean_logits")
+    found: dict[bool, list[_Mismatch]] = {}
+    for has_head in (is_head, not is_head):  # What is equal is found first, mostly.
+        found[has_head] = []
+        for other in _described_graphs(facts, tuple(graph.image_shape), has_head):
+            mismatch = _first_difference(graph, other, has_head, allows_front)
+            if mismatch is None:
+                return None
+            found[has_head].append(mismatch)
+    if is_head:
+        return found[True][0].text
+    return max([*found[True], *found[False]], key=lambda mismatch: mismatch.matched).text
 
 
 def _content(config):
@@ -231,12 +232,13 @@ def _content(config):
 
 
 @functools.lru_cache(maxsize=16)
-def _described_graphs(facts, shape):
-    """The graphs of the models that a description builds, by whether they have a head.
+def _described_graphs(facts, shape, has_head):
+    """The graphs of the models that a description builds.
 
     Args:
         facts: JSON with the name, the config and the grid of positions.
         shape: Shape of the images, `(height, width, channels)`.
+        has_head: Whether they give scores of classes, or else what a head may read.
     """
     described = Description.from_json(
         {name: value for name, value in json.loads(facts).items() if value is not None}
@@ -245,34 +247,36 @@ def _described_graphs(facts, shape):
     with without_values():
         images = keras.Input(shape, name="images")
         x = ModelDescription({}, name=LAYER)(images)
-        heads, features = _outputs(config, x, described, shape)
-        return {
-            has_head: [_Graph.of(keras.Model(images, output)) for output in outputs]
-            for has_head, outputs in ((True, heads), (False, features))
-        }
+        if not isinstance(config, ViTConfig):
+            x = build_resnet(config, x)
+            poolings = [None] if has_head else config.poolings
+            outputs = [resnet_head(config, x, has_head, kind, 1, None) for kind in poolings]
+        else:
+            grid = described.position_grid if None in shape[:2] else config.grid(shape[:2])
+            tokens, patches = build_vit(config, x, grid)
+            scores = _scores(config, tokens, patches)
+            outputs = scores if has_head else _features(config, x, tokens, patches, scores[0])
+        return [_Graph.of(keras.Model(images, output)) for output in outputs]
 
 
-def _outputs(config, x, described, shape):
-    """The outputs with a head, and those without: tokens, maps, and what a head may read."""
-    if not isinstance(config, ViTConfig):
-        x = build_resnet(config, x)
-        scores = resnet_head(config, x, True, None, 1, None)
-        features = [resnet_head(config, x, False, kind, 1, None) for kind in config.poolings]
-        return [scores], features
-    grid = described.position_grid if None in shape[:2] else config.grid(shape[:2])
-    tokens, patches = build_vit(config, x, grid)
-    maps = {
-        pooling: vit_head(config, tokens, patches, False, pooling, 1, None)
-        for pooling in config.poolings
-    }
-    # Two forms of one mean: over the tokens of patches, and over their map.
+def _scores(config, tokens, patches):
+    """The scores of a head: both forms of a mean, over the tokens of patches and over their map."""
     scores = [vit_head(config, tokens, patches, True, None, 1, None)]
     if config.classifier in ("gap", "max") and not config.representation_size:
-        scores.append(class_scores(maps[config.pooling], 1, None, config.head_bias))
-    layers = {layer.name: layer for layer in keras.Model(x, scores[0]).layers}
+        pooled = vit_head(config, tokens, patches, False, config.pooling, 1, None)
+        scores.append(class_scores(pooled, 1, None, config.head_bias))
+    return scores
+
+
+def _features(config, x, tokens, patches, scores):
+    """The outputs without a head: tokens, maps, and what a head may read."""
+    maps = [
+        vit_head(config, tokens, patches, False, pooling, 1, None) for pooling in config.poolings
+    ]
+    layers = {layer.name: layer for layer in keras.Model(x, scores).layers}
     read = layers["representation"].output, configs.classifier_layer(layers).input
     pooled = pool_tokens(config, tokens, "gap"), pool_tokens(config, tokens, "max")
-    return scores, [tokens, *read, *maps.values(), *pooled]
+    return [tokens, *read, *maps, *pooled]
 
 
 class _Mismatch(NamedTuple):

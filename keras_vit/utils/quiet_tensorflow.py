@@ -26,9 +26,10 @@ from keras_vit.utils.json_files import read_json
 # and data sets are looked for before they are downloaded.
 _REMARKS = ("tf.function retracing", "has no dataset_info.json")
 
-# Optional packages of Keras: its wrappers for scikit-learn, its galleries of images, and tables as
-# data, none of which a command uses.
-UNUSED = ("matplotlib", "pandas", "sklearn")
+# Optional packages of Keras: its wrappers for scikit-learn, its galleries of images, tables as data,
+# and its editor of files in a notebook; none of them is of use to a command.
+UNUSED = ("IPython", "matplotlib", "pandas", "sklearn")
+JAX = "jax"  # TensorFlow imports it for models of JAX that become TFLite.
 
 ONEDNN = "oneDNN"  # Its name in the plan of a run, and in the record.
 ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
@@ -83,17 +84,27 @@ def import_tensorflow_quietly() -> None:
 
 @contextlib.contextmanager
 def without_unused_packages() -> Iterator[None]:
-    """Hides packages that Keras imports wherever they are installed, inside a `with` block.
+    """Hides packages that Keras and TensorFlow import wherever they are, inside a `with` block.
 
     They cost a command as much as Keras itself. After the block they can be imported as before.
     """
-    hidden = [name for name in UNUSED if name not in sys.modules]
+    unused = UNUSED if _may_run_on_jax() else (*UNUSED, JAX)
+    hidden = [name for name in unused if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None stops an import.
     try:
         yield
     finally:
         for name in hidden:
             del sys.modules[name]
+
+
+def _may_run_on_jax():
+    """Whether Keras, which is not imported yet, runs on JAX by the environment or its own file."""
+    if backend := os.environ.get("KERAS_BACKEND"):
+        return backend == JAX
+    home = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
+    file = pathlib.Path(home, "keras.json")
+    return file.is_file() and f'"{JAX}"' in file.read_text(encoding="utf-8", errors="replace")
 
 
 def choose_onednn(output: str | os.PathLike | None = None) -> None:

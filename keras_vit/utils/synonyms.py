@@ -199,6 +199,11 @@ CALLS = _table(
     ("quantize", "others", 'here precision, such as precision="int8"'),
     ("int8", "ultralytics", 'here precision, such as precision="int8"'),
     ("half", "ultralytics", 'here precision, such as precision="float16"'),
+    (
+        "label_mode",
+        KERAS,
+        "here keras_vit.image_datasets gives numbers of classes, for sparse losses and metrics",
+    ),
     ("verbose", KERAS, "here log, a function that receives the lines, and None for silence"),
     ("progress", "others", "here log, a function that receives the lines, and None for silence"),
 )
@@ -364,7 +369,7 @@ def answers_synonyms(function: Function, changes: Mapping[str, str] | None = Non
         function.__init__ = answers_synonyms(vars(function)["__init__"])  # type: ignore[misc]
         return function
     known, instead = list(inspect.signature(function).parameters), changes or {}
-    name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    name = function.__qualname__.removesuffix(".__init__").rpartition("<locals>.")[2]
 
     @functools.wraps(function)
     def called(*args, **kwargs):

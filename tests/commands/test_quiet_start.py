@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_vit.utils.quiet_tensorflow import UNUSED
+from keras_vit.utils.quiet_tensorflow import JAX, UNUSED, without_unused_packages
 from makers import encode
 
 
@@ -198,11 +198,12 @@ def test_a_command_imports_no_package_that_only_keras_has_a_use_for(tmp_path):
     code = (
         "import sys\n"
         "from keras_vit.command_line import main\n"
-        "from keras_vit.utils.quiet_tensorflow import UNUSED\n"
+        "from keras_vit.utils.quiet_tensorflow import JAX, UNUSED\n"
         f"assert main(['predict', 'cifar10', {str(photo)!r}]) == 0\n"
         "assert 'keras' in sys.modules\n"
-        "assert not set(sys.modules).intersection(UNUSED), set(sys.modules).intersection(UNUSED)\n"
-        "import matplotlib.figure, sklearn\n"
+        "imported = set(sys.modules).intersection([*UNUSED, JAX])\n"
+        "assert not imported, imported\n"
+        "import jax.numpy, matplotlib.figure, sklearn\n"
     )
     done = run(code)
     assert done.returncode == 0, done.stderr
@@ -211,9 +212,32 @@ def test_a_command_imports_no_package_that_only_keras_has_a_use_for(tmp_path):
 def test_keras_still_imports_packages_that_it_may_not_need():
     code = (
         "import keras, sys\n"
-        "from keras_vit.utils.quiet_tensorflow import UNUSED\n"
-        "print(*sorted(set(sys.modules).intersection(UNUSED)))\n"
+        "from keras_vit.utils.quiet_tensorflow import JAX, UNUSED\n"
+        "print(*sorted(set(sys.modules).intersection([*UNUSED, JAX])))\n"
     )
-    installed = [name for name in sorted(UNUSED) if importlib.util.find_spec(name)]
+    installed = [name for name in sorted([*UNUSED, JAX]) if importlib.util.find_spec(name)]
     assert installed
     assert run(code).stdout.split() == installed  # Else one can leave `UNUSED`.
+
+
+@pytest.mark.parametrize(
+    ("variables", "text", "is_hidden"),
+    [
+        ({}, None, True),
+        ({}, '{"backend": "tensorflow"}', True),
+        ({}, '{"backend": "jax"}', False),
+        ({"KERAS_BACKEND": "torch"}, '{"backend": "jax"}', True),
+        ({"KERAS_BACKEND": "jax"}, None, False),
+    ],
+)
+def test_jax_is_hidden_unless_keras_runs_on_it(tmp_path, monkeypatch, variables, text, is_hidden):
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.delitem(sys.modules, JAX, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if text is not None:
+        (tmp_path / "keras.json").write_text(text)
+    with without_unused_packages():
+        assert (JAX in sys.modules) == is_hidden
+    assert JAX not in sys.modules

@@ -1,6 +1,7 @@
 """Names of timm, transformers, KerasHub and Keras are answered with ours, and nothing false."""
 
 import dataclasses
+import functools
 import importlib
 import inspect
 
@@ -211,6 +212,7 @@ def test_a_name_that_is_in_a_package_is_answered_with_its_place(name, place):
         ("image_datasets", "val_split", "val_split: here validation, a share of the training"),
         ("image_datasets", "validation_split", "validation_split: here validation, a share"),
         ("image_datasets", "img_size", "img_size is called image_size here"),
+        ("image_datasets", "label_mode", "label_mode: here keras_vit.image_datasets gives numbers"),
         ("load_classifier", "num_classes", "In keras_vit.build, num_classes is called classes"),
         ("finetune", "lora", 'lora: here train, whose value "lora"'),
         ("finetune", "freeze_backbone", 'freeze_backbone: here train, whose value "head"'),
@@ -223,6 +225,15 @@ def test_an_unknown_argument_of_a_function_is_answered(function, name, answer):
         getattr(keras_vit, function)(**{name: 1})
     text = f"keras_vit.{function} has no argument {name}. {answer}"
     assert str(raised.value).startswith(text)
+
+
+def test_an_argument_that_only_the_function_of_a_method_has_is_answered():
+    calibrate = functools.partial(keras_vit.Classifier.calibrate, None, "photos")
+    text = r"^keras_vit.Classifier.calibrate has no argument "
+    with pytest.raises(TypeError, match=text + "unknown: keras_vit.calibrate has it$"):
+        calibrate(unknown="springs")
+    with pytest.raises(TypeError, match=text + "max_eror. The nearest: max_error$"):
+        calibrate(max_eror=0.1)
 
 
 def test_functions_that_answer_keep_their_signature_and_text():

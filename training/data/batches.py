@@ -13,7 +13,7 @@ from keras_vit.preprocessing import Preprocessing
 from . import augmentations
 from .augmentations import Augmentation, View, augment, mixup_parameter
 from .content import usable_cores
-from .examples import Examples, random_key, without_autotune
+from .examples import Examples, random_key, unconverted, without_autotune
 
 _AHEAD = 2  # Batches that are ready for the model.
 _IMAGES_PER_CORE = 4  # Parallel calls per core, so that no core waits for its next image.
@@ -111,9 +111,11 @@ def training_batches(examples: Examples, given: TrainingBatches) -> tf.data.Data
     view = View(given.image_size, given.value_range, given.bit_depth)
     elements = examples.shuffled(seed, start_step * batch_size)
     if parts > 1:
-        elements = elements.enumerate().filter(lambda row, _: row % batch_size // rows == part)
-        elements = elements.map(lambda row, element: element)
+        is_own = unconverted(lambda row, _: row % batch_size // rows == part)
+        elements = elements.enumerate().filter(is_own)
+        elements = elements.map(unconverted(lambda row, element: element))
 
+    @unconverted
     def image_and_label(handle, epoch, index):
         key = random_key(seed, tf.constant(1), epoch, index)  # 1: another key than the order's.
         encoded, label = examples.read(handle)
@@ -127,6 +129,7 @@ def training_batches(examples: Examples, given: TrainingBatches) -> tf.data.Data
     batches = elements.batch(rows, drop_remainder=True)
     if mixes:
 
+        @unconverted
         def mix(step, batch):
             images, labels = batch
             # 2 distinguishes the key from the order's (0) and the augmentation's (1).
@@ -189,6 +192,7 @@ def evaluation_batches(
 
     image_of = _decoding(preprocessing, as_pixels)
 
+    @unconverted
     def image_and_label(handle, _, place):
         encoded, label = examples.read(handle)
         image = in_turn(encoded, lambda encoded: image_of(decodable(encoded)))

@@ -7,7 +7,7 @@ import copy
 import importlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
@@ -108,6 +108,7 @@ class Examples(abc.ABC):
         """
         first, done = divmod(start, len(self))
 
+        @unconverted
         def shuffled_epoch(epoch):
             skipped = tf.where(epoch == first, tf.constant(done, tf.int64), 0)
             return self.shuffled_epoch(seed, epoch, skipped)
@@ -130,7 +131,7 @@ class Examples(abc.ABC):
     def encoded(self) -> Iterator[tuple[bytes, int | np.ndarray]]:
         """Yields every encoded image and its label once, in order."""
         elements = self.ordered().map(
-            lambda handle, *_: self.read(handle),
+            unconverted(lambda handle, *_: self.read(handle)),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
@@ -185,8 +186,7 @@ class RandomAccessExamples(KeyedExamples):
     """Examples that are read in any order, by their keys."""
 
     def ordered(self) -> tf.data.Dataset:
-        epoch = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
-        return epoch.flat_map(lambda epoch: self._epoch(epoch, tf.range(len(self))))
+        return self._epoch(tf.constant(0, tf.int64), tf.range(len(self)))
 
     def shuffled_epoch(self, seed: int, epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
         key = random_key(seed, epoch)
@@ -240,6 +240,15 @@ def random_key(seed: int, *numbers: tf.Tensor) -> tf.Tensor:
     for number in numbers:
         key = tf.random.experimental.stateless_fold_in(key, tf.cast(number, tf.int64))
     return key
+
+
+def unconverted(function: Callable) -> Callable:
+    """Returns a function for `tf.data` that AutoGraph leaves as it is.
+
+    AutoGraph rewrites the source of a function for `if` and loops over tensors, which none here
+    has, and takes ten times as long as tracing the function.
+    """
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -327,6 +336,7 @@ class MixedExamples(Examples):
             self._encoded(1, second.shuffled(seed, before)),
         ]
 
+        @unconverted
         def stream_of(index):
             # float64 holds the products exactly enough for any number of steps.
             ends = tf.cast(index + [0, 1], tf.float64) * tf.constant(self._share, tf.float64)
@@ -346,7 +356,7 @@ class MixedExamples(Examples):
         part = self._parts[number]
         offset = len(self._parts[0]) if number else 0
         return elements.map(
-            lambda handle, epoch, index: (part.read(handle), epoch, index + offset),
+            unconverted(lambda handle, epoch, index: (part.read(handle), epoch, index + offset)),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )

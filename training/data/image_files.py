@@ -34,6 +34,7 @@ from .examples import (
     first_names,
     sorted_classes,
     tf,
+    unconverted,
     without_autotune,
 )
 from .parts import SPLITS, folder_parts
@@ -344,10 +345,13 @@ def verify_files(paths: Sequence[str]) -> Verified:
     Args:
         paths: The files.
     """
+    if not paths:  # To trace the graph takes longer than to run it on thirty photos.
+        return Verified({}, 0)
     indices = [index for index, path in enumerate(paths) if is_utf_8(path)]
     names = tf.constant([paths[index] for index in indices], tf.string, [len(indices)])
     files = tf.data.Dataset.from_tensor_slices((tf.constant(indices, tf.int64), names))
 
+    @unconverted
     def check(index, path):
         size, largest = image_formats.decoding.verify_image(tf.io.read_file(path), LARGE)
         with tf.control_dependencies([size]):

@@ -27,6 +27,7 @@ from .examples import (
     random_key,
     tf,
     tfds,
+    unconverted,
     without_autotune,
 )
 from .labelled_images import Source
@@ -145,8 +146,8 @@ class RecordExamples(KeyedExamples):
             if not is_chosen.all():
                 chosen = tf.data.Dataset.from_tensor_slices(is_chosen)
                 records = tf.data.Dataset.zip(records, chosen)
-                records = records.filter(lambda record, is_chosen: is_chosen)
-                records = records.map(lambda record, is_chosen: record)
+                records = records.filter(unconverted(lambda record, is_chosen: is_chosen))
+                records = records.map(unconverted(lambda record, is_chosen: record))
             labels = tf.data.Dataset.from_tensor_slices(self.labels)
             handles = tf.data.Dataset.zip(records, labels)
         indices = tf.data.Dataset.range(len(self))
@@ -277,7 +278,7 @@ def _write_split(folder, split, examples, names, seed, shard_bytes, bar):
     """Writes the shards of a split; returns its part of the index."""
     elements = examples.shuffled(seed).take(len(examples))
     elements = elements.map(
-        lambda handle, epoch, index: (*examples.read(handle), index),
+        unconverted(lambda handle, epoch, index: (*examples.read(handle), index)),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     ).prefetch(16)
@@ -439,7 +440,7 @@ def _labels(builder, label, records):
     feature = builder.info.features[label]
     features = tfds.features.FeaturesDict({label: feature})
     elements = records.dataset(0, int(records.counts.sum()))
-    elements = elements.map(lambda record: features.deserialize_example(record)[label])
+    elements = elements.map(unconverted(lambda record: features.deserialize_example(record)[label]))
     labels = list(without_autotune(elements).as_numpy_iterator())
     if not _is_list_of_classes(feature):
         return label_array(labels), np.asarray(labels) >= 0

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -55,6 +57,22 @@ def test_every_epoch_has_each_labelled_example_once_in_its_own_order(examples):
     epochs = [seen[start : start + 10] for start in range(0, 40, 10)]
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 4
+
+
+def test_no_function_of_a_pipeline_is_rewritten_by_autograph(noisy):
+    def rewritten():
+        return {name for name in sys.modules if name.startswith("__autograph_generated_file")}
+
+    before = rewritten()
+    options = {"mixup": 0.5, "num_classes": 2, "augmentation": "medium1", "shard": (0, 2)}
+    assert len(batches(noisy, 1, **options)) == 1
+    preprocessing = Preprocessing((8, 6))
+    for _ in evaluation_batches(noisy, preprocessing=preprocessing, batch_size=4):
+        pass
+    assert len(list(noisy.encoded())) == 7
+    assert rewritten() == before
+    tf.data.Dataset.range(1).map(lambda number: number + 1)
+    assert rewritten() > before  # Else `unconverted` can leave.
 
 
 def test_data_may_be_fewer_than_a_batch(examples):
