@@ -37,7 +37,7 @@ import keras_vit
 from keras_vit.images.listing import image_files
 from keras_vit.reports.report import markdown_table
 from keras_vit.training import FineTuning, finetune
-from keras_vit.training.evaluation.measures import wilson_interval
+from keras_vit.utils.intervals import wilson_interval
 
 BATCH = 32
 RATES = (0.001, 0.003, 0.01, 0.03)

@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Iterator
 
 import keras
-import scipy.stats
+import scipy.special
 import tensorflow as tf
 
 from keras_vit._version import __version__
@@ -22,6 +22,7 @@ from keras_vit.models.rebuild import check_not_quantized, computes_in_float32
 from keras_vit.opening import open_predictor
 from keras_vit.predictor import AnyClassifier, Predictor
 from keras_vit.utils.files import atomic_folder, atomic_write, check_file, check_folder
+from keras_vit.utils.intervals import exact_interval
 
 from .check import ExportReport, checksums, compare_with_keras, golden_json, size_of
 from .formats.check_images import images_of_export
@@ -131,10 +132,10 @@ def check_agreement(
     """
     least = MINIMUM_AGREEMENT[precision] if least is None else least
     count, share = report.num_images, report.agreement
+    equal, integers = round(share * count), precision in INTEGER_PRECISIONS
     # The mean share of labels varies less than a binomial one.
-    test = scipy.stats.binomtest(round(share * count), count, least, alternative="less")
-    integers = precision in INTEGER_PRECISIONS
-    if test.pvalue < SIGNIFICANCE if integers else share < least:
+    chance = scipy.special.bdtr(equal, count, least)
+    if chance < SIGNIFICANCE if integers else share < least:
         answer = "labels" if classifier.task == MULTILABEL else "first class"
         raise ValueError(
             f"An export must have the Keras model's {answer} on {least:.1%} of the check images, "
@@ -143,7 +144,7 @@ def check_agreement(
         )
     if not integers:
         return ()
-    low, high = scipy.stats.binomtest(round(share * count), count).proportion_ci()
+    low, high = exact_interval(equal, count)
     note = (
         f"Integers keep {share:.1%} of the answers of {count} images "
         f"(95% interval {100 * low:.1f} to {100 * high:.1f})"

@@ -12,8 +12,7 @@ import pytest
 
 import keras_vit
 from keras_vit.description.run_record import Fact, Reference, RunRecord
-from keras_vit.utils.earlier_names import with_present_names
-from keras_vit.utils.json_files import of_json
+from keras_vit.utils.json_files import of_json, with_present_names
 
 PACKAGED = sorted(pathlib.Path(keras_vit.__file__).parent.glob("weights/*/recipe.json"))
 FIELDS = {field.name for field in dataclasses.fields(RunRecord)} - {"others"}

@@ -20,9 +20,8 @@ from keras_vit.configs.counting import cost_of
 from keras_vit.configs.recognition import config_of_json
 from keras_vit.description.class_labels import UNKNOWN, Labels, task_of_activation
 from keras_vit.preprocessing import Preprocessing, describe_range, describe_resize
-from keras_vit.utils.earlier_names import with_present_names
 from keras_vit.utils.files import CLASSES, DESCRIPTION
-from keras_vit.utils.json_files import changed_fields, check_fields, parse_json
+from keras_vit.utils.json_files import changed_fields, check_fields, parse_json, with_present_names
 
 if TYPE_CHECKING:
     import keras

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
-from keras_vit.utils.earlier_names import with_present_names
-from keras_vit.utils.json_files import fields_of_json, json_name
+from keras_vit.utils.json_files import fields_of_json, json_name, with_present_names
 
 
 class Reference(NamedTuple):

@@ -247,16 +247,20 @@ def _described_graphs(facts, shape, has_head):
     with without_values():
         images = keras.Input(shape, name="images")
         x = ModelDescription({}, name=LAYER)(images)
-        if not isinstance(config, ViTConfig):
-            x = build_resnet(config, x)
-            poolings = [None] if has_head else config.poolings
-            outputs = [resnet_head(config, x, has_head, kind, 1, None) for kind in poolings]
-        else:
-            grid = described.position_grid if None in shape[:2] else config.grid(shape[:2])
-            tokens, patches = build_vit(config, x, grid)
-            scores = _scores(config, tokens, patches)
-            outputs = scores if has_head else _features(config, x, tokens, patches, scores[0])
+        outputs = _outputs(config, x, described.position_grid, shape, has_head)
         return [_Graph.of(keras.Model(images, output)) for output in outputs]
+
+
+def _outputs(config, x, position_grid, shape, has_head):
+    """The scores of classes, or else what a head may read."""
+    if not isinstance(config, ViTConfig):
+        x = build_resnet(config, x)
+        poolings = [None] if has_head else config.poolings
+        return [resnet_head(config, x, has_head, pooling, 1, None) for pooling in poolings]
+    grid = position_grid if None in shape[:2] else config.grid(shape[:2])
+    tokens, patches = build_vit(config, x, grid)
+    scores = _scores(config, tokens, patches)
+    return scores if has_head else _features(config, x, tokens, patches, scores[0])
 
 
 def _scores(config, tokens, patches):

@@ -17,6 +17,16 @@ MAX_DEPTH = 100  # Lists and objects within each other.
 # What a field may hold: a type, several of them, or the fields of an object.
 Fields = Mapping[str, Any]
 
+# Names in files that were written before 0.1.0, and what they are called now.
+_FIELDS = {
+    "accumulation_steps": "gradient_accumulation_steps",
+    "averaging": "ema_momentum",
+    "class_weights": "class_weight",
+    "clip_norm": "global_clipnorm",
+    "licence": "license",
+}
+_VALUES = {"mean-colour": "mean-color"}
+
 
 def parse_json(text: str | bytes, source: object) -> Any:
     """Returns the value of a JSON text whose numbers are finite and whose depth is bounded.
@@ -257,3 +267,11 @@ def fields_of_json(kind: type, values: Mapping[str, Any]) -> tuple[dict[str, Any
             raise OtherTypeError(f"{name} must be given. Received: {values!r:.80}")
     own = {field: of_json(hints[field], values[name]) for name, field in names.items()}
     return own, {name: value for name, value in values.items() if name not in names}
+
+
+def with_present_names(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a JSON object by the names that they have now."""
+    return {
+        _FIELDS.get(name, name): _VALUES.get(value, value) if isinstance(value, str) else value
+        for name, value in fields.items()
+    }

@@ -26,8 +26,8 @@ from keras_vit.utils.json_files import read_json
 # and data sets are looked for before they are downloaded.
 _REMARKS = ("tf.function retracing", "has no dataset_info.json")
 
-# Optional packages of Keras: its wrappers for scikit-learn, its galleries of images, tables as data,
-# and its editor of files in a notebook; none of them is of use to a command.
+# Optional packages of Keras: for scikit-learn, galleries of images, tables as data, and editing a
+# file in a notebook. No command uses them.
 UNUSED = ("IPython", "matplotlib", "pandas", "sklearn")
 JAX = "jax"  # TensorFlow imports it for models of JAX that become TFLite.
 

@@ -1,4 +1,4 @@
-"""Numbers of an evaluation: intervals and p-values, numbers by class, calibration, risk.
+"""Numbers of an evaluation: accuracies, numbers by class, calibration, risk.
 
 By class they are scikit-learn's with `zero_division=0`; means over classes leave out those that no
 image has. Temperature scaling is by Guo et al., 2017 (arXiv:1706.04599).
@@ -7,51 +7,19 @@ image has. Temperature scaling is by Guo et al., 2017 (arXiv:1706.04599).
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
-import scipy.optimize
-import scipy.stats
 
 from keras_vit.reports.report import Table
+from keras_vit.utils.intervals import wilson_interval
 
 NUM_BINS = 15  # As in Guo et al., "On Calibration of Modern Neural Networks", 2017.
 MAX_ROWS = 1000  # In the table of the curve.
 _RANGE = (0.05, 20.0)  # Bounds of 1 / T.
 
-CONFIDENCE = 0.95
 UNEQUAL = 5  # Times as many images of the largest class as of the smallest.
-
-_QUANTILE = (1 + CONFIDENCE) / 2  # The level of two-sided intervals.
-
-
-def exact_interval(count: float, total: float) -> tuple[float, float]:
-    """Returns the exact 95% interval of a share (Clopper and Pearson, 1934).
-
-    Args:
-        count: The successes.
-        total: The trials, at least 1.
-    """
-    low = scipy.stats.beta.ppf(1 - _QUANTILE, count, total - count + 1) if count else 0.0
-    high = scipy.stats.beta.ppf(_QUANTILE, count + 1, total - count) if count < total else 1.0
-    return float(low), float(high)
-
-
-def wilson_interval(count: int, total: int) -> tuple[float, float]:
-    """Returns the 95% interval of a share by Wilson (1927).
-
-    Args:
-        count: The successes.
-        total: The trials, at least 1.
-    """
-    z, share = statistics.NormalDist().inv_cdf(_QUANTILE), count / total
-    middle = share + z**2 / (2 * total)
-    reach = z * (share * (1 - share) / total + (z / (2 * total)) ** 2) ** 0.5
-    low, high = ((middle + side * reach) / (1 + z**2 / total) for side in (-1, 1))
-    # Rounding must not lead beyond a share of none or all.
-    return (low if count else 0.0), (high if count < total else 1.0)
 
 
 def accuracy_text(accuracy: float, images: int) -> str:
@@ -369,9 +337,11 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         probabilities = scaled_probabilities(scores, 1 / factor)
         return ((probabilities - targets) * scores).sum()
 
+    from scipy.optimize import brentq  # As slow to import as SciPy's other functions together.
+
     low, high = _RANGE
     if slope(low) >= 0:
         return 1 / low
     if slope(high) <= 0:
         return 1 / high
-    return 1 / scipy.optimize.brentq(slope, low, high, xtol=1e-9)
+    return 1 / brentq(slope, low, high, xtol=1e-9)

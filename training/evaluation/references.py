@@ -19,8 +19,9 @@ from keras_vit.description.run_record import Reference
 from keras_vit.images.transcoding import with_pixels
 from keras_vit.training.data.content import on_all_cores
 from keras_vit.training.data.copies import GREY, grey_photo
+from keras_vit.utils.intervals import wilson_interval
 
-from .measures import accuracy_text, independent_images, wilson_interval
+from .measures import accuracy_text, independent_images
 from .ridge import L2_SHARES, Decomposition
 
 MAX_SIMPLE = 1000  # Photos whose simple numbers are computed.

@@ -46,6 +46,7 @@ from keras_vit.training.data.examples import first_names
 from keras_vit.training.data.labelled_files import describe_skipped
 from keras_vit.training.data.spec import NOT_LOOKED_FOR
 from keras_vit.utils.files import REPORT, SKIPPED
+from keras_vit.utils.intervals import exact_interval, wilson_interval
 from keras_vit.utils.json_files import number_or_none
 
 from .measures import (
@@ -57,9 +58,7 @@ from .measures import (
     calibration_of,
     coverage_curve,
     coverage_table,
-    exact_interval,
     independent_images,
-    wilson_interval,
 )
 from .references import beside_references, is_exceeded, most_frequent, reference_text
 

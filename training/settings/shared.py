@@ -10,7 +10,6 @@ from keras_vit.configs import BiTConfig, ViTConfig
 from keras_vit.configs.recognition import config_of_json
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, UNKNOWN, Labels
 from keras_vit.training import recipes
-from keras_vit.utils.earlier_names import with_present_names
 from keras_vit.utils.fields import (
     REQUIRED,
     changed,
@@ -21,7 +20,7 @@ from keras_vit.utils.fields import (
     field_info,
     setting,
 )
-from keras_vit.utils.json_files import changed_fields
+from keras_vit.utils.json_files import changed_fields, with_present_names
 
 from .declared import DeclaredSettings
 

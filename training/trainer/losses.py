@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.utils.earlier_names import with_present_names
+from keras_vit.utils.json_files import with_present_names
 
 
 class LogitsLoss(keras.losses.Loss):

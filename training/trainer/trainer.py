@@ -21,7 +21,7 @@ from keras_vit.keras_private import (
 )
 from keras_vit.layers.base_layers import arguments
 from keras_vit.layers.random_numbers import DrawsByExample, philox
-from keras_vit.utils.earlier_names import with_present_names
+from keras_vit.utils.json_files import with_present_names
 
 from .data_adapter import StepAdapter, on_each_device, unpadded
 

@@ -15,7 +15,6 @@ from keras_vit.description.class_labels import Labels
 from keras_vit.models.rebuild import with_unknown
 from keras_vit.training.evaluation.measures import (
     calibration_of,
-    exact_interval,
     fit_temperature,
     scaled_probabilities,
 )
@@ -31,6 +30,7 @@ from keras_vit.training.evaluation.risk import (
 from keras_vit.training.evaluation.scores import Scores
 from keras_vit.training.settings import DecisionSettings
 from keras_vit.utils.fields import required
+from keras_vit.utils.intervals import exact_interval
 
 HEADING = "## Unknown images"  # In the model card.
 

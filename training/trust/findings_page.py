@@ -16,7 +16,7 @@ import numpy as np
 from keras_vit.reports.pages import data_address, report_section, thumbnail, write_page
 from keras_vit.reports.report import Report
 from keras_vit.training.data import Examples
-from keras_vit.training.evaluation.measures import exact_interval
+from keras_vit.utils.intervals import exact_interval
 
 from .check_report import (
     COPIES,

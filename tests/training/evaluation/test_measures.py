@@ -7,11 +7,10 @@ from scipy import stats
 from keras_vit.training.evaluation.measures import (
     accuracy_text,
     calibration_of,
-    exact_interval,
     fit_temperature,
     independent_images,
-    wilson_interval,
 )
+from keras_vit.utils.intervals import exact_interval, wilson_interval
 
 
 def test_the_error_is_the_weighted_gap_between_confidence_and_accuracy():

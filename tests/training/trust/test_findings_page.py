@@ -8,8 +8,8 @@ import pytest
 from page_flaws import flaws_of
 
 from keras_vit.reports.report import NamedFact, Report
-from keras_vit.training.evaluation.measures import exact_interval
 from keras_vit.training.trust.findings_page import DRAWN, Card, ShownImage, write_cards
+from keras_vit.utils.intervals import exact_interval
 from makers import encode, smooth_picture
 
 CLASSES = ["ant & bee", 'cat, "big"', "<b>dog</b>"]
