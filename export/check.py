@@ -422,7 +422,7 @@ def _rounded(probability):
 
 def checksums(
     path: pathlib.Path, texts: Mapping[str, str], model_bytes: int | None = None
-) -> dict[str, Any]:
+) -> dict[str, str | int | None]:
     """Returns the SHA-256 of the parts of an export, in hexadecimal.
 
     The parts of a folder are its files, by their paths. The parts of a file are its texts, by

@@ -20,6 +20,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import types
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -138,7 +139,7 @@ class _After:
         return spec
 
 
-def import_optional(module: str, purpose: str, extra: str) -> Any:
+def import_optional(module: str, purpose: str, extra: str) -> types.ModuleType:
     """Returns a module of an optional package.
 
     Args:

@@ -432,7 +432,7 @@ def save_classifier(
     *,
     samples: Images = (),
     recipe: Mapping[str, Any] | None = None,
-    history: Sequence[Mapping[str, Any]] = (),
+    history: Sequence[Mapping[str, str | float]] = (),
     model_card: str = "",
     overwrite: bool = False,
     task: str = MULTICLASS,

@@ -118,7 +118,7 @@ def read_model(path: str | os.PathLike) -> keras.Model:
 def write_classifier(
     folder: str | os.PathLike,
     predictor: Predictor,
-    history: Sequence[Mapping[str, Any]] = (),
+    history: Sequence[Mapping[str, str | float]] = (),
     model_card: str = "",
     *,
     samples: Images = (),
@@ -201,7 +201,7 @@ _LEAST_RANGE = 0.1
 def write_files(
     folder: pathlib.Path,
     predictor: Predictor,
-    history: Sequence[Mapping[str, Any]] = (),
+    history: Sequence[Mapping[str, str | float]] = (),
     model_card: str = "",
 ) -> None:
     """Writes a classifier's files into a folder that exists."""
@@ -233,7 +233,7 @@ def write_without_classes(
     model: keras.Model,
     description: Description,
     recipe: Mapping[str, Any],
-    history: Sequence[Mapping[str, Any]],
+    history: Sequence[Mapping[str, str | float]],
     model_card: str,
 ) -> None:
     """Writes the files of a pre-trained model without classes into a folder that exists."""
@@ -245,7 +245,7 @@ def write_without_classes(
     files.write_text(folder / files.CARD, model_card)
 
 
-def write_history(path: pathlib.Path, history: Sequence[Mapping[str, Any]]) -> None:
+def write_history(path: pathlib.Path, history: Sequence[Mapping[str, str | float]]) -> None:
     """Writes rows as CSV, with all their columns in the order of first occurrence."""
     columns = list(dict.fromkeys(itertools.chain.from_iterable(history)))
     files.write_csv(path, [columns, *([row.get(name, "") for name in columns] for row in history)])

@@ -46,7 +46,7 @@ def describe(
     86567656
     """
     if _is_planned(anything):
-        config, side = configs.resolve(anything, **changes), configs.default_image_size(anything)
+        config, side = configs.resolve(anything, changes), configs.default_image_size(anything)
         planned = Description(
             name=anything if isinstance(anything, str) else config.architecture,
             config=config,

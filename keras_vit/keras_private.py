@@ -129,7 +129,9 @@ def has_onednn() -> bool:
     return bool(_pywrap_util_port.IsMklEnabled())
 
 
-def needs_only_call(layer: keras.layers.Layer, inputs: tuple, kwargs: dict[str, Any]) -> bool:
+def needs_only_call(
+    layer: keras.layers.Layer, inputs: tuple, kwargs: dict[str, keras.KerasTensor | bool | None]
+) -> bool:
     """Returns whether `Layer.__call__` would do no more than `call`, on PyTorch.
 
     If so, `kwargs` gets the outer call's `training`, as Keras sets it, or loses it if the layer
@@ -180,7 +182,7 @@ def _takes_tensors(layer, inputs):
     return len(tensors) == len(inputs)
 
 
-def unscale_loss(loss: object) -> Any:
+def unscale_loss(loss: keras.KerasTensor) -> keras.KerasTensor:
     """Returns a replica's mean loss; Keras divides it by the number of replicas."""
     return unscale_loss_for_distribution(loss)
 
@@ -200,7 +202,7 @@ def without_gradient_summing(optimizer: keras.optimizers.Optimizer) -> Iterator[
         del inner._all_reduce_sum_gradients  # The method of its class is there again.
 
 
-def variable_index(optimizer: keras.optimizers.Optimizer, variable: object) -> int:
+def variable_index(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> int:
     """Returns the index of a variable in the list that the optimizer was built with.
 
     The optimizer's slots are lists in the same order. `update_step` may get one replica's copy
@@ -300,7 +302,7 @@ def load_keras_model(config: dict[str, Any], weights: str | io.BytesIO, most: in
     Raises:
         ValueError: If the config is no model or has more numbers, or the arrays do not fit it.
     """
-    failed: dict[int, tuple[Any, Exception]] = {}
+    failed: dict[int, tuple[keras.layers.Layer, Exception]] = {}
     text = json.dumps(_without_compiling(config))
     with at_most(most):
         model = saving_lib._model_from_config(text, None, compile=False, safe_mode=True)

@@ -234,16 +234,17 @@ class Weights:
         else:
             classes = known.classes
             self._check_classes()
-        head: dict[str, Any] = {"include_top": False, "pooling": config.pooling}
-        if classes:
-            head = {"classes": classes, "classifier_activation": known.labels.activation}
         size = image_size or known.image_size or DEFAULT_SIZE
-        built = build(
+        make = functools.partial(
+            build,
             config,
             input_shape=(*size, known.channels),
             include_preprocessing=known.included or False,
-            **head,
         )
+        if classes:
+            built = make(classes=classes, classifier_activation=known.labels.activation)
+        else:
+            built = make(include_top=False, pooling=config.pooling)
         return built, self.load_into(built, "new" if new_head or not classes else "keep")
 
     def _checked_config(self, image_size):

@@ -148,7 +148,7 @@ def _of_predictor(predictor, facts):
 def _random(model, given):
     """A model with random weights; a fact that is given is one of its config."""
     changes = {name: value for name, value in given.items() if value is not None}
-    config, side = resolve(model, **changes), default_image_size(model)
+    config, side = resolve(model, changes), default_image_size(model)
     description = Description(
         name=model if isinstance(model, str) else config.architecture,
         config=config,

@@ -12,10 +12,16 @@ import pathlib
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_vit import images as image_formats
 from keras_vit.images.pixels import FULL_DEPTH, check_no_paths, scaled_pixels
+
+if TYPE_CHECKING:
+    import keras
+    import numpy as np
+
+    from keras_vit.images.pixels import Pixels
 
 # "resize": to the image size without keeping the aspect ratio; official ViT code.
 # "resize_small_central_crop": the short side, then the middle; big_vision.
@@ -125,7 +131,7 @@ class Preprocessing:
         object.__setattr__(self, "value_range", values)
         object.__setattr__(self, "resize_size", self._checked_resize_size())
 
-    def __call__(self, images: object) -> Any:
+    def __call__(self, images: Pixels) -> np.ndarray | keras.KerasTensor:
         if reason := scaled_pixels(images):
             warnings.warn(reason, stacklevel=2)
         return image_formats.decoding.preprocess_images(images, self)  # With TensorFlow.
@@ -233,7 +239,9 @@ def _range_text(values):
     return ", ".join(f"{low:.4g} to {high:.4g}" for low, high in zip(*sides, strict=True))
 
 
-def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -> Any:
+def preprocess_input(
+    x: np.ndarray | keras.KerasTensor, data_format: str | None = None, mode: str = "tf"
+) -> np.ndarray | keras.KerasTensor:
     """Scales pixels from [0, 255] to [-1, 1], the input range of the official weights.
 
     The modes are the same as in `keras.applications.imagenet_utils.preprocess_input`, with two
@@ -269,7 +277,9 @@ def preprocess_input(x: Any, data_format: str | None = None, mode: str = "tf") -
     return keras.applications.imagenet_utils.preprocess_input(x, data_format, mode)
 
 
-def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, Any]]]:
+def decode_predictions(
+    preds: np.ndarray | keras.KerasTensor, top: int = 5
+) -> list[list[tuple[str, str, np.floating]]]:
     """Returns the most likely classes of an ImageNet model's predictions; needs no network.
 
     Args:

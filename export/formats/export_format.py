@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -24,6 +25,7 @@ from keras_vit.utils.json_files import parse_json
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
     from keras_vit.predictor import Predictor
 
@@ -110,7 +112,7 @@ class Signature(NamedTuple):
         classes: K, where the graph states it.
     """
 
-    call: Callable[[np.ndarray], Any]
+    call: Callable[[np.ndarray], npt.ArrayLike]
     takes_files: bool = False
     takes_pixels: bool = False
     input_size: tuple[int, int] | None = None
@@ -266,12 +268,12 @@ class QuantizedFormat(ExportFormat):
         super().__post_init__()
 
 
-def import_export_package(module: str, extra: str = "export") -> Any:
+def import_export_package(module: str, extra: str = "export") -> types.ModuleType:
     """Returns a module that writes or runs exports; see `import_optional`."""
     return import_optional(module, "This export", extra)
 
 
-def import_playwright() -> Any:
+def import_playwright() -> types.ModuleType:
     """Returns the module of the extra `web` that controls Chromium; see `import_optional`."""
     return import_optional("playwright.sync_api", "A web page", "web")
 

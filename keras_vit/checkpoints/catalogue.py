@@ -223,7 +223,7 @@ RELEASED = (
 RELEASED_NAMES = tuple(dict.fromkeys(name for row in RELEASED for name in row.names))
 
 
-def find_released(name: object) -> list[ReleasedClassifier]:
+def find_released(name: str | os.PathLike | None) -> list[ReleasedClassifier]:
     """Returns the classifiers in the package that a name means, the most accurate first.
 
     Args:
@@ -245,7 +245,7 @@ def check_is_no_weights(name: str | ViTConfig | BiTConfig | None) -> None:
         )
 
 
-def check_unambiguous(name: object) -> None:
+def check_unambiguous(name: str | os.PathLike | None) -> None:
     """Raises ValueError if a file or folder also has a name that means something here."""
     if os.path.exists(str(name)):
         raise ValueError(

@@ -118,7 +118,7 @@ def _with_facts(checkpoint, note):
     known = vars(stated.config) if stated.config else {}
     if isinstance(stated.config, ViTConfig):
         sizes = ("depth", "width", "mlp_dim", "num_heads")
-        check_sizes(checkpoint.shapes, checkpoint.path, **{name: known[name] for name in sizes})
+        check_sizes(checkpoint.shapes, checkpoint.path, {name: known[name] for name in sizes})
     fields |= {name: known[name] for name in UNSEEN_FIELDS if name in known}
     usual = {"gelu": layout.gelu, "norm_epsilon": layout.norm_epsilon}
     assumed = tuple(usual.keys() - fields.keys()) if layout.models_vary else ()

@@ -11,8 +11,8 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -23,8 +23,12 @@ from keras_vit.utils.files import atomic_write
 from keras_vit.utils.json_files import parse_json
 from keras_vit.utils.safe_text import first_line
 
+if TYPE_CHECKING:
+    import h5py
+
 # The value of an array in an open file, by the array's key.
 ReadValue = Callable[[Any], np.ndarray]
+OpenFile = Callable[[], contextlib.AbstractContextManager[ReadValue]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +49,8 @@ class StoredArray:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    open: Callable[[], contextlib.AbstractContextManager[ReadValue]]
-    key: Any
+    open: OpenFile
+    key: Hashable
     block: int | None = None
 
 
@@ -87,9 +91,9 @@ def read_values(arrays: Iterable[StoredArray]) -> Iterator[np.ndarray]:
     Raises:
         ValueError: If a file is damaged.
     """
-    stacks: dict[Any, np.ndarray] = {}
+    stacks: dict[tuple[OpenFile, Hashable], np.ndarray] = {}
     with contextlib.ExitStack() as files:
-        opened: dict[Any, ReadValue] = {}
+        opened: dict[OpenFile, ReadValue] = {}
         for array in arrays:
             if array.open not in opened:
                 opened[array.open] = files.enter_context(array.open())
@@ -114,7 +118,9 @@ _BOOKKEEPING = re.compile(
 )
 
 
-def check_declared_size(path, arrays: Iterable[Any], file_bytes: int | None = None) -> None:
+def check_declared_size(
+    path, arrays: Iterable[StoredArray | _Header | h5py.Dataset], file_bytes: int | None = None
+) -> None:
     """Raises ValueError if arrays declare far more bytes than their file can hold."""
     declared = sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays)
     file_bytes = os.path.getsize(path) if file_bytes is None else file_bytes
@@ -170,7 +176,7 @@ def _note(path, text: str | bytes | None) -> Description | None:
 _NOTE = "keras_vit"
 
 
-def damaged_file(kind: str, path, reason: object) -> ValueError:
+def damaged_file(kind: str, path, reason: str | Exception) -> ValueError:
     """Returns the error of a damaged file, such as of "A .weights.h5", on one short line."""
     line = " ".join(str(reason).split())[:300]  # It may quote the file.
     return ValueError(
@@ -242,7 +248,7 @@ def check_npz(path) -> None:
     """
     with open_zip(path) as archive:
         try:
-            damaged: object = archive.testzip()
+            damaged: str | Exception | None = archive.testzip()
         except Exception as error:  # zipfile raises nearly anything on a damaged archive.
             damaged = error
     if damaged is not None:

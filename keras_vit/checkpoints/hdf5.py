@@ -184,7 +184,7 @@ def _opened(path, content: bytes | None) -> Iterator[h5py.File]:
 
 def _arrays(path, file: h5py.File, content: bytes | None) -> dict[str, h5py.Dataset]:
     """The arrays of a file by their names, once each is known to lie in the file."""
-    links: dict[str, Any] = {}
+    links: dict[str, h5py.HardLink | h5py.SoftLink | h5py.ExternalLink] = {}
     file.visititems_links(links.__setitem__)  # Visits a group once, whatever leads to it.
     arrays = {
         name: safe_get_h5_dataset(file, name)

@@ -29,11 +29,13 @@ def official_layout(model: keras.Model) -> Layout:
         check_expressible(
             config,
             "The official layout must match the model; save_weights of Keras keeps any",
-            classifier=config.classifier in ("token", "gap", "map"),
-            gelu=config.gelu in ("tanh", "exact"),
-            final_norm=config.final_norm == "tokens",
-            unread_class_token=not config.unread_class_token,
-            **{name: getattr(config, name) is None for name in UNSEEN_FEATURES},
+            {
+                "classifier": config.classifier in ("token", "gap", "map"),
+                "gelu": config.gelu in ("tanh", "exact"),
+                "final_norm": config.final_norm == "tokens",
+                "unread_class_token": not config.unread_class_token,
+                **{name: getattr(config, name) is None for name in UNSEEN_FEATURES},
+            },
         )
     return OFFICIAL
 

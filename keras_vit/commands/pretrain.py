@@ -55,9 +55,9 @@ class PretrainCommand(Command):
 
     def _job_settings(self) -> PreTraining:
         if self.objective == OBJECTIVE:
-            return MaskedPatches.from_options(**self.settings, **self.masked_patches)
+            return MaskedPatches.from_options({**self.settings, **self.masked_patches})
         for name in self.masked_patches:
             raise ValueError(
                 f"--{name} needs --objective {OBJECTIVE}. Received: --objective {self.objective}"
             )
-        return PreTraining.from_options(**self.settings)
+        return PreTraining.from_options(self.settings)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OR_CLASSIFIER = "str | os.PathLike[str] | Classifier"
 
 
-def classifier() -> Any:
+def classifier() -> str:
     """Returns the field of MODEL, which `load_classifier` opens."""
     return setting(
         REQUIRED,
@@ -36,12 +36,12 @@ def classifier() -> Any:
     )
 
 
-def batch_size(default: int = 32) -> Any:
+def batch_size(default: int = 32) -> int:
     """Returns the field of --batch-size."""
     return setting(default, "images at once", unit="N", limits=AT_LEAST_1)
 
 
-def feature() -> Any:
+def feature() -> str:
     """Returns the field of --feature."""
     return setting(
         FEATURES[0],
@@ -50,7 +50,7 @@ def feature() -> Any:
     )
 
 
-def unknown_facts() -> Any:
+def unknown_facts() -> dict[str, Any]:
     """Returns the field of what a file of weights may not hold; see `keras_vit.load_classifier`."""
     return part(FineTuning, make=dict, only=UNKNOWN_FACTS)
 
@@ -168,7 +168,7 @@ def on_all_devices(processes: Processes) -> contextlib.AbstractContextManager:
     return strategy("auto", verbose=False).scope()
 
 
-def dry_run() -> Any:
+def dry_run() -> bool:
     """Returns the field of --dry-run."""
     return setting(
         False,
@@ -223,7 +223,7 @@ def run_job(data: DataSpec, options: RunOptions, settings: Settings, *, dry_run:
     return run_advised(started.folder.path, shlex.join(words), lambda: finetune.run(started))
 
 
-def run_advised(output: str | os.PathLike, again: str, run: Callable[[], Any]) -> int:
+def run_advised(output: str | os.PathLike, again: str, run: Callable[[], Finished | None]) -> int:
     """Runs; a full disk and a signal print the command that continues.
 
     Args:

@@ -7,7 +7,11 @@ A field stands with what it means, its default, its allowed values and its cost.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, TypeVar, get_args
+import functools
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from keras_vit.utils.json_files import DataclassInstance
 
 Gelu = Literal["tanh", "exact", "quick", "relu", "swiglu"]
 
@@ -20,20 +24,25 @@ UNSEEN_FEATURES = ("rotary",)
 # All fields of a block that they do not show, or not in every layout.
 UNSEEN_BLOCK_FIELDS = ("gelu", "norm_epsilon", "num_heads", *UNSEEN_FEATURES)
 
-Config = TypeVar("Config")
+Config = TypeVar("Config", bound="DataclassInstance")
 
 
-def check_choices(config: object, **kinds: object) -> None:
-    """Raises ValueError if a field is not one of the strings of its `Literal`."""
-    for field, kind in kinds.items():
-        known = get_args(kind)
-        if getattr(config, field) not in known:
-            raise ValueError(
-                f"{field} must be one of {known}. Received: {field}={getattr(config, field)!r}"
-            )
+def check_choices(config: DataclassInstance) -> None:
+    """Raises ValueError if a field whose type is a `Literal` has none of its strings."""
+    for field, choices in _choices(type(config)).items():
+        value = getattr(config, field)
+        if value not in choices:
+            raise ValueError(f"{field} must be one of {choices}. Received: {field}={value!r}")
 
 
-def check_rules(config: object, *rules: tuple[Any, str]) -> None:
+@functools.cache
+def _choices(kind):
+    """By field of a config whose type is a `Literal`, its strings."""
+    hints = get_type_hints(kind)
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+
+
+def check_rules(config: DataclassInstance, *rules: tuple[bool, str]) -> None:
     """Raises ValueError with the first rule that does not hold.
 
     Args:
@@ -45,16 +54,14 @@ def check_rules(config: object, *rules: tuple[Any, str]) -> None:
             raise ValueError(f"{rule}. Received: {config}")
 
 
-def part_of(kind: type[Config], whole: object, **others: object) -> Config:
+def part_of(kind: type[Config], whole: DataclassInstance) -> Config:
     """Returns the config of a part, from the fields of the same names in the config of a whole.
 
     Args:
         kind: The part's dataclass.
         whole: A config that has its fields.
-        **others: Fields that have another name in the whole, or another value.
     """
-    names = {field.name for field in dataclasses.fields(kind)} - others.keys()  # type: ignore
-    return kind(**{name: getattr(whole, name) for name in names}, **others)
+    return kind(**{field.name: getattr(whole, field.name) for field in dataclasses.fields(kind)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +117,7 @@ class MLPConfig:
     gelu: Gelu = "tanh"
 
     def __post_init__(self):
-        check_choices(self, gelu=Gelu)
+        check_choices(self)
 
     @property
     def first_units(self) -> int:
@@ -162,7 +169,7 @@ class BlockConfig:
     rotary: float | None = AttentionConfig.rotary
 
     def __post_init__(self):
-        check_choices(self, gelu=Gelu)
+        check_choices(self)
         for field in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(
@@ -176,12 +183,13 @@ class BlockConfig:
     @property
     def attention(self) -> AttentionConfig:
         """The config of the attention."""
-        return part_of(AttentionConfig, self, dropout_rate=self.attention_dropout_rate)
+        attention = part_of(AttentionConfig, self)
+        return dataclasses.replace(attention, dropout_rate=self.attention_dropout_rate)
 
     @property
     def mlp(self) -> MLPConfig:
         """The config of the MLP."""
-        return part_of(MLPConfig, self, hidden_dim=self.mlp_dim)
+        return MLPConfig(self.mlp_dim, self.dropout_rate, self.gelu)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -229,7 +237,7 @@ class PoolingConfig:
     norm_epsilon: float = 1e-6
 
     def __post_init__(self):
-        check_choices(self, gelu=Gelu)
+        check_choices(self)
 
     @property
     def mlp(self) -> MLPConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
 
 from keras_vit.configs.blocks import TRAINING_FIELDS, UNSEEN_BLOCK_FIELDS, BlockConfig
 from keras_vit.configs.resnet_configs import AxialResNetConfig, BiTConfig, PoolingStem, ResNetStem
@@ -20,6 +20,8 @@ CLASSIFIER_LAYERS = ("class_token_head", "distillation_token_head", "predictions
 HEAD_LAYERS = ("pre_logits", *CLASSIFIER_LAYERS)
 LEVERAGE, ANSWERS = "leverage", "unknown_class"  # The layers of the class "unknown".
 
+Layer = TypeVar("Layer")  # A layer of Keras, or what is known of one.
+
 # Representations of an image. "pre_logits": the input of the head, as in the official
 # few-shot evaluator. "token": the class token. "avg": the mean over the patch tokens.
 FEATURES = ("pre_logits", "token", "avg")
@@ -33,8 +35,18 @@ DEFAULT_IMAGE_SIZE = 224  # Pixels per side; pre-training resolution of the pape
 # Exceptions: pixels per side of models for other images.
 IMAGE_SIZES = {"ViT-Mini/4": 32, "R7+ViT-Nano/8": 32, "R14+ViT-Micro/16": 96}
 
+
+class Size(TypedDict):
+    """The size of a Vision Transformer, as fields of its config."""
+
+    width: int
+    depth: int
+    mlp_dim: int
+    num_heads: int
+
+
 # Paper, Table 1; Ti and S are from the official checkpoints.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Size] = {
     # Ours, for images of 32 pixels: Mini has a million parameters, and with a ResNet in front
     # Micro and Nano have 2.6.
     "Mini": {"width": 128, "depth": 5, "mlp_dim": 512, "num_heads": 4},
@@ -142,12 +154,14 @@ def _argument_here(name, known):
     return f"{name} is called {near[0]} here" if near else ""
 
 
-def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
+def resolve(
+    name_or_config: str | ViTConfig | BiTConfig, changes: Mapping[str, Any] | None = None
+) -> Any:
     """Returns the config of a name, with some fields replaced.
 
     Args:
         name_or_config: A name of `keras_vit.list_models()`, or a config, which passes through.
-        **changes: Fields of the config and their new values.
+        changes: Fields of the config by name, with their new values.
 
     Returns:
         A `ViTConfig` or `BiTConfig`, by the name; callers that know which need no cast.
@@ -167,7 +181,7 @@ def resolve(name_or_config: str | ViTConfig | BiTConfig, **changes: Any) -> Any:
         config = MODELS[name_or_config]
     else:
         config = name_or_config
-    if wrong := argument_errors(changes, type(config)):
+    if wrong := argument_errors(changes or (), type(config)):
         raise ValueError(wrong)
     return dataclasses.replace(config, **changes) if changes else config
 
@@ -205,7 +219,7 @@ def for_inference(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig:
     return dataclasses.replace(config, **{k: v for k, v in defaults.items() if k in fields})
 
 
-def classifier_layer(layers: Mapping[str, Any]) -> Any:
+def classifier_layer(layers: Mapping[str, Layer]) -> Layer | None:
     """Returns the linear layer that gives the class scores, or None without a head.
 
     With a distillation token it is the class token's.
@@ -236,11 +250,11 @@ def paper_name(config: ViTConfig | BiTConfig | None) -> str:
     return names.get(_plain(config), "")
 
 
-def without_hidden_layer(config: Any) -> Any:
+def without_hidden_layer(config: ViTConfig | BiTConfig) -> ViTConfig | BiTConfig:
     """Returns a config without the hidden layer of pre-training, for a new head."""
-    fields = {field.name for field in dataclasses.fields(config)}
-    changes = {"representation_size": None, "head_bias": 0.0}
-    return dataclasses.replace(config, **{k: v for k, v in changes.items() if k in fields})
+    if isinstance(config, ViTConfig):
+        return dataclasses.replace(config, representation_size=None, head_bias=0.0)
+    return dataclasses.replace(config, head_bias=0.0)
 
 
 def check_agrees(

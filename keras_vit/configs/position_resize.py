@@ -8,7 +8,12 @@ once, for NumPy and for `keras.ops`: `checkpoints/resize.py` resizes the tables 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, get_args
+import types
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    import keras
+    import numpy as np
 
 PositionRule = Literal[
     "official",
@@ -61,7 +66,13 @@ RULES: dict[str, ResizeRule] = {
 assert RULES.keys() == set(get_args(PositionRule))
 
 
-def resize_weights(rule: str, old: Any, new: Any, points: tuple[Any, Any], xp: Any) -> Any:
+def resize_weights(
+    rule: str,
+    old: float,
+    new: float | keras.KerasTensor,
+    points: tuple[np.ndarray | keras.KerasTensor, np.ndarray | keras.KerasTensor],
+    xp: types.ModuleType,
+) -> np.ndarray | keras.KerasTensor:
     """Returns the matrix `(new, old)` that resizes one side of a table.
 
     Args:

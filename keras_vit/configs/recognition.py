@@ -97,7 +97,9 @@ def config_of_shapes(
     if "pre_logits" in shapes and num_classes(shapes) is None:
         notes.append("the pooler was left out, because no head reads it")
     classifier = fields.get("classifier") or _classifier(shapes)
-    shown = {size: sizes[size] for size in ("patch_size", "width", "depth", "mlp_dim")}
+    shown: dict[str, Any] = {
+        size: sizes[size] for size in ("patch_size", "width", "depth", "mlp_dim")
+    }
     shown |= _norms_and_tokens(shapes, classifier)
     if classifier == "map":
         shown |= _map_sizes(shapes, heads, sizes["mlp_dim"])
@@ -227,13 +229,13 @@ def num_classes(shapes: Mapping[str, Shape | None]) -> int | None:
     return kernel[-1] if kernel else None
 
 
-def sizes_of_shapes(shapes: Mapping[str, Shape | None]) -> dict[str, Any]:
+def sizes_of_shapes(shapes: Mapping[str, Shape | None]) -> dict[str, int | tuple[int, ...]]:
     """Returns the sizes of `ViTConfig` that shapes show.
 
     Args:
         shapes: What `layer_shapes` returns.
     """
-    shown: dict[str, Any] = {}
+    shown: dict[str, int | tuple[int, ...]] = {}
 
     def shape_of(layer, rank):
         shape = shapes.get(layer)

@@ -99,7 +99,7 @@ class PoolingStem:
         widths = (self.width, *self.widths)
         check_rules(
             self,
-            (self.widths, "A PoolingStem needs a block"),
+            (len(self.widths) > 0, "A PoolingStem needs a block"),
             (
                 all(width > 0 and width % self.groups == 0 for width in widths),
                 f"Every width must be a multiple of the {self.groups} groups of GroupNorm",
@@ -147,7 +147,7 @@ class BiTConfig(_ResNet):
 
     def __post_init__(self):
         super().__post_init__()
-        check_rules(self, (self.num_blocks, "A ResNet needs a block"))
+        check_rules(self, (len(self.num_blocks) > 0, "A ResNet needs a block"))
 
 
 @answers_synonyms

@@ -105,14 +105,7 @@ class ViTConfig:
         if isinstance(self.resnet, dict):
             stem = PoolingStem if "widths" in self.resnet else ResNetStem
             object.__setattr__(self, "resnet", stem(**self.resnet))
-        check_choices(
-            self,
-            classifier=HeadInput,
-            position_embedding=PositionKind,
-            position_embedding_at=PositionPlace,
-            final_norm=FinalNorm,
-            position_resize=PositionRule,
-        )
+        check_choices(self)
         part_of(BlockConfig, self)  # Checks the fields of the blocks.
         sizes = [*self.patch_sizes, self.width, self.depth, self.mlp_dim, self.num_heads]
         is_sized = len(self.patch_sizes) == 2 and min(sizes) > 0
@@ -201,7 +194,7 @@ class ViTConfig:
     def block(self, index: int) -> BlockConfig:
         """Returns the config of an encoder block; stochastic depth grows from 0 to its rate."""
         rate = self.stochastic_depth_rate * (index / max(self.depth - 1, 1))
-        return part_of(BlockConfig, self, stochastic_depth_rate=rate)
+        return dataclasses.replace(part_of(BlockConfig, self), stochastic_depth_rate=rate)
 
     def __repr__(self) -> str:
         """Returns the fields that differ from the defaults, as messages quote configs."""
@@ -215,9 +208,8 @@ class ViTConfig:
     @property
     def attention_pooling(self) -> PoolingConfig:
         """The config of the attention pooling of `classifier="map"`."""
-        return part_of(
-            PoolingConfig,
-            self,
+        return dataclasses.replace(
+            part_of(PoolingConfig, self),
             num_heads=self.map_num_heads or self.num_heads,
             mlp_dim=self.map_mlp_dim or self.mlp_dim,
         )

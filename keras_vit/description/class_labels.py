@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from keras_vit.utils.json_files import check_fields
@@ -174,7 +174,7 @@ def check_label_names(class_names: Sequence[str]) -> None:
         )
 
 
-def task_of_activation(activation: object, otherwise: str = MULTICLASS) -> str:
+def task_of_activation(activation: str | Callable | None, otherwise: str = MULTICLASS) -> str:
     """Returns the task that the activation of a last layer shows, by its name or function."""
     name = getattr(activation, "__name__", activation)
     return next((task for task in TASKS if ACTIVATIONS[task] == name), otherwise)

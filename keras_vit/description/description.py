@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -223,7 +224,7 @@ class Description:
         return fields
 
     @classmethod
-    def from_json(cls, content: Any, source: object = "a description") -> Description:
+    def from_json(cls, content: Any, source: str | os.PathLike = "a description") -> Description:
         """Returns the description that `to_json` wrote.
 
         Args:
@@ -250,7 +251,7 @@ class Description:
             ) from error
 
     @classmethod
-    def stored(cls, texts: Mapping[str, str], source: object) -> Description:
+    def stored(cls, texts: Mapping[str, str], source: str | os.PathLike) -> Description:
         """Returns the description in the texts of a folder or an export.
 
         Args:
@@ -502,7 +503,7 @@ def set_description(model: keras.Model, description: Description) -> None:
         layer.content = dataclasses.replace(description, labels=labels).to_json()
 
 
-def description_layer(model: keras.Model) -> Any:
+def description_layer(model: keras.Model) -> keras.layers.Layer | None:
     """Returns the layer that holds the description of a model, or None."""
     for layer in getattr(model, "layers", ()):
         if layer.name == LAYER and hasattr(layer, "content"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 from collections.abc import Iterable
@@ -99,7 +100,7 @@ def license_in_card(folder: pathlib.Path) -> str | None:
     return None if license == UNKNOWN else license
 
 
-def license_of_family(names: Iterable[object]) -> str | None:
+def license_of_family(names: Iterable[str | os.PathLike | None]) -> str | None:
     """Returns the license of the first family that one of the names of weights belongs to."""
     texts = [str(name).lower() for name in names if name]
     for pattern, license in _LICENSES:

@@ -9,8 +9,9 @@ import os
 import pathlib
 import re
 import sys
+import types
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Self
 
 from keras_vit._installation import import_optional
 from keras_vit.checkpoints.catalogue import released_folder
@@ -69,7 +70,7 @@ class RepositoryName:
     revision: str = "main"
 
     @classmethod
-    def parse(cls, text: object) -> Self | None:
+    def parse(cls, text: str | os.PathLike | None) -> Self | None:
         """Returns the name in a text; None for a text without "hf:".
 
         "hf://owner/name" is read as "hf:owner/name", as Keras and KerasHub write it.
@@ -96,7 +97,7 @@ class RepositoryError(OSError):
     """Why a repository cannot be read or written, in one line."""
 
 
-def repository_folder(name: object) -> pathlib.Path | None:
+def repository_folder(name: str | os.PathLike | None) -> pathlib.Path | None:
     """Returns the folder with the files of a repository, which is downloaded; None for others.
 
     Args:
@@ -111,7 +112,7 @@ def repository_folder(name: object) -> pathlib.Path | None:
     if str(name).startswith("kaggle:"):
         return _downloaded_of_kaggle(str(name))
     repository = RepositoryName.parse(name)
-    return None if repository is None else _downloaded(name, repository)
+    return None if repository is None else _downloaded(str(name), repository)
 
 
 def _downloaded_of_kaggle(name):
@@ -137,7 +138,7 @@ def classifier_folder(folder_or_name: str | os.PathLike) -> pathlib.Path:
     return repository_folder(folder_or_name) or released_folder(folder_or_name)
 
 
-def fixed_name(name: object) -> str | None:
+def fixed_name(name: str | os.PathLike | None) -> str | None:
     """Returns the name of a repository with its commit; arguments as for `repository_folder`.
 
     A process resolves a branch once, so that all it does is with the same files. A preset of
@@ -149,7 +150,7 @@ def fixed_name(name: object) -> str | None:
     return None if repository is None else _with_commit(repository, folder)
 
 
-def cached_name(name: object) -> str | None:
+def cached_name(name: str | os.PathLike | None) -> str | None:
     """Returns `fixed_name` of a repository that is whole in the cache, else None; asks no server.
 
     A branch is its newest cached commit.
@@ -163,7 +164,7 @@ def _with_commit(repository, folder):
     return str(RepositoryName(repository.name, folder.name))
 
 
-def import_hugging_face() -> Any:
+def import_hugging_face() -> types.ModuleType:
     """Returns the package of the Hugging Face Hub; see `import_optional`."""
     return import_optional("huggingface_hub", "A repository (hf:)", "hub")
 

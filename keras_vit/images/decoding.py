@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import keras
 import numpy as np
@@ -75,7 +75,12 @@ def decode_image(
     return tf.ensure_shape(image, [None, None, 3])
 
 
-def in_turn(encoded: tf.Tensor, use: Callable[[tf.Tensor], Any], *, by_pillow: bool = True) -> Any:
+Tensors = TypeVar("Tensors")
+
+
+def in_turn(
+    encoded: tf.Tensor, use: Callable[[tf.Tensor], Tensors], *, by_pillow: bool = True
+) -> Tensors:
     """Returns `use(encoded)`; one large image at a time, in all pipelines of this process.
 
     No thread waits: TensorFlow goes on with other images, and frees the lock after an error.
@@ -240,7 +245,7 @@ def apply_preprocessing(image: np.ndarray | tf.Tensor, preprocessing: Preprocess
     return scale(resize(image, preprocessing), preprocessing.value_range)
 
 
-def preprocess_images(images: Any, preprocessing: Preprocessing) -> Any:
+def preprocess_images(images: Any, preprocessing: Preprocessing) -> np.ndarray | keras.KerasTensor:
     """Returns images as a model's input; `keras_vit.Preprocessing` describes both.
 
     Args:

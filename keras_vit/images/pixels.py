@@ -6,12 +6,21 @@ Neither TensorFlow nor Keras is imported here.
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import keras
+    import numpy.typing as npt
+    import PIL.Image
+
+    # Pixels in memory: an array, a tensor, a PIL image, or a list of these.
+    Pixels: TypeAlias = npt.ArrayLike | keras.KerasTensor | PIL.Image.Image | Sequence
 
 FULL_DEPTH = 16  # Bits of a 16-bit image that uses its whole range: the high byte is read.
 
 
-def check_no_paths(images: Any) -> None:
+def check_no_paths(images: Pixels) -> None:
     """Raises ValueError for the path of an image, or a list of paths, in place of pixels."""
     first = images[0] if isinstance(images, (list, tuple)) and len(images) else images
     if isinstance(first, (str, os.PathLike)):
@@ -22,7 +31,7 @@ def check_no_paths(images: Any) -> None:
         )
 
 
-def scaled_pixels(images: Any) -> str:
+def scaled_pixels(images: Pixels) -> str:
     """Returns what is wrong with pixels that were divided by 255; "" for other pixels.
 
     Integers are pixels, and so are images of zeros alone. Tensors of a graph have no values yet.

@@ -48,7 +48,7 @@ class EvaluationSteps(NamedTuple):
         rounding: Rounds bytes to whole pixels: "down", "nearest" or None. Pillow rounds in between.
     """
 
-    geometry: Callable[[Sides, tuple[int, int], Any], Geometry]
+    geometry: Callable[[Sides, tuple[int, int], int | tuple[int, int] | None], Geometry]
     kernel: Literal["filter", "area", "pillow"]
     rounding: Literal["down", "nearest"] | None = None
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
@@ -23,6 +23,9 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from keras_vit._installation import import_optional
 from keras_vit.images import MAX_PIXELS
 from keras_vit.images.pixels import FULL_DEPTH
+
+if TYPE_CHECKING:
+    from PIL import TiffImagePlugin
 
 # In lower case; suffixes of files are compared in lower case.
 TRANSCODED_SUFFIXES = frozenset(
@@ -240,9 +243,12 @@ def decode_file(encoded: bytes, bit_depth: int = FULL_DEPTH) -> np.ndarray:
     return with_pixels(encoded, lambda pixels: pixels, bit_depth)
 
 
+Result = TypeVar("Result")
+
+
 def with_pixels(
-    encoded: bytes, use: Callable[[np.ndarray], Any], bit_depth: int | None = FULL_DEPTH
-) -> Any:
+    encoded: bytes, use: Callable[[np.ndarray], Result], bit_depth: int | None = FULL_DEPTH
+) -> Result:
     """Returns what a function makes of the pixels of `decode_file`, of large images one at a time.
 
     Args:
@@ -343,7 +349,7 @@ def _opened(encoded, kind):
 
 def _upright_pixels(image, encoded, kind, bit_depth):
     """The pixels of a Pillow image, uint8 `(H, W, 3)`, turned as EXIF states; see `with_pixels`."""
-    convert: Callable[[Any], Image.Image] = to_rgb
+    convert: Callable[[Image.Image], Image.Image] = to_rgb
     if kind == "TIFF":
         convert = _tiff_converter(image, encoded)
     elif kind == "JPEG":
@@ -463,7 +469,9 @@ def _orientation(content):
         return 1
 
 
-def _tiff_converter(image: Any, encoded: bytes) -> Callable[[Any], Image.Image]:
+def _tiff_converter(
+    image: TiffImagePlugin.TiffImageFile, encoded: bytes
+) -> Callable[[Image.Image], Image.Image]:
     # The first page of a camera's raw file is a preview of a few pixels.
     tags = image.tag_v2
     if tags.get(_NEW_SUBFILE_TYPE, 0) & 1 or _DNG_VERSION in tags or encoded[8:10] == b"CR":

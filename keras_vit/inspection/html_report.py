@@ -171,7 +171,7 @@ def write_report(
     shown = _Shown(image_size, batch_size)
     if paths:
         _read_images(shown, model, paths, known, num_pictures)
-    facts = {
+    facts: dict[str, str | int] = {
         "image size (height x width)": "{} x {}".format(*image_size),
         "images": len(shown.inputs),
     }

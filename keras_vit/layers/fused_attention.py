@@ -6,10 +6,13 @@ import functools
 import logging
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
+
+if TYPE_CHECKING:
+    import jax
 
 HALF_PRECISION = "float16", "bfloat16"
 # The largest error against float32 in units of the values' size; bfloat16 rounds by 2^-9.
@@ -82,7 +85,7 @@ def compute_capability() -> float | None:
         return None
 
 
-def device_of_jax() -> Any:
+def device_of_jax() -> jax.Device:
     """Returns the device that JAX computes on here, the first of several."""
     import jax
 
@@ -110,11 +113,18 @@ def _cudnn(query, key, value, padding=0):
     from jax import numpy as jnp
 
     query, key, value = (jnp.swapaxes(x, 1, 2) for x in (query, key, value))
-    options: dict[str, Any] = {"scale": 1.0, "implementation": "cudnn"}
+    lengths = None
     if padding:
         lengths = jnp.full((query.shape[0],), query.shape[1] - padding, "int32")
-        options |= {"query_seq_lengths": lengths, "key_value_seq_lengths": lengths}
-    mixed = jax.nn.dot_product_attention(query, key, value, **options)
+    mixed = jax.nn.dot_product_attention(
+        query,
+        key,
+        value,
+        scale=1.0,
+        query_seq_lengths=lengths,
+        key_value_seq_lengths=lengths,
+        implementation="cudnn",
+    )
     return jnp.swapaxes(mixed, 1, 2)
 
 

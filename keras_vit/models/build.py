@@ -207,7 +207,7 @@ def _settle(given, found) -> tuple[Description, _Head]:
     """The description of the model to construct, without its weights, and its head."""
     _check_channels(given.weights, found.of_weights, found.shape)
     head = _head(given, found)
-    config = configs.resolve(found.model, **given.changes)
+    config = configs.resolve(found.model, given.changes)
     _check_arguments(config, found.shape, head)
     description = Description(
         name=found.model if isinstance(found.model, str) and not given.changes else "",
@@ -404,7 +404,7 @@ def _image_shape(given, model, of_weights=None):
     if of_weights is not None and given.input_tensor is None and input_shape is None:
         size = of_weights.usual_size
         input_shape = (*size, of_weights.channels) if size else of_weights.input_shape
-    received: Any = input_shape or (side, side, 3)
+    received: tuple[int | None, ...] = input_shape or (side, side, 3)
     shape = () if isinstance(received, int | float | str) else tuple(received)
     of_tensor = shape if given.input_tensor is None else tuple(given.input_tensor.shape[1:])
     if given.include_preprocessing:

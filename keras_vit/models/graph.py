@@ -185,12 +185,13 @@ def difference(model: keras.Model, *, allows_front: bool = False) -> str | None:
 
     None if it does not, or holds no description; arguments as for `check_described`.
     """
-    if description_layer(model) is None:
+    layer = description_layer(model)
+    if layer is None:
         return None
     if not isinstance(model, Functional) or type(model).call is not Functional.call:
         return f"a {type(model).__name__} with another method `call`"
     if allows_front and has_layers_in_front(model):
-        front = keras.Model(model.inputs, description_layer(model).input)
+        front = keras.Model(model.inputs, layer.input)
         if name := next((layer.name for layer in front.layers if layer.weights), None):
             return f"whose layer {name!r} in front of the described model has weights"
     return _difference_of(_as_json(model.get_config()), allows_front)
@@ -278,7 +279,8 @@ def _features(config, x, tokens, patches, scores):
         vit_head(config, tokens, patches, False, pooling, 1, None) for pooling in config.poolings
     ]
     layers = {layer.name: layer for layer in keras.Model(x, scores).layers}
-    read = layers["representation"].output, configs.classifier_layer(layers).input
+    head = required(configs.classifier_layer(layers), "head")
+    read = layers["representation"].output, head.input
     pooled = pool_tokens(config, tokens, "gap"), pool_tokens(config, tokens, "max")
     return [tokens, *read, *maps, *pooled]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import keras
 
 
-def array_of(value: object) -> np.ndarray:
+def array_of(value: np.ndarray | keras.KerasTensor | keras.Variable) -> np.ndarray:
     """Returns the array of a tensor or variable of Keras's backend; an array as it is."""
     if isinstance(value, np.ndarray):
         return value

@@ -91,7 +91,7 @@ class Html(str):
     """Text that is HTML, in which texts of others are escaped."""
 
 
-def escape(text: object) -> str:
+def escape(text: str | float | None) -> str:
     """Returns HTML that shows a text; all text of a page goes through this function."""
     return text if isinstance(text, Html) else html.escape(str(text))
 
@@ -107,7 +107,7 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>\n"
 
 
-def facts_table(facts: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
+def facts_table(facts: Iterable[Sequence[str | float]], header: Sequence[str] = ()) -> str:
     """Returns a table with a row for each fact: its name, and its value or values.
 
     Args:
@@ -423,7 +423,7 @@ def confusion_table(names: Sequence[str], counts: np.ndarray, photos: Photos) ->
     return f'<div class="scroll" tabindex="0"><table class="confusion">{table}</table></div>\n'
 
 
-def with_photos(text: object, pair: tuple[str, str], count: int, photos: Photos) -> str:
+def with_photos(text: str | float, pair: tuple[str, str], count: int, photos: Photos) -> str:
     """Returns a text, which is a button that shows photos above the page if there are any.
 
     Args:

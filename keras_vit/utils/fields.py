@@ -28,26 +28,11 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import (
-    Any,
-    ClassVar,
-    NamedTuple,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-    get_type_hints,
-)
+from typing import Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
-from keras_vit.utils.json_files import fits_json
+from keras_vit.utils.json_files import DataclassInstance, fits_json
 from keras_vit.utils.synonyms import value_here
 from keras_vit.utils.text_files import read_lines
-
-
-class DataclassInstance(Protocol):
-    """An instance of any dataclass, to a type checker."""
-
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
-
 
 SettingsType: TypeAlias = type[DataclassInstance]
 REQUIRED: Any = dataclasses.MISSING  # In place of a default: the value must be given.
@@ -104,9 +89,9 @@ class FieldInfo:
     several: bool = False
     group: str | None = None
     parse: Callable[[str], Any] | None = None
-    none: object = None
+    none: str | int | None = None
     from_file: bool = False
-    used: Callable[[Any], Any] | None = None
+    used: Callable[[Any], bool] | None = None
     needs: str = ""
     off: tuple = ()
     line: str | None = None
@@ -129,11 +114,11 @@ class Rule(NamedTuple):
 
     text: str
     fields: tuple[str, ...]
-    holds: Callable[[Any], Any]
+    holds: Callable[[Any], bool]
 
 
-def setting(default: object, help: str, **info: Any) -> Any:
-    """Returns a dataclass field for a setting.
+def setting(default: Value, help: str, **info: Any) -> Value:
+    """Returns a dataclass field for a setting, to a type checker a value as its default.
 
     Args:
         default: The value, or `REQUIRED`.
@@ -161,7 +146,7 @@ def changed(settings_type: SettingsType, name: str, default: object = ..., **cha
 def part(
     settings_type: SettingsType,
     *,
-    make: Callable[..., Any] | None = None,
+    make: Callable[[dict[str, Any]], Any] | None = None,
     only: Collection[str] | None = None,
     without: Collection[str] = (),
     group: str | None = None,
@@ -170,16 +155,15 @@ def part(
 
     Args:
         settings_type: The dataclass.
-        make: Makes the value from the fields that were given, as keyword arguments; by default
-            the dataclass. `dict` keeps them unchanged.
+        make: Makes the value from the fields that were given, by name; by default the dataclass.
+            `dict` keeps them unchanged.
         only: Names of the fields that have an argument; None for all.
         without: Names of fields that have none.
         group: The title in `--help` above the fields without a `group`.
     """
     options = {"only": only, "without": without, "group": group}
-    return dataclasses.field(
-        metadata={"part": settings_type, "make": make or settings_type, "options": options}
-    )
+    make = make or (lambda fields: settings_type(**fields))
+    return dataclasses.field(metadata={"part": settings_type, "make": make, "options": options})
 
 
 def field_info(field: dataclasses.Field) -> FieldInfo:
@@ -280,7 +264,7 @@ def _add_argument(parser, field, text):
         parser.add_argument(flag_of(field), dest=field.name, required=required, **options)
 
 
-def from_arguments(settings_type: Callable[..., Value], arguments: argparse.Namespace) -> Value:
+def from_arguments(settings_type: type[Value], arguments: argparse.Namespace) -> Value:
     """Returns a dataclass of settings from the parsed arguments of `add_arguments`.
 
     Args:
@@ -309,7 +293,7 @@ def check_used(settings: DataclassInstance, given: Iterable[str]) -> None:
 
 
 def given_fields(
-    settings_type: object,
+    settings_type: type,
     arguments: argparse.Namespace,
     only: Collection[str] | None = None,
     without: Collection[str] = (),
@@ -327,7 +311,7 @@ def given_fields(
         if inner := field.metadata.get("part"):
             options = field.metadata["options"]
             fields = given_fields(inner, arguments, options["only"], options["without"])
-            given[field.name] = field.metadata["make"](**fields)
+            given[field.name] = field.metadata["make"](fields)
         elif hasattr(arguments, field.name):
             value, info = getattr(arguments, field.name), field_info(field)
             if info.from_file and isinstance(value, str):
@@ -393,7 +377,7 @@ def image_size(text: str) -> tuple[int, int]:
 
 
 # By the annotation of one value: from the argument's text to the value.
-_PARSERS: dict[str, Callable[[str], Any]] = {
+_PARSERS: dict[str, Callable[[str], float | tuple[int, int]]] = {
     "int": int,
     "float": float,
     "tuple[int, int]": image_size,
@@ -426,7 +410,9 @@ def _help(field, rules):
     return f"{help} (default: {default}{source})".lstrip()
 
 
-def check_json(settings_type: SettingsType, values: Mapping[str, Any], source: object) -> None:
+def check_json(
+    settings_type: SettingsType, values: Mapping[str, Any], source: str | os.PathLike
+) -> None:
     """Checks that values from a JSON file are fields of a dataclass of settings, of their types.
 
     Args:

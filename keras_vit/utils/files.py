@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TypeAlias
 
 from keras_vit.utils.safe_text import for_csv
 
@@ -217,7 +217,10 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         partial.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def write_csv(path: str | os.PathLike, rows: Iterable[Iterable[Any]]) -> None:
+CsvCell: TypeAlias = str | float | None
+
+
+def write_csv(path: str | os.PathLike, rows: Iterable[Iterable[CsvCell]]) -> None:
     """Writes a CSV file atomically: a row of cells for each line, the header first.
 
     Cells pass through `csv_row`.
@@ -229,13 +232,13 @@ def write_csv(path: str | os.PathLike, rows: Iterable[Iterable[Any]]) -> None:
         csv.writer(file, lineterminator="\n").writerows(map(csv_row, rows))
 
 
-def append_csv(path: str | os.PathLike, cells: Iterable[Any]) -> None:
+def append_csv(path: str | os.PathLike, cells: Iterable[CsvCell]) -> None:
     """Adds a row of cells to a file of `write_csv`."""
     with open(path, "a", encoding="utf-8", errors="backslashreplace", newline="") as file:
         csv.writer(file, lineterminator="\n").writerow(csv_row(cells))
 
 
-def csv_row(cells: Iterable[Any]) -> list[Any]:
+def csv_row(cells: Iterable[CsvCell]) -> list[CsvCell]:
     """Returns the cells of a row of CSV, their texts by `for_csv`."""
     return [for_csv(cell) if isinstance(cell, str) else cell for cell in cells]
 

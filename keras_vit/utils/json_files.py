@@ -10,7 +10,7 @@ import os
 import pathlib
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Protocol, Union, get_args, get_origin, get_type_hints
 
 MAX_DEPTH = 100  # Lists and objects within each other.
 
@@ -28,7 +28,13 @@ _FIELDS = {
 _VALUES = {"mean-colour": "mean-color"}
 
 
-def parse_json(text: str | bytes, source: object) -> Any:
+class DataclassInstance(Protocol):
+    """An instance of any dataclass, to a type checker."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
+
+
+def parse_json(text: str | bytes, source: str | os.PathLike) -> Any:
     """Returns the value of a JSON text whose numbers are finite and whose depth is bounded.
 
     Args:
@@ -39,13 +45,12 @@ def parse_json(text: str | bytes, source: object) -> Any:
         ValueError: If it is not JSON, is nested deeper than `MAX_DEPTH`, or holds NaN, infinity
             or a number that is infinite as a float64.
     """
-    finite: dict[str, Any] = {
-        "parse_constant": functools.partial(_finite, float),
-        "parse_float": functools.partial(_finite, float),
-        "parse_int": functools.partial(_finite, int),
-    }
+    finite_float = functools.partial(_finite, float)
+    finite_int = functools.partial(_finite, int)
     try:
-        value = json.loads(text, **finite)
+        value = json.loads(
+            text, parse_constant=finite_float, parse_float=finite_float, parse_int=finite_int
+        )
         if _depth(value) > MAX_DEPTH:
             raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other")
         return value
@@ -84,7 +89,7 @@ def read_json(path: str | os.PathLike, fields: Fields | None = None) -> dict[str
     return content
 
 
-def check_fields(content: Mapping[str, Any], fields: Fields, source: object) -> None:
+def check_fields(content: Mapping[str, Any], fields: Fields, source: str | os.PathLike) -> None:
     """Raises ValueError if a field holds another type than it must; null and absence pass.
 
     Args:
@@ -241,7 +246,9 @@ def json_name(field: dataclasses.Field) -> str:
     return field.metadata.get("json", field.name)
 
 
-def fields_of_json(kind: type, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def fields_of_json(
+    kind: type[DataclassInstance], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the fields of a dataclass in a JSON object, and the rest of the object.
 
     A value of another type than its field's is of another program, and in the rest.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tqdm import tqdm
 
@@ -42,10 +43,7 @@ class ProgressBar(tqdm):
     """
 
     monitor_interval = 0  # No thread: every update looks at the time.
-
-    def __init__(self, *args: object, **options: object):
-        self.is_first_update = True
-        super().__init__(*args, **options)
+    is_first_update = True
 
     def update(self, n=1):
         """Adds to the count, and shows it if the last time was long enough ago."""
@@ -81,24 +79,20 @@ def progress_bar(
     ...         read(path)
     ...         bar.update()
     """
-    options: dict[str, Any] = {
-        "total": total,
-        "desc": description,
-        "unit": f" {unit}",
-        "initial": initial,
-        "disable": disable or _IS_SILENT.get(),
-        "miniters": 1,
-        "smoothing": 0,  # The mean rate: a validation now and then does not change it much.
-    }
-    if sys.stderr.isatty():
-        return ProgressBar(**options, bar_format="{l_bar}{bar}| " + COUNTS, dynamic_ncols=True)
-    log = _LogFile(sys.stderr)
-    return ProgressBar(
-        **options,
-        file=log,
-        bar_format="{desc}: " + COUNTS,
-        mininterval=LOG_INTERVAL,
+    make = functools.partial(
+        ProgressBar,
+        total=total,
+        desc=description,
+        unit=f" {unit}",
+        initial=initial,
+        disable=disable or _IS_SILENT.get(),
+        miniters=1,
+        smoothing=0,  # The mean rate: a validation now and then does not change it much.
     )
+    if sys.stderr.isatty():
+        return make(bar_format="{l_bar}{bar}| " + COUNTS, dynamic_ncols=True)
+    log = _LogFile(sys.stderr)
+    return make(file=log, bar_format="{desc}: " + COUNTS, mininterval=LOG_INTERVAL)
 
 
 class _LogFile:

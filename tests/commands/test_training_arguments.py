@@ -19,7 +19,7 @@ def parsed(settings_type, *flags):
 
 
 def settings(settings_type, *flags):
-    return settings_type.from_options(**given_fields(settings_type, parsed(settings_type, *flags)))
+    return settings_type.from_options(given_fields(settings_type, parsed(settings_type, *flags)))
 
 
 @pytest.mark.parametrize("settings_type", [FineTuning, PreTraining, MaskedPatches, DataSpec])

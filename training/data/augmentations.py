@@ -6,7 +6,7 @@ import ast
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import keras
 import numpy as np
@@ -251,7 +251,10 @@ class KeySeeds(keras.random.SeedGenerator):
         return tf.random.experimental.stateless_fold_in(self.key, self.drawn)
 
 
-def apply_layers(layers: Sequence[keras.layers.Layer], inputs: object, key: tf.Tensor) -> Any:
+Inputs = TypeVar("Inputs")
+
+
+def apply_layers(layers: Sequence[keras.layers.Layer], inputs: Inputs, key: tf.Tensor) -> Inputs:
     """Applies Keras's layers, whose random operations depend on a key alone.
 
     Args:
@@ -301,7 +304,7 @@ def _called(text):
     classes = {other: kind for other, kind in vars(keras.layers).items() if _is_image_layer(kind)}
     if name not in classes:
         raise ValueError(nearest_names(name, classes, cutoff=0.8))
-    call: Any = ast.parse(text, mode="eval").body
+    call: ast.expr = ast.parse(text, mode="eval").body
     values = [ast.literal_eval(value) for value in getattr(call, "args", ())]
     named = {word.arg: ast.literal_eval(word.value) for word in getattr(call, "keywords", ())}
     return classes[name](*values, **named)

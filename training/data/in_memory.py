@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ class InMemory:
             not known.
     """
 
-    def __init__(self, data: object):
+    def __init__(self, data: Pairs | Mapping[str, Pairs]):
         self._parts: dict[str | None, tuple[list[np.ndarray], np.ndarray]] = {}
         for key, part in (data if isinstance(data, Mapping) else {None: data}).items():
             split = None if key is None else SPLITS.get(str(key))
@@ -82,7 +82,7 @@ class InMemory:
             shapes = ", ".join(f"{part} {y.shape}" for part, (_, y) in self._parts.items())
             raise ValueError(f"All splits must have labels of the same kind. Received: {shapes}")
         all_labels = np.concatenate([labels for _, labels in self._parts.values()])
-        keys: Sequence[Any]  # The label of each class.
+        keys: Sequence[str | int]  # The label of each class.
         if all_labels.ndim == 2:
             keys = range(all_labels.shape[1])
         elif class_names is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -213,7 +213,7 @@ class Operation(NamedTuple):
     """
 
     apply: Callable[..., tf.Tensor]
-    amount: Callable[[float], Any] | None = None
+    amount: Callable[[float], float] | None = None
     both_ways: bool = False
 
 

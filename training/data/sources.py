@@ -86,7 +86,7 @@ def open_source(
     how = {name: options.pop(name) for name in OPTIONS_OF_READING & options.keys()}
     if seed is not None:
         options["split_seed"] = seed
-    spec = data_spec(data, **options)
+    spec = data_spec(data, options)
     spec.check_given()
     if recorded:
         how |= {"one_part": bool(spec.split), "recorded": True}

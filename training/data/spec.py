@@ -361,18 +361,18 @@ def spec_of_run(recipe: RunRecord, given: DataSpec) -> DataSpec | None:
 Data: TypeAlias = "Labelled | DataSpec | None"
 
 
-def data_spec(data: Data, **options: Any) -> DataSpec:
+def data_spec(data: Data, options: Mapping[str, Any] | None = None) -> DataSpec:
     """Returns the data of a job from the arguments of `finetune`.
 
     Args:
         data: The data, or a `DataSpec`.
-        **options: Other fields of `DataSpec`.
+        options: Other fields of `DataSpec` by name.
 
     Raises:
         TypeError: If an option is no field of `DataSpec`.
         ValueError: If a `DataSpec` and other options are given.
     """
-    spec = DataSpec(None, **options)
+    spec = DataSpec(None, **(options or {}))
     if not isinstance(data, DataSpec):
         return dataclasses.replace(spec, data=data)
     if spec != DataSpec():
@@ -434,7 +434,7 @@ def find_name(text: str, names: Container[str]) -> str | None:
     return next((form for form in forms if form in names), None)
 
 
-def check_output(output: str | os.PathLike | None, data: object) -> None:
+def check_output(output: str | os.PathLike | None, data: Data) -> None:
     """Raises unless an output lies outside of the folder of the data.
 
     Args:

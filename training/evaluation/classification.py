@@ -249,7 +249,8 @@ def evaluate_classifier(
             classifier does not know, or are multi-label where it gives one class.
     """
     classifier = open_predictor(classifier)
-    spec = data_spec(data, data_dir=data_dir, strict=strict, follow_symlinks=follow_symlinks)
+    options = {"data_dir": data_dir, "strict": strict, "follow_symlinks": follow_symlinks}
+    spec = data_spec(data, options)
     log = to_stderr if progress else None
     images = choose_images(classifier, spec, split, log=log)
     parts = [images.examples] if images.new is None else [images.examples, images.new]

@@ -31,7 +31,7 @@ def embed(
     feature: str = FEATURES[0],
     batch_size: int = 32,
     progress: bool = False,
-) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+) -> tuple[dict[str, npt.ArrayLike], list[tuple[str, str]]]:
     """Returns the features of image files, and `(file, reason)` of those that cannot be read.
 
     Args:

@@ -470,7 +470,7 @@ class ClassificationReport(EvaluationReport):
         return coverage_curve(self.probability, self.right)
 
     @property
-    def decision(self) -> dict[str, Any] | None:
+    def decision(self) -> dict[str, float] | None:
         """Images, answered ones and wrong answers of a classifier that may answer "unknown"."""
         if self.is_answered is None:
             return None

@@ -189,7 +189,7 @@ def pretraining_fields(recipe: RunRecord, task: str | None = None) -> dict[str, 
         return {"pretraining": FROM_SCRATCH}
     steps, batch_size = settings.get("steps"), settings.get("batch_size")
     epochs = round(steps * batch_size / images, 1) if steps and batch_size and images else None
-    facts: dict[str, Any] = {
+    facts: dict[str, str | float | list[int] | None] = {
         "images": images,
         "epochs": int(epochs) if epochs is not None and epochs.is_integer() else epochs,
         "optimizer": _OPTIMIZERS.get(settings.get("optimizer", "")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -111,7 +111,7 @@ def distinct(*keys: Sequence) -> np.ndarray:
     Args:
         *keys: The content of each image, its group and so on, each `(N,)`.
     """
-    seen: set[tuple[int, object]] = set()
+    seen: set[tuple[int, Hashable]] = set()
     places = []
     for place in np.random.default_rng(0).permutation(len(keys[0])):
         of_image = {(number, key[place]) for number, key in enumerate(keys)}

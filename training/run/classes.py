@@ -53,13 +53,14 @@ class Classes(Objective):
         return model, origin
 
     def trainer(self, model: keras.Model, plan: Plan) -> Trainer:
-        options: dict[str, Any] = {
-            "loss": make_loss(plan.settings, plan.class_weight or None),
-            "metric": make_metric(plan.source.task),
-        }
-        for stage in plan.stages:
-            options |= stage.trainer(plan)
-        return make_trainer(model, plan.settings, **options)
+        makes = [make for stage in plan.stages if (make := stage.trainer(plan)) is not None]
+        return make_trainer(
+            model,
+            plan.settings,
+            makes[0] if makes else Trainer,
+            loss=make_loss(plan.settings, plan.class_weight or None),
+            metric=make_metric(plan.source.task),
+        )
 
     def validation(self, trainer: Trainer, plan: Plan) -> Callable[[], EvaluationReport] | None:
         examples = plan.source.splits.get("validation")

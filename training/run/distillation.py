@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -180,7 +181,7 @@ class Teacher(Stage):
 
     def trainer(self, plan):
         teacher = self.build(plan.preprocessing)
-        return {"trainer_type": DistillationTrainer, "teacher": teacher, **self.options}
+        return functools.partial(DistillationTrainer, teacher=teacher, **self.options)
 
     def build(self, of_student: Preprocessing) -> keras.Model:
         """Returns the model from the student's images to logits of the student's classes.

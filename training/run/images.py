@@ -146,7 +146,7 @@ def open_images(
     """
     if record is None:
         return open_source(data, share, **how)
-    source = by_record(data, record, share, **how)
+    source = by_record(data, record, share, how)
     if source is None:
         raise ValueError(
             f"A run goes on without some of its images where they are files. Received: {data.name}"
@@ -222,7 +222,7 @@ def extend(
     given = DataSpec(settings.replay, follow_symlinks=follow_symlinks)
     spec = spec_of_run(RunRecord.from_json(weights.recipe), given) or given
     record = SplitRecord.read(weights.folder)
-    replayed = record and by_record(spec, record, validation, download=download)
+    replayed = record and by_record(spec, record, validation, {"download": download})
     if replayed is None:
         replayed = open_source(spec, validation, download=download)
     unknown = [name for name in replayed.class_names if name not in names]
@@ -245,7 +245,10 @@ def extend(
 
 
 def by_record(
-    spec: DataSpec, record: SplitRecord, validation: Callable[[int], float], **how: object
+    spec: DataSpec,
+    record: SplitRecord,
+    validation: Callable[[int], float],
+    how: Mapping[str, Any],
 ) -> Source | None:
     """Returns the images of data as a run split them; None for images that are not of the run.
 
@@ -255,7 +258,7 @@ def by_record(
         spec: The data.
         record: The record of the run.
         validation: See `open_source`.
-        **how: See `open_source`.
+        how: Other arguments of `open_source`.
     """
     source = open_source(spec, recorded=True, **how)
     part_of, train = {}, source.splits.get("train")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import math
 import pathlib
 import re
@@ -11,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import keras
 
@@ -19,6 +20,7 @@ from keras_vit import configs
 from keras_vit.description.class_labels import MULTICLASS, MULTILABEL, SCORES
 from keras_vit.layers import SelfAttention
 from keras_vit.training.evaluation.predictions import NonFiniteScores
+from keras_vit.training.evaluation.reports import EvaluationReport
 from keras_vit.training.settings import ResolvedSettings, Settings
 from keras_vit.training.trainer.devices import backend_devices
 from keras_vit.training.trainer.losses import (
@@ -99,17 +101,17 @@ def make_optimizer(settings: ResolvedSettings) -> DecoupledOptimizer:
         ValueError: If a value is out of range.
     """
     schedule = make_schedule(settings)
-    options: dict[str, Any] = {
-        "weight_decay": settings.weight_decay,
-        "weight_decay_times": settings.weight_decay_times,
-        "global_clipnorm": settings.global_clipnorm,
-        "layer_decay": settings.layer_decay,
-    }
+    make: Callable[..., DecoupledOptimizer] = functools.partial(Adam, schedule)
     if settings.optimizer == "sgd":
-        return SGD(schedule, settings.momentum, **options)
-    if settings.optimizer == "muon":
-        return Muon(schedule, settings.momentum, **options)
-    return Adam(schedule, **options)
+        make = functools.partial(SGD, schedule, settings.momentum)
+    elif settings.optimizer == "muon":
+        make = functools.partial(Muon, schedule, settings.momentum)
+    return make(
+        weight_decay=settings.weight_decay,
+        weight_decay_times=settings.weight_decay_times,
+        global_clipnorm=settings.global_clipnorm,
+        layer_decay=settings.layer_decay,
+    )
 
 
 def make_loss(
@@ -131,28 +133,25 @@ def make_metric(task: str) -> str | keras.metrics.Metric:
 def make_trainer(
     model: keras.Model,
     settings: ResolvedSettings,
-    trainer_type: type[T] = Trainer,
+    make: Callable[..., T] = Trainer,
     *,
     loss: keras.losses.Loss | None = None,
     metric: str | keras.metrics.Metric = "accuracy",
-    **options: object,
 ) -> T:
     """Returns a compiled trainer that takes the recipe's steps.
 
     Args:
         model: A model that gives logits.
         settings: Resolved settings.
-        trainer_type: `Trainer`, or a subclass with another objective.
+        make: `Trainer`, or what makes one with another objective of the same arguments.
         loss: By default the settings' loss of classes.
         metric: The metric that is shown in addition to the loss.
-        **options: Passed to `trainer_type`.
 
     Raises:
         ValueError: If a value is out of range.
     """
-    trainer = trainer_type(
+    trainer = make(
         model,
-        **options,
         gradient_accumulation_steps=settings.accumulate or 1,
         ema_momentum=settings.ema_momentum,
         seed=settings.seed,
@@ -202,7 +201,7 @@ def train(
     settings: ResolvedSettings,
     *,
     start_step: int = 0,
-    validate: Callable[[], Any] | None = None,
+    validate: Callable[[], EvaluationReport] | None = None,
     task: str = MULTICLASS,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> list[dict[str, str]]:
@@ -311,8 +310,8 @@ class _StepCallback(keras.callbacks.Callback):
         self.is_written = False  # The history on disk is this run's.
         self.validation = "-"
         self.validated = start_step  # The step of the last row that was added after a validation.
-        self.logs_before: dict[str, Any] | None = None
-        self.row: dict[str, Any] = {}
+        self.logs_before: dict[str, keras.KerasTensor] | None = None
+        self.row: dict[str, float] = {}
         self.row_logs: dict[str, float] = {}
         self._start_interval()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -226,15 +227,19 @@ def make_masked_patch_trainer(
     return make_trainer(
         model,
         settings,
-        MaskedPatchTrainer,
+        functools.partial(
+            MaskedPatchTrainer,
+            target=target,
+            patch_size=model.get_layer("patch_embedding").kernel_size,
+        ),
         loss=loss,
         metric=metric,
-        target=target,
-        patch_size=model.get_layer("patch_embedding").kernel_size,
     )
 
 
-def check_masked_patches(config: Any, settings: MaskedPatches) -> None:
+def check_masked_patches(
+    config: configs.ViTConfig | configs.BiTConfig | None, settings: MaskedPatches
+) -> None:
     """Raises ValueError unless an architecture and the settings fit masked patches."""
     if mixes_batches(settings.augmentation or "none", settings.mixup, settings.layers):
         raise ValueError(
@@ -243,8 +248,12 @@ def check_masked_patches(config: Any, settings: MaskedPatches) -> None:
             f"augmentation={settings.augmentation!r}, mixup={settings.mixup}, "
             f"layers={settings.layers}"
         )
-    has_stem = not isinstance(config, configs.ViTConfig) or config.resnet
-    if has_stem or config.classifier == "map" or config.final_norm != "tokens":
+    if (
+        not isinstance(config, configs.ViTConfig)
+        or config.resnet
+        or config.classifier == "map"
+        or config.final_norm != "tokens"
+    ):
         raise ValueError(
             "Masked patches need a Vision Transformer or Axial-ViT without a ResNet, without a "
             f'head that pools by attention and with final_norm="tokens". Received: {config}'

@@ -179,7 +179,7 @@ def config_to_train(plan: Plan) -> configs.ViTConfig | configs.BiTConfig:
     changes = {
         name: value for name, value in changes.items() if value or hasattr(plan.config, name)
     }
-    return configs.resolve(plan.config, **changes)
+    return configs.resolve(plan.config, changes)
 
 
 def loaded_classifier(

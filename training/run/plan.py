@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import keras
@@ -36,6 +36,7 @@ from keras_vit.training.settings import (
     ResolvedSettings,
     Settings,
 )
+from keras_vit.training.trainer.trainer import Trainer
 from keras_vit.utils.files import RECIPE
 from keras_vit.utils.json_files import changed_fields
 from keras_vit.utils.progress import Log
@@ -111,9 +112,9 @@ class Stage:
         """
         raise NotImplementedError
 
-    def trainer(self, plan: Plan) -> dict[str, Any]:
-        """Returns arguments of `make_trainer` that it wants."""
-        return {}
+    def trainer(self, plan: Plan) -> Callable[..., Trainer] | None:
+        """Returns what makes a trainer from the arguments of `Trainer`; None leaves that to it."""
+        return None
 
     def before(
         self, plan: Plan, model: keras.Model, facts: Mapping[str, Fact], *, progress: bool
@@ -437,7 +438,8 @@ def describe_model(
         ValueError: If the head cannot be kept as the settings ask for.
     """
     start = weights.description
-    config = without_hidden_layer(start.config)
+    before = cast(configs.ViTConfig | configs.BiTConfig, start.config)  # `find_start`.
+    config = without_hidden_layer(before)
     name = start.name if weights.is_random else paper_name(start.config) or start.name
     size, size_from = _image_size(settings, weights)
     preprocessing = weights.preprocessing_for(size, settings.evaluation, bit_depth)

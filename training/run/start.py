@@ -324,4 +324,4 @@ def start_of(
         )
     run_options = {name: value for name, value in options.items() if name in of_run}
     data_options = {name: value for name, value in options.items() if name not in of_run}
-    return start(data_spec(data, **data_options), RunOptions(output, **run_options), settings)
+    return start(data_spec(data, data_options), RunOptions(output, **run_options), settings)

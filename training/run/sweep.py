@@ -123,7 +123,6 @@ def sweep(
     seeds: Sequence[int] = recipes.SWEEP_SEEDS,
     command: str = "",
     log: Log = print,
-    **data_options: object,
 ) -> SweepResult:
     """Finds the learning rate on a development split, then trains on all with several seeds.
 
@@ -140,7 +139,7 @@ def sweep(
     `result.json` has the result.
 
     Args:
-        data: As for `finetune`.
+        data: As for `finetune`; a `DataSpec` has the options of the data.
         output: The folder for all runs.
         settings: The recipe; the sweep sets `learning_rate` and `seed`.
         learning_rates: Learning rates to try; by default the rates in the recipe's row of
@@ -150,7 +149,6 @@ def sweep(
             have a `split_seed`.
         command: The command to record.
         log: Receives messages.
-        **data_options: As for `finetune`.
 
     Returns:
         A `SweepResult`.
@@ -175,7 +173,7 @@ def sweep(
             raise ValueError(f"{name} must be one or more, each once. Received: {values}")
     for seed in seeds:
         dataclasses.replace(settings, seed=seed)  # A wrong one fails before the first run.
-    spec = data_spec(data, **data_options)
+    spec = data_spec(data)
     if spec.split_seed is None:
         spec = dataclasses.replace(spec, split_seed=seeds[0])
     begun = {**settings.to_json(), **spec.to_json(), "learning_rate": None, "seed": None}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_vit.preprocessing import EVALUATIONS
 from keras_vit.utils.fields import (
@@ -17,6 +18,9 @@ from keras_vit.utils.fields import (
     check_fields,
     setting,
 )
+
+if TYPE_CHECKING:
+    import keras
 
 OPTIMIZERS = ("sgd", "adam", "muon")
 DECAYS = ("cosine", "linear", "rsqrt", "constant")
@@ -152,7 +156,7 @@ class DeclaredSettings:
         "factor of the weight decay: the learning rate, as in the paper and Keras, or its schedule "
         "alone (a share of the highest), as in big_vision",
         choices=WEIGHT_DECAY_TIMES,
-        used=lambda settings: settings.weight_decay,
+        used=lambda settings: settings.weight_decay != 0,
         needs="--weight-decay",
     )
     global_clipnorm: float | None = setting(
@@ -356,7 +360,9 @@ class DeclaredSettings:
         check_fields(self)
 
 
-def stored_layers(layers: object) -> tuple[str | dict[str, Any], ...]:
+def stored_layers(
+    layers: str | dict | keras.layers.Layer | Sequence[str | dict | keras.layers.Layer],
+) -> tuple[str | dict[str, Any], ...]:
     """Returns Keras layers as JSON can hold them: a name as it is, an object as its config.
 
     Args:

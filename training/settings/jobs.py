@@ -200,7 +200,7 @@ class FineTuning(Settings):
         "what is learned from the teacher: its probabilities, or its class",
         choices=DISTILLATIONS,
         source="Hinton et al. 2015; hard is DeiT's",
-        used=lambda settings: settings.teacher,
+        used=lambda settings: bool(settings.teacher),
         needs="--teacher",
     )
     distillation_weight: float = setting(
@@ -209,7 +209,7 @@ class FineTuning(Settings):
         unit="SHARE",
         source="DeiT, equation 3",
         limits=("in [0, 1]", lambda value: 0 <= value <= 1),
-        used=lambda settings: settings.teacher,
+        used=lambda settings: bool(settings.teacher),
         needs="--teacher",
     )
     temperature: float = setting(
@@ -218,7 +218,7 @@ class FineTuning(Settings):
         unit="T",
         source="Hinton et al. 2015: 2.5 to 4 for small students",
         limits=POSITIVE_NUMBER,
-        used=lambda settings: settings.teacher and settings.distillation == "soft",
+        used=lambda settings: bool(settings.teacher) and settings.distillation == "soft",
         needs="--teacher and --distillation soft",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, Self
 
 from keras_vit.configs import BiTConfig, ViTConfig
@@ -83,18 +84,20 @@ class Settings(DeclaredSettings):
     """
 
     @classmethod
-    def from_options(cls, *, recipe: str | None = None, **given: Any) -> Self:
+    def from_options(cls, given: Mapping[str, Any]) -> Self:
         """Returns the settings from the flags of a command.
 
         Args:
-            recipe: A name for `from_recipe`.
-            **given: Fields and their values; the recipe or the defaults have the others.
+            given: Fields and their values; the recipe or the defaults have the others. "recipe" is
+                a name for `from_recipe`.
 
         Raises:
             ValueError: If a value has no effect, or as `from_recipe`.
         """
-        settings = cls(**given) if recipe is None else cls.from_recipe(recipe, **given)
-        check_used(settings, given)
+        fields = {name: value for name, value in given.items() if name != "recipe"}
+        recipe = given.get("recipe")
+        settings = cls(**fields) if recipe is None else cls.from_recipe(recipe, **fields)
+        check_used(settings, fields)
         return settings
 
     @classmethod
@@ -119,7 +122,7 @@ class Settings(DeclaredSettings):
                 f"keras-vit {recipe.command}. Received: {recipe.name!r}"
             )
         settings = cls(**recipe.settings, recipe=recipe.name, recipe_source=recipe.source)
-        changes: dict[str, Any] = {}
+        changes: dict[str, int | None] = {}
         if given.get("epochs") is not None:  # The steps are not known before the data are.
             changes = {"steps": None, "warmup_steps": None}
         elif given.get("steps"):

@@ -6,7 +6,7 @@ import collections
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
@@ -19,6 +19,9 @@ from keras_vit.keras_private import (
 )
 from keras_vit.models.outputs import is_sent, pad_rows, send
 
+if TYPE_CHECKING:
+    import jax
+
 _AHEAD = 2  # Batches on their way to the device while it computes.
 
 
@@ -30,16 +33,36 @@ class StepAdapter(DataAdapter):
     Args:
         gradient_accumulation_steps: Batches of a step.
         compute_dtype: The type to which the model casts its inputs.
-        **data: `x`, `y`, `sample_weight`, `batch_size`, `steps_per_epoch`, `shuffle` and
-            `class_weight` as `keras.Model.fit` takes them, the same in each of several processes;
-            or `x` is an `OwnRows`.
+        data: `x`, `y` and `sample_weight` as `keras.Model.fit` takes them, the same in each of
+            several processes; or `x` is an `OwnRows`.
+        batch_size: As in `keras.Model.fit`.
+        steps_per_epoch: Steps, as in `keras.Model.fit`.
+        shuffle: As in `keras.Model.fit`.
+        class_weight: As in `keras.Model.fit`.
     """
 
-    def __init__(self, gradient_accumulation_steps, compute_dtype, *, x, **data):
+    def __init__(
+        self,
+        gradient_accumulation_steps,
+        compute_dtype,
+        data,
+        *,
+        batch_size=None,
+        steps_per_epoch=None,
+        shuffle=False,
+        class_weight=None,
+    ):
+        x, y, sample_weight = data
         self.has_own_rows = isinstance(x, OwnRows)
-        if self.has_own_rows:
-            x, data["shuffle"] = x.batches, False
-        self.adapter = get_data_adapter(x=x, **data)
+        self.adapter = get_data_adapter(
+            x=x.batches if self.has_own_rows else x,
+            y=y,
+            sample_weight=sample_weight,
+            batch_size=batch_size,
+            steps_per_epoch=steps_per_epoch,
+            shuffle=shuffle and not self.has_own_rows,
+            class_weight=class_weight,
+        )
         self.gradient_accumulation_steps = gradient_accumulation_steps
         self.compute_dtype = compute_dtype
 
@@ -102,7 +125,7 @@ class StepAdapter(DataAdapter):
 class OwnRows(NamedTuple):
     """Batches that hold the rows of this JAX process alone, as many in each process."""
 
-    batches: object
+    batches: Iterable
 
 
 def single_batches(iterator):
@@ -152,7 +175,7 @@ class Padded(NamedTuple):
     """
 
     batch: Any
-    rows: Any
+    rows: np.ndarray | jax.Array
 
 
 def num_examples(batch):

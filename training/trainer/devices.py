@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import types
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import numpy as np
@@ -62,7 +62,7 @@ def _chosen_strategy(name, tpu=None):
     return made, f"strategy: {chosen}, {devices}; replicas: {replicas}; precision: {policy}"
 
 
-def backend_devices() -> Any:
+def backend_devices() -> types.ModuleType:
     """Returns the module about the devices of Keras's backend; both have the same functions."""
     if keras.backend.backend() == "jax":
         from . import jax_backend

@@ -94,7 +94,7 @@ def replicas_of(distribution: keras.distribution.DataParallel) -> int:
     return distribution.num_model_replicas
 
 
-def worker_of(distribution: object) -> tuple[int, int]:
+def worker_of(distribution: keras.distribution.DataParallel | None) -> tuple[int, int]:
     """Returns the number of this process, from 0, and how many processes there are."""
     return jax.process_index(), jax.process_count()
 
@@ -109,13 +109,15 @@ def predictor_of(trainer: keras.Model) -> keras.Model:
     return trainer.model
 
 
-def from_first(distribution: object, numbers: np.ndarray) -> np.ndarray:
+def from_first(
+    distribution: keras.distribution.DataParallel | None, numbers: np.ndarray
+) -> np.ndarray:
     """Returns the numbers of the first process, in all processes."""
     sent = multihost_utils.broadcast_one_to_all(numbers.astype("int32"))
     return np.asarray(sent).astype("int64")
 
 
-def leave(distribution: object) -> None:
+def leave(distribution: keras.distribution.DataParallel | None) -> None:
     """Waits for the other processes, for which a process that exits early is an error."""
     multihost_utils.sync_global_devices("the end of a run")
 
@@ -176,7 +178,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
 
 
-def compiler_options() -> dict[str, Any] | None:
+def compiler_options() -> dict[str, bool] | None:
     """Returns XLA's options of a training step on a GPU; None elsewhere."""
     if compute_capability() is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -24,6 +24,9 @@ from keras_vit.layers.random_numbers import DrawsByExample, philox
 from keras_vit.utils.json_files import with_present_names
 
 from .data_adapter import StepAdapter, on_each_device, unpadded
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
@@ -200,16 +203,14 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         data = StepAdapter(
             self.gradient_accumulation_steps,
             self.compute_dtype,
-            x=x,
-            y=y,
-            sample_weight=sample_weight,
+            (x, y, sample_weight),
             batch_size=batch_size,
             steps_per_epoch=kwargs.get("steps_per_epoch"),
             # Not for a tf.data pipeline or a generator, which have their own order.
             shuffle=shuffle and not (hasattr(x, "element_spec") or hasattr(x, "__next__")),
             class_weight=class_weight,
         )
-        before: list[Any] = []
+        before: list[dict[str, float]] = []
 
         def check_step_before(batch, logs):
             # So the next step is on its way when the loss of this one is waited for. A step after
@@ -224,13 +225,10 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         )
         callbacks = [*keras.tree.flatten(callbacks or []), stop]
         if validation_data is not None:
-            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(validation_data)
             validation_data = StepAdapter(
                 1,
                 self.compute_dtype,
-                x=x,
-                y=y,
-                sample_weight=sample_weight,
+                keras.utils.unpack_x_y_sample_weight(validation_data),
                 batch_size=kwargs.pop("validation_batch_size", None) or batch_size,
                 steps_per_epoch=kwargs.get("validation_steps"),
             )
@@ -285,9 +283,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             x = StepAdapter(
                 1,
                 self.compute_dtype,
-                x=x,
-                y=y,
-                sample_weight=sample_weight,
+                (x, y, sample_weight),
                 batch_size=batch_size,
                 steps_per_epoch=steps,
             )
@@ -308,7 +304,9 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         Returns:
             Arrays of the model's outputs, in order.
         """
-        data = StepAdapter(1, self.compute_dtype, x=x, batch_size=batch_size, steps_per_epoch=steps)
+        data = StepAdapter(
+            1, self.compute_dtype, (x, None, None), batch_size=batch_size, steps_per_epoch=steps
+        )
         with self._on_its_devices():
             return super().predict(data, verbose=verbose, steps=steps, callbacks=callbacks)
 
@@ -343,7 +341,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
         return on_each_device(outputs, self.distribution)
 
     @property
-    def strategy(self) -> Any:
+    def strategy(self) -> tf.distribute.Strategy | keras.distribution.DataParallel | None:
         """What it was built under: a `tf.distribute` strategy, or on JAX a distribution or None."""
         return getattr(self, "distribute_strategy", self.distribution)
 
@@ -486,7 +484,7 @@ class Trainer(SymbolicBuild, CompileWherePossible, keras.Model):
             for variable, value in zip(self.trainable_variables, trained, strict=True):
                 variable.assign(value)
 
-    def state_variables(self) -> list[Any]:
+    def state_variables(self) -> list[keras.Variable]:
         """Returns every variable that the next steps depend on."""
         if not self.optimizer.built:
             with self.strategy.scope() if self.strategy else contextlib.nullcontext():

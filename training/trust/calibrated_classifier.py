@@ -105,7 +105,7 @@ def calibrate(
     classifier = _open_to_write(model)
     labels, plain = classifier.description.labels, without_unknown(classifier.model)
     settings.check(labels)
-    spec = data_spec(data, **data_options)
+    spec = data_spec(data, data_options)
     images = calibration_images(classifier, spec, split, log, training_data)
     check_counts(images.examples.labels, labels, settings, grouped=images.grouped)
     recipe = RunRecord.from_json(classifier.recipe)

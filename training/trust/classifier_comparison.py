@@ -122,7 +122,7 @@ def compare_classifiers(
     >>> comparison.exit_code
     0
     """
-    gates, spec = parse_gates(gate), data_spec(data, **options)
+    gates, spec = parse_gates(gate), data_spec(data, options)
     if output is not None:
         check_file(output, ".csv")
     classifiers = [open_predictor(old), open_predictor(new)]

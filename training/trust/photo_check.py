@@ -74,7 +74,7 @@ def check_photos(
     >>> report.of_kind("wrong labels")[:10]
     """
     # The photos, and the model whose features are used.
-    spec = dataclasses.replace(data_spec(data, **options), holdout=0.0, copies=IGNORED)
+    spec = dataclasses.replace(data_spec(data, options), holdout=0.0, copies=IGNORED)
     open_source(spec, verify=False)  # An error here comes before weights are downloaded.
     evaluated = _open_model(weights, model, image_size)
     source = open_source(spec)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_vit.configs import ViTConfig
-from keras_vit.configs.recognition import sizes_of_shapes
+from keras_vit.configs.recognition import Shape, sizes_of_shapes
 from keras_vit.description import Description, Labels
 from keras_vit.description.description_texts import read_texts
 from keras_vit.preprocessing import Preprocessing
@@ -54,13 +54,17 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
 
 
-def check_sizes(shapes: Mapping[str, Any], path: pathlib.Path, **stated: object) -> None:
+def check_sizes(
+    shapes: Mapping[str, Shape | None],
+    path: pathlib.Path,
+    stated: Mapping[str, int | tuple[int, int] | None],
+) -> None:
     """Raises ValueError if sizes that a config states are not the arrays', or beyond this package.
 
     Args:
         shapes: What `layer_shapes` returns.
         path: The file of the arrays.
-        **stated: Fields of `ViTConfig`; None where the config leaves one open.
+        stated: Fields of `ViTConfig` by name; None where the config leaves one open.
     """
     width = stated.get("width")
     if isinstance(width, int) and width >= _TOO_WIDE:
@@ -114,7 +118,7 @@ def read_folder(folder: pathlib.Path, classes: int | None) -> Description:
 
 
 def read_class_names(
-    labels: Mapping[str, Any] | Sequence[Any] | None, classes: int | None
+    labels: Mapping[str, str] | Sequence[str] | None, classes: int | None
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """Returns the class names in a `config.json`, or None, and a sentence for what was changed.
 
@@ -148,13 +152,13 @@ def other_count(file: str, count: int, classes: int | None) -> str:
 NAMES_LEFT_OUT = "the names were left out"
 
 
-def check_expressible(config: ViTConfig, counterpart: str, **fields: bool) -> None:
+def check_expressible(config: ViTConfig, counterpart: str, fields: Mapping[str, bool]) -> None:
     """Raises ValueError unless a code base has a model that computes what a config does.
 
     Args:
         config: The config.
         counterpart: What a model there must be, for the message.
-        **fields: Whether the code base can have the value of a field.
+        fields: By name of a field, whether the code base can have its value.
     """
     others = [
         f"{name}={getattr(config, name)!r}" for name, is_there in fields.items() if not is_there

@@ -42,8 +42,8 @@ _DEFAULTS = {
     "image_size": 224,
     "patch_size": 16,
 }
-_SIGLIP = {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
-_DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
+_SIGLIP: dict[str, str | float] = {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
+_DEFAULTS_BY_TYPE: dict[str, dict[str, str | float]] = {
     **dict.fromkeys(("vit", "deit", "vit_mae", "ijepa"), {}),
     "vit_msn": {"layer_norm_eps": 1e-6},
     "dinov2": {"layer_norm_eps": 1e-6, "patch_size": 14},
@@ -87,15 +87,17 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     check_sizes(
         checkpoint.shapes,
         path,
-        depth=config.get("num_hidden_layers"),
-        width=config.get("hidden_size"),
-        # DINOv2 has a ratio in its place.
-        mlp_dim=None if "mlp_ratio" in config else config.get("intermediate_size"),
-        patch_size=_sides(config["patch_size"]) if "patch_size" in config else None,
+        {
+            "depth": config.get("num_hidden_layers"),
+            "width": config.get("hidden_size"),
+            # DINOv2 has a ratio in its place.
+            "mlp_dim": None if "mlp_ratio" in config else config.get("intermediate_size"),
+            "patch_size": _sides(config["patch_size"]) if "patch_size" in config else None,
+        },
     )
     config = {**_DEFAULTS, **_DEFAULTS_BY_TYPE[kind], **config}
     activation = "gated " * bool(config.get("use_gated_mlp")) + config["hidden_act"]
-    fields: dict[str, Any] = {
+    fields: dict[str, str | float] = {
         "gelu": activation_of("hidden_act", activation, path),
         "norm_epsilon": float(config["layer_norm_eps"]),
         "num_heads": int(config["num_attention_heads"]),
@@ -430,16 +432,18 @@ def written_model(config: ViTConfig, description: Description) -> WrittenModel:
         config,
         "A model for Hugging Face must be a ViT or a DeiT with its teacher's token, or a SigLIP "
         "with a head for square images and patches",
-        classifier=config.classifier in ("token", "token+distillation") or is_siglip,
-        unread_class_token=not config.unread_class_token,
-        representation_size=config.representation_size is None,
-        position_embedding=config.position_embedding == "learned_1d",
-        position_embedding_at=config.position_embedding_at == "input",
-        num_registers=config.num_registers == 0,
-        gelu=config.gelu in _WRITTEN_ACTIVATIONS,
-        embedding_norm=not config.embedding_norm,
-        final_norm=config.final_norm == "tokens",
-        **dict.fromkeys(config.block(0).features, False),
+        {
+            "classifier": config.classifier in ("token", "token+distillation") or is_siglip,
+            "unread_class_token": not config.unread_class_token,
+            "representation_size": config.representation_size is None,
+            "position_embedding": config.position_embedding == "learned_1d",
+            "position_embedding_at": config.position_embedding_at == "input",
+            "num_registers": config.num_registers == 0,
+            "gelu": config.gelu in _WRITTEN_ACTIVATIONS,
+            "embedding_norm": not config.embedding_norm,
+            "final_norm": config.final_norm == "tokens",
+            **dict.fromkeys(config.block(0).features, False),
+        },
     )
     written = _WRITTEN_MODELS[config.classifier]
     if has_head:

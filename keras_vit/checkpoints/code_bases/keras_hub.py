@@ -225,7 +225,8 @@ def _stated_of_encoder(checkpoint: Checkpoint) -> Stated:
             f"which shows heads, epsilon and positions. Received: {path}"
         )
     config = encoder["config"]
-    check_sizes(checkpoint.shapes, path, depth=config["num_layers"], width=config["hidden_dim"])
+    stated = {"depth": config["num_layers"], "width": config["hidden_dim"]}
+    check_sizes(checkpoint.shapes, path, stated)
     epsilon = config.get("layer_norm_eps", config.get("layer_norm_epsilon"))
     if encoder["class_name"] == "SigLIPVisionEncoder" and epsilon != 1e-6:
         raise ValueError(
@@ -234,7 +235,7 @@ def _stated_of_encoder(checkpoint: Checkpoint) -> Stated:
         )
     activation = config.get("hidden_activation") or config.get("intermediate_activation", "gelu")
     gate = "gated " if config.get("use_gated_mlp") else ""
-    fields: dict[str, Any] = {
+    fields: dict[str, str | float] = {
         "gelu": activation_of("activation", gate + activation, path),
         "num_heads": int(config["num_heads"]),
         "norm_epsilon": float(epsilon or _EPSILONS[encoder["class_name"]]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from typing import Any
 
 from keras_vit.checkpoints.code_bases.files_beside import (
     activation_of,
@@ -48,7 +47,7 @@ MISSING = (
 
 # What the functions of these names set. All others have heads of 64 units, the exact GELU and an
 # epsilon of 1e-6; docs/timm_models.py asks timm.
-_FACTS: tuple[tuple[str, dict[str, Any]], ...] = (
+_FACTS: tuple[tuple[str, dict[str, str | float]], ...] = (
     (r"^(vit|deit3)_(huge|gigantic|giantopt|so400m)_patch", {"num_heads": 16}),
     (r"^vit_giant_patch\d+_(224|clip|gap)", {"num_heads": 16}),
     (r"^vit_base_patch16_gap_224$|^eva_giant_", {"num_heads": 16}),
@@ -90,11 +89,13 @@ def _stated(checkpoint: Checkpoint) -> Stated:
     check_sizes(
         shapes,
         path,
-        depth=arguments.get("depth"),
-        width=arguments.get("embed_dim") or config.get("num_features"),
-        mlp_dim=int(width * ratio) if ratio and not shows_swiglu(shapes) else None,
+        {
+            "depth": arguments.get("depth"),
+            "width": arguments.get("embed_dim") or config.get("num_features"),
+            "mlp_dim": int(width * ratio) if ratio and not shows_swiglu(shapes) else None,
+        },
     )
-    fields: dict[str, Any] = {
+    fields: dict[str, str | float | None] = {
         "gelu": "exact",
         "norm_epsilon": ViTConfig.norm_epsilon,
         "num_heads": None if width % 64 else width // 64 or None,

@@ -12,6 +12,7 @@ import pytest
 from read_results import find_results, read_result
 
 from keras_vit.training.data import open_source, sources
+from keras_vit.training.data.spec import DataSpec
 from keras_vit.training.run import sweep as module
 from keras_vit.training.run.finetune import plan_of
 from keras_vit.training.run.loop import Interrupted
@@ -249,7 +250,6 @@ def test_the_rates_are_those_of_the_recipe(settings, rates, data, tmp_path, pret
         ({}, {"seeds": ()}, "seeds must"),
         ({}, {"learning_rates": (0.1, 0.1)}, "each once"),
         ({}, {"seeds": (0, 2**32)}, "at most 4294967295"),
-        ({}, {"holdout": 0.0}, "test images"),
     ],
 )
 def test_a_sweep_that_is_not_possible_is_refused_before_anything_is_written(
@@ -257,4 +257,10 @@ def test_a_sweep_that_is_not_possible_is_refused_before_anything_is_written(
 ):
     with pytest.raises(ValueError, match=message):
         sweep(data, tmp_path / "out", dataclasses.replace(SETTINGS, **changes), **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sweep_without_test_images_is_refused_before_anything_is_written(data, tmp_path):
+    with pytest.raises(ValueError, match="test images"):
+        sweep(DataSpec(data, holdout=0.0), tmp_path / "out", SETTINGS)
     assert not list(tmp_path.iterdir())
