@@ -29,7 +29,7 @@ $(SETUP): setup.cfg setup.py pyproject.toml
 $(DEMO_VENV)/.ready: setup.cfg setup.py pyproject.toml
 	$(call set_up,$(DEMO_VENV),demo)
 
-demo: $(DEMO_VENV)/.ready  ## Find wrong labels, train, evaluate and export on drawn photos (about 5 min).
+demo: $(DEMO_VENV)/.ready  ## Find wrong labels, train, evaluate and export on drawn photos (2 to 5 min).
 	rm -rf demo
 	$(DEMO_VENV)/bin/python examples/demo.py demo
 
