@@ -9,16 +9,13 @@ import sys
 
 import numpy as np
 import pytest
+from xla_flags import FAST_COMPILATION
 
 from keras_vit.checkpoints.catalogue import RELEASED
 from keras_vit.opening import open_predictor
 from keras_vit.training.evaluation.classification import evaluate_classifier
 
-# Most of the time is compilation; these programs run once.
-FLAGS = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_force_host_platform_device_count=2"
-)
+FLAGS = f"{FAST_COMPILATION} --xla_force_host_platform_device_count=2"
 TESTS = pathlib.Path(__file__).resolve().parent
 STEPS = "training/trainer/test_trainer.py"
 RUN = "commands/test_run_on_jax.py"
@@ -118,7 +115,7 @@ def test_models_are_built_read_and_predict_without_tensorflow(backend, tmp_path)
     pytest.importorskip(backend)
     subprocess.run(
         [sys.executable, "-c", WITHOUT_TENSORFLOW, tmp_path, RELEASED[0].folder],
-        env={**os.environ, "KERAS_BACKEND": backend},
+        env={**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": FAST_COMPILATION},
         check=True,
     )
 

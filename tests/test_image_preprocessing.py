@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
+from xla_flags import FAST_COMPILATION
 
 import keras_vit
 from keras_vit.commands.convert import CONVERSION_FORMATS
@@ -118,6 +119,7 @@ print(max(np.abs(keras.ops.convert_to_numpy(x) - expected).max() for x in output
 def test_the_layer_computes_the_same_on_every_backend(backend):
     pytest.importorskip(backend)
     environment = {"KERAS_BACKEND": backend, "PATH": "", "CUDA_VISIBLE_DEVICES": ""}
+    environment["XLA_FLAGS"] = FAST_COMPILATION
     command = [sys.executable, "-P", "-c", PROGRAM]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

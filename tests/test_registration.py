@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from xla_flags import FAST_COMPILATION
 
 # A module of one line is in Keras's place.
 PROGRAM = """
@@ -77,7 +78,12 @@ TRAINED = pathlib.Path(__file__).parent / "programs" / "open_saved_training.py"
 
 
 def run_on(backend, *arguments):
-    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": backend,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "XLA_FLAGS": FAST_COMPILATION,
+    }
     done = subprocess.run(
         [sys.executable, str(TRAINED), *map(str, arguments)],
         capture_output=True,

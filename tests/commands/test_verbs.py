@@ -231,20 +231,19 @@ def test_log_receives_the_lines_that_the_command_prints(runs):
     assert all(line.split()[0] == "next" for line in different), different
 
 
-def test_log_none_shows_neither_lines_nor_progress(colors, tmp_path, capfd):
-    keras_vit.finetune(colors, tmp_path / "silent", **ARGUMENTS, strategy="cpu", log=None)
+def test_a_run_on_arrays_with_log_none_shows_neither_lines_nor_progress(tmp_path, capfd):
+    images = np.random.default_rng(0).integers(0, 256, (30, 8, 8, 3), "uint8")
+    arrays, names = (images, np.arange(30) % 2), ("a", "b")
+    given = {**ARGUMENTS, "class_names": names, "strategy": "cpu"}
+    done = keras_vit.finetune(arrays, tmp_path / "silent", **given, log=None)
     shown = capfd.readouterr()
     assert shown.out == ""
     assert "train" not in shown.err
-
-
-def test_arrays_and_a_data_spec_are_data_too(colors, tmp_path):
-    images = np.random.default_rng(0).integers(0, 256, (30, 8, 8, 3), "uint8")
-    labels = np.arange(30) % 2
-    given = {**ARGUMENTS, "log": None}
-    names = ("a", "b")
-    done = keras_vit.finetune((images, labels), tmp_path / "arrays", class_names=names, **given)
     assert done.classifier.class_names == names
+
+
+def test_a_data_spec_is_data_too(colors, tmp_path):
+    given = {**ARGUMENTS, "log": None}
     spec = DataSpec(colors / "train", holdout=0.25)
     done = keras_vit.finetune(spec, tmp_path / "spec", **given)
     assert done.report.count == 3
@@ -252,11 +251,29 @@ def test_arrays_and_a_data_spec_are_data_too(colors, tmp_path):
         keras_vit.finetune(spec, tmp_path / "twice", holdout=0.5, **given)
 
 
-@pytest.mark.parametrize("name", ["evaluate", "few_shot"])
-def test_a_report_is_the_one_that_the_command_prints(command, tiny, colors, name):
-    lines = []
-    options = {"few_shot": {"shots": [1, 4], "seeds": (0, 1)}}.get(name, {})
-    report = getattr(keras_vit, name)(tiny, colors, log=lines.append, **options)
+REPORTS = {"evaluate": {}, "few_shot": {"shots": [1, 4], "seeds": (0, 1)}}
+
+
+@pytest.fixture(scope="module")
+def reports(tiny, colors):
+    """By verb, its report on the folder of a classifier, and the lines before it."""
+    done = {}
+    for name, options in REPORTS.items():
+        lines = []
+        report = getattr(keras_vit, name)(tiny, colors, log=lines.append, **options)
+        done[name] = report, lines
+    return done
+
+
+@pytest.fixture(scope="module")
+def compared(tiny, colors):
+    """A classifier compared with itself."""
+    return keras_vit.compare(tiny, tiny, colors, gate="agreement > 20%", log=None)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_is_the_one_that_the_command_prints(command, tiny, colors, reports, name):
+    (report, lines), options = reports[name], REPORTS[name]
     flags = [f"--{key}" if value is None else str(value)
              for key, values in options.items() for value in (None, *values)]  # fmt: skip
     outcome = command(name.replace("_", "-"), tiny, "--data", colors, *flags)
@@ -291,12 +308,10 @@ def test_check_finds_what_the_command_finds(command, tmp_path):
     assert len(report.findings) == len(tables[0]) - 1 > 0
 
 
-def test_compare_gives_the_lines_and_verdicts_of_the_command(command, tiny, colors, tmp_path):
-    gate = "agreement > 20%"
-    found = keras_vit.compare(tiny, tiny, colors, gate=gate, log=None)
-    outcome = command("compare", tiny, tiny, "--data", colors, "--gate", gate)
-    assert [verdict.outcome for verdict in found.verdicts] == ["holds"]
-    assert (outcome.out, outcome.code) == (f"{found}\n", found.exit_code)
+def test_compare_gives_the_lines_and_verdicts_of_the_command(command, tiny, colors, compared):
+    outcome = command("compare", tiny, tiny, "--data", colors, "--gate", "agreement > 20%")
+    assert [verdict.outcome for verdict in compared.verdicts] == ["holds"]
+    assert (outcome.out, outcome.code) == (f"{compared}\n", compared.exit_code)
 
 
 def test_embed_returns_the_arrays_that_the_command_writes(command, tiny, colors, tmp_path):
@@ -384,10 +399,10 @@ def test_pretrain_without_labels_has_the_arguments_of_its_objective(colors, tmp_
 
 def test_sweep_gives_the_table_of_the_command(command, colors, tmp_path):
     given = {name: value for name, value in ARGUMENTS.items() if name != "learning_rate"}
-    rates = {"learning_rates": (0.1, 0.01), "seeds": (0, 1)}
+    rates = {"learning_rates": (0.1, 0.01), "seeds": (1,)}
     done = keras_vit.sweep(colors, tmp_path / "function", **given, **rates, log=None)
     flags = [flag for flag in FLAGS if flag not in ("--learning-rate", "0.1")]
-    more = ("--learning-rates", 0.1, 0.01, "--seeds", 0, 1, "--output", tmp_path / "command")
+    more = ("--learning-rates", 0.1, 0.01, "--seeds", 1, "--output", tmp_path / "command")
     outcome = command("sweep", colors, *flags, *more)
     assert outcome.code == 0, outcome.err
     assert f"\n{done}\n" in outcome.out
@@ -422,13 +437,11 @@ def test_the_signature_is_the_one_of_the_table():
 # A classifier in memory, where a path of one is taken.
 
 
-@pytest.mark.parametrize("name", ["evaluate", "few_shot"])
-def test_a_classifier_in_memory_is_evaluated_as_its_folder(tiny, colors, name):
-    options = {"few_shot": {"shots": [1], "seeds": [0]}}.get(name, {})
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_classifier_in_memory_is_evaluated_as_its_folder(tiny, colors, reports, name):
     verb, classifier = getattr(keras_vit, name), keras_vit.load_classifier(tiny)
-    assert str(verb(classifier, colors, log=None, **options)).replace("images/s", "") == str(
-        verb(tiny, colors, log=None, **options)
-    ).replace("images/s", "")
+    report = verb(classifier, colors, log=None, **REPORTS[name])
+    assert str(report) == str(reports[name][0])
 
 
 def test_what_evaluate_sees_of_a_classifier_is_its_model_now(tiny, colors):
@@ -489,19 +502,17 @@ def test_what_is_no_classifier_is_named(name, colors, tmp_path):
 # What a notebook shows of a result on its last line.
 
 
-def test_reports_are_short_in_a_notebook_and_whole_in_print(tiny, colors):
-    report = keras_vit.evaluate(tiny, colors, log=None)
-    comparison = keras_vit.compare(tiny, tiny, colors, gate="agreement > 20%", log=None)
+def test_reports_are_short_in_a_notebook_and_whole_in_print(reports, compared):
+    report, number = reports["evaluate"][0], compared.measures[0]
     assert repr(report) == f"<ClassificationReport: {report.summary}; print() shows all>"
-    number = comparison.measures[0]
-    assert repr(comparison).startswith(f"<Comparison: {number.name} {number} on 6 images; agree")
-    assert "> 20%: holds; print() shows all>" in repr(comparison)
+    assert repr(compared).startswith(f"<Comparison: {number.name} {number} on 6 images; agree")
+    assert "> 20%: holds; print() shows all>" in repr(compared)
     assert "images  6 (each once)" in str(report)
-    assert str(comparison).startswith("models")
+    assert str(compared).startswith("models")
 
 
-def test_a_finished_run_is_short_in_a_notebook(tiny, colors):
-    report = keras_vit.evaluate(tiny, colors, log=None)
+def test_a_finished_run_is_short_in_a_notebook(reports):
+    report, _ = reports["evaluate"]
     finished = Finished(pathlib.Path("runs/photos"), [{"step": "1"}], None, report=report)
     assert repr(finished).startswith(f"<Finished: runs/photos, {report.summary}; print(")
     without = Finished(pathlib.Path("runs/photos"), [], None)

@@ -53,6 +53,17 @@ def plan_of(data, output, settings):
     return finetune.plan_of(run_of(data, output, settings))
 
 
+def begin(data, output, settings):
+    """Leaves a run that was stopped before its first step."""
+    started = run_of(data, output, settings)
+    objective = finetune.objective_of(started.settings)
+    with started.running():
+        plan = finetune.plan_of(started)
+        started.add(plan.record)
+        model, _ = objective.build(plan)
+        objective.begin(started, plan, started.check_unchanged(plan.source, model), 0)
+
+
 def build_model(plan):
     """Returns the model of a plan, and a text on its weights."""
     return finetune.objective_of(plan.all_settings).build(plan)

@@ -13,6 +13,11 @@ import numpy as np
 
 import keras_vit
 
+if keras.backend.backend() == "tensorflow":  # Tiny graphs run as they were traced.
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
 IMAGES, LABELS = np.zeros((4, 8, 8, 3), "float32"), np.arange(4)
 
 

@@ -107,7 +107,8 @@ def frozen_then_unfrozen_with_callbacks(folder):
     ).map(lambda images, labels: (keras_vit.preprocess_input(images), labels))
     model = build()
     freeze(model)
-    model.compile("adam", CROSSENTROPY, metrics=["accuracy"])
+    options = {"metrics": ["accuracy"], "run_eagerly": True}  # As in `fit`.
+    model.compile("adam", CROSSENTROPY, **options)
     own = OwnCallback()
     callbacks = [
         keras.callbacks.ModelCheckpoint(folder / "frozen_then_unfrozen_with_callbacks.keras"),
@@ -119,7 +120,7 @@ def frozen_then_unfrozen_with_callbacks(folder):
     ]
     model.fit(data, epochs=1, validation_data=data, verbose=0, callbacks=callbacks)
     unfreeze(model)
-    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), CROSSENTROPY, metrics=["accuracy"])
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), CROSSENTROPY, **options)
     model.fit(data, epochs=2, validation_data=data, verbose=0, callbacks=callbacks)
     assert own.epochs == [0, 0, 1]
     return model

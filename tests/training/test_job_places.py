@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from xla_flags import FAST_COMPILATION
 
 from makers import write_exposures
 
@@ -22,6 +23,19 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exposures")
     write_exposures(folder, 10, 3)
     return folder
+
+
+@pytest.fixture(scope="module")
+def jax(tmp_path_factory):
+    """The environment of a process of JAX."""
+    return {
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": FAST_COMPILATION,
+        # What processes have in common is compiled once.
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
 
 
 def start(data, output, *strategies, **environment):
@@ -71,9 +85,9 @@ def test_replicas_give_the_numbers_of_one_device(outcomes):
 
 
 @pytest.mark.slow
-def test_devices_of_jax_give_the_numbers_of_one(data, tmp_path):
-    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
-    environment = {"KERAS_BACKEND": "jax", "XLA_FLAGS": flags}
+def test_devices_of_jax_give_the_numbers_of_one(data, tmp_path, jax):
+    flags = f"--xla_force_host_platform_device_count=2 {FAST_COMPILATION}"
+    environment = {**jax, "XLA_FLAGS": flags}
     found = outcome(start(data, tmp_path, "none", "mirrored", **environment))
     assert_same_numbers(found["none"], found["mirrored"])
     assert set(found["mirrored"]["files"]) >= FILES
@@ -86,16 +100,11 @@ def free_port():
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_processes_of_jax_give_the_numbers_of_one_and_the_first_writes(data, tmp_path, count):
-    environment = {
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
-    }
-    one = outcome(start(data, tmp_path / "one", "none", **environment))["none"]
+def test_processes_of_jax_give_the_numbers_of_one_and_the_first_writes(data, tmp_path, jax, count):
+    one = outcome(start(data, tmp_path / "one", "none", **jax))["none"]
     address = f"127.0.0.1:{free_port()}"
     processes = [
-        start(data, tmp_path, "auto", PROCESS=f"{address} {count} {index}", **environment)
+        start(data, tmp_path, "auto", PROCESS=f"{address} {count} {index}", **jax)
         for index in range(count)
     ]
     found = [outcome(process)["auto"] for process in processes]

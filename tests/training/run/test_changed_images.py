@@ -5,16 +5,15 @@ import shutil
 
 import numpy as np
 import pytest
-from runs import SignalAt, silent, tiny_settings
+from runs import begin, silent, tiny_settings
 
 import keras_vit
 from keras_vit.training import finetune
-from keras_vit.training.data import open_source
+from keras_vit.training.data import DataSpec, open_source
 from keras_vit.training.data.split_record import SplitRecord, read_fingerprints
 from keras_vit.training.evaluation.results import versions
 from keras_vit.training.run import plan
 from keras_vit.training.run.images import image_numbers
-from keras_vit.training.run.loop import Interrupted
 from makers import tiny_config, write_classes, write_picture
 
 
@@ -36,19 +35,14 @@ def _removed(photos):
 
 
 def run(data, output, settings=None, **options):
-    """What `finetune` returns, or None where a callback stops it."""
-    options = {"log": silent, **options}
-    if "callbacks" not in options:
-        return finetune(data, output, settings, **options)
-    with pytest.raises(Interrupted):
-        finetune(data, output, settings, **options)
-    return None
+    """What `finetune` returns."""
+    return finetune(data, output, settings, **{"log": silent, **options})
 
 
 def test_a_run_resumes_on_its_own_images_alone(photos, tmp_path, monkeypatch):
     settings = tiny_settings(image_size=8, batch_size=4, warmup_steps=0)
     output, lines = tmp_path / "run", []
-    run(photos, output, settings, callbacks=[SignalAt(3)])
+    begin(photos, output, settings)
     changed = dataclasses.replace(settings, steps=9, learning_rate=7.0)
     with pytest.raises(ValueError, match="--steps 9, .*12; --learning-rate 7.0"):
         run(photos, output, changed, resume=True)
@@ -100,7 +94,7 @@ def test_test_images_that_the_run_or_its_weights_trained_on_are_counted(photos, 
 
 
 def test_a_run_s_hash_knows_content_class_part_and_order(photos):
-    spec = keras_vit.training.DataSpec(str(photos), holdout=0.25)
+    spec = DataSpec(str(photos), holdout=0.25)
     source = open_source(spec)
 
     def numbers(source):
@@ -122,7 +116,7 @@ def test_labels_of_a_stopped_run_that_change_are_noticed(photos, tmp_path):
     rows = [f"{path},{path.parent.name},train" for path in sorted(photos.rglob("*.png"))]
     table.write_text("\n".join(["path,label,split", *rows]) + "\n")
     settings = tiny_settings(image_size=8, batch_size=4, steps=4, warmup_steps=0, validation=0.0)
-    run(table, tmp_path / "run", settings, callbacks=[SignalAt(2)], holdout=0.0)
+    begin(DataSpec(str(table), holdout=0.0), tmp_path / "run", settings)
     rows[0] = rows[0].replace(",cat,", ",dog,")
     table.write_text("\n".join(["path,label,split", *rows]) + "\n")
     with pytest.raises(ValueError, match="other bytes"):

@@ -87,13 +87,22 @@ def test_the_plan_and_the_card_say_that_the_bound_of_the_weights_was_dropped(don
     assert not open_predictor(tmp_path / "run").description.labels.abstains
 
 
-def test_calibration_images_with_a_copy_that_was_trained_on_are_left_out(tmp_path):
-    data = write_classes(tmp_path / "data", {"train": 4, "calibration": 14, "test": 4})
+@pytest.fixture(scope="module")
+def undecided(tmp_path_factory):
+    """A run whose bound cannot hold, one of whose calibration images is a copy, and its lines."""
+    folder, lines = tmp_path_factory.mktemp("undecided"), []
+    counts = {"train": 12, "calibration": 12, "test": 4}
+    data = write_classes(folder / "data", counts, noise=200)
     name = sorted(path.name for path in (data / "train").iterdir())[0]
     first = sorted((data / "train" / name).iterdir())[0]
     shutil.copy(first, data / "calibration" / name / "copy.png")
-    lines, settings = [], dataclasses.replace(SETTINGS, steps=1, max_error=0.9)
-    finetune(data, tmp_path / "run", settings, log=lines.append)
+    settings = dataclasses.replace(SETTINGS, steps=1, learning_rate=1e-6, max_error=0.2)
+    finetune(data, folder / "run", settings, log=lines.append)
+    return folder / "run", lines
+
+
+def test_calibration_images_with_a_copy_that_was_trained_on_are_left_out(undecided):
+    _, lines = undecided
     assert "split   1 calibration images of things that were trained on are left out" in lines
 
 
@@ -165,13 +174,10 @@ def test_too_few_calibration_images_are_refused_before_the_first_step(data, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_a_bound_that_cannot_hold_leaves_a_run_without_a_decision(tmp_path):
-    data = write_classes(tmp_path / "data", {"train": 24, "test": 4}, noise=200)
-    settings = dataclasses.replace(SETTINGS, steps=1, learning_rate=1e-6, max_error=0.2)
-    lines = []
-    finetune(DataSpec(data, calibration=0.5), tmp_path / "run", settings, log=lines.append)
-    assert not open_predictor(tmp_path / "run").description.labels.abstains
+def test_a_bound_that_cannot_hold_leaves_a_run_without_a_decision(undecided):
+    output, lines = undecided
+    assert not open_predictor(output).description.labels.abstains
     (line,) = (line for line in lines if line.startswith("no decision: At most 20.0% "))
     assert re.search(r"That is \d+\.\d%; of as many new answers up to \d+\.\d% may be wrong", line)
-    card = (tmp_path / "run" / CARD).read_text()
+    card = (output / CARD).read_text()
     assert "No threshold keeps the errors below 20.0%: every photo is answered." in card

@@ -8,6 +8,7 @@ from keras_vit.training import finetune
 from keras_vit.training.run.loop import Interrupted
 
 # Every image is augmented by its epoch and place, so that a batch too early or too late shows.
+# Keras's layers draw once for each image, and CutMix for each batch.
 SETTINGS = tiny_settings(
     image_size=8,
     steps=6,
@@ -17,6 +18,7 @@ SETTINGS = tiny_settings(
     dropout_rate=0.2,
     augmentation="inception_crop",
     mixup=0.2,
+    layers=("RandomErasing", "CutMix"),
     ema_momentum=0.9,
 )
 
@@ -44,6 +46,7 @@ def test_the_recipe_and_the_curves_have_the_step_of_the_stop(runs):
     whole, resumed = runs
     assert resumed.classifier.recipe["resumed"] == [2]
     assert "resumed" not in whole.classifier.recipe
+    assert resumed.classifier.recipe["settings"]["layers"] == ["RandomErasing", "CutMix"]
     pages = [(each.folder / "report.html").read_text() for each in runs]
     # On the charts of loss, accuracy and learning rate.
     assert [page.count("resumed after step 2") for page in pages] == [0, 3]

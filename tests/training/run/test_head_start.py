@@ -21,14 +21,17 @@ from keras_vit.training.evaluation.predictions import extract, predictions_of
 from keras_vit.training.evaluation.ridge import L2_SHARES
 from keras_vit.training.evaluation.scores import compute_scores
 from keras_vit.training.run import head_start
-from keras_vit.training.run.finetune import below_start, dry_run, finetune
+from keras_vit.training.run.finetune import below_start, dry_run, finetune, objective_of
 from keras_vit.training.run.head_start import (
     HeadStart,
     fit_logits,
     start_head,
 )
+from keras_vit.training.run.image_size import probed_size
 from keras_vit.training.run.loop import Interrupted
+from keras_vit.training.run.plan import make_plan
 from keras_vit.training.settings import FineTuning, PreTraining
+from keras_vit.training.trainer.devices import Place
 from keras_vit.utils.fields import add_arguments, given_fields
 from makers import COLORS, write_classes, write_picture
 
@@ -354,22 +357,26 @@ def test_other_photos_are_not_compared_with_those_of_the_run(striped_run, stripe
     assert evaluate_classifier(done.classifier, photos).simple is None
 
 
+def size_of(data, output, settings):
+    """The size that a run has in its record, after the probe and before the first step."""
+    started = run_of(data, output, settings)
+    opened = objective_of(started.settings).start(started)
+    size = probed_size(opened, Place(None, silent))
+    return make_plan(opened, started.begun, size).record.to_json()["facts"]["image_size"]
+
+
 def test_coarse_photos_are_seen_at_the_size_of_the_weights(tiny, tmp_path):
     photos = write_classes(tmp_path / "photos", {"train": 8, "test": 2}, size=(32, 32))
     settings = FineTuning(weights=str(tiny), steps=1, batch_size=8, samples="none")
-    done = finetune(photos, tmp_path / "run", settings, log=silent)
-    fact = done.classifier.recipe["facts"]["image_size"]
+    fact = size_of(photos, tmp_path / "run", settings)
     assert fact["value"] == [8, 8]
     assert fact["from"].endswith("times as long")
 
 
 def test_a_given_size_is_not_changed(stripes, settings, tmp_path):
-    given = dataclasses.replace(settings, image_size=(8, 8), steps=1, learning_rate=1e-9)
-    done = finetune(stripes, tmp_path / "run", given, log=silent)
-    assert done.classifier.recipe["facts"]["image_size"] == {
-        "value": [8, 8],
-        "from": "the settings",
-    }
+    given = dataclasses.replace(settings, image_size=(8, 8))
+    fact = size_of(stripes, tmp_path / "run", given)
+    assert fact == {"value": [8, 8], "from": "the settings"}
 
 
 @pytest.mark.parametrize(("text", "expected"), [("auto", None), ("48", (48, 48))])

@@ -8,10 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from xla_flags import FAST_COMPILATION
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "exactness.py"
-# Most of the time is compilation; these programs run a few steps.
-FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 LOSSES, WEIGHTS = 1e-5, 1e-4  # float32, 20 steps
 
 # What a process trains on, and its number among the workers.
