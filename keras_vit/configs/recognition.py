@@ -138,7 +138,7 @@ def _check_given(heads, gelu, width):
     if gelu is None:
         unknown.append(
             "the form of GELU (gelu, --gelu: exact for models of timm, transformers and "
-            "torchvision, tanh for those of the official code and big_vision)"
+            "torchvision, tanh for the official code and big_vision)"
         )
     if unknown:
         raise ValueError(
