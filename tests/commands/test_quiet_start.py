@@ -241,3 +241,21 @@ def test_jax_is_hidden_unless_keras_runs_on_it(tmp_path, monkeypatch, variables,
     with without_unused_packages():
         assert (JAX in sys.modules) == is_hidden
     assert JAX not in sys.modules
+
+
+def test_nothing_is_collected_while_tensorflow_is_imported_and_what_was_imported_stays():
+    code = (
+        "import gc, sys\n"
+        "from keras_vit.utils.quiet_tensorflow import import_tensorflow_quietly\n"
+        "before = gc.get_stats()[2]['collections']\n"
+        "import_tensorflow_quietly()\n"
+        "assert gc.get_stats()[2]['collections'] == before\n"
+        "assert gc.isenabled()\n"
+        "frozen = gc.get_freeze_count()\n"
+        "assert frozen > 10**5\n"
+        "garbage = []; garbage.append(garbage); del garbage\n"
+        "import_tensorflow_quietly()\n"
+        "assert gc.get_freeze_count() == frozen\n"  # Else garbage of a long process would stay.
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
