@@ -132,17 +132,18 @@ def _heads_of(sizes, fields, has_paper_sizes):
 
 def _check_given(heads, gelu, width):
     """Raises ValueError for what weights never show, if it was not given."""
-    unknown = []
+    unknown, hint = [], ""
     if heads is None:
         unknown.append("attention heads (num_heads, --num-heads)")
     if gelu is None:
-        unknown.append(
-            "the form of GELU (gelu, --gelu: exact for models of timm, transformers and "
-            "torchvision, tanh for the official code and big_vision)"
+        unknown.append("the form of GELU (gelu, --gelu)")
+        hint = (
+            "; GELU is exact in timm, transformers and torchvision, tanh in the official code and "
+            "big_vision"
         )
     if unknown:
         raise ValueError(
-            f"What the file does not show must be given: {' and '.join(unknown)}. "
+            f"What the file does not show must be given: {' and '.join(unknown)}{hint}. "
             f"Received: weights with a token size of {width}"
         )
 
