@@ -17,7 +17,7 @@ class Models(Command):
 
     names: tuple[str, ...] = setting(
         (),
-        'such as "ViT-B/16"; all models by default',
+        'such as "ViT-B/16", or weights such as "cifar10"; all models by default',
         unit="NAME",
         positional=True,
     )
@@ -28,7 +28,25 @@ class Models(Command):
         absent="the model's, in general 224",
     )
 
-    without_tensorflow = True
+    @property
+    def _of_weights(self):
+        return [name for name in self.names if name not in configs.MODELS]
+
+    @property
+    def needs_tensorflow(self) -> bool:
+        """Whether TensorFlow is needed: for weights, whose files it reads, and not for models."""
+        return bool(self._of_weights)
+
+    def check_input(self) -> None:
+        """Raises ValueError for a name of no model and no weights, which is no path either."""
+        from keras_vit.checkpoints.catalogue import check_exists
+
+        for name in self._of_weights:
+            try:
+                check_exists(name)
+            except ValueError:
+                configs.resolve(name)  # An error, with the nearest model.
+                raise
 
     def run(self) -> None:
         """Prints a table of models, or the details of the named ones."""
@@ -66,19 +84,31 @@ def model_table(input_shape=None):
 
 
 def model_details(name, input_shape=None):
-    """Returns a model's costs, its config and its official weights."""
-    from keras_vit.checkpoints import catalogue
+    """Returns a model's costs and its config; of a name of `MODELS` also its weights."""
     from keras_vit.describing import describe
 
-    lines = [str(describe(name, input_shape=input_shape)), "  config"]
-    config = configs.MODELS[name]
-    lines += [f"    {field} = {getattr(config, field)}" for field in changed_fields(config)]
-    lines.append("  weights")
+    described = describe(name, input_shape=input_shape)
+    lines = [str(described)]
+    if described.config is not None:
+        lines.append("  config")
+        fields = changed_fields(described.config)
+        lines += [f"    {field} = {getattr(described.config, field)}" for field in fields]
+    if name in configs.MODELS:
+        lines += ["  weights", *(f"    {line}" for line in _weights_of(name) or ["none"])]
+    return "\n".join(lines)
+
+
+def _weights_of(name):
+    """A line for each file of a model's weights."""
+    from keras_vit.checkpoints import catalogue
+
+    lines = []
     for row in [row for row in catalogue.rows() if row.model == name]:
         top1 = f", {row.imagenet_top1_percent}% on ImageNet" if row.imagenet_top1_percent else ""
-        lines.append(f"    {row.key}: {row.resolution} pixels, {row.classes} classes{top1}")
+        lines.append(f"{row.key}: {row.resolution} pixels, {row.classes} classes{top1}")
+    side = configs.default_image_size(name)
     for released in catalogue.RELEASED:
         if released.model == name:
-            names, side = " or ".join(released.names), configs.default_image_size(name)
-            lines.append(f"    {names}: {side} pixels, {released.classes} classes, in the package")
-    return "\n".join(lines if lines[-1] != "  weights" else [*lines, "    none"])
+            names = " or ".join(released.names)
+            lines.append(f"{names}: {side} pixels, {released.classes} classes, in the package")
+    return lines

@@ -26,6 +26,14 @@ def test_a_name_prints_its_config_and_its_weights(capsys):
     assert plain.startswith("ViT-B/8, 224x224 pixels")
 
 
+def test_weights_print_the_config_of_their_model(capsys):
+    assert main(["models", "cifar10"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("R7+ViT-Nano/8, 32x32 pixels")
+    assert "    num_heads = 4\n" in printed
+    assert "weights" not in printed
+
+
 def test_sizes_are_counted_for_and_one_below_a_patch_is_marked(capsys):
     assert main(["models", "--image-size", "384x256", "ViT-B/16"]) == 0
     printed = capsys.readouterr().out
