@@ -213,7 +213,10 @@ def _by_record(source, record, split, simple):
 
     counts = {role: n for role in (*PARTS, NEW, _KNOWN_GROUP) if (n := int((roles == role).sum()))}
     rest = (*_other_parts(source, part), *_notes(source))
-    chosen = next((role for role in (wanted, NEW) if role in counts), None)
+    order = (wanted, NEW)
+    if split is None and 2 * counts.get(NEW, 0) > len(pool):
+        order = (NEW, wanted)  # Other photos than the run's, a few of which it knows.
+    chosen = next((role for role in order if role in counts), None)
     if chosen is None:
         line = f"split   none of the {len(pool)} images is new or was held out: {_texts(counts)}"
         return EvaluatedImages(source, pool, (line, *rest), seen=is_seen, is_used=True)

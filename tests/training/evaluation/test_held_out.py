@@ -114,6 +114,20 @@ def test_new_images_have_a_report_of_their_own(run):
     assert report.to_json()["new"]["images"] == 9
 
 
+def test_other_photos_are_new_though_a_few_of_them_are_copies_of_held_out_ones(run, tmp_path):
+    _, source, classifier = run
+    others = write_classes(tmp_path / "others", 3, rng=9)
+    for name in source.splits["test"].names:
+        path = pathlib.Path(name)
+        shutil.copy(path, others / path.parent.name / f"copy {path.name}")
+    report = evaluate_classifier(classifier, others)
+    assert (report.count, report.new) == (9, None)
+    assert report.split_lines[0] == (
+        "split   9 images that are new to the run; left out: 6 that the run held out"
+    )
+    assert evaluate_classifier(classifier, others, split="test").count == 6
+
+
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_another_split_is_that_of_the_run(run, split):
     data, source, classifier = run
